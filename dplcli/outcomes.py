@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
+    from dplcli.verify.settings import Opinion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,12 +387,14 @@ class BisectTrial:
         reason: What is wrong with the result, in one line; "" if nothing is.
         levels: At which optimisation levels it is wrong.
         seed: For which seed it is worst.
+        opinions: What onnx's reference evaluator says of it, if it was asked.
     """
 
     applied: tuple[BisectStep, ...]
     reason: str = ""
     levels: tuple[str, ...] = ()
     seed: int = 0
+    opinions: tuple[Opinion, ...] = ()
 
 
 @dataclass(frozen=True)

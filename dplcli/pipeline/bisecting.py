@@ -554,7 +554,7 @@ class _Search:
         """Return the causes, the steps that were not judged, and whether the rest is sound."""
         rest, causes = steps, list[Cause]()
         while rest:
-            trial = self.try_out(rest, self.settings)
+            trial = self.try_out(rest, replace(self.settings, third_opinion=False))
             if not trial.reason:
                 return tuple(causes), _without(rest, trial.applied), True
             if len(causes) == most:
@@ -584,10 +584,10 @@ class _Search:
         result = verdict.verification
         if result is None or result.equivalent:
             return BisectTrial(applied)
-        return BisectTrial(applied, *what_differs(result))
+        return BisectTrial(applied, *what_differs(result), result.opinions)
 
     def _cause(self, trial: BisectTrial, steps: tuple[BisectStep, ...]) -> Cause:
-        settings = replace(self.settings, levels=trial.levels)
+        settings = replace(self.settings, levels=trial.levels, third_opinion=False)
         last = trial
 
         def breaks(part: Sequence[BisectStep]) -> Sequence[BisectStep] | None:
@@ -600,6 +600,8 @@ class _Search:
             return found.applied
 
         minimal = minimise(trial.applied, breaks)
+        if self.settings.third_opinion:
+            last = self.try_out(minimal, replace(settings, third_opinion=True))
         needed = self._needed(minimal)
         culprits = tuple(step for step in minimal if step not in needed)
         rules = {step.rule for step in culprits}

@@ -20,7 +20,7 @@ from dplcli.report.document import (
 )
 from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Text
-from dplcli.report.tables import counted, function_name, layer_table, some
+from dplcli.report.tables import counted, function_name, layer_table, some, third_opinions
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -143,7 +143,10 @@ def rules_document(outcome: BisectOutcome, *, catalogs: Iterable[str], verbose: 
         ok=outcome.is_equivalent,
         verdict="Equivalent" if outcome.is_equivalent else "NOT equivalent",
         failures=tuple(_cause_sentence(cause) for cause in outcome.causes),
-        notes=tuple(_doubts(outcome)),
+        notes=(
+            *(said for c in outcome.causes for said in third_opinions(c.trial.opinions)),
+            *_doubts(outcome),
+        ),
         facts=(
             (_plural(outcome.kind), f"{len(outcome.steps):,}"),
             ("trials", f"{outcome.trials:,}"),
@@ -238,6 +241,7 @@ def _cause(number: int, cause: Cause, kind: str) -> list[Text]:
     lines += [Text(f"   {step.label}: {step.text}") for step in cause.culprits]
     lines += [Text(f"   builds on {step.label}: {step.text}") for step in cause.needed]
     lines.append(Text(f"   {cause.trial.reason}"))
+    lines += [Text(f"   {said}", style="cyan") for said in third_opinions(cause.trial.opinions)]
     if cause.reproducer is not None:
         size = f"{cause.nodes[0]:,} of {cause.nodes[1]:,} nodes"
         lines.append(Text(f"   reproduce: dpl bisect --reproduce {cause.reproducer} ({size})"))
@@ -265,6 +269,7 @@ def _rules_record(outcome: BisectOutcome) -> Json:
                 "culprits": [_step(step) for step in cause.culprits],
                 "needed": [_step(step) for step in cause.needed],
                 **picked(cause.trial, "reason levels seed"),
+                "third_opinion": [dict(vars(opinion)) for opinion in cause.trial.opinions],
                 "alike": cause.alike,
                 "reproducer": None if cause.reproducer is None else cause.reproducer.name,
                 "nodes": list(cause.nodes),
@@ -334,7 +339,11 @@ def models_document(outcome: ModelsOutcome, *, verbose: bool) -> Document:
         ok=outcome.is_equivalent,
         verdict="Equivalent" if outcome.is_equivalent else "NOT equivalent",
         failures=(*result.objections, *filter(None, [parted])),
-        notes=(*filter(None, [outcome.remark]), *result.warnings),
+        notes=(
+            *third_opinions(result.opinions),
+            *filter(None, [outcome.remark]),
+            *result.warnings,
+        ),
         facts=(
             *power_facts(result),
             *_reproducers([None if place is None else place.reproducer]),
@@ -368,6 +377,7 @@ def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.objections)]
     if outcome.place is not None:
         lines += [Text(), *_divergence_lines(outcome.place), Text()]
+    lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     if outcome.remark:
         lines.append(Text(outcome.remark, style="yellow"))
     return Group(*lines, Text("NOT equivalent.", style="bold red"))

@@ -203,7 +203,7 @@ def verification_document(
         verdict=equivalence(result),
         facts=power_facts(result),
         failures=result.objections,
-        notes=(*third_opinions(result), *result.warnings),
+        notes=(*third_opinions(result.opinions), *result.warnings),
         verification=result,
         layers=() if isinstance(inside, str) else layer_errors(inside),
     )
@@ -260,7 +260,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     counts = [*zip(("nodes before", "nodes after"), nodes, strict=True), done]
     said: tuple[str, ...] = ()
     if verification is not None:
-        said = (*third_opinions(verification), *verification.warnings)
+        said = (*third_opinions(verification.opinions), *verification.warnings)
     reasons = () if verification is None else verification.objections
     return Document(
         text=text,

@@ -352,17 +352,17 @@ def verification_report(result: VerificationResult) -> Part:
         option = shlex.quote(f"{name}={tolerance}")
         lines.append(Text(one_line(f"{name} would pass with --tolerance {option}", _LONG)))
     lines += [Text(reason, style="red") for reason in result.objections]
-    lines += [Text(said, style="cyan") for said in third_opinions(result)]
+    lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
     style = "bold green" if result.accepted else "bold red"
     lines.append(Text(_verdict(result), style=style))
     return Group(*lines)
 
 
-def third_opinions(result: VerificationResult) -> list[str]:
+def third_opinions(opinions: Iterable[Opinion]) -> list[str]:
     """Return what onnx's reference evaluator says, in one sentence where it says the same."""
     alike: dict[tuple[object, ...], list[Opinion]] = {}
-    for each in result.opinions:
+    for each in opinions:
         said = (each.agrees_with, each.models_agree, each.problem, each.is_inside)
         alike.setdefault(said, []).append(each)
     return [first.sentence(len(others)) for first, *others in alike.values()]

@@ -150,7 +150,7 @@ def test_it_is_asked_about_a_place_inside(save: Save) -> None:
     *mute, inside = found.opinions
     assert {opinion.agrees_with for opinion in mute} == {None}
     assert (inside.output, inside.agrees_with, inside.models_agree) == ("l", "original", False)
-    said = third_opinions(found)
+    said = third_opinions(found.opinions)
     assert len(said) == 2
     assert said[1] == (
         "third opinion: onnx's reference evaluator agrees with the original on the value 'l' by "
@@ -181,11 +181,11 @@ def test_why_it_says_nothing_is_one_line(save: Save) -> None:
     refused = verify_equivalence(save(NET), save(NET.replace("Relu", "QuickGelu"), "wrong"), ASK)
     other = verify_equivalence(save(NET), save(NET.replace("N, 3", "N, 4"), "wrong"), ASK)
 
-    (said,) = third_opinions(mute)
+    (said,) = third_opinions(mute.opinions)
     assert "could not say anything of y at level disable, seed 1 (and 3 more), because " in said
     for result in (refused, other):
         assert result.reasons
-        (said,) = third_opinions(result)
+        (said,) = third_opinions(result.opinions)
         assert said.endswith(
             "was not asked, because the candidate gave nothing that could be compared"
         )
@@ -298,7 +298,7 @@ def test_a_time_limit_is_why_it_says_nothing(save: Save) -> None:
     found = verify_equivalence(save(text % "Add"), save(text % "Sub", "wrong"), settings)
 
     assert not found.equivalent
-    (said,) = third_opinions(found)
+    (said,) = third_opinions(found.opinions)
     assert said.endswith("because it did not finish within 3 s running the original")
 
 
