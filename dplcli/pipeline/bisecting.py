@@ -56,9 +56,10 @@ if TYPE_CHECKING:
     from dplcli.passes.rewrite import Application
     from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
-    from dplcli.verify.bisect import CutPair, Cutting, DivergenceSearch, Junction, Specimen
+    from dplcli.verify.bisect import CutPair, Cutting, DivergenceSearch, Specimen
     from dplcli.verify.inputs import Reference
     from dplcli.verify.layers import Layers
+    from dplcli.verify.settings import Junction
 
     Changes: TypeAlias = "Rewrites | Partitions"
 
@@ -703,7 +704,7 @@ def bisect_models(  # noqa: PLR0913  # all by keyword
     result = verify(original, candidate, settings=settings, progress=say)
     if result.equivalent:
         return ModelsOutcome(labels, result)
-    places = () if result.regions is None else result.regions.differing
+    places = () if result.regions is None else result.regions.places
     if not places and all(output.ok for output in result.outputs):
         remark = "no value inside can be compared, because the candidate does not run like this"
         return ModelsOutcome(labels, result, remark=remark)
@@ -714,7 +715,7 @@ def bisect_models(  # noqa: PLR0913  # all by keyword
             layers = comparison.layers(cap << 20)
             say("cutting out where they part")
             finder = _Finder(comparison, layers, settings, labels, output)
-            place = finder.find(levels, by_themselves=bool(places))
+            place = finder.find(levels, places)
     except VerificationError as error:
         return ModelsOutcome(labels, result, remark=error.message)
     remark = "" if place is not None else _unplaced(layers, is_local=bool(places))
@@ -757,25 +758,20 @@ class _Finder:
     labels: tuple[str, str]
     output: Path | None
 
-    def find(self, levels: Sequence[str], *, by_themselves: bool) -> Divergence | None:
+    def find(self, levels: Sequence[str], places: Sequence[Junction]) -> Divergence | None:
         """Return the first place whose part of the models shows the difference.
 
         Args:
             levels: The optimisation levels at which outputs differ.
-            by_themselves: Whether some places differ by themselves. They come first.
+            places: Places that differ by themselves. They come first.
         """
-        for at in self._junctions(by_themselves=by_themselves):
+        wrong = (layer for layer in self.layers.layers if not layer.ok)
+        others = (*islice(wrong, _MOST_TRIED), *self.layers.doubtful[:_MOST_TRIED])
+        for at in (*places, *(self.comparison.junction(self.layers, layer) for layer in others)):
             for level in dict.fromkeys((_OFF, *levels)):
                 if (place := self._try(at, level)) is not None:
                     return place
         return None
-
-    def _junctions(self, *, by_themselves: bool) -> Iterator[Junction]:
-        if by_themselves:
-            yield from self.comparison.regions()
-        wrong = (layer for layer in self.layers.layers if not layer.ok)
-        for layer in (*islice(wrong, _MOST_TRIED), *self.layers.doubtful[:_MOST_TRIED]):
-            yield self.comparison.junction(self.layers, layer)
 
     def _try(self, at: Junction, level: str) -> Divergence | None:
         with temporary_folder(self._beside()) as folder:

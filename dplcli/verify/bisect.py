@@ -13,7 +13,7 @@ from dplcli.verify.compare import Judge
 from dplcli.verify.inputs import candidate_source, names_made_by_shape
 from dplcli.verify.layers import Inside, capture, feed, type_of, value_of
 from dplcli.verify.model import Wiring, cut, read_model, read_whole, subgraphs
-from dplcli.verify.settings import RunError, Settings, Whole
+from dplcli.verify.settings import Junction, RunError, Settings, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -207,23 +207,6 @@ def whole_model(path: Path) -> onnx.ModelProto:
 # The place where two models part, cut out of both.
 
 
-class Junction(NamedTuple):
-    """A place where two models may part.
-
-    Attributes:
-        original: The name of a value in the original.
-        candidate: Its name in the candidate.
-        how: What aligned the two.
-        agreed: Pairs of values that enter from outside, by the original's name: both parts are fed
-            what the original computes there.
-    """
-
-    original: str
-    candidate: str
-    how: str
-    agreed: Mapping[str, str]
-
-
 class CutPair(NamedTuple):
     """Two parts that were written with what flows into them.
 
@@ -282,23 +265,10 @@ class DivergenceSearch:
         """
         return Inside(self.fed, self.candidate, self.wirings, self.judge, cap).compare()
 
-    def regions(self) -> Iterator[Junction]:
-        """Yield the places that differ by themselves, on values that the original computes.
-
-        Raises:
-            RunError: A model does not run when it is asked for inner values.
-        """
-        from dplcli.verify.local import differing_places  # noqa: PLC0415  # onnxruntime
-
-        for pair, cuts in differing_places(self.fed, self.candidate, self.judge):
-            agreed = self._shared | {cut.original: cut.candidate for cut in cuts}
-            agreed.pop(pair.original, None)
-            yield Junction(pair.original, pair.candidate, pair.how, agreed)
-
     def junction(self, layers: Layers, at: Layer) -> Junction:
         """Return the place at a layer that differs, fed with values that agree."""
         agreed = {each.original: each.candidate for each in layers.layers if each.ok}
-        return Junction(at.original, at.candidate, at.how, self._shared | agreed)
+        return Junction(at.original, at.candidate, at.how, agreed)
 
     @property
     def _shared(self) -> dict[str, str]:
@@ -315,11 +285,13 @@ class DivergenceSearch:
         Returns:
             What was written; None if it cannot be cut out.
         """
-        back = {partner: name for name, partner in at.agreed.items()}
-        ours = self.wirings[0].between(at.agreed.keys(), [at.original])
+        agreed = {**self._shared, **at.agreed}
+        agreed.pop(at.original, None)
+        back = {partner: name for name, partner in agreed.items()}
+        ours = self.wirings[0].between(agreed.keys(), [at.original])
         theirs = self.wirings[1].between(back.keys(), [at.candidate])
         starts = self.wirings[0].entering(ours), self.wirings[1].entering(theirs)
-        is_closed = all(n in at.agreed for n in starts[0]) and all(n in back for n in starts[1])
+        is_closed = all(n in agreed for n in starts[0]) and all(n in back for n in starts[1])
         if not ours or not theirs or not is_closed:
             return None
         wanted = list(dict.fromkeys([*starts[0], *(back[name] for name in starts[1])]))
@@ -327,7 +299,7 @@ class DivergenceSearch:
         if values is None:
             return None
         types = {name: type_of(value) for name, value in values.items()}
-        partners = {at.agreed[name]: name for name in wanted} | {at.candidate: at.original}
+        partners = {agreed[name]: name for name in wanted} | {at.candidate: at.original}
         mine = cut(self.wirings[0], ours, types, [at.original])
         known = {name: types[partner] for name, partner in partners.items()}
         other = _renamed(cut(self.wirings[1], theirs, known, [at.candidate]), partners)

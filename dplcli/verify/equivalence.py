@@ -71,6 +71,7 @@ from dplcli.verify.settings import (
     Feed,
     InputChoice,
     InputRequest,
+    Junction,
     Leaf,
     LocalJudgement,
     ModelSource,
@@ -237,7 +238,7 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
         | {
             "proof": None if evidence.result.proof is None else asdict(evidence.result.proof),
             "unproved": evidence.result.unproved,
-            "regions": None if evidence.result.regions is None else asdict(evidence.result.regions),
+            "regions": evidence.result.regions and evidence.result.regions.to_json(),
             "inputs": [asdict(choice) for choice in evidence.result.inputs],
             "refilled": evidence.result.refilled,
             "cases": list(evidence.result.cases.items()),
@@ -708,7 +709,7 @@ def _with_opinions(
     if result.regions is not None and result.regions.differing and settings.whole is None:
         case = next((output.seed for output in result.outputs if not output.ok), settings.seeds[0])
         try:
-            more = _opinions_inside(original, candidate, settings, case)
+            more = _opinions_inside(original, candidate, settings, case, result.regions.places)
         except (RunError, DplError) as error:
             more = [Opinion("", "", case, problem=_why(error))]
         if result.opinions and all(opinion.agrees_with is None for opinion in more):
@@ -720,13 +721,13 @@ def _with_opinions(
 
 
 def _opinions_inside(
-    original: Path, candidate: Path, settings: Settings, case: int
+    original: Path, candidate: Path, settings: Settings, case: int, places: Sequence[Junction]
 ) -> Sequence[Opinion]:
     """Ask the evaluator about the first place that can be cut out and differs by itself."""
     from dplcli.verify import bisect  # noqa: PLC0415  # only where it is asked
 
     search = bisect.DivergenceSearch(original, candidate, settings, case)
-    for place in search.regions():
+    for place in places:
         with temporary_folder() as folder:
             if (parts := search.write(place, folder)) is None:
                 continue

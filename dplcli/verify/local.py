@@ -28,10 +28,10 @@ from dplcli.verify.engines import one_line
 from dplcli.verify.layers import Inside, is_alike, type_of, value_of
 from dplcli.verify.model import Wiring, cut, digests, model_of, whole_of
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import LocalJudgement, RunError
+from dplcli.verify.settings import Junction, LocalJudgement, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.verify.inputs import Reference
     from dplcli.verify.layers import Pair
@@ -56,28 +56,6 @@ def judge_regions(reference: Reference, candidate: ModelSource, judge: Judge) ->
         RunError: A model does not run when it is asked for inner values, or one cannot be fed.
     """
     return _Regions(reference, candidate, judge).judge()
-
-
-def differing_places(
-    reference: Reference, candidate: ModelSource, judge: Judge
-) -> list[tuple[Pair, list[Pair]]]:
-    """Return the values whose regions give something else, each with where to cut it out.
-
-    First come the values that are named, cut out as closely as can be, then those that differ
-    still where regions were joined.
-
-    Raises:
-        RunError: As for `judge_regions`.
-    """
-    regions = _Regions(reference, candidate, judge)
-    every = list(regions.cuts.values())
-    regions.judge()
-    left = list(regions.cuts.values())
-    named = [regions.cause(pair, failure)[0] for pair, failure in regions.failed.items()]
-    return [
-        *((pair, every) for pair in dict.fromkeys(named)),
-        *((pair, left) for pair in regions.failed),
-    ]
 
 
 @dataclass(frozen=True)
@@ -114,7 +92,6 @@ class _Regions:
     Attributes:
         cuts: Pairs of values that both models compute, by the candidate's name.
         joined: Values whose regions hold some that gave something else.
-        failed: What is wrong, once all are judged.
         causes: For a value of the candidate what failed first on the way to it.
         moving: Values of the candidate that depend on what it is fed.
         order: The place of each value in the original.
@@ -142,7 +119,6 @@ class _Regions:
             if pair.original in self.sizes or pair.original in self.feeds
         }
         self.joined: set[str] = set()
-        self.failed: dict[Pair, _Failure] = {}
         self.causes: dict[str, tuple[Pair, _Failure]] = {}
         self.order = {name: place for place, name in enumerate(self.ours.makers)}
 
@@ -162,6 +138,7 @@ class _Regions:
         ]
         if missing := [name for name in self.theirs.outputs if name not in self.cuts]:
             raise RunError(f"nothing in the original corresponds to the output {missing[0]!r}")
+        every = self._agreed()
         failed = self._failed(changed)
         for _ in range(_JOINED):
             while misfits := [pair for pair, failure in failed.items() if failure.is_misfit]:
@@ -170,16 +147,16 @@ class _Regions:
             if not joined:
                 break
             failed = self._without(joined, failed, are_joined=True)
-        self.failed = failed
         found = {}
         for pair, failure in failed.items():
-            first, why = self.cause(pair, failure)
-            found[first.original] = self._said(first, why)
-        return LocalJudgement(len(changed), len(pairs) - len(changed), tuple(found.values()))
+            first, why = self.causes.get(pair.candidate, (pair, failure))
+            found[first] = self._said(first, why)
+        places = (*_junctions(found, every), *_junctions(failed, self._agreed()))
+        differing = tuple(found.values())
+        return LocalJudgement(len(changed), len(pairs) - len(changed), differing, places)
 
-    def cause(self, pair: Pair, failure: _Failure) -> tuple[Pair, _Failure]:
-        """Return what failed first on the way to a pair that fails."""
-        return self.causes.get(pair.candidate, (pair, failure))
+    def _agreed(self) -> dict[str, str]:
+        return {pair.original: pair.candidate for pair in self.cuts.values()}
 
     def _first(self, failed: Mapping[Pair, _Failure]) -> list[Pair]:
         """Return the pairs that may be joined: inner ones that read none that failed, too."""
@@ -326,6 +303,10 @@ class _Regions:
         weights = {each: held[each] for each in away if each in held}
         source = replace(self.candidate, content=content, weights=weights, name="region")
         return Runner(source, REFERENCE_LEVEL).run(feeds)[name]
+
+
+def _junctions(pairs: Iterable[Pair], agreed: Mapping[str, str]) -> Iterator[Junction]:
+    return (Junction(pair.original, pair.candidate, pair.how, agreed) for pair in pairs)
 
 
 def _comparable(*sources: ModelSource) -> list[ModelProto]:

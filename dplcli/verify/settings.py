@@ -380,6 +380,24 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class Junction:
+    """A place where two models may part.
+
+    Attributes:
+        original: The name of a value in the original.
+        candidate: Its name in the candidate.
+        how: What aligned the two.
+        agreed: Pairs of values, by the original's name, at which both may be cut to be fed what the
+            original computes there.
+    """
+
+    original: str
+    candidate: str
+    how: str
+    agreed: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class LocalJudgement:
     """Places where two models differ, each run by itself on values that the original computes.
 
@@ -387,15 +405,19 @@ class LocalJudgement:
         judged: How many were run.
         unchanged: How many other places are the same node for node.
         differing: What some of them give instead, a sentence each; none if all give the same.
+        places: Where to cut these out: first as closely as can be, then with what they were joined
+            to. It is kept in no file.
     """
 
     judged: int
     unchanged: int
     differing: tuple[str, ...] = ()
+    places: tuple[Junction, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """Return the fields in a fixed order."""
-        return vars(self) | {"differing": list(self.differing)}
+        """Return the fields in a fixed order, but for the places."""
+        differing = list(self.differing)
+        return {"judged": self.judged, "unchanged": self.unchanged, "differing": differing}
 
 
 def _counted(number: int, noun: str) -> str:
