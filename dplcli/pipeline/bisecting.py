@@ -709,6 +709,7 @@ def bisect_models(  # noqa: PLR0913  # all by keyword
         remark = "no value inside can be compared, because the candidate does not run like this"
         return ModelsOutcome(labels, result, remark=remark)
     _, levels, seed = what_differs(result)
+    seed = result.regions.case if result.regions and places else seed
     try:
         with _inside(original, candidate, settings, seed) as comparison:
             say("comparing the values inside")

@@ -72,7 +72,6 @@ from dplcli.verify.settings import (
     Feed,
     InputChoice,
     InputRequest,
-    Junction,
     Leaf,
     LocalJudgement,
     ModelSource,
@@ -692,11 +691,10 @@ def _with_opinions(
         return result
     more: Sequence[Opinion] = ()
     if result.regions is not None and result.regions.differing and settings.whole is None:
-        case = next((output.seed for output in result.outputs if not output.ok), settings.seeds[0])
         try:
-            more = _opinions_inside(original, candidate, settings, case, result.regions.places)
+            more = _opinions_inside(original, candidate, settings, result.regions)
         except (RunError, DplError) as error:
-            more = [Opinion("", "", case, problem=_why(error))]
+            more = [Opinion("", "", result.regions.case, problem=_why(error))]
         if result.opinions and all(opinion.agrees_with is None for opinion in more):
             more = ()  # one line of why not is enough
     elif not result.opinions:
@@ -706,13 +704,13 @@ def _with_opinions(
 
 
 def _opinions_inside(
-    original: Path, candidate: Path, settings: Settings, case: int, places: Sequence[Junction]
+    original: Path, candidate: Path, settings: Settings, regions: LocalJudgement
 ) -> Sequence[Opinion]:
     """Ask the evaluator about the first place that can be cut out and differs by itself."""
     from dplcli.verify import bisect  # noqa: PLC0415  # only where it is asked
 
-    search = bisect.DivergenceSearch(original, candidate, settings, case)
-    for place in places:
+    search = bisect.DivergenceSearch(original, candidate, settings, regions.case)
+    for place in regions.places:
         with temporary_folder() as folder:
             if (parts := search.write(place, folder)) is None:
                 continue
@@ -730,7 +728,7 @@ def _opinions_inside(
             found = verify_equivalence(*names, part).opinions
         if found:
             return [replace(opinion, is_inside=True) for opinion in found]
-    return [Opinion("", "", case, problem="no place that differs can be cut out")]
+    return [Opinion("", "", regions.case, problem="no place that differs can be cut out")]
 
 
 class _Check:

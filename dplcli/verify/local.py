@@ -156,8 +156,8 @@ class _Regions:
             first, why = self.causes.get(pair.candidate, (pair, failure))
             found[first] = self._said(first, why)
         places = (*_junctions(found, every), *_junctions(failed, self._agreed()))
-        differing = tuple(found.values())
-        return LocalJudgement(len(changed), len(pairs) - len(changed), differing, places)
+        differing, same = tuple(found.values()), len(pairs) - len(changed)
+        return LocalJudgement(len(changed), same, differing, places, self._judge.case)
 
     def _agreed(self) -> dict[str, str]:
         return {pair.original: pair.candidate for pair in self.cuts.values()}

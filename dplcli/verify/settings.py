@@ -406,16 +406,18 @@ class LocalJudgement:
         unchanged: How many other places are the same node for node.
         differing: What some of them give instead, a sentence each; none if all give the same.
         places: Where to cut these out: first as closely as can be, then with what they were joined
-            to. It is kept in no file.
+            to. They are kept in no file, nor is the case.
+        case: Number of the case on which they were run.
     """
 
     judged: int
     unchanged: int
     differing: tuple[str, ...] = ()
     places: tuple[Junction, ...] = ()
+    case: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """Return the fields in a fixed order, but for the places."""
+        """Return the first three fields."""
         differing = list(self.differing)
         return {"judged": self.judged, "unchanged": self.unchanged, "differing": differing}
 
