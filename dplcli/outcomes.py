@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from dplcli.passes.repeat import Family
     from dplcli.passes.rewrite import Application, Missing
     from dplcli.passes.select import Coverage, Selection
-    from dplcli.verify import OutputComparison, VerificationResult
-    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify import VerificationResult
+    from dplcli.verify.layers import Layers
+    from dplcli.verify.settings import Opinion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,12 +387,14 @@ class BisectTrial:
         reason: What is wrong with the result, in one line; "" if nothing is.
         levels: At which optimisation levels it is wrong.
         seed: For which seed it is worst.
+        opinions: What onnx's reference evaluator says of it, if it was asked.
     """
 
     applied: tuple[BisectStep, ...]
     reason: str = ""
     levels: tuple[str, ...] = ()
     seed: int = 0
+    opinions: tuple[Opinion, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -430,6 +433,7 @@ class BisectOutcome:
     Attributes:
         label: The model's file name.
         kind: ``rewrite`` or ``partition``.
+        rules: The rules, in listed order.
         steps: What the rules do, in order.
         causes: What breaks the model; empty if nothing does.
         unjudged: Steps that were not looked at: they build on steps of a rule found wrong.
@@ -439,6 +443,7 @@ class BisectOutcome:
 
     label: str
     kind: str
+    rules: tuple[Rule, ...]
     steps: tuple[BisectStep, ...]
     causes: tuple[Cause, ...] = ()
     unjudged: tuple[BisectStep, ...] = ()
@@ -457,20 +462,21 @@ class Reproduced:
 
     Attributes:
         label: Name of the folder.
-        reason: Why there is nothing to compare; or "".
-        outputs: How the outputs compare.
+        objection: What is wrong with the result of its rules, so that it was not run; or "".
+        verification: How the two models in it compare; None if they were not run.
         fitted: Whether all of its steps could be applied.
     """
 
     label: str
-    reason: str = ""
-    outputs: tuple[OutputComparison, ...] = ()
+    objection: str = ""
+    verification: VerificationResult | None = None
     fitted: bool = True
 
     @property
     def differs(self) -> bool:
         """Whether it still shows the fault."""
-        return bool(self.reason) or any(not output.ok for output in self.outputs)
+        compared = self.verification
+        return bool(self.objection) or (compared is not None and not compared.equivalent)
 
 
 @dataclass(frozen=True)
@@ -478,20 +484,25 @@ class Divergence:
     """Where one model leaves another.
 
     Attributes:
-        layer: The first value that differs though all that flows into it agrees.
-        original: The nodes of the original that compute it from there.
-        candidate: The nodes of the candidate that do.
+        original: The first value that differs though all that flows into it agrees, or is given to
+            both.
+        candidate: Its name in the candidate.
+        how: What aligned the two.
+        reason: How they differ.
+        nodes: The nodes that compute it from there, of the original and of the candidate.
+        total: How many nodes the models have.
         level: Optimisation level at which the candidate ran.
         reproducer: The folder with both parts; None if none was written.
-        total: How many nodes the models have.
     """
 
-    layer: Layer
-    original: tuple[str, ...]
-    candidate: tuple[str, ...]
+    original: str
+    candidate: str
+    how: str
+    reason: str
+    nodes: tuple[tuple[str, ...], tuple[str, ...]]
+    total: tuple[int, int]
     level: str
     reproducer: Path | None = None
-    total: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)

@@ -294,20 +294,27 @@ class StepItem(_StrictAndFrozen):
     output: str
 
 
-class InputItem(_StrictAndFrozen):
-    """One value that is fed.
+class ToleranceItem(_StrictAndFrozen):
+    """Tolerances; None for the derived ones."""
+
+    rtol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    atol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+
+class ExecutionItem(_StrictAndFrozen):
+    """How the models are run; the limits are for both, provider and options for the candidate.
 
     Attributes:
-        file: Where it lies.
-        original: The input of the original that it is for; None if it has none.
-        candidate: The input of the candidate.
-        is_sequence: Whether it is a sequence of tensors.
+        provider: The execution provider.
+        options: Options of onnxruntime's session.
+        timeout: Seconds for each step; None for no limit.
+        memory_limit: Megabytes for a model and its run; None for no limit.
     """
 
-    file: str
-    original: str | None
-    candidate: str | None
-    is_sequence: bool = False
+    provider: str
+    options: list[tuple[str, str]] = Field(strict=False)
+    timeout: float | None
+    memory_limit: int | None
 
 
 class Reproducer(_StrictAndFrozen):
@@ -318,14 +325,14 @@ class Reproducer(_StrictAndFrozen):
         catalogues: Paths in the folder, or names of shipped ones.
         allow_code: Whether the catalogues may import Python functions.
         steps: What is applied to the original, in order.
-        inputs: What is fed.
-        outputs: Which output of the original each output of the candidate is compared with.
+        inputs: How many values are fed.
         level: Optimisation level at which the candidate runs.
-        coarsest: The coarsest float type that the original computes with.
-        rtol: Relative tolerance; None for the derived one.
-        atol: Absolute tolerance; None for the derived one.
+        coarsest: The coarsest float type that the whole original computes with.
+        rounds: Whether the whole original rounds to steps.
+        tolerance: Tolerances of all float outputs.
+        tolerances: Tolerances of single outputs.
         custom_ops: Libraries of custom operators, in the folder.
-        needs_custom_ops: Whether the original needs them, too.
+        execution: How the models are run.
     """
 
     schema_: Annotated[Literal["dpl.reproducer/1"], Field(alias="schema")]
@@ -333,14 +340,14 @@ class Reproducer(_StrictAndFrozen):
     catalogues: list[str] = []
     allow_code: bool = False
     steps: list[StepItem] = []
-    inputs: list[InputItem]
-    outputs: list[tuple[str, str]] = Field(strict=False)
+    inputs: int = Field(ge=0)
     level: Literal["disable", "basic", "extended", "all"]
     coarsest: Literal["", "float64", "float32", "float16", "bfloat16"]
-    rtol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    atol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    rounds: bool
+    tolerance: ToleranceItem = ToleranceItem()
+    tolerances: dict[str, ToleranceItem] = {}
     custom_ops: list[str] = []
-    needs_custom_ops: bool = False
+    execution: ExecutionItem
 
     @property
     def needs_code(self) -> bool:
@@ -371,7 +378,7 @@ def read_reproducer(folder: Path) -> Reproducer:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise UsageError(f"{folder / REPRODUCER_FILE}: {where}: {first['msg']}") from error
-    for name in (*(item.file for item in found.inputs), *found.catalogues, *found.custom_ops):
+    for name in (*found.catalogues, *found.custom_ops):
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise UsageError(f"{folder / REPRODUCER_FILE}: {name!r} is outside of the folder")
     return found

@@ -57,7 +57,7 @@ _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
 )
 @options.allow_code_option
 @options.verify_options
-@options.printing_options("Say what is being done.")
+@options.printing_options("Say what is being done.", *options.EVERY_FORM)
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     models: tuple[Path, ...],
@@ -80,7 +80,8 @@ def command(  # noqa: PLR0913  # one parameter per option
     Exits with 0 if there is nothing to find: the whole is equivalent; with 1 if something was
     found; with 2 if the original does not run.
     """
-    printing.check(*models, *patterns, output)
+    has_plots = reproduce is not None or len(models) == _TWO
+    printing.check(*models, *patterns, output, has_plots=has_plots)
     source = pipeline.RuleSource(patterns, targets, allow_code=allow_code)
     _check(models, source, output, reproduce)
     settings = options.take_verification(verification, allow_code=allow_code)
@@ -101,7 +102,7 @@ def command(  # noqa: PLR0913  # one parameter per option
                 most=most,
                 progress=say,
             )
-            document = rules_document(found, verbose=printing.verbose)
+            document = rules_document(found, catalogs=patterns, verbose=printing.verbose)
     printing.conclude(document)
 
 

@@ -747,7 +747,7 @@ def check_settings() -> SettingsGroup:
             "third_opinion",
             is_flag=True,
             help="Where the models differ, ask onnx's reference evaluator which one it agrees "
-            "with. It can be slow.",
+            "with. It is slow, and given ten minutes, or what --timeout says.",
         ),
     )
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 from dplcli.catalog.plan import (
     REPRODUCER_FILE,
     REPRODUCER_SCHEMA,
-    InputItem,
+    ExecutionItem,
     PlanEntry,
     Reproducer,
     StepItem,
+    ToleranceItem,
     read_reproducer,
 )
 from dplcli.diff import DEFAULT_IGNORED, FACETS, Differ, Facet
@@ -40,13 +41,15 @@ from dplcli.passes.rewrite import identify, list_nodes, replay, rewrite
 from dplcli.passes.select import in_program_order, select_matches
 from dplcli.pipeline.rewriting import describe_change
 from dplcli.pipeline.rules import RuleSource, files_of, load_any_rules, load_rewrites, load_rules
-from dplcli.pipeline.verifying import verify
+from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_result, graph_objection, load_editable, say_nothing
+from dplcli.verify import Execution, InputRequest, Override
 from dplcli.verify import Settings as VerifySettings
-from dplcli.verify.bisect import minimise
+from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, minimise
+from dplcli.verify.settings import Whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from dplcli.dpl.rule import Match
     from dplcli.ir import Model
@@ -55,7 +58,8 @@ if TYPE_CHECKING:
     from dplcli.verify import VerificationResult
     from dplcli.verify.bisect import CutPair, Cutting, DivergenceSearch, Specimen
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.layers import Layers
+    from dplcli.verify.settings import Junction
 
     Changes: TypeAlias = "Rewrites | Partitions"
 
@@ -155,10 +159,6 @@ def load_changes(source: RuleSource, model: Model, kind: str | None) -> tuple[Ch
 # A reproducer: a folder with a small model, rules and inputs, which shows one fault.
 
 
-ORIGINAL = "original.onnx"
-CANDIDATE = "candidate.onnx"
-
-
 def reproduce(folder: Path, *, allow_code: bool = False) -> Reproduced:
     """Run a reproducer: apply its rules and compare both models on its inputs.
 
@@ -209,34 +209,41 @@ def _changed(folder: Path, spec: Reproducer) -> tuple[Model, int]:
 
 
 def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
-    from dplcli.verify.bisect import Criteria, read_feed, show  # noqa: PLC0415  # onnxruntime
-    from dplcli.verify.settings import ModelSource, RunError  # noqa: PLC0415  # onnxruntime
+    """Compare both models of a folder by the rules of the verification that found the fault.
 
-    values = [
-        (item, read_feed(folder / item.file, is_sequence=item.is_sequence)) for item in spec.inputs
-    ]
-    ours = {item.original: value for item, value in values if item.original is not None}
-    theirs = {item.candidate: value for item, value in values if item.candidate is not None}
-    libraries = tuple(folder / name for name in spec.custom_ops)
-    models = (
-        ModelSource(folder / ORIGINAL, libraries=libraries if spec.needs_custom_ops else ()),
-        ModelSource(candidate, libraries=libraries),
-    )
-    criteria = Criteria(spec.level, spec.coarsest, spec.rtol, spec.atol)
+    Raises:
+        UsageError: What the folder says of it cannot be meant, or cannot be done here.
+    """
+    data = folder / DATA
+    for path in (data / f"input_{number}.pb" for number in range(spec.inputs)):
+        if not path.is_file():  # else a value would be made up
+            raise UsageError(f"{path}: there is no such file")
+    where = f"{folder / REPRODUCER_FILE}: "
     try:
-        shown = show(models, (ours, theirs), spec.outputs, criteria)
-    except RunError as error:
-        message = f"{folder}: onnxruntime does not run the original: {error}"
-        raise UsageError(message) from error
-    return Reproduced(folder.name, shown.reason, shown.outputs)
+        settings = VerifySettings(
+            levels=(spec.level,),
+            **dict(spec.tolerance),
+            tolerances={name: Override(**dict(item)) for name, item in spec.tolerances.items()},
+            request=InputRequest(given=data if spec.inputs else None),
+            custom_ops=tuple(folder / name for name in spec.custom_ops),
+            execution=Execution(**dict(spec.execution)),
+            whole=Whole(spec.coarsest, spec.rounds),
+        )
+        result = compare(
+            folder / ORIGINAL, candidate, settings, None, prove=spec.kind == Partitions.kind
+        )
+    except UsageError as error:
+        raise UsageError(f"{where}{error.message}", hint=error.hint) from error
+    return Reproduced(folder.name, verification=result)
 
 
-def shows(folder: Path, spec: Reproducer) -> bool:
-    """Tell whether the fault shows in *folder*; it does not if the folder cannot be run."""
+def shows(folder: Path, spec: Reproducer) -> Reproduced | None:
+    """Run *folder*; return None if the fault does not show, or the folder cannot be run."""
     try:
-        return run_reproducer(folder, spec).differs
+        found = run_reproducer(folder, spec)
     except DplError:
-        return False
+        return None
+    return found if found.differs else None
 
 
 def write_candidate(folder: Path, spec: Reproducer) -> None:
@@ -353,8 +360,7 @@ class RuleExhibit:
                 StepItem(rule=s.rule, scope=s.scope, op_type=s.op_type, output=s.output)
                 for s in cause.steps
             ],
-            inputs=[],
-            outputs=[],
+            inputs=0,
             level=self.settings.judged_levels[0],
         )
 
@@ -364,12 +370,13 @@ class RuleExhibit:
         """Write the smallest part of the model that shows the fault."""
 
         def show(nodes: set[int]) -> tuple[Reproducer, Cutting] | None:
-            shutil.rmtree(folder / "test_data_set_0", ignore_errors=True)
+            shutil.rmtree(folder / DATA, ignore_errors=True)
             cutting = specimen.write(folder, ORIGINAL, nodes)
             if cutting is None:
                 return None
-            full = _with_data(spec, cutting, self.settings)
-            return (full, cutting) if shows(folder, full) else None
+            own = _tolerances_of(self.settings, cutting.outputs)
+            full = spec.model_copy(update={"tolerances": own, "inputs": cutting.inputs})
+            return (full, cutting) if shows(folder, full) is not None else None
 
         covered = {name for step in cause.steps for name in step.covered}
         core: set[int] = set()
@@ -403,28 +410,26 @@ def _reproducer(
     facts = {
         "schema": REPRODUCER_SCHEMA,
         "coarsest": fed.facts.coarsest,
+        "rounds": fed.facts.rounds,
+        "tolerance": ToleranceItem(rtol=settings.rtol, atol=settings.atol),
         "custom_ops": libraries,
-        "needs_custom_ops": bool(fed.source.libraries),
+        "execution": ExecutionItem(
+            provider=settings.execution.provider,
+            options=list(settings.execution.options),
+            timeout=settings.execution.timeout,
+            memory_limit=settings.execution.memory_limit,
+        ),
     }
     return Reproducer.model_validate(facts | own)
 
 
-def tolerance_of(settings: VerifySettings, outputs: Sequence[str]) -> dict[str, float | None]:
-    """Return the tolerance that the user chose for the outputs of a reproducer."""
-    own = settings.tolerances.get(outputs[0]) if len(outputs) == 1 else None
-    chosen = {"rtol": settings.rtol, "atol": settings.atol}
-    given = {} if own is None else {"rtol": own.rtol, "atol": own.atol}
-    return chosen | {name: value for name, value in given.items() if value is not None}
-
-
-def _with_data(spec: Reproducer, cutting: Cutting, settings: VerifySettings) -> Reproducer:
-    inputs = [
-        InputItem(file=file, original=name, candidate=name, is_sequence=is_sequence)
-        for file, name, is_sequence in cutting.inputs
-    ]
-    outputs = [(name, name) for name in cutting.outputs]
-    chosen = tolerance_of(settings, cutting.outputs)
-    return spec.model_copy(update={"inputs": inputs, "outputs": outputs, **chosen})
+def _tolerances_of(settings: VerifySettings, outputs: Collection[str]) -> dict[str, ToleranceItem]:
+    """Return the tolerances that the user chose for single outputs that a reproducer has."""
+    return {
+        name: ToleranceItem(rtol=own.rtol, atol=own.atol)
+        for name, own in settings.tolerances.items()
+        if name in outputs
+    }
 
 
 def _rules_readme(cause: Cause, spec: Reproducer, label: str, nodes: tuple[int, int]) -> str:
@@ -441,8 +446,8 @@ def _rules_readme(cause: Cause, spec: Reproducer, label: str, nodes: tuple[int, 
     files = [
         f"`{ORIGINAL}`: {nodes[0]:,} of the {nodes[1]:,} nodes of `{label}`.",
         f"`{CANDIDATE}`: what the rules made of it when this was written.",
-        "`test_data_set_0/`: what is fed, and what the original gives.",
-        f"`{REPRODUCER_FILE}`: what is applied where, and how the results are compared.",
+        f"`{DATA}/`: what is fed, and what the original gives.",
+        f"`{REPRODUCER_FILE}`: what is applied where, and how the results are run and compared.",
     ]
     if any(name.startswith("rules/") for name in spec.catalogues):
         files.append("`rules/`: the rules, as they are applied when this is run: mend them here.")
@@ -522,7 +527,14 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
                 exhibit.write(cause, output / str(number)) for number, cause in enumerate(causes, 1)
             )
     return BisectOutcome(
-        model_path.name, changes.kind, steps, causes, unjudged, is_complete, search.trials
+        model_path.name,
+        changes.kind,
+        tuple(changes.rules),
+        steps,
+        causes,
+        unjudged,
+        is_complete,
+        search.trials,
     )
 
 
@@ -543,7 +555,7 @@ class _Search:
         """Return the causes, the steps that were not judged, and whether the rest is sound."""
         rest, causes = steps, list[Cause]()
         while rest:
-            trial = self.try_out(rest, self.settings)
+            trial = self.try_out(rest, replace(self.settings, third_opinion=False))
             if not trial.reason:
                 return tuple(causes), _without(rest, trial.applied), True
             if len(causes) == most:
@@ -565,17 +577,18 @@ class _Search:
         if broken:
             return BisectTrial(applied, broken, settings.judged_levels)
         with staged(model, self.folder / CANDIDATE) as written:
-            verdict = check_result(self.path, written.path, settings, say_nothing)
+            is_moved = self.changes.kind == Partitions.kind  # as where partitions are written
+            verdict = check_result(self.path, written.path, settings, say_nothing, prove=is_moved)
         if verdict.objection:
             reason = f"onnx.checker refuses the result: {verdict.objection}"
             return BisectTrial(applied, reason, settings.judged_levels, settings.seeds[0])
         result = verdict.verification
         if result is None or result.equivalent:
             return BisectTrial(applied)
-        return BisectTrial(applied, *what_differs(result))
+        return BisectTrial(applied, *what_differs(result), result.opinions)
 
     def _cause(self, trial: BisectTrial, steps: tuple[BisectStep, ...]) -> Cause:
-        settings = replace(self.settings, levels=trial.levels)
+        settings = replace(self.settings, levels=trial.levels, third_opinion=False)
         last = trial
 
         def breaks(part: Sequence[BisectStep]) -> Sequence[BisectStep] | None:
@@ -588,6 +601,8 @@ class _Search:
             return found.applied
 
         minimal = minimise(trial.applied, breaks)
+        if self.settings.third_opinion:
+            last = self.try_out(minimal, replace(settings, third_opinion=True))
         needed = self._needed(minimal)
         culprits = tuple(step for step in minimal if step not in needed)
         rules = {step.rule for step in culprits}
@@ -630,6 +645,7 @@ MEMORY_CAP = 256
 """How many megabytes of each model's values are held at once."""
 
 _MOST_TRIED = 24
+_MOST_NAMED = 12
 _OFF = "disable"
 
 
@@ -688,24 +704,27 @@ def bisect_models(  # noqa: PLR0913  # all by keyword
     result = verify(original, candidate, settings=settings, progress=say)
     if result.equivalent:
         return ModelsOutcome(labels, result)
-    if not any(not item.ok for item in result.outputs):
+    places = () if result.regions is None else result.regions.places
+    if not places and all(output.ok for output in result.outputs):
         remark = "no value inside can be compared, because the candidate does not run like this"
         return ModelsOutcome(labels, result, remark=remark)
     _, levels, seed = what_differs(result)
+    seed = result.regions.case if result.regions and places else seed
     try:
         with _inside(original, candidate, settings, seed) as comparison:
             say("comparing the values inside")
             layers = comparison.layers(cap << 20)
             say("cutting out where they part")
-            place = _Finder(comparison, layers, settings, labels, output).find(levels)
+            finder = _Finder(comparison, layers, settings, labels, output)
+            place = finder.find(levels, places)
     except VerificationError as error:
         return ModelsOutcome(labels, result, remark=error.message)
-    remark = "" if place is not None else _unplaced(layers)
+    remark = "" if place is not None else _unplaced(layers, is_local=bool(places))
     return ModelsOutcome(labels, result, layers, place, remark)
 
 
-def _unplaced(layers: Layers) -> str:
-    if layers.first is None:
+def _unplaced(layers: Layers, *, is_local: bool) -> str:
+    if layers.first is None and not is_local:
         return (
             "with optimisation off all values inside agree: it is onnxruntime's optimiser that "
             "makes them differ"
@@ -740,26 +759,41 @@ class _Finder:
     labels: tuple[str, str]
     output: Path | None
 
-    def find(self, levels: Sequence[str]) -> Divergence | None:
-        """Return the first value whose part of the models shows the difference."""
+    def find(self, levels: Sequence[str], places: Sequence[Junction]) -> Divergence | None:
+        """Return the first place whose part of the models shows the difference.
+
+        Args:
+            levels: The optimisation levels at which outputs differ.
+            places: Places that differ by themselves. They come first.
+        """
         wrong = (layer for layer in self.layers.layers if not layer.ok)
-        for layer in (*islice(wrong, _MOST_TRIED), *self.layers.doubtful[:_MOST_TRIED]):
+        others = (*islice(wrong, _MOST_TRIED), *self.layers.doubtful[:_MOST_TRIED])
+        for at in (*places, *(self.comparison.junction(self.layers, layer) for layer in others)):
             for level in dict.fromkeys((_OFF, *levels)):
-                if (place := self._try(layer, level)) is not None:
+                if (place := self._try(at, level)) is not None:
                     return place
         return None
 
-    def _try(self, layer: Layer, level: str) -> Divergence | None:
+    def _try(self, at: Junction, level: str) -> Divergence | None:
         with temporary_folder(self._beside()) as folder:
-            parts = self.comparison.write(self.layers, layer, folder)
+            parts = self.comparison.write(at, folder)
             if parts is None:
                 return None
-            spec = self._spec(parts, level, folder)
-            if not shows(folder, spec):
+            spec = self._spec(at, parts, level, folder)
+            found = shows(folder, spec)
+            if found is None or found.verification is None:
                 return None
             ours, theirs = (wiring.nodes for wiring in self.comparison.wirings)
-            total = len(ours), len(theirs)
-            place = Divergence(layer, parts.original, parts.candidate, level, self.output, total)
+            place = Divergence(
+                at.original,
+                at.candidate,
+                at.how,
+                _said(found.verification),
+                (parts.original, parts.candidate),
+                (len(ours), len(theirs)),
+                level,
+                self.output,
+            )
             if self.output is not None:
                 (folder / REPRODUCER_FILE).write_text(spec.to_text(), encoding="utf-8")
                 (folder / README).write_text(_models_readme(place, self.labels), encoding="utf-8")
@@ -772,31 +806,35 @@ class _Finder:
             return self.output
         return self.output.resolve().parent
 
-    def _spec(self, parts: CutPair, level: str, folder: Path) -> Reproducer:
+    def _spec(self, at: Junction, parts: CutPair, level: str, folder: Path) -> Reproducer:
         return _reproducer(
             folder,
             self.comparison.fed,
             self.settings,
             kind="models",
-            inputs=[
-                InputItem(file=i.file, original=ours, candidate=theirs, is_sequence=i.is_sequence)
-                for i, ours, theirs in parts.fed()
-            ],
-            outputs=list(parts.outputs),
+            inputs=parts.inputs,
             level=level,
-            **tolerance_of(self.settings, [original for original, _ in parts.outputs]),
+            tolerances=_tolerances_of(self.settings, [at.original]),
         )
 
 
+def _said(result: VerificationResult) -> str:
+    """Return why the only output of two parts differs, or else which place inside does."""
+    wrong = [output.reason for output in result.outputs if output.reason]
+    return wrong[0] if wrong else "; ".join(result.objections)
+
+
 def _models_readme(place: Divergence, labels: tuple[str, str]) -> str:
-    layer = place.layer
     parts = (
-        f"original: {', '.join(place.original)}, of {place.total[0]:,} nodes",
-        f"candidate: {', '.join(place.candidate)}, of {place.total[1]:,} nodes",
+        f"{label}: {', '.join(nodes[:_MOST_NAMED])}{', …' * (len(nodes) > _MOST_NAMED)}: "
+        f"{len(nodes):,} of {total:,} nodes"
+        for label, nodes, total in zip(
+            ("original", "candidate"), place.nodes, place.total, strict=True
+        )
     )
     files = (
-        "`test_data_set_0/`: what is fed, and what the original gives.",
-        f"`{REPRODUCER_FILE}`: which input is which, and how the results are compared.",
+        f"`{DATA}/`: what is fed, and what the original gives.",
+        f"`{REPRODUCER_FILE}`: how the two are run and compared.",
     )
     return f"""\
 # A difference, by itself
@@ -806,8 +844,8 @@ def _models_readme(place: Divergence, labels: tuple[str, str]) -> str:
 
 {_bullets(parts)}
 
-All that flows in agrees in both models; the value {layer.original!r} (in the \
-candidate: {layer.candidate!r}) does not: {layer.comparison.reason}.
+Both are fed what the original computes there. In {place.original!r} (in the candidate: \
+{place.candidate!r}) they differ: {place.reason}.
 
 Run it again from inside this folder; exit code 1: they still differ, 0: they agree, \
 2: it could not be tried.

@@ -9,13 +9,23 @@ from dplcli.diff import FACETS
 from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.ir.printer import print_attribute, print_node
-from dplcli.report.document import Document, Section
+from dplcli.report.document import (
+    Case,
+    Document,
+    Finding,
+    Section,
+    layer_errors,
+    power_facts,
+    read_place,
+    rule_uses,
+)
 from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Text
-from dplcli.report.tables import function_name, layer_table, some
+from dplcli.report.tables import function_name, layer_table, some, third_opinions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from dplcli.diff import GraphDiff, ModelDiff, NodeChange
     from dplcli.diff.pairing import FunctionChange, SignatureChange, WeightChange
@@ -114,13 +124,96 @@ BISECT_SCHEMA = "dpl.bisect/1"
 _MOST_NODES = 6
 
 
-def rules_document(outcome: BisectOutcome, *, verbose: bool) -> Document:
-    """Report on the search for applications of rules that break a model."""
+def rules_document(outcome: BisectOutcome, *, catalogs: Iterable[str], verbose: bool) -> Document:
+    """Report on the search for applications of rules that break a model.
+
+    Args:
+        outcome: What was found.
+        catalogs: What was named on the command line.
+        verbose: Whether the text lists steps that were not judged.
+    """
+    counts = Counter(step.rule for step in outcome.steps)
+    findings = tuple(_rule_findings(outcome, catalogs))
+    wrong = {finding.rule: finding.message for finding in findings}
+    unjudged = {step.rule for step in outcome.unjudged}
     return Document(
         text=_rules_text(outcome, verbose=verbose),
         record=lambda: _rules_record(outcome),
+        command="dpl bisect",
+        subject=outcome.label,
         ok=outcome.is_equivalent,
+        verdict="Equivalent" if outcome.is_equivalent else "NOT equivalent",
+        failures=tuple(_cause_sentence(cause) for cause in outcome.causes),
+        notes=(
+            *(said for c in outcome.causes for said in third_opinions(c.trial.opinions)),
+            *_doubts(outcome),
+        ),
+        facts=(
+            (_plural(outcome.kind), f"{len(outcome.steps):,}"),
+            ("trials", f"{outcome.trials:,}"),
+            *_reproducers(cause.reproducer for cause in outcome.causes),
+        ),
+        rules=rule_uses(counts, ()),
+        cases=tuple(_rule_case(rule, wrong, unjudged) for rule in counts),
+        findings=findings,
+        sections=tuple(
+            Section(
+                f"Cause {number}: {_names(cause)}",
+                (
+                    *(("~", f"{step.label}: {step.text}") for step in cause.culprits),
+                    *(("", f"builds on {step.label}: {step.text}") for step in cause.needed),
+                ),
+            )
+            for number, cause in enumerate(outcome.causes, 1)
+        ),
     )
+
+
+def _plural(kind: str) -> str:
+    return "applications" if kind == "rewrite" else "partitions"
+
+
+def _names(cause: Cause) -> str:
+    return ", ".join(dict.fromkeys(step.rule for step in cause.culprits))
+
+
+def _cause_sentence(cause: Cause) -> str:
+    steps = some(tuple(step.label for step in cause.culprits), _MOST_NODES)
+    return f"{steps}: {cause.trial.reason}"
+
+
+def _doubts(outcome: BisectOutcome) -> Iterator[str]:
+    """Yield what was not looked at."""
+    if outcome.unjudged:
+        count = _counted(len(outcome.unjudged), outcome.kind)
+        yield f"Not judged: {count} that build on those of a rule found wrong."
+    if not outcome.is_complete:
+        yield "More is wrong; --most looks for more."
+
+
+def _reproducers(folders: Iterable[Path | None]) -> Iterator[tuple[str, str]]:
+    for folder in folders:
+        if folder is not None:
+            yield "reproduce", f"dpl bisect --reproduce {folder}"
+
+
+def _rule_case(rule: str, wrong: Mapping[str, str], unjudged: Container[str]) -> Case:
+    if rule in wrong:
+        return Case("rules", rule, "failed", wrong[rule])
+    if rule in unjudged:
+        return Case("rules", rule, "skipped", "it builds on a rule found wrong")
+    return Case("rules", rule, "passed")
+
+
+def _rule_findings(outcome: BisectOutcome, catalogs: Iterable[str]) -> Iterator[Finding]:
+    """Yield each rule that breaks the model, with the line where it is written."""
+    origins = {rule.qualified_name: rule.origin for rule in outcome.rules}
+    named = list(catalogs)
+    for cause in outcome.causes:
+        for rule in dict.fromkeys(step.rule for step in cause.culprits):
+            message = f"the rule {rule} breaks {outcome.label}: {cause.trial.reason}"
+            place = read_place(origins[rule], named)
+            yield Finding("equivalence", "error", rule, message, place)
 
 
 def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
@@ -129,12 +222,8 @@ def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
     lines = []
     for number, cause in enumerate(outcome.causes, 1):
         lines += [*_cause(number, cause, outcome.kind), Text()]
-    if outcome.unjudged:
-        text = f"Not judged: {_counted(len(outcome.unjudged), outcome.kind)} that build on those "
-        lines.append(Text(f"{text}of a rule found wrong.", style="yellow"))
-        lines += [Text(f"  {step.label}") for step in outcome.unjudged if verbose]
-    if not outcome.is_complete:
-        lines.append(Text("More is wrong; --most looks for more.", style="yellow"))
+    lines += [Text(doubt, style="yellow") for doubt in _doubts(outcome)]
+    lines += [Text(f"  {step.label}") for step in outcome.unjudged if verbose]
     if outcome.is_equivalent:
         text = f"Equivalent: {what}, none of them changes what {outcome.label} computes."
         if not outcome.steps:
@@ -146,14 +235,14 @@ def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
 
 
 def _cause(number: int, cause: Cause, kind: str) -> list[Text]:
-    names = ", ".join(dict.fromkeys(step.rule for step in cause.culprits))
-    title = f"{number}. {names}"
+    title = f"{number}. {_names(cause)}"
     if cause.alike > len(cause.culprits):
         title += f" ({_counted(cause.alike, kind)} in all, this one breaks it by itself)"
     lines = [Text(title, style="bold red")]
     lines += [Text(f"   {step.label}: {step.text}") for step in cause.culprits]
     lines += [Text(f"   builds on {step.label}: {step.text}") for step in cause.needed]
     lines.append(Text(f"   {cause.trial.reason}"))
+    lines += [Text(f"   {said}", style="cyan") for said in third_opinions(cause.trial.opinions)]
     if cause.reproducer is not None:
         size = f"{cause.nodes[0]:,} of {cause.nodes[1]:,} nodes"
         lines.append(Text(f"   reproduce: dpl bisect --reproduce {cause.reproducer} ({size})"))
@@ -181,6 +270,7 @@ def _rules_record(outcome: BisectOutcome) -> Json:
                 "culprits": [_step(step) for step in cause.culprits],
                 "needed": [_step(step) for step in cause.needed],
                 **picked(cause.trial, "reason levels seed"),
+                "third_opinion": [dict(vars(opinion)) for opinion in cause.trial.opinions],
                 "alike": cause.alike,
                 "reproducer": None if cause.reproducer is None else cause.reproducer.name,
                 "nodes": list(cause.nodes),
@@ -201,30 +291,35 @@ def _step(step: BisectStep) -> Json:
 
 def reproduced_document(result: Reproduced) -> Document:
     """Report on a reproducer that was run."""
+    checked = result.verification
+    objections = () if checked is None else checked.objections
+    if not result.fitted:
+        verdict = "The rules do not apply there any more: the fault is gone, or hidden"
+    elif result.differs:
+        verdict = "NOT equivalent: the fault is still there"
+    else:
+        verdict = "Equivalent: the fault is gone"
+    failures = (*filter(None, [result.objection]), *objections)
+    lines = [*_wrong(() if checked is None else checked.outputs), *failures]
+    end = Text(f"{verdict}.", style="bold red" if result.differs else "bold green")
     return Document(
-        text=_reproduced_text(result),
+        text=Group(*(Text(line, style="red") for line in lines), end),
         record=lambda: {
             "schema": "dpl.reproduced/1",
             "reproducer": result.label,
             "equivalent": not result.differs,
             "applies": result.fitted,
-            "reason": result.reason,
-            "outputs": [output.to_json() for output in result.outputs],
+            "objection": result.objection,
+            "verification": None if checked is None else checked.to_json(),
         },
+        command="dpl bisect --reproduce",
+        subject=result.label,
         ok=not result.differs,
+        verdict=verdict,
+        failures=failures,
+        notes=() if checked is None else checked.warnings,
+        verification=checked,
     )
-
-
-def _reproduced_text(result: Reproduced) -> Part:
-    """Say whether the fault is still there."""
-    if not result.fitted:
-        text = "The rules do not apply there any more: the fault is gone, or hidden."
-        return Text(text, style="bold green")
-    if not result.differs:
-        return Text("Equivalent: the fault is gone.", style="bold green")
-    lines = [*_wrong(result.outputs), *([result.reason] if result.reason else [])]
-    end = Text("NOT equivalent: the fault is still there.", style="bold red")
-    return Group(*(Text(line, style="red") for line in lines), end)
 
 
 def _wrong(outputs: Iterable[OutputComparison]) -> list[str]:
@@ -234,11 +329,41 @@ def _wrong(outputs: Iterable[OutputComparison]) -> list[str]:
 
 def models_document(outcome: ModelsOutcome, *, verbose: bool) -> Document:
     """Report on the search for the first value in which two models differ."""
+    result, place = outcome.verification, outcome.place
+    parted = "" if place is None else f"they part at {_named(place)}: {place.reason}"
+    sections = () if place is None else (_section(place),)
     return Document(
         text=_models_text(outcome, verbose=verbose),
         record=lambda: _models_record(outcome),
+        command="dpl bisect",
+        subject=f"{outcome.labels[1]} against {outcome.labels[0]}",
         ok=outcome.is_equivalent,
+        verdict="Equivalent" if outcome.is_equivalent else "NOT equivalent",
+        failures=(*result.objections, *filter(None, [parted])),
+        notes=(
+            *third_opinions(result.opinions),
+            *filter(None, [outcome.remark]),
+            *result.warnings,
+        ),
+        facts=(
+            *power_facts(result),
+            *_reproducers([None if place is None else place.reproducer]),
+        ),
+        verification=result,
+        layers=layer_errors(outcome.layers),
+        sections=sections,
     )
+
+
+def _named(place: Divergence) -> str:
+    partner = "" if place.candidate == place.original else f" (candidate: {place.candidate!r})"
+    return f"{place.original!r}{partner}"
+
+
+def _section(place: Divergence) -> Section:
+    marked = zip("-+", place.nodes, strict=True)
+    rows = tuple((mark, node) for mark, nodes in marked for node in nodes)
+    return Section("Where they part", rows)
 
 
 def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
@@ -253,25 +378,25 @@ def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.objections)]
     if outcome.place is not None:
         lines += [Text(), *_divergence_lines(outcome.place), Text()]
+    lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     if outcome.remark:
         lines.append(Text(outcome.remark, style="yellow"))
     return Group(*lines, Text("NOT equivalent.", style="bold red"))
 
 
 def _divergence_lines(found: Divergence) -> list[Text]:
-    layer = found.layer
-    partner = "" if layer.candidate == layer.original else f" (candidate: {layer.candidate!r})"
+    ours, theirs = found.nodes
     lines = [
-        Text(f"They part at {layer.original!r}{partner}", style="bold red"),
-        Text(f"   aligned by {layer.how}; all that flows into it agrees"),
-        Text(f"   original:  {some(found.original, _MOST_NODES)}"),
-        Text(f"   candidate: {some(found.candidate, _MOST_NODES)}"),
-        Text(f"   {layer.comparison.reason}"),
+        Text(f"They part at {_named(found)}", style="bold red"),
+        Text(f"   aligned by {found.how}; both are fed what the original computes there"),
+        Text(f"   original:  {some(ours, _MOST_NODES)}"),
+        Text(f"   candidate: {some(theirs, _MOST_NODES)}"),
+        Text(f"   {found.reason}"),
     ]
     if found.level != "disable":
         lines.append(Text(f"   only at optimisation level {found.level}"))
     if found.reproducer is not None:
-        size = f"{len(found.original)} and {len(found.candidate)} nodes"
+        size = f"{len(ours)} and {len(theirs)} nodes"
         lines.append(Text(f"   reproduce: dpl bisect --reproduce {found.reproducer} ({size})"))
     return lines
 
@@ -289,11 +414,10 @@ def _models_record(outcome: ModelsOutcome) -> Json:
         "place": None
         if place is None
         else {
-            **picked(place.layer, "original candidate"),
-            "aligned_by": place.layer.how,
-            "reason": place.layer.comparison.reason,
-            "level": place.level,
-            "nodes": picked(place, "original candidate"),
+            **picked(place, "original candidate"),
+            "aligned_by": place.how,
+            **picked(place, "reason level"),
+            "nodes": dict(zip(("original", "candidate"), map(list, place.nodes), strict=True)),
             "reproducer": None if place.reproducer is None else place.reproducer.name,
         },
         "layers": None if outcome.layers is None else outcome.layers.to_json(),

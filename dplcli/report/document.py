@@ -19,6 +19,7 @@ from dplcli.report.tables import (
     node_report,
     note,
     share_of_tolerance,
+    third_opinions,
     verification_report,
     whereabouts,
 )
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
-    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.layers import Layers
 
     Status: TypeAlias = Literal["passed", "failed", "skipped"]
 
@@ -188,12 +189,11 @@ def verification_document(
         inside: How the values on the way compare; or why they were not compared. None if nobody
             asked.
     """
-    layers: Sequence[Layer] = ()
     before: list[Part] = []
     if isinstance(inside, str):
         before = [note(inside)]
     elif inside is not None:
-        layers, before = inside.layers, [layer_table(inside), Text()]
+        before = [layer_table(inside), Text()]
     return Document(
         text=Group(*before, verification_report(result)),
         record=lambda: result.to_json() | _inside_record(inside),
@@ -203,12 +203,17 @@ def verification_document(
         verdict=equivalence(result),
         facts=power_facts(result),
         failures=result.objections,
-        notes=result.warnings,
+        notes=(*third_opinions(result.opinions), *result.warnings),
         verification=result,
-        layers=tuple(
-            LayerError(each.original, each.op_type, share_of_tolerance(each.comparison), each.ok)
-            for each in layers
-        ),
+        layers=() if isinstance(inside, str) else layer_errors(inside),
+    )
+
+
+def layer_errors(layers: Layers | None) -> tuple[LayerError, ...]:
+    """Return how far values on the way are from the original's; None is for no values."""
+    return tuple(
+        LayerError(each.original, each.op_type, share_of_tolerance(each.comparison), each.ok)
+        for each in (() if layers is None else layers.layers)
     )
 
 
@@ -253,7 +258,9 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
     counts = [*zip(("nodes before", "nodes after"), nodes, strict=True), done]
-    weak = () if verification is None else verification.warnings
+    said: tuple[str, ...] = ()
+    if verification is not None:
+        said = (*third_opinions(verification.opinions), *verification.warnings)
     reasons = () if verification is None else verification.objections
     return Document(
         text=text,
@@ -264,7 +271,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         complaints=(*failures, *([] if is_dry else [whereabouts(outcome.verdict)])),
         verdict=verdict,
         failures=(*failures, *reasons),
-        notes=(*outcome.notes, *weak),
+        notes=(*outcome.notes, *said),
         facts=(*((name, f"{count:,}") for name, count in counts), *power_facts(verification)),
         verification=verification,
         rules=tuple(rules),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.settings import Opinion
 
 
 # The grounds of a verdict: where tolerances come from, and what the check notices.
@@ -352,11 +353,20 @@ def verification_report(result: VerificationResult) -> Part:
         option = shlex.quote(f"{name}={tolerance}")
         lines.append(Text(one_line(f"{name} would pass with --tolerance {option}", _LONG)))
     lines += [Text(reason, style="red") for reason in result.objections]
-    lines += [Text(str(opinion), style="cyan") for opinion in result.opinions]
+    lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
     style = "bold green" if result.accepted else "bold red"
     lines.append(Text(_verdict(result), style=style))
     return Group(*lines)
+
+
+def third_opinions(opinions: Iterable[Opinion]) -> list[str]:
+    """Return what onnx's reference evaluator says, in one sentence where it says the same."""
+    alike: dict[tuple[object, ...], list[Opinion]] = {}
+    for each in opinions:
+        said = (each.agrees_with, each.models_agree, each.problem, each.is_inside)
+        alike.setdefault(said, []).append(each)
+    return [first.sentence(len(others)) for first, *others in alike.values()]
 
 
 def _verdict(result: VerificationResult) -> str:

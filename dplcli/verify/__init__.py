@@ -12,6 +12,7 @@ from dplcli.verify.settings import (
     Execution,
     Figures,
     InputChoice,
+    InputRequest,
     OutputComparison,
     Override,
     Power,

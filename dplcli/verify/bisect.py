@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
-from dplcli.verify.compare import REFERENCE_LEVEL, Judge, facts_of
-from dplcli.verify.inputs import candidate_source, names_made_by_shape, read_pb
-from dplcli.verify.layers import Inside, boundaries, capture, feed, type_of, value_of
-from dplcli.verify.model import Dataflow, Wiring, cut, read_model, read_whole
-from dplcli.verify.run import Runner
-from dplcli.verify.settings import RunError, Settings
+from dplcli.verify.compare import Judge
+from dplcli.verify.inputs import candidate_source, names_made_by_shape
+from dplcli.verify.layers import Inside, capture, feed, type_of, value_of
+from dplcli.verify.model import Wiring, cut, read_model, read_whole, subgraphs
+from dplcli.verify.settings import Junction, RunError, Settings, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
     from dplcli.verify.inputs import Reference
     from dplcli.verify.layers import Layer, Layers
-    from dplcli.verify.settings import Array, Feed, ModelSource, OutputComparison, Outputs
+    from dplcli.verify.settings import Array
 
 
 # Delta debugging: the smallest part of a list that still breaks something.
@@ -81,119 +79,21 @@ def _splits(items: tuple[T, ...], parts: int) -> Iterator[tuple[tuple[T, ...], b
 # Parts of two models as files, with what flows into them, to show how they differ.
 
 
+ORIGINAL = "original.onnx"
+CANDIDATE = "candidate.onnx"
 DATA = "test_data_set_0"
-
-
-class Criteria(NamedTuple):
-    """How two results are judged.
-
-    Attributes:
-        level: Optimisation level at which the candidate runs.
-        coarsest: The coarsest float type that the original computes with.
-        rtol: Relative tolerance; None for the derived one.
-        atol: Absolute tolerance; None for the derived one.
-    """
-
-    level: str
-    coarsest: str
-    rtol: float | None
-    atol: float | None
-
-
-class Shown(NamedTuple):
-    """What two models gave for the same inputs.
-
-    Attributes:
-        outputs: How each pair of outputs compares.
-        reason: Why nothing can be compared: what onnxruntime says against the candidate; or "".
-    """
-
-    outputs: tuple[OutputComparison, ...] = ()
-    reason: str = ""
-
-    @property
-    def differs(self) -> bool:
-        """Whether the two models differ."""
-        return bool(self.reason) or any(not output.ok for output in self.outputs)
-
-
-def show(
-    sources: tuple[ModelSource, ModelSource],
-    feeds: tuple[Mapping[str, Feed], Mapping[str, Feed]],
-    pairs: Sequence[tuple[str, str]],
-    criteria: Criteria,
-) -> Shown:
-    """Run two models and compare outputs in pairs.
-
-    As in the check, the candidate passes if it agrees with the original at its own level, or with
-    optimisation off.
-
-    Raises:
-        RunError: The original does not run.
-    """
-    original, candidate = sources
-    facts = replace(facts_of(Dataflow(read_model(original.path))), coarsest=criteria.coarsest)
-    judge = Judge(Settings(rtol=criteria.rtol, atol=criteria.atol), facts, 0, criteria.level)
-    try:
-        theirs = Runner(candidate, criteria.level).run(feeds[1])
-    except RunError as error:
-        Runner(original, REFERENCE_LEVEL).run(feeds[0])
-        return Shown(reason=f"onnxruntime does not run the candidate: {error}")
-    found = Shown()
-    for baseline in dict.fromkeys((REFERENCE_LEVEL, criteria.level)):
-        ours = Runner(original, baseline).run(feeds[0])
-        found = Shown(_compared(ours, theirs, pairs, replace(judge, baseline=baseline)))
-        if not found.differs:
-            break
-    return found
-
-
-def _compared(
-    ours: Outputs, theirs: Outputs, pairs: Sequence[tuple[str, str]], judge: Judge
-) -> tuple[OutputComparison, ...]:
-    for label, values, names in (
-        ("original", ours, [pair[0] for pair in pairs]),
-        ("candidate", theirs, [pair[1] for pair in pairs]),
-    ):
-        if missing := [name for name in names if name not in values]:
-            raise UsageError(f"the {label} has no output {missing[0]!r}")
-    return tuple(judge.compare(a, ours[a], theirs[b]) for a, b in pairs)
-
-
-def read_feed(path: Path, *, is_sequence: bool) -> Array | list[Array]:
-    """Read one input.
-
-    Raises:
-        UsageError: There is no such file, or it holds no value.
-    """
-    value: Array | list[Array] = read_pb(path, "sequence" if is_sequence else "tensor")[1]
-    return value
-
-
-class WrittenInput(NamedTuple):
-    """An input that was written.
-
-    Attributes:
-        file: Its path in the folder.
-        name: Name of the value.
-        is_sequence: Whether it is a sequence of tensors.
-    """
-
-    file: str
-    name: str
-    is_sequence: bool
 
 
 class Cutting(NamedTuple):
     """A part of a model that was written.
 
     Attributes:
-        inputs: What flows into it.
+        inputs: How many values flow into it.
         outputs: Names of what flows out of it.
         nodes: How many nodes it has.
     """
 
-    inputs: tuple[WrittenInput, ...]
+    inputs: int
     outputs: tuple[str, ...]
     nodes: int
 
@@ -255,8 +155,8 @@ class Specimen:
         model = cut(self.wiring, nodes, types, ends)
         if not _saved(model, folder / name):
             return None
-        items = _write_data(folder, starts, ends, values)
-        return Cutting(items, tuple(ends), len(nodes))
+        _write_data(folder, starts, ends, values)
+        return Cutting(len(starts), tuple(ends), len(nodes))
 
 
 def _write_data(
@@ -264,20 +164,22 @@ def _write_data(
     starts: Sequence[str],
     ends: Sequence[str],
     values: Mapping[str, Array | list[Array]],
-) -> tuple[WrittenInput, ...]:
+) -> None:
     """Write what is fed and what the original gives, in the form of onnx test data."""
     (folder / DATA).mkdir(exist_ok=True)
-    items = []
     for kind, names in (("input", starts), ("output", ends)):
         for number, name in enumerate(names):
-            value, file = values[name], f"{DATA}/{kind}_{number}.pb"
-            if isinstance(value, list):
-                content = onnx.numpy_helper.from_list(value, name).SerializeToString()
-            else:
-                content = onnx.numpy_helper.from_array(value, name).SerializeToString()
-            (folder / file).write_bytes(content)
-            items.append(WrittenInput(file, name, isinstance(value, list)))
-    return tuple(items[: len(starts)])
+            (folder / DATA / f"{kind}_{number}.pb").write_bytes(_packed(values[name], name))
+
+
+def _packed(value: Array | list[Array], name: str) -> bytes:
+    packed = (
+        onnx.numpy_helper.from_list(value, name)
+        if isinstance(value, list)
+        else onnx.numpy_helper.from_array(value, name)
+    )
+    content: bytes = packed.SerializeToString()
+    return content
 
 
 def _saved(model: onnx.ModelProto, path: Path) -> bool:
@@ -305,29 +207,18 @@ def whole_model(path: Path) -> onnx.ModelProto:
 # The place where two models part, cut out of both.
 
 
-@dataclass(frozen=True)
-class CutPair:
-    """Two parts that were written, and what flows into them.
+class CutPair(NamedTuple):
+    """Two parts that were written with what flows into them.
 
     Attributes:
-        inputs: What is fed, by the original's name.
-        names: For each input its name in the original's part, and in the candidate's; None where
-            a part does not read it.
-        outputs: What is compared: the original's name and the candidate's.
+        inputs: How many values flow into them.
         original: The nodes of the original's part, in words.
-        candidate: The nodes of the candidate's part, in words.
+        candidate: The nodes of the candidate's part.
     """
 
-    inputs: tuple[WrittenInput, ...]
-    names: tuple[tuple[str | None, str | None], ...]
-    outputs: tuple[tuple[str, str], ...]
+    inputs: int
     original: tuple[str, ...]
     candidate: tuple[str, ...]
-
-    def fed(self) -> Iterator[tuple[WrittenInput, str | None, str | None]]:
-        """Yield each input with its names."""
-        for item, (ours, theirs) in zip(self.inputs, self.names, strict=True):
-            yield item, ours, theirs
 
 
 class DivergenceSearch:
@@ -356,6 +247,12 @@ class DivergenceSearch:
         self.candidate = candidate_source(candidate, settings, self.fed.source.weights)
         self.specimen = Specimen(self.fed, self.seed)
         self.wirings = self.specimen.wiring, Wiring(whole_model(candidate))
+        self.judge = Judge(settings, self.fed.facts, self.seed)
+
+    @property
+    def whole(self) -> Whole:
+        """What the two models are to parts of them."""
+        return Whole(self.fed.facts.coarsest, self.fed.facts.rounds)
 
     def layers(self, cap: int) -> Layers:
         """Compare what is inside.
@@ -366,23 +263,33 @@ class DivergenceSearch:
         Raises:
             RunError: A model does not run with optimisation off.
         """
-        judge = Judge(self.settings, self.fed.facts, self.seed)
-        return Inside(self.fed, self.candidate, self.wirings, judge, cap).compare()
+        return Inside(self.fed, self.candidate, self.wirings, self.judge, cap).compare()
+
+    def junction(self, layers: Layers, at: Layer) -> Junction:
+        """Return the place at a layer that differs, fed with values that agree."""
+        agreed = {each.original: each.candidate for each in layers.layers if each.ok}
+        return Junction(at.original, at.candidate, at.how, agreed)
 
     @property
-    def shared(self) -> dict[str, str]:
+    def _shared(self) -> dict[str, str]:
         """What both models get from outside, graph inputs and refilled weights; the names agree."""
         names = [*self.specimen.feeds, *(self.fed.source.weights or {})]
         return {name: name for name in names}
 
-    def write(self, layers: Layers, at: Layer, folder: Path) -> CutPair | None:
+    def write(self, at: Junction, folder: Path) -> CutPair | None:
         """Write the nodes of both models that compute *at*, and what flows into them.
+
+        Inputs and output of the candidate's part get the original's names, so that the two files
+        can be compared like any two models.
 
         Returns:
             What was written; None if it cannot be cut out.
         """
-        ours, theirs, agreed = boundaries(layers, at, self.wirings, self.shared)
+        agreed = {**self._shared, **at.agreed}
+        agreed.pop(at.original, None)
         back = {partner: name for name, partner in agreed.items()}
+        ours = self.wirings[0].between(agreed.keys(), [at.original])
+        theirs = self.wirings[1].between(back.keys(), [at.candidate])
         starts = self.wirings[0].entering(ours), self.wirings[1].entering(theirs)
         is_closed = all(n in agreed for n in starts[0]) and all(n in back for n in starts[1])
         if not ours or not theirs or not is_closed:
@@ -392,25 +299,45 @@ class DivergenceSearch:
         if values is None:
             return None
         types = {name: type_of(value) for name, value in values.items()}
-        renamed = {agreed[n]: t for n, t in types.items() if n in agreed}
-        renamed[at.candidate] = types[at.original]
+        partners = {agreed[name]: name for name in wanted} | {at.candidate: at.original}
         mine = cut(self.wirings[0], ours, types, [at.original])
-        other = cut(self.wirings[1], theirs, renamed, [at.candidate])
-        if not _saved(mine, folder / "original.onnx") or not _saved(
-            other, folder / "candidate.onnx"
-        ):
+        known = {name: types[partner] for name, partner in partners.items()}
+        other = _renamed(cut(self.wirings[1], theirs, known, [at.candidate]), partners)
+        for model in (mine, other):
+            del model.graph.input[:]
+            for name in wanted:  # also what one part does not read: both are fed the same
+                model.graph.input.add(name=name, type=types[name])
+        if not _saved(mine, folder / ORIGINAL) or not _saved(other, folder / CANDIDATE):
             return None
-        names = tuple(
-            (n if n in starts[0] else None, agreed[n] if agreed[n] in starts[1] else None)
-            for n in wanted
-        )
+        _write_data(folder, wanted, [at.original], values)
         return CutPair(
-            _write_data(folder, wanted, [at.original], values),
-            names,
-            ((at.original, at.candidate),),
-            _labels(self.wirings[0], ours),
-            _labels(self.wirings[1], theirs),
+            len(wanted), _labels(self.wirings[0], ours), _labels(self.wirings[1], theirs)
         )
+
+
+def _renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
+    """Return *model* with values of other names; what has one of the new names already gives way.
+
+    To swap names everywhere, in bodies too, changes nothing else.
+    """
+    graphs = [model.graph]
+    for graph in graphs:
+        graphs += [body for node in graph.node for body in subgraphs(node)]
+    used = {name for graph in graphs for node in graph.node for name in (*node.input, *node.output)}
+    used |= {item.name for graph in graphs for item in graph.initializer}
+    new = dict(names)
+    for number, name in enumerate(sorted(set(names.values()) - names.keys())):
+        if name in used:
+            new[name] = next(f"{name}_{n}" for n in count(number) if f"{name}_{n}" not in used)
+            used.add(new[name])
+    for graph in graphs:
+        for node in graph.node:
+            node.input[:] = [new.get(name, name) for name in node.input]
+            node.output[:] = [new.get(name, name) for name in node.output]
+        sparse = (item.values for item in graph.sparse_initializer)
+        for item in (*graph.input, *graph.output, *graph.value_info, *graph.initializer, *sparse):
+            item.name = new.get(item.name, item.name)
+    return model
 
 
 def _labels(wiring: Wiring, nodes: set[int]) -> tuple[str, ...]:

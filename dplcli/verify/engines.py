@@ -7,6 +7,7 @@ import ctypes
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from dplcli.errors import UsageError
 from dplcli.files import is_text, text_path
+from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.model import dtype_name, whole_of
 from dplcli.verify.settings import (
     CPU,
@@ -399,6 +401,7 @@ class ReferenceSession:
         """
         try:
             model = whole_of(source)
+            _sort_functions(model)
             self._names = [output.name for output in model.graph.output]
             operators: list[type[OpRun]] = [BatchNormalization, *[MaxPool] * is_fast]
             self._evaluator = ReferenceEvaluator(model, new_ops=operators)
@@ -420,6 +423,19 @@ class ReferenceSession:
             }
         except Exception as error:
             raise _evaluator_error(error) from error
+
+
+def _sort_functions(model: onnx.ModelProto) -> None:
+    """Put the functions that others call before these: the evaluator knows those it has read."""
+    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+    calls = {
+        key: {(node.domain, node.op_type, node.overload) for node in all_nodes(each)}
+        & functions.keys()
+        for key, each in functions.items()
+    }
+    order = [functions[key] for key in TopologicalSorter(calls).static_order()]
+    del model.functions[:]
+    model.functions.extend(order)
 
 
 def _readable(leaf: Leaf) -> Leaf:

@@ -28,7 +28,7 @@ import numpy as np
 import onnx
 
 from dplcli.errors import DplError, UsageError, VerificationError, counted, did_you_mean
-from dplcli.files import write_file
+from dplcli.files import temporary_folder, write_file
 from dplcli.verify.compare import (
     REFERENCE_LEVEL,
     Depth,
@@ -65,13 +65,14 @@ from dplcli.verify.power import (
     value_warnings,
 )
 from dplcli.verify.proof import UnprovedError, prove_same
-from dplcli.verify.run import Runner, check_setup, run_cases
+from dplcli.verify.run import IN_EVALUATOR, Runner, check_setup, run_cases
 from dplcli.verify.settings import (
     TIMEOUT,
     Array,
     Execution,
     Feed,
     InputChoice,
+    InputRequest,
     Leaf,
     LocalJudgement,
     ModelSource,
@@ -252,7 +253,7 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
         | {
             "proof": None if evidence.result.proof is None else asdict(evidence.result.proof),
             "unproved": evidence.result.unproved,
-            "regions": None if evidence.result.regions is None else asdict(evidence.result.regions),
+            "regions": evidence.result.regions and evidence.result.regions.to_json(),
             "inputs": [asdict(choice) for choice in evidence.result.inputs],
             "refilled": evidence.result.refilled,
             "cases": list(evidence.result.cases.items()),
@@ -515,6 +516,9 @@ def _other_versions(evidence: Evidence) -> list[str]:
 
 Agree = Callable[[str, Sequence[Leaf], Sequence[Leaf], int], bool]
 
+# Seconds that the evaluator is given for each step, unless the user says how many.
+_ENOUGH = 600.0
+
 # With whom it agrees: with the original or not, with the candidate or not.
 _SIDES: Mapping[tuple[bool, bool], Side] = {
     (True, True): "both",
@@ -543,7 +547,7 @@ class Evaluator:
             agree: Tells whether two results of an output agree within its tolerance in a case.
         """
         self._sources = {
-            name: replace(source, name=name, libraries=(), execution=source.execution.plain())
+            name: replace(source, name=name, libraries=(), execution=_patient(source.execution))
             for name, source in (("original", original), ("candidate", candidate))
         }
         self._feeds = feeds
@@ -601,8 +605,16 @@ class Evaluator:
         return found
 
 
+def _patient(execution: Execution) -> Execution:
+    """Return how a model runs in the evaluator: some would take days."""
+    is_default = execution.isolated and execution.timeout == TIMEOUT
+    return replace(execution.plain(), timeout=_ENOUGH if is_default else execution.timeout)
+
+
 def _why(error: Exception) -> str:
     """Return in one line why there is no opinion."""
+    if isinstance(error, StoppedError):
+        return f"it {error.how} {error.doing.removesuffix(IN_EVALUATOR)}"
     if isinstance(error, (RunError, DplError)):
         return str(error)
     return one_line(f"{type(error).__name__}: {error}")
@@ -653,12 +665,13 @@ def verify_equivalence(
     ours, theirs = read_model(original), read_model(candidate)
     check_names(settings.tolerances, [output.name for output in ours.graph.output])
     if differences := signature_differences(ours.graph, theirs.graph):
-        return VerificationResult(
+        result = VerificationResult(
             equivalent=False,
             seeds=settings.seeds,
             levels=settings.judged_levels,
             reasons=tuple(differences),
         )
+        return _with_opinions(result, original, candidate, settings)
     nodes = (len(ours.graph.node), len(theirs.graph.node))
     made = names_made_by_shape(theirs.graph)
     for path, model in ((original, ours), (candidate, theirs)):
@@ -684,7 +697,57 @@ def verify_equivalence(
         is_stopped = isinstance(error, StoppedError)
         message = f"no verdict: {error.message}" if is_stopped else error.message
         raise VerificationError(message, hint=error.hint) from error
-    return check.run(candidate, known)
+    result = check.run(candidate, known)
+    return _with_opinions(result, original, candidate, settings)
+
+
+def _with_opinions(
+    result: VerificationResult, original: Path, candidate: Path, settings: Settings
+) -> VerificationResult:
+    """Have the evaluator asked about a place inside, if it could say nothing of any output."""
+    is_mute = all(opinion.agrees_with is None for opinion in result.opinions)
+    if result.equivalent or not settings.third_opinion or not is_mute:
+        return result
+    more: Sequence[Opinion] = ()
+    if result.regions is not None and result.regions.differing and settings.whole is None:
+        try:
+            more = _opinions_inside(original, candidate, settings, result.regions)
+        except (RunError, DplError) as error:
+            more = [Opinion("", "", result.regions.case, problem=_why(error))]
+        if result.opinions and all(opinion.agrees_with is None for opinion in more):
+            more = ()  # one line of why not is enough
+    elif not result.opinions:
+        problem = "the candidate gave nothing that could be compared"
+        more = [Opinion("", "", settings.seeds[0], problem=problem)]
+    return replace(result, opinions=(*result.opinions, *more))
+
+
+def _opinions_inside(
+    original: Path, candidate: Path, settings: Settings, regions: LocalJudgement
+) -> Sequence[Opinion]:
+    """Ask the evaluator about the first place that can be cut out and differs by itself."""
+    from dplcli.verify import bisect  # noqa: PLC0415  # only where it is asked
+
+    search = bisect.DivergenceSearch(original, candidate, settings, regions.case)
+    for place in regions.places:
+        with temporary_folder() as folder:
+            if (parts := search.write(place, folder)) is None:
+                continue
+            data = folder / bisect.DATA if parts.inputs else None
+            part = Settings(
+                levels=(REFERENCE_LEVEL,),
+                rtol=settings.rtol,
+                atol=settings.atol,
+                request=InputRequest(given=data),
+                execution=settings.execution,
+                third_opinion=True,
+                whole=search.whole,
+            )
+            names = folder / bisect.ORIGINAL, folder / bisect.CANDIDATE
+            found = verify_equivalence(*names, part).opinions
+        if found:
+            return [replace(opinion, is_inside=True) for opinion in found]
+    return [Opinion("", "", regions.case, problem="no place that differs can be cut out")]
 
 
 class _Check:
@@ -726,6 +789,8 @@ class _Check:
         is_exact = is_proved and levels == (REFERENCE_LEVEL,) and not settings.mutants
         needs_facts = not is_exact or settings.refill_weights or settings.request.corners
         facts = facts_of(flow) if needs_facts else Facts()  # what is exact needs no tolerance
+        if settings.whole is not None:
+            facts = replace(facts, **vars(settings.whole))
         reference = open_reference(
             original,
             flow,
@@ -777,7 +842,7 @@ class _Check:
         runs, reasons = run_levels(levels, lambda level: self._run(source, level))
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         regions = None if reasons else self._regions(source, outputs)
-        if regions is not None and not regions.differing:
+        if regions is not None and not (regions.differing or settings.chooses_tolerance):
             outputs = [self._excused(output, regions) for output in outputs]
         are_ok = all(output.ok for output in outputs)
         result = replace(

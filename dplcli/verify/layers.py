@@ -673,20 +673,3 @@ class Inside:
             mine, found = ours.values(chunk), theirs.values([partners[n] for n in chunk])
             for name in chunk:
                 yield name, self.judge.compare(name, mine[name], found[partners[name]])
-
-
-def boundaries(
-    layers: Layers, at: Layer, wirings: tuple[Wiring, Wiring], shared: Mapping[str, str]
-) -> tuple[set[int], set[int], dict[str, str]]:
-    """Return the nodes that compute *at* in both models from values that agree, and these values.
-
-    Args:
-        layers: The comparison.
-        at: A value that differs.
-        wirings: The main graphs of both models.
-        shared: What both are given from outside: the original's name and the candidate's.
-    """
-    agreed = dict(shared) | {layer.original: layer.candidate for layer in layers.layers if layer.ok}
-    ours = wirings[0].between(agreed.keys(), [at.original])
-    theirs = wirings[1].between(set(agreed.values()), [at.candidate])
-    return ours, theirs, agreed

@@ -31,6 +31,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import TensorProto
 
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.onnx_io.opset import all_nodes
@@ -63,7 +64,7 @@ from dplcli.verify.model import (
 )
 from dplcli.verify.numbering import Numbering
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import LocalJudgement, RunError, StoppedError
+from dplcli.verify.settings import Junction, LocalJudgement, RunError, StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -271,16 +272,25 @@ class _Regions:
         ]
         if missing := [name for name in self.theirs.outputs if name not in self.cuts]:
             raise RunError(f"nothing in the original corresponds to the output {missing[0]!r}")
+        every = self._agreed()
         failed = self._failed(changed)
         while taken := self._misfits(failed) or self._first(failed):
             failed = self._without(taken, failed)
         found = {}
         for pair, failure in failed.items():
             first, why = self.causes.get(pair.candidate, (pair, failure))
-            found[first.original] = self._said(first, why)
+            found[first] = self._said(first, why)
         return LocalJudgement(
-            len(changed), len(pairs) - len(changed), tuple(found.values()), self.exact
+            judged=len(changed),
+            unchanged=len(pairs) - len(changed),
+            differing=tuple(found.values()),
+            exact=self.exact,
+            places=(*_junctions(found, every), *_junctions(failed, self._agreed())),
+            case=self._judge.case,
         )
+
+    def _agreed(self) -> dict[str, str]:
+        return {pair.original: pair.candidate for pair in self.cuts.values()}
 
     # Regions that are joined with those that read them.
 
@@ -568,7 +578,10 @@ class _Regions:
         types = {name: type_of(_known(value, name)) for name, value in feeds.items()}
         nodes = {row for part in parts for row in part.nodes}
         model = cut(side.wiring, nodes, types, [part.end for part in parts], cuts)
-        return replace(side.source, content=model.SerializeToString(), name="region"), feeds
+        content, held = model.SerializeToString(), side.source.weights or {}
+        away = [t.name for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+        weights = {name: held[name] for name in away if name in held}  # others are refused
+        return replace(side.source, content=content, weights=weights, name="region"), feeds
 
 
 @dataclass(frozen=True)
@@ -675,8 +688,12 @@ def _truncates(node: NodeProto) -> bool:
     return to is not None and dtype_name(to.i) not in FLOATS
 
 
+def _junctions(pairs: Iterable[Pair], agreed: Mapping[str, str]) -> Iterator[Junction]:
+    return (Junction(pair.original, pair.candidate, pair.how, agreed) for pair in pairs)
+
+
 def _comparable(*sources: ModelSource) -> list[ModelProto]:
-    """Read models; weights in files are read, too, unless all models take the same ones.
+    """Read models; weights in files are read, too, unless all take what the first one takes.
 
     Raises:
         RunError: They cannot be read.
@@ -687,7 +704,7 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
             external_places(model, source.path.parent, source.weights or {})
             for model, source in zip(models, sources, strict=True)
         ]
-        if all(found == places[0] for found in places):
+        if all(found <= places[0] for found in places):
             return models
         return [whole_of(source) for source in sources]
     except (OSError, *ONNX_ERRORS) as error:

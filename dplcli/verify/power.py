@@ -1,14 +1,19 @@
 """The power of a check: wrong models made on purpose, and outputs that say nothing."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import onnx
 from google.protobuf.message import EncodeError
+from onnx.external_data_helper import load_external_data_for_tensor
 
+from dplcli.files import text_path
 from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS
 from dplcli.onnx_io.infer import ONNX_ERRORS, infer_shapes
@@ -145,7 +150,8 @@ def _known_shapes(model: onnx.ModelProto) -> Shapes:
 # that a rewrite made. In a model without either, every node may change. A change is another weight
 # (as a whole, or its largest element), another attribute, two operands swapped, or one operator
 # taken for another. In bodies of If, Loop and Scan only weights change: other changes make endless
-# loops.
+# loops. A weight in another file is read when its turn comes, and stands in the mutant itself; the
+# others stay where they are.
 
 
 Weights = dict[str, Array]
@@ -231,19 +237,28 @@ def regions_of(model: onnx.ModelProto) -> Regions:
 
 
 def changes(
-    model: onnx.ModelProto, weights: Mapping[str, Array], rng: np.random.Generator
+    model: onnx.ModelProto,
+    weights: Mapping[str, Array],
+    rng: np.random.Generator,
+    home: Path = Path(),
 ) -> Iterator[_Change]:
     """Yield random changes without end, or none if there is nothing to change.
 
     Each change is applied to a fresh copy of *model* and *weights*. It returns in words what it
     did, '' if it could do nothing.
+
+    Args:
+        model: The model, without the weights that lie in other files.
+        weights: Values of weights that lie in memory.
+        rng: Draws.
+        home: The folder in which other files are looked up.
     """
     places = regions_of(model).places
     idleness = Idleness(model)
     sites = [
         sites
         for sites in (
-            _weight_sites(model, weights, places, idleness),
+            _weight_sites(model, weights, places, idleness, home),
             _attribute_sites(model, places, idleness),
             _operand_sites(model, places),
         )
@@ -266,25 +281,39 @@ def _weight_sites(
     weights: Mapping[str, Array],
     places: tuple[NodePosition, ...],
     idleness: Idleness,
+    home: Path,
 ) -> list[_Site]:
-    """Return changes of the weights that the places read, or hold as constants."""
+    """Return changes of the weights that the places read, or hold in themselves."""
     tensors = {t.name: i for i, t in enumerate(model.graph.initializer)}
     found: dict[str, _Site] = {}
-    constants: list[_Site] = []
+    held: list[_Site] = []
     for place in places:
         node = place.find(model)
-        if node.op_type == "Constant" and any(a.name == "value" for a in node.attribute):
-            tensor = next(a.t for a in node.attribute if a.name == "value")
-            if tensor.data_type in _FLOATS and _is_here(tensor):
-                constants.append(_tensor_site(partial(_constant_at, place), whole=True))
+        held += [
+            _tensor_site(partial(_held_at, place, number), home, whole=True)
+            for number, (_, tensor) in enumerate(_held(node))
+            if _is_weight(tensor)
+        ]
         for name, whole in _reads(node) if place.function < 0 else ():
             if idleness.is_key_bias(name):
                 continue
             if name in weights:
                 found[name] = _refilled_site(name, whole=whole)
             elif name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
-                found[name] = _tensor_site(partial(_initializer_at, tensors[name]), whole=whole)
-    return [*found.values(), *constants]
+                find = partial(_initializer_at, tensors[name])
+                found[name] = _tensor_site(find, home, whole=whole)
+    return [*found.values(), *held]
+
+
+def _held(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """Yield the tensors of a Constant and of the bodies of a node, and what to call them."""
+    if node.op_type == "Constant":
+        name = f"constant {node.output[0]!r}"
+        yield from ((name, item.t) for item in node.attribute if item.HasField("t"))
+    for body in subgraphs(node):
+        yield from ((f"weight {tensor.name!r}", tensor) for tensor in body.initializer)
+        for inner in body.node:
+            yield from _held(inner)
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[tuple[str, bool]]:
@@ -296,14 +325,10 @@ def _reads(node: onnx.NodeProto) -> Iterator[tuple[str, bool]]:
             yield from _reads(inner)
 
 
-def _is_here(tensor: onnx.TensorProto) -> bool:
-    return tensor.data_location != onnx.TensorProto.EXTERNAL and 0 not in tensor.dims
-
-
 def _is_weight(tensor: onnx.TensorProto) -> bool:
-    is_many = len(tensor.dims) > 0 and int(np.prod(tensor.dims)) > 1
-    wanted = tensor.data_type in _FLOATS or (tensor.data_type in _BYTES and is_many)
-    return wanted and _is_here(tensor)
+    size = math.prod(tensor.dims)
+    is_number = tensor.data_type in _FLOATS
+    return size > 0 and (is_number or (tensor.data_type in _BYTES and size > 1))
 
 
 def _refilled_site(name: str, *, whole: bool) -> _Site:
@@ -316,10 +341,16 @@ def _refilled_site(name: str, *, whole: bool) -> _Site:
 
 
 def _tensor_site(
-    find: Callable[[onnx.ModelProto], tuple[str, onnx.TensorProto]], *, whole: bool
+    find: Callable[[onnx.ModelProto], tuple[str, onnx.TensorProto]], home: Path, *, whole: bool
 ) -> _Site:
     def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
         label, tensor = find(model)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            try:
+                with text_path(home) as folder:
+                    load_external_data_for_tensor(tensor, folder)
+            except (OSError, ValueError, onnx.checker.ValidationError):
+                return ""
         values, what = _changed(onnx.numpy_helper.to_array(tensor), rng, whole=whole)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
         return f"{label} {what}" if what else ""
@@ -332,10 +363,10 @@ def _initializer_at(index: int, model: onnx.ModelProto) -> tuple[str, onnx.Tenso
     return f"weight {tensor.name!r}", tensor
 
 
-def _constant_at(place: NodePosition, model: onnx.ModelProto) -> tuple[str, onnx.TensorProto]:
-    node = place.find(model)
-    tensor = next(a.t for a in node.attribute if a.name == "value")
-    return f"constant {node.output[0]!r}", tensor
+def _held_at(
+    place: NodePosition, number: int, model: onnx.ModelProto
+) -> tuple[str, onnx.TensorProto]:
+    return next(islice(_held(place.find(model)), number, None))
 
 
 def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[Array, str]:
@@ -479,7 +510,8 @@ def measure_power(
     tried: set[str] = set()
     caught = 0
     missed: list[str] = []
-    drawn = changes(model, given, np.random.default_rng(seed))
+    home = candidate.path.resolve().parent
+    drawn = changes(model, given, np.random.default_rng(seed), home)
     for _, change in zip(range(_PATIENCE * count), drawn, strict=False):
         if caught + len(missed) == count:
             break
@@ -489,11 +521,11 @@ def measure_power(
         if not what or what in tried:
             continue
         tried.add(what)
-        content = mutant.SerializeToString()
         try:
+            content = mutant.SerializeToString()
             refused = is_caught(replace(candidate, content=content, weights=weights or None))
-        except (RunError, StoppedError):
-            continue
+        except (RunError, StoppedError, ValueError, EncodeError):
+            continue  # it does not run, or is too large once a weight stands in it
         if refused:
             caught += 1
         else:

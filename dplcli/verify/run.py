@@ -438,6 +438,7 @@ end_workers = _POOL.clear
 # A model that can be run: in a process of its own, or in ours. onnxruntime is loaded when used.
 
 
+IN_EVALUATOR = " in onnx's reference evaluator"
 _MORE_MEMORY = "give it more: --memory-limit"
 
 Kind = Literal["onnxruntime", "reference", "float64"]
@@ -532,7 +533,7 @@ class _Remote:
         execution = source.execution
         self._label = f"the {source.name} at level {level}"
         if engine != "onnxruntime":
-            self._label = f"the {source.name} in onnx's reference evaluator"
+            self._label = f"the {source.name}{IN_EVALUATOR}"
         self._execution = execution
         self._worker = take_worker()
         is_plain = execution.is_plain and not (source.libraries or execution.memory_limit)

@@ -30,13 +30,15 @@ class Opinion:
     """What the reference evaluator says of one output that failed.
 
     Attributes:
-        output: Name of the output.
+        output: Name of the output; "" if nothing could be asked.
         level: Optimisation level at which it failed.
         seed: Number of the case (`VerificationResult.cases`).
         agrees_with: Whose results agree with its own within the tolerance; None if it has no
             opinion.
         models_agree: Whether the evaluator gives the same for both models; None if not known.
         problem: Why it has no opinion, or none of the candidate.
+        is_inside: Whether *output* is a value inside, computed by itself from what the original
+            computes.
     """
 
     output: str
@@ -45,19 +47,22 @@ class Opinion:
     agrees_with: Side | None = None
     models_agree: bool | None = None
     problem: str = ""
+    is_inside: bool = False
 
-    def __str__(self) -> str:
-        """Return the opinion as a sentence."""
+    def sentence(self, more: int = 0) -> str:
+        """Return the opinion as a sentence, also for so many outputs more."""
+        evaluator = "third opinion: onnx's reference evaluator"
+        if not self.output:
+            return f"{evaluator} was not asked, because {self.problem}"
         where = f"{self.output} at level {self.level}, seed {self.seed}"
+        if self.is_inside:
+            where = f"the value {self.output!r} by itself"
+        if more:
+            where = f"{where} (and {more:,} more)"
         if self.agrees_with is None:
-            return (
-                f"third opinion: onnx's reference evaluator could not say anything of {where}, "
-                f"because {self.problem}"
-            )
+            return f"{evaluator} could not say anything of {where}, because {self.problem}"
         whom = "with" if self.agrees_with in {"both", "neither"} else "with the"
-        text = (
-            f"third opinion: onnx's reference evaluator agrees {whom} {self.agrees_with} on {where}"
-        )
+        text = f"{evaluator} agrees {whom} {self.agrees_with} on {where}"
         match self.models_agree:
             case True:
                 return f"{text}; it finds both models equal, so the difference is onnxruntime's"
@@ -265,6 +270,19 @@ class Override:
                 raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
 
 
+@dataclass(frozen=True)
+class Whole:
+    """What two models are parts of, as far as tolerances depend on it: a part may not show it.
+
+    Attributes:
+        coarsest: The coarsest float type that the whole computes with.
+        rounds: Whether some operator of the whole rounds to steps.
+    """
+
+    coarsest: str
+    rounds: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How to compare two models.
@@ -286,7 +304,8 @@ class Settings:
         custom_ops: Libraries of custom operators to register with onnxruntime for the candidate,
             and for the original if it does not run without.
         execution: Limits for every run; provider and options for the candidate.
-        third_opinion: Whether to ask onnx's reference evaluator about outputs that fail.
+        third_opinion: Whether to ask onnx's reference evaluator about what differs.
+        whole: What the models are parts of; None if they are whole.
 
     Raises:
         UsageError: No seed, a negative one, no or an unknown level, a negative tolerance or size.
@@ -306,6 +325,7 @@ class Settings:
     custom_ops: tuple[Path, ...] = ()
     execution: Execution = PLAIN
     third_opinion: bool = False
+    whole: Whole | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible wishes before any work is done."""
@@ -365,6 +385,24 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class Junction:
+    """A place where two models may part.
+
+    Attributes:
+        original: The name of a value in the original.
+        candidate: Its name in the candidate.
+        how: What aligned the two.
+        agreed: Pairs of values, by the original's name, at which both may be cut to be fed what the
+            original computes there.
+    """
+
+    original: str
+    candidate: str
+    how: str
+    agreed: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class LocalJudgement:
     """Places where two models differ, each run by itself on values that the original computes.
 
@@ -373,16 +411,24 @@ class LocalJudgement:
         unchanged: How many other places are the same node for node.
         differing: What some of them give instead, a sentence each; none if all give the same.
         exact: How many were computed in float64, since they differ by more than a last bit.
+        places: Where to cut these out: first as closely as can be, then with what they were joined
+            to. They are kept in no file, nor is the case.
+        case: Number of the case on which they were run.
     """
 
     judged: int
     unchanged: int
     differing: tuple[str, ...] = ()
     exact: int = 0
+    places: tuple[Junction, ...] = ()
+    case: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """Return the fields in a fixed order."""
-        return vars(self) | {"differing": list(self.differing)}
+        """Return the fields that can be written down, in a fixed order."""
+        differing = list(self.differing)
+        return {"judged": self.judged, "unchanged": self.unchanged, "differing": differing} | {
+            "exact": self.exact
+        }
 
 
 @dataclass(frozen=True)
@@ -553,7 +599,7 @@ class VerificationResult:
         refilled: Number of weights that were given random values.
         cases: What to call each set of inputs, by its number: 'seed 0', the name of a file, a
             corner. Comparisons name the number as their *seed*. Empty if nothing ran.
-        opinions: What onnx's reference evaluator says of outputs that failed, if it was asked.
+        opinions: What onnx's reference evaluator says of what differs, if it was asked.
         power: How many mutants the check caught, if that was measured.
         min_power: The share of mutants that had to be caught.
         proof: That the candidate is the original, up to functions; None if it is not proved.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from dplcli.verify import Execution, Settings
+from dplcli.report.tables import third_opinions
+from dplcli.verify import Execution, InputRequest, Settings
 from dplcli.verify.equivalence import Evaluator, verify_equivalence
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import Leaf, ModelSource, StoppedError
@@ -37,7 +39,7 @@ def test_it_sides_with_the_original_against_a_wrong_candidate(save: Save) -> Non
         ("y", "disable", "original", False),
         ("y", "all", "original", False),
     ]
-    assert "agrees with the original on y at level disable" in str(result.opinions[0])
+    assert "agrees with the original on y at level disable" in result.opinions[0].sentence()
 
 
 def test_it_is_not_asked_about_what_passes(save: Save) -> None:
@@ -79,7 +81,7 @@ def test_it_says_whom_it_agrees_with(
     )
 
     assert (found.agrees_with, found.models_agree) == (side, True)
-    assert str(found).endswith("both models equal, so the difference is onnxruntime's")
+    assert found.sentence().endswith("both models equal, so the difference is onnxruntime's")
 
 
 def test_an_operator_it_does_not_know_leaves_it_without_opinion(save: Save) -> None:
@@ -92,7 +94,7 @@ def test_an_operator_it_does_not_know_leaves_it_without_opinion(save: Save) -> N
 
     assert not result.equivalent
     assert result.opinions[0].agrees_with is None
-    assert "could not say anything of y" in str(result.opinions[0])
+    assert "could not say anything of y" in result.opinions[0].sentence()
     assert "QuickGelu" in result.opinions[0].problem
 
 
@@ -117,8 +119,8 @@ def test_whatever_it_raises_leaves_it_without_opinion(
 
     assert (found.agrees_with, found.models_agree) == (None, None)
     assert type(error).__name__ in found.problem
-    assert "could not say anything of y at level all, seed 0, because " in str(found)
-    assert "\n" not in str(found)
+    assert "could not say anything of y at level all, seed 0, because " in found.sentence()
+    assert "\n" not in found.sentence()
 
 
 def test_a_candidate_it_does_not_run_is_said(save: Save) -> None:
@@ -130,7 +132,75 @@ def test_a_candidate_it_does_not_run_is_said(save: Save) -> None:
     result = verify_equivalence(save(original), save(text, "wrong"), ASK)
 
     assert (result.opinions[0].agrees_with, result.opinions[0].models_agree) == ("original", None)
-    assert "it could not say anything of the candidate, because " in str(result.opinions[0])
+    assert "it could not say anything of the candidate, because " in result.opinions[0].sentence()
+
+
+STEPS = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float s = {0.5}, float c = {1.5}> {
+  k = com.microsoft.QuickGelu <alpha = 1.0> (x)  l = Mul (k, c)  f = Floor (l)
+  y = Mul (f, s)  z = Abs (f) }"""
+
+
+def test_it_is_asked_about_a_place_inside(save: Save) -> None:
+    """It lacks an operator of the whole; of the place that differs by itself it knows all."""
+    wrong = STEPS.replace("1.5", "4.5")
+    found = verify_equivalence(save(STEPS), save(wrong, "wrong"), ASK)
+
+    assert not found.equivalent
+    *mute, inside = found.opinions
+    assert {opinion.agrees_with for opinion in mute} == {None}
+    assert (inside.output, inside.agrees_with, inside.models_agree) == ("l", "original", False)
+    said = third_opinions(found.opinions)
+    assert len(said) == 2
+    assert said[1] == (
+        "third opinion: onnx's reference evaluator agrees with the original on the value 'l' by "
+        "itself; it finds that the models differ"
+    )
+
+
+def test_it_is_asked_where_no_output_shows_the_difference(save: Save) -> None:
+    """The place alone is refused, so there is no output to ask about."""
+    text = """g (float[4] x) => (float[4] y) <float k = {K}, float s = {100.0}, uint8 z = {128}>
+    { a = Mul (x, k)  q = QuantizeLinear (a, s, z)  y = Cast <to = 1> (q) }"""
+    request = InputRequest(ranges={"x": (1.0, 9.0)})
+    paths = save(text.replace("K", "1.0")), save(text.replace("K", "1.01"), "wrong")
+
+    found = verify_equivalence(*paths, replace(ASK, request=request))
+
+    assert all(output.ok for output in found.outputs)
+    assert [(o.output, o.agrees_with, o.is_inside) for o in found.opinions] == [
+        ("a", "original", True)
+    ]
+
+
+def test_why_it_says_nothing_is_one_line(save: Save) -> None:
+    """However many outputs differ; and there is a line, too, if there is nothing to ask about."""
+    text = STEPS.replace("y = Mul (f, s)  z = Abs (f)", "y = Mul (k, s)  z = Add (k, s)")
+    wrong = text.replace("alpha = 1.0", "alpha = 2.0")
+    mute = verify_equivalence(save(text), save(wrong, "wrong"), ASK)
+    refused = verify_equivalence(save(NET), save(NET.replace("Relu", "QuickGelu"), "wrong"), ASK)
+    other = verify_equivalence(save(NET), save(NET.replace("N, 3", "N, 4"), "wrong"), ASK)
+
+    (said,) = third_opinions(mute.opinions)
+    assert "could not say anything of y at level disable, seed 1 (and 3 more), because " in said
+    for result in (refused, other):
+        assert result.reasons
+        (said,) = third_opinions(result.opinions)
+        assert said.endswith(
+            "was not asked, because the candidate gave nothing that could be compared"
+        )
+
+
+def test_functions_may_stand_in_any_order(save: Save) -> None:
+    """One that calls another that comes later is known to it, too."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "l" : 1]>
+    g (float[3] x) => (float[3] y) { y = l.outer (x) }
+    <domain: "l", opset_import: ["" : 17, "l" : 1]> outer (a) => (b) { b = l.inner (a) }
+    <domain: "l", opset_import: ["" : 17]> inner (a) => (b) { b = Relu (a) }"""
+
+    found = verify_equivalence(save(text), save(text.replace("Relu", "Exp"), "wrong"), ASK)
+
+    assert {opinion.agrees_with for opinion in found.opinions} == {"original"}
 
 
 def test_refilled_weights_are_what_it_computes_with(save: Save) -> None:
@@ -217,6 +287,22 @@ def test_a_hang_of_the_evaluator_meets_the_time_limit(save: Save) -> None:
 
 
 @pytest.mark.long
+def test_a_time_limit_is_why_it_says_nothing(save: Save) -> None:
+    """What onnxruntime runs in a second takes it minutes: the verdict stands, with a line."""
+    text = """g (int64 n) => (int64 y) <bool c = {1}> { y = Loop (n, c, n)
+    <body = b (int64 i, bool k, int64 a) => (bool l, int64 o)
+    { l = Identity (k) o = %s (a, i) }> }"""
+    request = InputRequest(ranges={"n": (300_000, 300_000)})
+    settings = replace(ASK, request=request, levels=("disable",), execution=Execution(timeout=3))
+
+    found = verify_equivalence(save(text % "Add"), save(text % "Sub", "wrong"), settings)
+
+    assert not found.equivalent
+    (said,) = third_opinions(found.opinions)
+    assert said.endswith("because it did not finish within 3 s running the original")
+
+
+@pytest.mark.long
 def test_the_command_prints_and_records_it(save: Save) -> None:
     """``--third-opinion`` adds lines to the report, and ``third_opinion`` to the record."""
     paths = save(NET), save(NET.replace("Relu", "Abs"), "wrong")
@@ -234,7 +320,7 @@ def test_the_command_prints_and_records_it(save: Save) -> None:
     )
 
     assert shown.returncode == record.returncode == 1
-    assert "onnx's reference evaluator agrees with the original on y at level all" in " ".join(
+    assert "onnx's reference evaluator agrees with the original on y at level disable" in " ".join(
         shown.stdout.split()
     )
     assert json.loads(record.stdout)["third_opinion"][0]["agrees_with"] == "original"

@@ -7,9 +7,12 @@ import onnx
 import pytest
 
 from dplcli.verify import Settings, VerificationResult
+from dplcli.verify.compare import Judge
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.settings import InputRequest
-from tests.verify.conftest import Save
+from dplcli.verify.layers import feed
+from dplcli.verify.local import judge_regions
+from dplcli.verify.settings import InputRequest, ModelSource
+from tests.verify.conftest import Save, save_away
 
 # A layer normalisation inside steps, behind which the last bits decide over far more.
 STEPS = """g (float[4, 8] x) => (float[4, 8] y)
@@ -223,10 +226,42 @@ def test_weights_in_other_files(save: Save, tmp_path: Path, folder: str) -> None
         home = tmp_path / folder
         home.mkdir(exist_ok=True)
         model = onnx.load(save(steps(epsilon), "plain"))
-        data = f"{name}.bin"
-        onnx.save(model, home / f"{name}.onnx", save_as_external_data=True, location=data,
-                  size_threshold=0)  # fmt: skip
+        save_away(model, home / f"{name}.onnx", data=f"{name}.bin")
     assert check(path, tmp_path / folder / "same.onnx").equivalent
     found = check(tmp_path / folder / "same.onnx", tmp_path / folder / "other.onnx")
     assert not found.equivalent
     assert found.objections[0].startswith("LayerNormalization 'l'")
+
+
+def test_a_model_in_memory_is_judged_as_it_is(save: Save, tmp_path: Path) -> None:
+    """One weight of several in other files was put into the model: it is that which counts."""
+    net = """g (float[4] x) => (float[4] y)
+    <float[4] k = {1, 2, 3, 4}, float s = {100}, uint8 z = {1}> { a = Mul (x, k)
+    q = QuantizeLinear (a, s, z)  y = DequantizeLinear (q, s, z) }"""
+    path = save_away(onnx.load(save(net)), tmp_path / "away.onnx")
+    model = onnx.load(path, load_external_data=False)
+    (tensor,) = (each for each in model.graph.initializer if each.name == "k")
+    values = np.array([1, 2, 3, 4.1], np.float32)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(values, "k"))
+    settings = Settings(levels=("disable",))
+    reference = feed(path, settings)
+    candidate = ModelSource(path, content=model.SerializeToString())
+
+    found = judge_regions(reference, candidate, Judge(settings, reference.facts, 0))
+
+    (sentence,) = found.differing
+    assert sentence.startswith("Mul 'a'")
+
+
+def test_refilled_weights_go_into_the_places_that_read_them(save: Save) -> None:
+    """A place is run with the weights that it has, and with no others."""
+    net = """g (float[2, 3] x) => (float[2, 2] y) <int64[2] s = {3, 2}, int64[2] t = {2, 2}> {
+    w = ConstantOfShape <value = float[1] {1}> (s)  v = ConstantOfShape <value = float[1] {1}> (t)
+    a = MatMul (x, w)  b = MatMul (a, v)  y = Floor (b) }"""
+    settings = Settings(levels=("disable",), refill_weights=True)
+    for change, is_equivalent in (("n = Neg (c)  b = Neg (n)", True), ("b = Abs (c)", False)):
+        theirs = net.replace("b = MatMul (a, v)", f"c = MatMul (a, v)  {change}")
+        found = verify_equivalence(save(net), save(theirs, "theirs"), settings)
+        assert (found.refilled, found.equivalent) == (2, is_equivalent)
+        assert found.regions is not None
+        assert not any("does not run" in text for text in found.regions.differing)

@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dplcli.verify.equivalence import load_evidence, verify_equivalence
 from dplcli.verify.model import Dataflow
 from dplcli.verify.power import Idleness, changes, regions_of
 from tests.calling import exit_code
+from tests.verify.conftest import save_away
 
 Save = Callable[..., Path]
 
@@ -113,6 +115,69 @@ def test_mutants_change_what_bodies_read(save: Save) -> None:
 
     assert power is not None
     assert power.caught == power.of == 4
+
+
+HOLDING = """<ir_version: 8, opset_import: ["" : 17, "l" : 1]>
+g (float[2, 2] x, bool c) => (float[2, 2] y) <float[2, 2] w = {5, 2, 3, 4}> {
+  m = MatMul (x, w)
+  u = If (c) <then_branch = a () => (float[2, 2] p) <float[2] h = {1.5, 2.5}> { p = Mul (m, h) },
+              else_branch = b () => (float[2, 2] n) { k = Constant <value = float[2] {3.5, 4}> ()
+                                                      n = Add (m, k) }>
+  y = l.f (u, c) }
+<domain: "l", opset_import: ["" : 17]> f (a, c) => (b) {
+  k = Constant <value = float[2] {1.5, 2}> ()  i = Add (a, k)
+  b = If (c) <then_branch = v () => (p) { q = Constant <value = float[2] {7, 8}> ()
+                                          p = Add (i, q) },
+              else_branch = z () => (n) { n = Neg (i) }> }"""
+"""Weights in the main graph, in bodies, in a function, and in a body inside it."""
+
+
+def drawn(model: onnx.ModelProto, home: Path) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Yield mutants, and what was changed in each."""
+    kinds = changes(model, {}, np.random.default_rng(0), home)
+    for change in islice(kinds, 200):
+        mutant = onnx.ModelProto()
+        mutant.CopyFrom(model)
+        yield change(mutant, {}), mutant
+
+
+def weights_drawn(model: onnx.ModelProto, home: Path) -> set[str]:
+    """Return the weights and constants that mutants change."""
+    found = {" ".join(what.split()[:2]) for what, _ in drawn(model, home)}
+    return {what for what in found if what.startswith(("weight", "constant"))}
+
+
+def test_weights_in_bodies_are_changed(save: Save) -> None:
+    """Those of bodies, of functions, and of bodies inside functions."""
+    names = {"weight 'w'", "weight 'h'", "constant 'k'", "constant 'q'"}
+    assert weights_drawn(onnx.load(save(HOLDING)), Path()) == names
+
+
+@pytest.mark.parametrize("data", ["data", ""], ids=["one file", "a file each"])
+def test_weights_in_other_files_are_changed(tmp_path: Path, save: Save, data: str) -> None:
+    """Each is read alone and stands in the mutant; the files stay as they are."""
+    folder = tmp_path / "away"
+    folder.mkdir()
+    path = save_away(onnx.load(save(NET)), folder / "m.onnx", data=data)
+    before = {each.name: each.read_bytes() for each in folder.iterdir()}
+    model = onnx.load(path, load_external_data=False)
+
+    assert weights_drawn(model, folder) == {"weight 'w'", "weight 'b'"}
+    for what, mutant in drawn(model, folder):
+        here = [each.name for each in mutant.graph.initializer if not each.external_data]
+        assert here == [name for name in "wb" if what.startswith(f"weight {name!r}")]
+    power = verify_equivalence(path, path, Settings(levels=("disable",), mutants=8)).power
+    assert power is not None
+    assert power.caught == power.of == 8
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
+
+
+def test_a_weight_whose_file_is_gone_is_left_alone(tmp_path: Path, save: Save) -> None:
+    """Nothing is raised: the change does nothing."""
+    path = save_away(onnx.load(save(NET)), tmp_path / "m.onnx", data="data")
+    model = onnx.load(path, load_external_data=False)
+    (tmp_path / "data").unlink()
+    assert weights_drawn(model, tmp_path) == set()
 
 
 @pytest.mark.long
