@@ -32,6 +32,9 @@ _COARSER: dict[int, float] = {
 }
 """Types that become float64, and their units in the last place of 1."""
 
+_LEAST, _MOST = 0.5, 2.0
+"""How many units in the last place numbers are moved."""
+
 _STATED_TYPE = ("to", "dtype", "output_datatype")
 """Attributes that state the element type of a result."""
 
@@ -41,8 +44,8 @@ def in_float64(model: ModelProto, moved: np.random.Generator | None = None) -> M
 
     Args:
         model: The model; its weights lie in it.
-        moved: If given, each float constant is moved by one unit in the last place of its own
-            type, up or down: about as far as computing it in advance does.
+        moved: If given, each float constant is moved by half a unit to two units in the last place
+            of its own type, up or down: about as far as computing it in advance does.
 
     Raises:
         ValueError: A constant is damaged.
@@ -66,7 +69,7 @@ def in_float64(model: ModelProto, moved: np.random.Generator | None = None) -> M
 
 
 def wide_feed(value: Feed, moved: np.random.Generator | None = None) -> Feed:
-    """Return in float64 what is fed in coarser floats; moved by a unit in the last place if asked.
+    """Return in float64 what is fed in coarser floats; moved in the last place if asked.
 
     Args:
         value: What is fed: nothing, an array, or a list of arrays.
@@ -90,9 +93,13 @@ def _wide(values: Array, moved: np.random.Generator | None) -> Array:
 
 
 def _moved(values: Reals, unit: float, rng: np.random.Generator) -> Reals:
-    """Return finite values moved by one unit in the last place, up or down."""
+    """Return values moved by half a unit to two units in the last place, up or down.
+
+    Not by one unit each: two constants that cancel out would often move together.
+    """
+    sizes = rng.uniform(_LEAST, _MOST, values.shape) * rng.choice([-1.0, 1.0], values.shape)
     with np.errstate(over="ignore", invalid="ignore"):
-        moved: Reals = values * (1 + unit * rng.choice([-1.0, 1.0], values.shape))
+        moved: Reals = values * (1 + unit * sizes)
     return moved
 
 

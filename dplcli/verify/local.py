@@ -424,8 +424,12 @@ class _Regions:
             if failure := self._failure(region, values, given, exact.get(region)):
                 found[region.pair] = failure
         for region in regions:
-            if region.pair not in found and region.pair.candidate in self.joined and region.hides:
-                found[region.pair] = _Failure("it differs before it is rounded to steps")
+            pair = region.pair
+            if pair.candidate in self.joined and pair not in found:
+                if region.hides:
+                    found[pair] = _Failure("it differs before it is rounded to steps")
+                elif _says_nothing(values[pair.original]):
+                    found[pair] = _Failure("it differs where all that follows is one number")
         return found
 
     def _failure(
@@ -589,7 +593,7 @@ class _Precision:
     """How a region is computed in float64.
 
     Attributes:
-        moves_constants: Whether float constants are moved by a unit in their last place.
+        moves_constants: Whether float constants are moved in their last place.
         moves_inputs: Whether what is fed is moved so, too.
     """
 
@@ -709,6 +713,11 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
         return [whole_of(source) for source in sources]
     except (OSError, *ONNX_ERRORS) as error:
         raise RunError(f"weights cannot be read: {one_line(str(error))}") from error
+
+
+def _says_nothing(leaves: Sequence[Leaf]) -> bool:
+    """Tell whether all elements are the same number, as behind a Clip that is never left."""
+    return all(np.unique(leaf.data).size == 1 for leaf in leaves if leaf.data.size > 1)
 
 
 def _forms(leaves: Sequence[Leaf]) -> list[tuple[str, tuple[int, ...]]]:

@@ -6,12 +6,14 @@ import numpy as np
 import onnx
 import pytest
 
-from dplcli.verify import Settings, VerificationResult
-from dplcli.verify.compare import Judge
+from dplcli.verify import Settings, VerificationResult, local
+from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.layers import feed
 from dplcli.verify.local import judge_regions
-from dplcli.verify.settings import InputRequest, ModelSource
+from dplcli.verify.run import Kind, Runner
+from dplcli.verify.settings import InputRequest, LocalJudgement, ModelSource
+from tests.helpers import proto_from_text
 from tests.verify.conftest import Save, save_away
 
 # A layer normalisation inside steps, behind which the last bits decide over far more.
@@ -265,3 +267,194 @@ def test_refilled_weights_go_into_the_places_that_read_them(save: Save) -> None:
         assert (found.refilled, found.equivalent) == (2, is_equivalent)
         assert found.regions is not None
         assert not any("does not run" in text for text in found.regions.differing)
+
+
+# A convolution whose mean a normalisation takes off: the last bits of the original are far apart.
+NORMALISED = """g (float[1, 2, 8, 8] x) => (float[1, 4, 8, 8] y)
+{ c = Conv (x, w, b)  y = BatchNormalization <epsilon = 1e-5> (c, g, e, m, v) }"""
+FOLDED = """g (float[1, 2, 8, 8] x) => (float[1, 4, 8, 8] y) { y = Conv (x, w, b) }"""
+
+
+def normalised(mean: float, *, off: float = 1.0) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """Return the net, and one in which the normalisation was computed in advance.
+
+    Args:
+        mean: How far the convolution's values are from zero.
+        off: Factor of one folded weight.
+    """
+    rng = np.random.default_rng(0)
+    ours, theirs = proto_from_text(NORMALISED), proto_from_text(FOLDED)
+    values = {name: rng.uniform(0.5, 2, 4).astype(np.float32) for name in ("g", "e", "v")}
+    values["b"] = values["m"] = np.full(4, mean, np.float32)
+    values["w"] = rng.normal(size=(4, 2, 1, 1)).astype(np.float32)
+    exact = {name: array.astype(np.float64) for name, array in values.items()}
+    scale = exact["g"] / np.sqrt(exact["v"] + 1e-5)
+    weights = exact["w"] * scale.reshape(4, 1, 1, 1)
+    weights[0, 0] *= off
+    folded = {"w": weights, "b": (exact["b"] - exact["m"]) * scale + exact["e"]}
+    for model, given in ((ours, values), (theirs, folded)):
+        for name, array in given.items():
+            tensor = onnx.numpy_helper.from_array(array.astype(np.float32), name)
+            model.graph.initializer.append(tensor)
+    return ours, theirs
+
+
+def check_folded(folder: Path, mean: float, *, off: float = 1.0) -> VerificationResult:
+    """Compare the two of `normalised`."""
+    paths = folder / "ours.onnx", folder / "theirs.onnx"
+    for model, path in zip(normalised(mean, off=off), paths, strict=True):
+        onnx.save(model, path)
+    return check(*paths)
+
+
+@pytest.mark.parametrize("mean", [1.0, 1e3, 1e5])
+def test_rounding_of_the_original_is_told_from_meaning(tmp_path: Path, mean: float) -> None:
+    """However far the original is from what it means, the candidate means the same."""
+    found = check_folded(tmp_path, mean)
+    assert found.equivalent
+    assert found.regions is not None
+    assert found.regions.differing == ()
+    (output,) = found.outputs
+    assert bool(output.excuse) == bool(output.mismatches) == (mean >= 1e3)
+
+
+def test_a_folded_weight_that_is_wrong_is_seen_through_rounding(tmp_path: Path) -> None:
+    """It is off by 3 %, and the original's own rounding moves the output by 1 %."""
+    found = check_folded(tmp_path, 1e5, off=1.03)
+    assert not found.equivalent
+    assert found.regions is not None
+    assert len(found.regions.differing) == 1
+
+
+FACTOR = """g (float[4, 64] x) => (float[4, 64] y) <float k = {FACTOR}>
+{ a = Mul (x, k)  y = Tanh (a) }"""
+
+
+@pytest.mark.parametrize(("factor", "same"), [("1.0000005", True), ("1.000005", False)])
+def test_a_constant_may_be_rounded_and_not_changed(save: Save, factor: str, *, same: bool) -> None:
+    """Four units in its last place may come from computing it; forty do not."""
+    ours, theirs = (
+        save(FACTOR.replace("FACTOR", "1.0")),
+        save(FACTOR.replace("FACTOR", factor), "b"),
+    )
+    found = check(ours, theirs)
+    assert all(output.ok for output in found.outputs)
+    assert found.equivalent == same
+    assert found.regions is not None
+    assert same or "computed in float64, it is up to" in found.regions.differing[0]
+
+
+def test_what_is_rounded_more_coarsely_is_refused(save: Save) -> None:
+    """A float16 on the way means the same in float64, and is no float32."""
+    net = "g (float[4, 64] x) => (float[4, 64] y) { a = Exp (x)  y = Neg (a) }"
+    half = net.replace("y = Neg (a)", "h = Cast <to = 10> (a)  b = Cast <to = 1> (h)  y = Neg (b)")
+    found = check(save(net), save(half, "theirs"))
+    assert not found.equivalent
+    assert any("times as far as in the original" in said for said in found.objections)
+
+
+def test_a_chosen_tolerance_decides_alone(save: Save) -> None:
+    """Whoever chose it accepts what is within it, and gets no excuse for what is not."""
+    ours, theirs = (
+        save(FACTOR.replace("FACTOR", "1.0")),
+        save(FACTOR.replace("FACTOR", "1.01"), "b"),
+    )
+    for atol, same in ((0.1, True), (1e-5, False)):
+        settings = Settings(levels=("disable",), atol=atol, rtol=0.0)
+        assert verify_equivalence(ours, theirs, settings).equivalent == same
+
+
+def test_blind_outputs_do_not_hide_a_place(save: Save) -> None:
+    """No input that is tried moves the output from its edge; inside, values move."""
+    net = """g (float[4, 64] x) => (float[4, 64] y) <float low = {2}, float k = {FACTOR}>
+        { a = Tanh (x)  b = Mul (a, k)  y = Max (b, low) }"""
+    ours = save(net.replace("FACTOR", "1.0"))
+    assert check(
+        ours, save(net.replace("b = Mul (a, k)", "b = Mul (k, a)").replace("FACTOR", "1.0"), "same")
+    ).equivalent
+    found = check(ours, save(net.replace("FACTOR", "1.5"), "theirs"))
+    assert found.blind_outputs == ("y",)
+    assert not found.equivalent
+
+
+def test_another_form_of_the_same_steps_is_no_difference(save: Save) -> None:
+    """Steps without a sign, moved by 128, stand for the same numbers; by 127 they do not."""
+    net = """g (float[4, 64] x) => (float[4, 64] y) <float s = {0.02}, int8 z = {0}>
+        { a = Tanh (x)  q = QuantizeLinear (a, s, z)  t = Transpose (q)  u = Transpose (t)
+          d = DequantizeLinear (u, s, z)  y = Sin (d) }"""
+    ours, unsigned = save(net), net.replace("int8 z = {0}", "uint8 z = {ZERO}")
+    assert check(ours, save(unsigned.replace("ZERO", "128"), "same")).equivalent
+    wrong = unsigned.replace("ZERO", "128").replace(
+        "DequantizeLinear (u, s, z)", "DequantizeLinear (u, s, o)"
+    )
+    wrong = wrong.replace("<float s", "<uint8 o = {127}, float s")
+    assert not check(ours, save(wrong, "wrong")).equivalent
+
+
+def test_what_both_round_has_to_be_the_same_before(save: Save) -> None:
+    """Also if another operator computes it, and no input that was tried shows it behind."""
+    net = """g (float[4, 8] x) => (float[4, 8] y) <float s = {0.5}>
+        { l = OP (x)  f = Floor (l)  y = Mul (f, s) }"""
+    found = check(save(net.replace("OP", "Erf")), save(net.replace("OP", "Tanh"), "theirs"))
+    assert all(output.max_abs == 0 for output in found.outputs)
+    assert not found.equivalent
+
+
+def in_a_row(count: int, product: str, first: str = "v0") -> str:
+    """Return a net of places in a row.
+
+    Args:
+        count: How many.
+        product: How each is written; ``{}`` is what it reads.
+        first: What the first one reads.
+    """
+    reads = [first, *(f"v{place}" for place in range(1, count))]
+    nodes = [f"v{place} = {product.format(read)}" for place, read in enumerate(reads, 1)]
+    return f"""g (float[4, 8] v0) => (float[4, 8] v{count}) <float k = {{0.99}}, float none = {{0}}>
+        {{ n = Add (v0, none)  {"  ".join(nodes)} }}"""
+
+
+def test_many_places_run_in_few_sessions(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty places, each fed what the original computes there, take no more sessions than two."""
+    asked: list[str] = []
+
+    def counted(source: ModelSource, level: str, engine: Kind = "onnxruntime") -> Runner:
+        asked.append(engine)
+        return Runner(source, level, engine)
+
+    monkeypatch.setattr(local, "Runner", counted)
+    sessions = []
+    for count in (2, 40):
+        asked.clear()
+        ours = save(in_a_row(count, "Mul ({}, k)"), f"a{count}")
+        theirs = save(in_a_row(count, "Mul (k, {})", "n").replace("0.99", "0.9899999"), f"b{count}")
+        found = check(ours, theirs)
+        assert found.equivalent
+        assert found.regions is not None
+        assert found.regions.judged == count
+        sessions.append(len(asked))
+    assert sessions[0] == sessions[1] <= 6
+
+
+def test_one_place_that_does_not_run_leaves_the_others_alone(save: Save) -> None:
+    """It is named; the others of its session are judged by themselves."""
+    net = """g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float k = {2.0}, float t = {0.5}>
+        { a = Mul (x, k)  y = Tanh (a)  b = Mul (x, t)  z = Exp (b) }"""
+    theirs = net.replace("Mul (x, k)", "Mul (k, x)").replace("Mul (x, t)", "Mul (t, x)")
+    broken = theirs.replace(
+        "z = Exp (b)", "s = Constant <value_ints = [5]> ()  r = Reshape (b, s)  z = Exp (r)"
+    )
+    ours = save(net)
+    assert check(ours, save(theirs, "same")).equivalent
+    found = judge_places(ours, save(broken, "broken"))
+    assert found.judged == 3
+    (said,) = found.differing
+    assert "Exp 'z'" in said
+    assert "onnxruntime does not run it" in said
+
+
+def judge_places(ours: Path, theirs: Path) -> LocalJudgement:
+    """Judge the places of a candidate that does not run as a whole."""
+    settings = Settings(levels=("disable",))
+    reference = feed(ours, settings)
+    return judge_regions(reference, ModelSource(theirs), Judge(settings, Facts(), 0))
