@@ -635,7 +635,7 @@ def verify_equivalence(
     if differences := signature_differences(ours.graph, theirs.graph):
         return VerificationResult(
             equivalent=False,
-            seeds=settings.seeds,
+            seeds=settings.first_seeds,
             levels=settings.judged_levels,
             reasons=tuple(differences),
         )
@@ -676,7 +676,7 @@ def _unrun(settings: Settings, error: VerificationError) -> VerificationResult:
     """Return the verdict on what is proved but cannot be run."""
     return VerificationResult(
         equivalent=True,
-        seeds=settings.seeds,
+        seeds=settings.first_seeds,
         levels=(),
         warnings=(f"it was not run: {error.message}",),
         min_power=settings.min_power,
@@ -729,11 +729,12 @@ class _Check:
             settings,
             made=made,
             create=lambda source: self._session(source, "original", REFERENCE_LEVEL),
+            grow=not self._is_proved or settings.mutants > 0,
             say=say,
         )
         self._reference = reference
         self._refilled = len(reference.source.weights or {})
-        self._judge = Judge(settings, facts, settings.seeds[0])
+        self._judge = Judge(settings, facts, settings.first_seeds[0])
         weights = find_weights(flow) if settings.refill_weights or reference.blind else []
         draws = random_warnings(flow)
         self._is_compared = not (self._is_proved and draws)
@@ -776,7 +777,7 @@ class _Check:
             )
         result = VerificationResult(
             equivalent=not reasons and are_ok and not (regions and regions.differing),
-            seeds=settings.seeds,
+            seeds=stimulus.seeds,
             levels=levels,
             inputs=stimulus.choices,
             outputs=tuple(outputs),
@@ -817,7 +818,7 @@ class _Check:
                 f"there are {max(self._nodes):,} nodes, and {_MOST_CUT:,} would be the most"
             )
             return None
-        cases = dict.fromkeys(output.seed for output in failed) or self._settings.seeds[:1]
+        cases = dict.fromkeys(output.seed for output in failed) or self._settings.first_seeds[:1]
         found = LocalJudgement(0, 0)
         for case in cases:
             self._say("judging by themselves the places that differ")
@@ -921,7 +922,7 @@ class _Check:
             regions = self._regions(mutant, found)
             return regions is not None and bool(regions.differing)
 
-        return measure_power(candidate, count, self._settings.seeds[0], is_caught)
+        return measure_power(candidate, count, self._settings.first_seeds[0], is_caught)
 
     def _for_mutants(self, execution: Execution) -> Execution:
         """Return how a mutant runs: one that never ends is given up soon."""
