@@ -657,7 +657,6 @@ _PLANS = (
     SizePlan(1, 64, 8, rank=3),
     SizePlan(1, 224, 16, rank=0),
     SizePlan(4, 32, 4),
-    SizePlan(1, 32, 1, rank=1),
     SizePlan(1, 128, 64),
     SizePlan(1, 256, 256),
     SizePlan(1, 640, 512),
@@ -665,8 +664,8 @@ _PLANS = (
     SizePlan(1, 512, 16_000),
     SizePlan(3, 96, 2),
 )
-_LAST_PLAN = SizePlan(1, 1, 1)
-"""Runs wherever sizes are broadcast, and shows little."""
+_LAST_PLANS = (SizePlan(1, 32, 1, rank=1), SizePlan(1, 1, 1))
+"""They run wherever sizes are broadcast, and show little."""
 
 
 def size_plans(
@@ -760,7 +759,7 @@ def _plans(wanted: Sequence[int], static: Iterable[int]) -> Iterator[SizePlan]:
         yield from (SizePlan(batch, 64, size) for batch in (size, 2, 1))
         yield SizePlan(size, size, size)
         yield SizePlan(size, 64, 8)
-    yield _LAST_PLAN
+    yield from _LAST_PLANS
 
 
 def static_sizes(flow: Dataflow) -> list[int]:
@@ -1690,7 +1689,7 @@ _PATIENCE = 4.0
 What takes that long is more work than was estimated. After that it is an eighth.
 """
 
-_STRETCHED = (("length", 4), ("batch", 64))
+_STRETCHED = (("length", 2), ("batch", 64))
 """How many times the first sizes the last may be, by role.
 
 Time and memory of attention grow with the square of a length, and tables of positions end.
