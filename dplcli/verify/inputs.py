@@ -824,12 +824,14 @@ def _apply(plan: SizePlan, ports: Sequence[Port]) -> dict[str, int]:
     return sizes
 
 
-def _add_up(ports: Sequence[Port], sizes: dict[str, int], symbols: Iterable[str]) -> None:
-    """Set the sizes of *symbols* that are totals."""
-    names = tuple(symbols)
-    for symbol in names:
-        if "total" in symbol.lower():
-            past = [sizes[name] for name in names if "past" in name.lower() and name != symbol]
+def _add_up(
+    ports: Sequence[Port], sizes: dict[str, int], names: Iterable[str], given: Collection[str] = ()
+) -> None:
+    """Set the sizes among *names* that are totals, but for those *given*."""
+    known = tuple(names)
+    for symbol in known:
+        if "total" in symbol.lower() and symbol not in given:
+            past = [sizes[name] for name in known if "past" in name.lower() and name != symbol]
             sizes[symbol] = _total(ports, sizes, symbol, past)
 
 
@@ -843,7 +845,7 @@ def stretched(
     for symbol in roles:
         if roles[symbol] == role and symbol not in given:
             larger[symbol] *= times
-    _add_up(ranked, larger, [symbol for symbol in roles if symbol not in given])
+    _add_up(ranked, larger, roles, given)
     return larger
 
 
@@ -1594,19 +1596,10 @@ class _Search:
         node touches as many elements as the inputs have.
         """
         body = self._flow.main.body
-        weights = sum(math.prod(tensor.dims) for tensor in body.constants.values())
+        weights: int = sum(math.prod(tensor.dims) for tensor in body.constants.values())
         shapes = [shape_of(port, sizes) for port in self._ports]
-        positions = max(
-            max(shape[0] * math.prod(shape[2:]) // _PATCH, shape[0])
-            if len(shape) >= _IMAGE_RANK
-            else math.prod(
-                dim
-                for dim, symbol in zip(shape, port.symbols, strict=False)
-                if symbol or _holds_integers(port)
-            )
-            for shape, port in zip(shapes, self._ports, strict=True)
-        )
-        return positions * weights + len(body.producers) * sum(map(math.prod, shapes))
+        positions = max(map(_positions, self._ports, shapes))
+        return weights * positions + len(body.producers) * sum(map(math.prod, shapes))
 
     def restart(self) -> None:
         """Run the model in another process, after one that crashed."""
@@ -1689,16 +1682,30 @@ _PATIENCE = 4.0
 What takes that long is more work than was estimated. After that it is an eighth.
 """
 
+_OVERHEAD = 0.01
+"""Seconds that a run may take, on a busy machine, whatever its sizes are."""
+
 _STRETCHED = (("length", 2), ("batch", 64))
 """How many times the first sizes the last may be, by role.
 
 Time and memory of attention grow with the square of a length, and tables of positions end.
 """
 
+_MOST_FED = 1 << 24
 _MOST_CASES = 128
 _AT_ONCE = 8
 _MOST_SAMPLED = 1 << 14
 _PATCH = 256  # pixels, after the 16 x 16 of vision transformers
+
+
+def _positions(port: Port, shape: Sequence[int]) -> int:
+    """Return at how many rows, indices or patches of an image a model looks."""
+    if len(shape) >= _IMAGE_RANK:
+        return shape[0] * max(math.prod(shape[2:]) // _PATCH, 1)
+    if _holds_integers(port):
+        return math.prod(shape)
+    fixed = math.prod(dim for dim in port.shape or () if isinstance(dim, int))
+    return math.prod(shape) // max(fixed, 1)
 
 
 class _Growth:
@@ -1708,7 +1715,8 @@ class _Growth:
         found: The largest inputs that ran.
         seeds: The seeds that are judged.
         limit: Why there are not more numbers; "" if there are enough.
-        is_refused: Whether larger sizes were tried, and did not run.
+        is_refused: Whether larger sizes were tried, and did not run: those of the batch, if it is
+            open.
     """
 
     def __init__(self, search: _Search, found: _Found, seeds: Sequence[int], judge: Judge) -> None:
@@ -1725,6 +1733,8 @@ class _Growth:
 
     def run(self, *, more_seeds: bool) -> None:
         """Go on until there are many numbers, or nothing larger runs in bounded time."""
+        if self._distinct >= _MANY_NUMBERS:
+            return
         if not self._distinct or not self.found.ranges:
             self.limit = "no output depends on an input"
             return
@@ -1741,16 +1751,21 @@ class _Growth:
 
     def _stretch(self, role: str, most: int) -> None:
         """Make the open sizes of one role larger, by the largest power of two that is worth it."""
+        if self._search.stretched(self.found.sizes, role, 2) == self.found.sizes:
+            return
+        self.limit, self.is_refused = "larger sizes give no more", False
         times = most
         while times > 1 and self._distinct < _MANY_NUMBERS:
             sizes = self._search.stretched(self.found.sizes, role, times)
-            if sizes == self.found.sizes:
-                return
             before = times // 2 * self._distinct  # what half as much would give
             is_wanted = role == "batch" and before < FEW_NUMBERS
             if before < _MANY_NUMBERS and self._is_bearable(sizes, times, is_wanted=is_wanted):
-                self.limit = "larger sizes give no more"
-                if self._take(sizes):
+                changed = [
+                    f"{n}={size}" for n, size in sizes.items() if size != self.found.sizes[n]
+                ]
+                larger = self._attempt(sizes, tuple(self.found.feeds), ", ".join(changed))
+                if larger is not None:
+                    self.found, self._distinct = larger, self._count(larger)
                     return
             times //= 2
 
@@ -1758,61 +1773,59 @@ class _Growth:
         """Tell whether to run the cases of *sizes*, and say so if not."""
         cases = len(self.found.feeds)
         work = cases * self._search.work(sizes)
-        seconds = cases * times * self.found.seconds
-        if is_wanted and work <= _BEARABLE and seconds <= _PATIENCE:
-            return True
-        if work <= _CHEAP and seconds <= _PATIENCE / 8:
+        seconds = cases * times * max(self.found.seconds - _OVERHEAD, 0)
+        feeds = self.found.feeds.values()
+        fed = times * sum(a.size for values in feeds for f in values.values() for a in _arrays(f))
+        is_cheap = work <= _CHEAP and seconds <= _PATIENCE / 8
+        is_bearable = is_wanted and work <= _BEARABLE and seconds <= _PATIENCE
+        if fed <= _MOST_FED and (is_cheap or is_bearable):
             return True
         self.limit = "larger ones would take too long"
         return False
 
-    def _take(self, sizes: Mapping[str, int]) -> bool:
-        """Go on with larger sizes; tell whether that is settled, so that no others are tried."""
-        before = self.found.sizes
-        shown = ", ".join(f"{n}={size}" for n, size in sizes.items() if size != before[n])
+    def _attempt(self, sizes: Mapping[str, int], seeds: Sequence[int], shown: str) -> _Found | None:
+        """Return inputs that run and give no less than those before; if there are none, say so."""
         try:
-            larger = self._search.attempt(sizes, self.found.mood, tuple(self.found.feeds))
+            found = self._search.attempt(sizes, self.found.mood, seeds)
         except RunError as error:
             self._refuse(f"with {shown} it does not run: {error}")
-            return False
+            return None
         except StoppedError as error:
             self._search.restart()
             self._refuse(f"with {shown} it does not run: {error.message}")
-            return True
-        is_worse = 2 * self._count(larger) < self._distinct
-        is_finite = _is_finite(larger.outputs.values())
-        if is_worse or (not is_finite and _is_finite(self.found.outputs.values())):
-            self._refuse(f"with {shown} it gives fewer numbers, or not finite ones")
-            return False
-        self.found, self._distinct = larger, self._count(larger)
-        return True
+            return None
+        is_finite = _is_finite(found.outputs.values())
+        if not is_finite and _is_finite(self.found.outputs.values()):
+            self._refuse(f"with {shown} it gives numbers that are not finite")
+            return None
+        return found
 
     def _refuse(self, why: str) -> None:
         self.limit, self.is_refused = why, True
 
     def _add_seeds(self) -> None:
         """Add cases while there are few numbers."""
-        sizes, mood = self.found.sizes, self.found.mood
+        sizes = self.found.sizes
         in_time = int(_PATIENCE / max(self.found.seconds, 1e-6))
         most = min(_MOST_CASES, in_time, _BEARABLE // max(self._search.work(sizes), 1))
-        while self._distinct < FEW_NUMBERS and len(self.seeds) < most:
-            before = self._distinct / len(self.seeds)
-            wanted = min(-(-FEW_NUMBERS // before), most, _AT_ONCE * len(self.seeds))
+        while self._distinct < FEW_NUMBERS:
+            self.limit = "more seeds would take too long"
+            each = self._distinct / len(self.seeds)
+            wanted = min(-(-FEW_NUMBERS // each), most, _AT_ONCE * len(self.seeds))
+            if wanted <= len(self.seeds):
+                return
             start = max(self.seeds) + 1
             new = range(start, start + int(wanted) - len(self.seeds))
-            try:
-                more = self._search.attempt(sizes, mood, new)
-            except RunError as error:
-                self._refuse(f"with other seeds it does not run: {error}")
+            more = self._attempt(sizes, new, f"seeds {new[0]} to {new[-1]}")
+            if more is None:
                 return
             self.found.feeds.update(more.feeds)
             self.found.outputs.update(more.outputs)
             self.seeds += new
             self._distinct = self._count(self.found)
-            if 2 * self._distinct < before * len(self.seeds):
-                break  # it counts, or chooses from a few: more seeds give the same once more
-        if self._distinct < FEW_NUMBERS:
-            self.limit = f"{len(self.seeds)} seeds give no more"
+            if 2 * self._distinct < each * len(self.seeds) or len(self.seeds) == _MOST_CASES:
+                self.limit = f"{len(self.seeds)} seeds give no more"
+                return  # it counts, or chooses from a few: that comes again
 
 
 def distinct_numbers(runs: Sequence[Outputs], ignored: Collection[str] = ()) -> int:

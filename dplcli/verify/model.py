@@ -841,9 +841,9 @@ def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
         return [classes]
     if key in TUPLE_SLOTS:
         first = frame.integer(node, "batch_dims", 0)
-        width = _data_dims(frame, node, slot)[-1:]
-        known = width and isinstance(width[0], int)
-        return list(_data_dims(frame, node, 0)[first : first + width[0] if known else None])
+        width = next(reversed(_data_dims(frame, node, slot)), None)
+        last = first + width if isinstance(width, int) else None
+        return list(_data_dims(frame, node, 0)[first:last])
     if key in AXIS_SLOTS:
         return [len(_data_dims(frame, node, 0))]
     if key not in INDEXED or _is_other_rotation(node, slot):
