@@ -4,12 +4,12 @@ import math
 import re
 import time
 import zipfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
@@ -33,6 +33,7 @@ from dplcli.ir.operators import (
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.model import (
     Dataflow,
+    Dim,
     Domain,
     Frame,
     Kind,
@@ -624,6 +625,9 @@ def _draw(weight: Weight, seed: int, gain: float) -> Array:
 MOST_ELEMENTS = 1 << 26
 _MOST_WANTED = 6
 _MOST_STATIC = 8
+_MOST_TIED = 2
+_MANY_ELEMENTS = 1 << 22
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _CHANNELS = 3
 _IMAGE_RANK = 4
 _GUESSED_RANKS = (2, 1, 4, 3, 0)
@@ -673,6 +677,7 @@ def size_plans(
     given: Mapping[str, int],
     wanted: Sequence[int],
     static: Iterable[int] = (),
+    tied: Mapping[str, int] = NO_SIZES,
 ) -> Iterator[dict[str, int]]:
     """Yield sizes: one per symbol, and one per ``input:axis`` of an unnamed axis; none twice.
 
@@ -681,15 +686,18 @@ def size_plans(
         given: Sizes that the user fixed. They hold in every plan.
         wanted: Sizes that failures of earlier plans asked for, read once the plans are used up.
         static: Sizes that other parts of the model have, the likely ones first; read after those.
+        tied: Sizes that seem to be the only ones, see `tied_sizes`; they hold in the first plans.
 
     Raises:
         UsageError: *given* names a dimension that no input has.
     """
     check_sizes(ports, given)
     seen: set[tuple[tuple[str, int], ...]] = set()
-    for plan in _plans(wanted, static):
+    first = ((plan, tied) for plan in _PLANS[:_MOST_TIED] if tied)
+    others = ((plan, NO_SIZES) for plan in _plans(ports, wanted, static))
+    for plan, own in chain(first, others):
         ranked = [_with_rank(port, plan.rank) for port in ports]
-        sizes = {**_apply(plan, ranked), **given}
+        sizes = {**_apply(plan, ranked), **own, **given}
         if _elements(ranked, sizes) > MOST_ELEMENTS:
             continue
         if (key := tuple(sorted(sizes.items()))) not in seen:
@@ -751,15 +759,58 @@ def shaped_sizes(
     return result
 
 
-def _plans(wanted: Sequence[int], static: Iterable[int]) -> Iterator[SizePlan]:
-    yield from _PLANS
+def _plans(
+    ports: Sequence[Port], wanted: Sequence[int], static: Iterable[int]
+) -> Iterator[SizePlan]:
+    late = [plan for plan in _PLANS if _is_costly(plan, ports)]
+    yield from (plan for plan in _PLANS if plan not in late)
     for size in wanted[:_MOST_WANTED]:
         yield from (SizePlan(batch, 64, size) for batch in (2, 1))
     for size in islice(static, _MOST_STATIC):
         yield from (SizePlan(batch, 64, size) for batch in (size, 2, 1))
         yield SizePlan(size, size, size)
         yield SizePlan(size, 64, 8)
-    yield from _LAST_PLANS
+    yield from (*late, *_LAST_PLANS)
+
+
+def _is_costly(plan: SizePlan, ports: Sequence[Port]) -> bool:
+    """Tell whether to try sizes late, because already to make up values for them takes seconds."""
+    ranked = [_with_rank(port, plan.rank) for port in ports]
+    return _elements(ranked, _apply(plan, ranked)) > _MANY_ELEMENTS
+
+
+def tied_sizes(flow: Dataflow, ports: Sequence[Port]) -> dict[str, int]:
+    """Return the sizes of symbols that meet another size where both have to be equal.
+
+    That is the size that a matrix product or a convolution sums over, and an axis along which
+    two values are added. (There, 1 would do as well, and show less.)
+    """
+    symbols = {symbol for port in ports for symbol in port.symbols if symbol is not None}
+    found: dict[str, set[int]] = defaultdict(set)
+    for node in flow.main.body.nodes():
+        for one, other in _met(flow.main, node):
+            for symbol, size in ((one, other), (other, one)):
+                if symbol in symbols and isinstance(size, int) and size > 1:
+                    found[str(symbol)].add(size)
+    return {symbol: sizes.pop() for symbol, sizes in found.items() if len(sizes) == 1}
+
+
+def _met(frame: Frame, node: onnx.NodeProto) -> Iterable[tuple[Dim, Dim]]:
+    """Return the pairs of sizes that have to be equal, those of the first two inputs of *node*."""
+    one, other = [*(frame.dims(name) or () for name in node.input[:2]), (), ()][:2]
+    least_rank = min(len(one), len(other))
+    pairs: Iterable[tuple[Dim, Dim]] = ()
+    match node.op_type:
+        case op_type if op_type in ARITHMETIC:
+            pairs = zip(reversed(one), reversed(other), strict=False)
+        case "MatMul" if least_rank > 0:
+            pairs = [(one[-1], other[-2:][0])]
+        case "Gemm" if least_rank > 1:
+            axes = frame.integer(node, "transA", 0), frame.integer(node, "transB", 0)
+            pairs = [(one[-1 - axes[0]], other[-2 + axes[1]])]
+        case "Conv" if least_rank > 1 and frame.integer(node, "group", 1) == 1:
+            pairs = [(one[1], other[1])]
+    return pairs
 
 
 def static_sizes(flow: Dataflow) -> list[int]:
@@ -1511,7 +1562,8 @@ class _Search:
     ) -> Iterator[tuple[dict[str, int], Mood]]:
         """Yield sizes and moods to try, the likely ones first."""
         bold = any(is_bold(p, self._domain(p)) for p in free if p.name not in self._asked)
-        plans = size_plans(free, belonging(free, sizes), wanted, self._static_sizes())
+        tied = tied_sizes(self._flow, free)
+        plans = size_plans(free, belonging(free, sizes), wanted, self._static_sizes(), tied)
         for index, chosen in enumerate(plans):
             plan = {**sizes, **chosen}
             if bold:

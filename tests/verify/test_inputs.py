@@ -13,7 +13,7 @@ import pytest
 from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import InputChoice, Settings
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.inputs import Range, draw, shape_of, size_plans, static_sizes
+from dplcli.verify.inputs import Range, draw, shape_of, size_plans, static_sizes, tied_sizes
 from dplcli.verify.model import Bound, Dataflow, Port, input_domain, input_ports
 
 Save = Callable[..., Path]
@@ -300,6 +300,63 @@ def test_sizes_that_the_model_has_elsewhere_are_tried_before_ones(save: Save) ->
     model.graph.initializer.append(onnx.numpy_helper.from_array(table, "t"))
 
     assert choices(save(model))["x"].shape == (20, 20, 20)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = MatMul (x, w)", {"S": 37}),
+        ("y = MatMul (w, x)", {"N": 53}),
+        ("y = MatMul (x, v)", {"S": 37}),
+        ("y = Gemm (x, w)", {"S": 37}),
+        ("y = Gemm <transB = 1> (x, w)", {"S": 53}),
+        ("y = Gemm <transA = 1> (x, w)", {"N": 37}),
+        ("r = Relu (x) y = Add (v, r)", {"S": 37}),
+        ("y = Sub (x, w)", {"S": 53, "N": 37}),
+        ("y = Sub (x, flat)", {"N": 37}),
+        ("y = Conv (i, k)", {"C": 5}),
+        ("y = Conv <group = 2> (i, k)", {}),
+        ("y = Concat <axis = 0> (x, w)", {}),
+        ("p = MatMul (x, w) q = Gemm <transB = 1> (x, w)", {}),
+        ("y = MatMul (x, z)", {}),
+        ("y = Neg (x)", {}),
+    ],
+)
+def test_size_that_has_to_equal_a_fixed_one_is_tied_to_it(
+    body: str, expected: dict[str, int]
+) -> None:
+    """What is summed over, and what is added; nothing where two sizes compete."""
+    text = f"""g (float[N, S] x, float[S, M] z, float[B, C, 8, 8] i) => (float y)
+    <float[37, 53] w, float[37] v, float[37, 1] flat, float[4, 5, 3, 3] k> {{ {body} }}"""
+    model = onnx.parser.parse_model(HEADER + text)
+
+    assert tied_sizes(Dataflow(model), input_ports(model.graph)) == expected
+
+
+def test_tied_sizes_are_tried_first_and_given_ones_before_them(save: Save) -> None:
+    """Several axes of one model want several sizes, which no plan for all of them has."""
+    text = (
+        """g (float[N, S, D] x) => (float[N, S, 5] y) { p = MatMul (x, w) y = Add (p, places) }"""
+    )
+    model = onnx.parser.parse_model(HEADER + text)
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (37, 5)), ("places", (1, 53, 5))):
+        values = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    path = save(model)
+
+    assert choices(path)["x"].shape == (2, 53, 37)
+    with pytest.raises(VerificationError, match="onnxruntime says"):
+        choices(path, sizes={"S": 54})
+
+
+def test_sizes_that_are_slow_to_make_are_tried_late() -> None:
+    """Making up 16 million numbers three times takes seconds, a refusal a millisecond."""
+    ports = [Port("x", "tensor", FLOAT, ("N", "S", "T"))]
+
+    plans = [(plan["S"], plan["T"]) for plan in size_plans(ports, {}, [], [77])]
+
+    assert plans.index((4096, 4096)) > plans.index((77, 77)) > plans.index((512, 512))
 
 
 def test_static_sizes_come_in_the_order_of_how_likely_they_are() -> None:
