@@ -107,6 +107,11 @@ class UsageError(DplError):
     """What was asked for cannot be done as asked."""
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun: ``1 call``, ``2,000 calls``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def shortened(text: str) -> str:
     """Return *text* without the middle of very long names: files hold some of any length."""
     for longest in (_LONG_WORD, _LONG_LINE):

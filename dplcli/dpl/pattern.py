@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from dplcli.ir.operators import OP_KINDS
+from dplcli.ir.operators import OP_KINDS, canonical_domain
 from dplcli.ir.types import DTYPE_CODES, ArrayTensor
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def is_op(op_type: str = "", domain: str = "", *, kind: str = "") -> OpPattern:
     """
     if not op_type:
         return OpPattern((OpKind(kind),))
-    return OpPattern((OpName(op_type, "" if domain == "ai.onnx" else domain),))
+    return OpPattern((OpName(op_type, canonical_domain(domain)),))
 
 
 def is_call(name: str = "") -> OpPattern:

@@ -40,7 +40,7 @@ from dplcli.dpl.text import (
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import PREDICATES, schema_of
+from dplcli.ir.operators import PREDICATES, canonical_domain, schema_of
 from dplcli.ir.traversal import is_read
 from dplcli.ir.types import dtype_name
 
@@ -321,7 +321,7 @@ class GraphBuilder:
         Raises:
             BuildError: As for :meth:`op`.
         """
-        domain = "" if domain == "ai.onnx" else domain
+        domain = canonical_domain(domain)
         schema = self._schema(op_type, domain)
         given = self._known_attributes(attributes, {} if schema is None else schema.attributes)
         read = tuple(inputs)
@@ -650,7 +650,7 @@ class _Reader:
     def _op(self, node: ast.expr) -> tuple[str, str]:
         if not isinstance(node, ast.Name):
             domain, op_type = read_dotted(node)
-            return ("" if domain == "ai.onnx" else domain), op_type
+            return canonical_domain(domain), op_type
         if node.id not in self.op_types:
             hint = did_you_mean(node.id, [*self.op_types, "const"])
             raise wrong(node, f"unknown operator {node.id!r}", hint)

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     Formula: TypeAlias = "Callable[[Operation], int]"
 
 
+def canonical_domain(name: str) -> str:
+    """Return the one spelling of a domain: "ai.onnx" is the standard's domain, "", written out."""
+    return "" if name == "ai.onnx" else name
+
+
 # The class of every standard operator, by how its output elements come from its input elements.
 #
 # The classes are those of TVM's ``OpPatternKind``, and membership follows TVM's registrations:

@@ -169,12 +169,13 @@ def locations_of(model: Model) -> list[str]:
 def _external_tensors(model: Model) -> Iterator[TensorProto]:
     if not model.may_have_external_data or model.source is None:
         return
-    for tensor in _tensors(source_of(model).model()):
+    for tensor in all_tensors(source_of(model).model()):
         if tensor.data_location == TensorProto.EXTERNAL:
             yield tensor
 
 
-def _tensors(proto: ModelProto) -> Iterator[TensorProto]:
+def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
+    """Iterate over the tensors of a model, in nodes and functions, too; sparse ones are two."""
     yield from _tensors_of_graph(proto.graph)
     for function in proto.functions:
         yield from _tensors_of_nodes(function.node)
@@ -205,6 +206,10 @@ def _tensors_of_attributes(attributes: Iterable[AttributeProto]) -> Iterator[Ten
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
-        yield from _tensors_of_sparse([attribute.sparse_tensor, *attribute.sparse_tensors])
-        for graph in (attribute.g, *attribute.graphs):
+        if attribute.HasField("sparse_tensor"):
+            yield from _tensors_of_sparse([attribute.sparse_tensor])
+        yield from _tensors_of_sparse(attribute.sparse_tensors)
+        if attribute.HasField("g"):
+            yield from _tensors_of_graph(attribute.g)
+        for graph in attribute.graphs:
             yield from _tensors_of_graph(graph)

@@ -40,7 +40,7 @@ from dplcli.ir.model import (
     is_exact,
     nodes_stood_for,
 )
-from dplcli.ir.operators import TYPED_BY_TYPES
+from dplcli.ir.operators import TYPED_BY_TYPES, canonical_domain
 from dplcli.ir.types import DTYPE_CODES, PLAIN_KINDS, contradicts
 from dplcli.onnx_io.convert import (
     decode_type,
@@ -120,7 +120,7 @@ def evaluate(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray
 # runs.
 
 
-INFERENCE_ERRORS = (
+ONNX_ERRORS = (
     onnx.shape_inference.InferenceError,
     onnx.defs.SchemaError,
     onnx.checker.ValidationError,
@@ -129,7 +129,7 @@ INFERENCE_ERRORS = (
     ValueError,
     TypeError,
 )
-"""What onnx raises where it cannot infer."""
+"""What onnx raises where it cannot read, check, infer or inline: it has no common kind."""
 
 _MOST_NODES = 250_000
 _MOST_TIMES = 8
@@ -154,17 +154,26 @@ class Expansion:
 
     Args:
         model: The model.
+        ignored: The domain and operator of nodes that are not counted.
+
+    Attributes:
+        stated: How many nodes the file states.
+        sizes: By function, how many nodes it stands for.
+        calls: By function, how often the main graph calls it.
     """
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: ModelProto, ignored: Container[tuple[str, str]] = ()) -> None:
         functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.stated = self._outside = len(model.graph.node)
         self.sizes: dict[FunctionKey, int] = {}
         self.calls: dict[FunctionKey, int] = {}
         if not functions:
             return
-        self._outside, self.calls = _count(model.graph.node, functions)
-        counted = {key: _count(function.node, functions) for key, function in functions.items()}
+        self._outside, self.calls = count_calls(model.graph.node, functions, ignored)
+        counted = {
+            key: count_calls(function.node, functions, ignored)
+            for key, function in functions.items()
+        }
         self.sizes = expanded_sizes(
             {key: count for key, (count, _) in counted.items()},
             {key: calls for key, (_, calls) in counted.items()},
@@ -198,17 +207,25 @@ class Expansion:
         return min(self._outside + sum(called), MANY)
 
 
-def _count(
-    nodes: Iterable[NodeProto], functions: Mapping[FunctionKey, object]
+def count_calls(
+    nodes: Iterable[NodeProto],
+    functions: Container[FunctionKey],
+    ignored: Container[tuple[str, str]] = (),
 ) -> tuple[int, dict[FunctionKey, int]]:
-    """Count nodes, and calls by function, bodies of nodes included."""
+    """Count nodes, and calls by function, bodies of nodes included.
+
+    Args:
+        nodes: The nodes.
+        functions: Whose calls to count.
+        ignored: The domain and operator of nodes that are not counted.
+    """
     count = 0
     calls: dict[FunctionKey, int] = {}
     pending = [nodes]
     while pending:
         for node in pending.pop():
-            count += 1
-            key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type, node.overload)
+            key = (canonical_domain(node.domain), node.op_type, node.overload)
+            count += key[:2] not in ignored
             if key in functions:
                 calls[key] = calls.get(key, 0) + 1
             if node.attribute:
@@ -227,7 +244,7 @@ def infer_shapes(model: ModelProto, *, data_prop: bool = False) -> tuple[ModelPr
         The model with what was found, and a clause that says what was given up, or "".
 
     Raises:
-        Exception: One of :data:`INFERENCE_ERRORS`.
+        Exception: One of :data:`ONNX_ERRORS`.
     """
     problem = ""
     expansion = Expansion(model)
@@ -605,7 +622,7 @@ def _types_at(function: Function, site: _Arguments, called: Iterable[FunctionPro
     try:
         model, nodes = _model_at(function, site, called)
         inferred = infer_soundly(model).graph
-    except INFERENCE_ERRORS:
+    except ONNX_ERRORS:
         return types
     _collect_nodes(function.body, nodes, inferred, types)
     return types
@@ -755,7 +772,7 @@ def infer_node(
             opset_imports=[helper.make_opsetid(*item) for item in node.graph.opset_imports.items()],
             ir_version=max(node.graph.model.ir_version, 8),
         )
-    except (*INFERENCE_ERRORS, KeyError):
+    except (*ONNX_ERRORS, KeyError):
         return []
     types_made = [
         None if value is None or value.name not in found else decode_type(found[value.name])
@@ -878,7 +895,7 @@ def infer_soundly(
         has_bodies: False if surely no node has a body.
 
     Raises:
-        RuntimeError: onnx cannot do it; or another one of ``INFERENCE_ERRORS``.
+        RuntimeError: onnx cannot do it; or another one of ``ONNX_ERRORS``.
     """
     stated = _Statements(model.graph, has_bodies=has_bodies)
     found, problem = _infer(model)
@@ -1183,7 +1200,7 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     skeleton = _without_weights(source_of(model).model())
     try:
         found = infer_soundly(skeleton, has_bodies=bool(model.graph.inner))
-    except INFERENCE_ERRORS as error:
+    except ONNX_ERRORS as error:
         reason = _explain(error)
     else:
         reason = found.problem
@@ -1237,7 +1254,7 @@ def inferred_graph(
             info.type.CopyFrom(encode_type(info.name, inputs[info.name]).type)
     try:
         found = infer_soundly(skeleton, without)
-    except INFERENCE_ERRORS as error:
+    except ONNX_ERRORS as error:
         return None, _explain(error)
     return found.graph, found.problem
 

@@ -39,6 +39,7 @@ from dplcli.ir import (
     Value,
 )
 from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, Rows, is_in_function, record_uses
+from dplcli.ir.operators import canonical_domain
 from dplcli.ir.relations import distinct
 from dplcli.ir.table import OMITTED, GraphKind, Payload
 from dplcli.ir.types import DTYPE_CODES, ArrayTensor, UnknownTypeError
@@ -420,10 +421,6 @@ def check_imports(model: Model) -> None:
         )
 
 
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
-
-
 class _Builder:
     """Builds the graphs of one model from its table, column by column.
 
@@ -461,7 +458,7 @@ class _Builder:
         """
         listed: dict[str, list[OperatorSetIdProto]] = {}
         for opset in stated:
-            listed.setdefault(_domain(opset.domain), []).append(opset)
+            listed.setdefault(canonical_domain(opset.domain), []).append(opset)
         for domain, opsets in listed.items():
             if len({opset.version for opset in opsets}) > 1:
                 what = f"the domain {domain!r}" if domain else "the default domain"
@@ -515,7 +512,9 @@ class _Builder:
     def operators(self) -> list[tuple[str, str, str]]:
         """Return domain, type and overload of each operator."""
         texts = [tuple(map(bytes.decode, operator)) for operator in self.table.operators]
-        return [(_domain(d), op_type, overload if d else "") for d, op_type, overload in texts]
+        return [
+            (canonical_domain(d), op_type, overload if d else "") for d, op_type, overload in texts
+        ]
 
     def _make_graph(self, number: int, row: GraphRow) -> Graph:
         if row.kind is GraphKind.FUNCTION:

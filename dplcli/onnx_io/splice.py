@@ -24,6 +24,7 @@ from onnx import (
     ValueInfoProto,
 )
 
+from dplcli.ir.operators import canonical_domain
 from dplcli.ir.relations import (
     Flags,
     Ids,
@@ -597,7 +598,7 @@ def _split(message: Descriptor, text: bytes) -> list[tuple[int, bytes]]:
 
 def _in_force(opsets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     """Return the version of each domain that is in force: the last one counts."""
-    return {"" if one.domain == "ai.onnx" else one.domain: one.version for one in opsets}
+    return {canonical_domain(one.domain): one.version for one in opsets}
 
 
 def field_of(number: int, content: bytes) -> bytes:

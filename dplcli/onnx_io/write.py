@@ -19,6 +19,7 @@ from onnx import (
 from dplcli.errors import ModelExportError
 from dplcli.files import mode_for, provisional, temporary_file
 from dplcli.ir import Tensor, TensorType, TypeStatement
+from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io import convert
 from dplcli.onnx_io.convert import (
     encode_attribute,
@@ -270,7 +271,7 @@ def add_opsets(
     """List the opsets that are in force: those of the file first, each as it was written."""
     listed = set()
     for opset in stated:
-        domain = "" if opset.domain == "ai.onnx" else opset.domain
+        domain = canonical_domain(opset.domain)
         if domain in opset_imports:
             proto.opset_import.add().CopyFrom(opset)
             proto.opset_import[-1].version = opset_imports[domain]

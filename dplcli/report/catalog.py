@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from dplcli.catalog.template import shown
 from dplcli.dpl.explain import describe_part, headline
 from dplcli.dpl.replacement import RewriteRule
+from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.report.document import Case, Document, Finding, read_place
 from dplcli.report.json import picked, record_of
 from dplcli.report.layout import Group, Text, TextTable, joined
-from dplcli.report.tables import counted, few, note
+from dplcli.report.tables import few, note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

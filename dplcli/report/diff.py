@@ -6,12 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.diff import FACETS
+from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.ir.printer import print_attribute, print_node
 from dplcli.report.document import Document, Section
 from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Text
-from dplcli.report.tables import counted, function_name, layer_table, some
+from dplcli.report.tables import function_name, layer_table, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.outcomes import RepeatOutcome
 from dplcli.passes.select import in_program_order
@@ -13,7 +14,6 @@ from dplcli.report.json import picked, record_of
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
-    counted,
     ending,
     function_name,
     named,

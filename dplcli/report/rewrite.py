@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.dpl.matcher import reach_of
+from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
 from dplcli.report.document import broken_rule, result_document, rule_uses, verdict_record
@@ -13,7 +14,6 @@ from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
-    counted,
     ending,
     function_name,
     named,

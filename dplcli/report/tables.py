@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dplcli.errors import counted
 from dplcli.escaping import one_line
 from dplcli.ir.printer import node_window, print_node
 from dplcli.report.json import initializer_summary, op_histogram
@@ -69,11 +70,6 @@ def some(names: Sequence[str], most: int = _SHOWN) -> str:
     shown = ", ".join(names[:most])
     left = len(names) - most
     return f"{shown} and {left} more" if left > 0 else shown
-
-
-def counted(number: int, noun: str) -> str:
-    """Write a number with its noun: ``1 call``, ``2,000 calls``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def few(words: Sequence[str], most: int, separator: str = ", ") -> str:

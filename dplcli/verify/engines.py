@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx.external_data_helper import load_external_data_for_model
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from dplcli.errors import UsageError
 from dplcli.files import is_text, text_path
-from dplcli.verify.model import dtype_name, model_of, read_whole
+from dplcli.verify.model import dtype_name, whole_of
 from dplcli.verify.settings import (
     CPU,
     Array,
@@ -354,7 +353,7 @@ class ReferenceSession:
             RunError: The reference evaluator does not know an operator, or cannot read the model.
         """
         try:
-            model = _load(source)
+            model = whole_of(source)
             self._names = [output.name for output in model.graph.output]
             self._evaluator = ReferenceEvaluator(model)
         except Exception as error:
@@ -375,20 +374,6 @@ class ReferenceSession:
             }
         except Exception as error:
             raise _evaluator_error(error) from error
-
-
-def _load(source: ModelSource) -> onnx.ModelProto:
-    """Read the model, and put in refilled weights: they are external data without a file."""
-    if source.content is None:
-        return read_whole(source.path)
-    model = model_of(source)
-    weights = source.weights or {}
-    for tensor in model.graph.initializer:
-        if tensor.name in weights:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(weights[tensor.name], tensor.name))
-    with text_path(source.path.parent) as folder:
-        load_external_data_for_model(model, folder)
-    return model
 
 
 def _readable(leaf: Leaf) -> Leaf:

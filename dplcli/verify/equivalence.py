@@ -63,6 +63,7 @@ from dplcli.verify.power import (
     random_warnings,
     value_warnings,
 )
+from dplcli.verify.proof import UnprovedError, prove_same
 from dplcli.verify.run import Runner, check_setup, run_cases
 from dplcli.verify.settings import (
     TIMEOUT,
@@ -292,7 +293,7 @@ def load_evidence(path: Path) -> Evidence:
                 ),
                 refilled=result["refilled"],
                 cases=dict(result["cases"]),
-                **_known_places(result),
+                **_grounds(result),
             ),
             feeds=_unpacked_feeds(record["feeds"], dict(result["cases"]), arrays),
             runtime=record["runtime"],
@@ -305,8 +306,8 @@ def load_evidence(path: Path) -> Evidence:
         ) from error
 
 
-def _known_places(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a record says of proof and places; files of the first previews say nothing."""
+def _grounds(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record says of proof and regions; files of the first previews say nothing."""
     proof, regions = result.get("proof"), result.get("regions")
     if regions is not None:
         regions = regions | {"differing": tuple(regions["differing"])}
@@ -646,41 +647,25 @@ def verify_equivalence(
     del theirs
     flow = Dataflow(ours)
     say = progress or (lambda _: None)
-    proof, unproved = _proof(original, candidate, say) if prove else (None, "")
-    decides = proof if settings.execution.is_plain and not settings.custom_ops else None
+    known = VerificationResult(equivalent=True, seeds=settings.first_seeds, levels=())
+    known = replace(known, min_power=settings.min_power)
+    if prove:
+        say("putting the functions back, to prove that nothing else was changed")
+        try:
+            known = replace(known, proof=prove_same(original, candidate))
+        except UnprovedError as error:
+            known = replace(known, unproved=str(error))
+    decides = settings.execution.is_plain and not settings.custom_ops
+    is_proved = decides and known.proof is not None
     try:
-        check = _Check(original, flow, made, settings, say=say, nodes=nodes, proof=decides)
+        check = _Check(original, flow, made, settings, say=say, nodes=nodes, is_proved=is_proved)
     except VerificationError as error:
-        if decides is None:
-            is_stopped = isinstance(error, StoppedError)
-            message = f"no verdict: {error.message}" if is_stopped else error.message
-            raise VerificationError(message, hint=error.hint) from error
-        result = _unrun(settings, error)
-    else:
-        result = check.run(candidate, proof, unproved)
-    return replace(result, proof=proof, unproved=unproved)
-
-
-def _proof(original: Path, candidate: Path, say: Progress) -> tuple[Proof | None, str]:
-    """Return the proof that both are one graph, or why there is none."""
-    from dplcli.verify.proof import UnprovedError, prove  # noqa: PLC0415  # only where it is asked
-
-    say("putting the functions back, to prove that nothing else was changed")
-    try:
-        return prove(original, candidate), ""
-    except UnprovedError as error:
-        return None, str(error)
-
-
-def _unrun(settings: Settings, error: VerificationError) -> VerificationResult:
-    """Return the verdict on what is proved but cannot be run."""
-    return VerificationResult(
-        equivalent=True,
-        seeds=settings.first_seeds,
-        levels=(),
-        warnings=(f"it was not run: {error.message}",),
-        min_power=settings.min_power,
-    )
+        if is_proved:
+            return replace(known, warnings=(f"it was not run: {error.message}",))
+        is_stopped = isinstance(error, StoppedError)
+        message = f"no verdict: {error.message}" if is_stopped else error.message
+        raise VerificationError(message, hint=error.hint) from error
+    return check.run(candidate, known)
 
 
 class _Check:
@@ -693,7 +678,7 @@ class _Check:
         settings: Seeds, levels, tolerances, sizes.
         say: Called with a short phrase before each step that may take long.
         nodes: How many nodes the original and the candidate have.
-        proof: That the candidate is the original; None if it has to be judged by its numbers.
+        is_proved: Whether the candidate is the original, whatever the numbers say.
     """
 
     def __init__(  # noqa: PLR0913  # two models, how to compare them, and whom to tell
@@ -705,21 +690,21 @@ class _Check:
         *,
         say: Progress,
         nodes: tuple[int, int],
-        proof: Proof | None = None,
+        is_proved: bool,
     ) -> None:
         self._settings = settings
         self._flow = flow
-        self._is_proved = proof is not None
+        self._is_proved = is_proved
         self._say = say
         self._nodes = nodes
         self._slowest = 0.0
         self._at_levels: dict[str, Runs | None] = {}
         self._limits: Mapping[str, Limit] | None = None
         levels = settings.judged_levels
-        if self._is_proved and settings.levels is None and settings.save_results is None:
+        if is_proved and settings.levels is None and settings.save_results is None:
             levels = (REFERENCE_LEVEL,)
         self._levels = levels
-        is_exact = self._is_proved and levels == (REFERENCE_LEVEL,) and not settings.mutants
+        is_exact = is_proved and levels == (REFERENCE_LEVEL,) and not settings.mutants
         needs_facts = not is_exact or settings.refill_weights or settings.request.corners
         facts = facts_of(flow) if needs_facts else Facts()  # what is exact needs no tolerance
         reference = open_reference(
@@ -737,14 +722,14 @@ class _Check:
         self._judge = Judge(settings, facts, settings.first_seeds[0])
         weights = find_weights(flow) if settings.refill_weights or reference.blind else []
         draws = random_warnings(flow)
-        self._is_compared = not (self._is_proved and draws)
+        self._is_compared = not (is_proved and draws)
         if not self._is_compared:
             draws = [f"{draws[0]}, so its outputs are not compared"]
         self._warnings = [*draws, *self._refill_warnings(len(weights))]
         if reference.source.libraries:
             self._warnings.append(_SHARED_LIBRARIES)
         self._power_warnings = []
-        if self._is_proved and not settings.mutants:
+        if is_proved and not settings.mutants:
             return  # numbers that say little take nothing from a proof
         self._power_warnings = [
             *blind_warnings(reference.blind, refillable=bool(weights) and not self._refilled),
@@ -759,8 +744,13 @@ class _Check:
         missing = found - self._refilled
         return [f"{missing} weights keep their values: the candidate does not make them any more"]
 
-    def run(self, candidate: Path, proof: Proof | None, unproved: str) -> VerificationResult:
-        """Return the verdict on a file with the same signature, and whether it is proved."""
+    def run(self, candidate: Path, known: VerificationResult) -> VerificationResult:
+        """Return the verdict on a file with the same signature.
+
+        Args:
+            candidate: The file.
+            known: What is known without running it.
+        """
         settings, reference, stimulus = self._settings, self._reference, self._reference.stimulus
         if settings.request.save is not None:
             save_inputs(settings.request.save, stimulus)
@@ -775,7 +765,8 @@ class _Check:
                 f"each of the {regions.judged:,} places that differ gives the same by itself, "
                 "so this may be rounding that the model amplifies"
             )
-        result = VerificationResult(
+        result = replace(
+            known,
             equivalent=not reasons and are_ok and not (regions and regions.differing),
             seeds=stimulus.seeds,
             levels=levels,
@@ -787,9 +778,6 @@ class _Check:
             cases=stimulus.cases,
             opinions=tuple(self._third_opinions(source, outputs, runs)),
             power=None if reasons else self._power(source),
-            min_power=settings.min_power,
-            proof=proof,
-            unproved=unproved,
             regions=regions,
         )
         warnings = (*self._warnings, *stimulus.notes, *self._power_warnings)

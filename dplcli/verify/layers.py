@@ -13,12 +13,11 @@ from dplcli.verify.compare import FLOATS, REFERENCE_LEVEL, facts_of, value_depth
 from dplcli.verify.inputs import open_reference
 from dplcli.verify.model import (
     Dataflow,
-    digests,
     logged_values,
     model_of,
     read_model,
-    same_digest,
 )
+from dplcli.verify.numbering import Numbering, same_numbers
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import Leaf, RunError
 
@@ -234,7 +233,7 @@ class ValueStream:
 # Which values of two models ought to be the same. Names do not count. Values are aligned in this
 # order:
 #
-# 1. Values with equal digests of what computes them.
+# 1. Values with equal numbers (`dplcli.verify.numbering`): alike nodes compute them.
 # 2. Values that the candidate took over, as the log of a rewrite or a partition says. The log is in
 #    the candidate's metadata, and the original has to have the nodes that it names.
 # 3. Values that hold the same numbers, if there are enough different numbers to mean something.
@@ -287,9 +286,14 @@ class Alignment:
 
     def by_structure(self) -> None:
         """Align values that are computed alike, from the graph inputs on."""
-        mine, other = digests(self.ours.model), digests(self.theirs.model)
-        found = same_digest(mine, _made(other, self.theirs), list(self.ours.makers))
-        for name, partner in found.items():
+        numbering = Numbering()
+        ours = numbering.model(self.ours.model).values
+        theirs = numbering.model(self.theirs.model).values
+        partners = same_numbers(
+            {name: ours[name] for name in self.ours.makers},
+            {name: theirs[name] for name in self.theirs.makers},
+        )
+        for name, partner in partners.items():
             self._add(name, partner, "structure")
 
     def by_log(self) -> None:
@@ -452,10 +456,6 @@ def _uses(wiring: Wiring, name: str) -> Counter[tuple[str, int]]:
         for slot, read in enumerate(wiring.nodes[reader].input)
         if read == name
     )
-
-
-def _made(found: Mapping[str, bytes], wiring: Wiring) -> dict[str, bytes]:
-    return {name: digest for name, digest in found.items() if name in wiring.makers}
 
 
 def is_alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:

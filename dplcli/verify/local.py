@@ -20,18 +20,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from onnx import ModelProto, TensorProto, TypeProto
-from onnx.external_data_helper import ExternalDataInfo
+from onnx import ModelProto, TypeProto
 
+from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.compare import REFERENCE_LEVEL, Facts, Judge, hides, quantises
 from dplcli.verify.engines import one_line
 from dplcli.verify.layers import Inside, is_alike, type_of, value_of
-from dplcli.verify.model import Wiring, cut, digests, model_of, read_whole
+from dplcli.verify.model import Wiring, cut, external_places, model_of, whole_of
+from dplcli.verify.numbering import Numbering
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import LocalJudgement, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dplcli.verify.inputs import Reference
     from dplcli.verify.layers import Pair
@@ -128,13 +129,16 @@ class _Regions:
             (pair for pair in self.cuts.values() if pair.original in self.order),
             key=lambda pair: self.order[pair.original],
         )
-        ours = digests(self.ours.model, {pair.original: pair.original for pair in pairs})
-        theirs = digests(self.theirs.model, {pair.candidate: pair.original for pair in pairs})
+        numbering = Numbering()
+        ours = numbering.model(self.ours.model, {pair.original: pair.original for pair in pairs})
+        theirs = numbering.model(
+            self.theirs.model, {pair.candidate: pair.original for pair in pairs}
+        )
         changed = [
             pair
             for pair in pairs
             if pair.candidate in self.theirs.makers  # else it is stored: there is nothing to run
-            and ours[pair.original] != theirs[pair.candidate]
+            and ours.values[pair.original] != theirs.values[pair.candidate]
         ]
         if missing := [name for name in self.theirs.outputs if name not in self.cuts]:
             raise RunError(f"nothing in the original corresponds to the output {missing[0]!r}")
@@ -297,35 +301,22 @@ class _Regions:
 
 
 def _comparable(*sources: ModelSource) -> list[ModelProto]:
-    """Read models such that weights that say the same are the same.
-
-    Weights in other files are read, unless all models take them from the same files.
+    """Read models; weights in files are read, too, unless all models take the same ones.
 
     Raises:
         RunError: They cannot be read.
     """
     models = [model_of(source) for source in sources]
     try:
-        files = [_files(model, source) for model, source in zip(models, sources, strict=True)]
-        if all(found == files[0] for found in files):
+        places = [
+            external_places(model, source.path.parent, source.weights or {})
+            for model, source in zip(models, sources, strict=True)
+        ]
+        if all(found == places[0] for found in places):
             return models
-        if not any(source.weights for source in sources):
-            return [read_whole(source.path) for source in sources]
-    except Exception as error:  # onnx has several, of no common kind
+        return [whole_of(source) for source in sources]
+    except (OSError, *ONNX_ERRORS) as error:
         raise RunError(f"weights cannot be read: {one_line(str(error))}") from error
-    raise RunError("weights are refilled, and others lie in different files")
-
-
-def _files(model: ModelProto, source: ModelSource) -> set[Hashable]:
-    """Return the files that weights are in, those of refilled ones aside, which are in memory."""
-    held = source.weights or {}
-    found: set[Hashable] = set()
-    for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL and tensor.name not in held:
-            location = ExternalDataInfo(tensor).location
-            status = (source.path.parent / location).stat()
-            found.add((location, status.st_dev, status.st_ino))
-    return found
 
 
 def _forms(leaves: Sequence[Leaf]) -> list[tuple[str, tuple[int, ...]]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, NamedTuple
-from uuid import uuid4
 
 import onnx
 from onnx.external_data_helper import load_external_data_for_model
@@ -25,22 +23,32 @@ from dplcli.ir.operators import (
     LENGTHS,
     MASK_SLOTS,
     PART_SLOTS,
-    RANDOM_OPS,
     REARRANGING,
     TUPLE_SLOTS,
     VALUES_FROM,
     WANTS_NUMBER,
     WANTS_POSITIVE,
     WANTS_UNIT,
+    canonical_domain,
 )
 from dplcli.onnx_io import parse_model, read_model_file
 from dplcli.onnx_io.convert import graphs_of, names_read
-from dplcli.onnx_io.infer import INFERENCE_ERRORS, Expansion, infer_shapes
+from dplcli.onnx_io.external_data import all_tensors
+from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Container,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from pathlib import Path
 
     import numpy as np
@@ -132,6 +140,55 @@ def read_whole(path: Path) -> onnx.ModelProto:
     with text_path(path.parent) as folder:
         load_external_data_for_model(model, folder)
     return model
+
+
+def whole_of(source: ModelSource) -> onnx.ModelProto:
+    """Read what *source* runs, with its weights, refilled ones too.
+
+    Raises:
+        ModelLoadError: There is no such file, or it does not hold a model.
+        OSError: Its external data cannot be read. onnx raises other errors for that, too.
+    """
+    if source.content is None:
+        return read_whole(source.path)
+    model = model_of(source)
+    weights = source.weights or {}
+    for tensor in model.graph.initializer:  # those are external data without a file
+        if tensor.name in weights:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(weights[tensor.name], tensor.name))
+    with text_path(source.path.parent) as folder:
+        load_external_data_for_model(model, folder)
+    return model
+
+
+def external_places(
+    model: onnx.ModelProto, folder: Path, held: Container[str] = ()
+) -> set[tuple[int, int, Hashable]]:
+    """Return which parts of which files a model's weights are.
+
+    Args:
+        model: The model.
+        folder: The folder of its file.
+        held: Tensors that are in memory, whatever the model says.
+
+    Raises:
+        OSError: A file cannot be looked at.
+        ValueError: It has no possible name.
+    """
+    files: dict[str, tuple[int, int]] = {}
+    found: set[tuple[int, int, Hashable]] = set()
+    for tensor in all_tensors(model):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.name in held:
+            continue
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        if not location:
+            raise ValueError(f"the data of {tensor.name!r} is said to lie in a file without a name")
+        if location not in files:
+            status = (folder / location).stat()
+            files[location] = status.st_dev, status.st_ino
+        found.add((*files[location], tuple(sorted(entries.items()))))
+    return found
 
 
 def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) -> None:
@@ -493,7 +550,7 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
                 tensor.ClearField(name)
     try:
         return infer_shapes(model)[0]
-    except INFERENCE_ERRORS:
+    except ONNX_ERRORS:
         return model
 
 
@@ -510,9 +567,6 @@ def small_values(
 
 
 # Cutting a part out of a model, so that it runs by itself on what flows into it.
-
-
-_STANDARD = frozenset({"", "ai.onnx"})
 
 
 class Wiring:
@@ -568,7 +622,7 @@ class Wiring:
             for index in read
             if index is not None
             and self.nodes[index].op_type == "Constant"
-            and self.nodes[index].domain in _STANDARD
+            and not canonical_domain(self.nodes[index].domain)
         }
 
     def entering(self, nodes: Collection[int]) -> list[str]:
@@ -929,159 +983,3 @@ def _constant_step(frame: Frame, node: onnx.NodeProto, slot: int) -> int | None:
         return None
     step = int(values.reshape(-1)[0])
     return -step if node.op_type == "Sub" else step
-
-
-# A digest of what computes a value: values with equal digests are computed alike from equal inputs.
-#
-# Attributes, weights, bodies and the names of graph inputs enter it; other names do not. Identity
-# is looked through. It makes no difference where a constant is stored.
-
-
-Digests = dict[str, bytes]
-
-
-def digests(model: onnx.ModelProto, given: Mapping[str, str] | None = None) -> Digests:
-    """Return the digest of every value of the main graph.
-
-    Args:
-        model: The model.
-        given: Values that enter the digests of others by these names, whatever computes them.
-    """
-    return _Digester(model, given or {}).main()
-
-
-class _Digester:
-    def __init__(self, model: onnx.ModelProto, given: Mapping[str, str]) -> None:
-        self.model = model
-        self.given = given
-        self.versions = {_domain(item.domain): item.version for item in model.opset_import}
-        self.functions = {
-            (_domain(function.domain), function.name): _hashed(
-                b"function", function.SerializeToString(deterministic=True)
-            )
-            for function in model.functions
-        }
-
-    def main(self) -> Digests:
-        """Return the digests of the main graph."""
-        graph = self.model.graph
-        found = {info.name: _hashed(b"input", info.name.encode()) for info in graph.input}
-        found |= {tensor.name: _tensor(tensor) for tensor in graph.initializer}
-        if not self.given:
-            self._walk(graph.node, found)
-            return found
-        made: Digests = {}
-        for node in graph.node:
-            self._walk([node], found)
-            for name in filter(None, node.output):
-                made[name] = found[name]
-                if name in self.given:
-                    found[name] = _hashed(b"given", self.given[name].encode())
-        return found | made
-
-    def _walk(self, nodes: Iterable[onnx.NodeProto], found: Digests) -> None:
-        """Add the digests of what *nodes* make."""
-        for node in nodes:
-            base = self._node(node, found)
-            for index, name in enumerate(node.output):
-                if name:
-                    found[name] = self._output(node, base, index, found)
-
-    def _output(
-        self, node: onnx.NodeProto, base: bytes, index: int, found: Mapping[str, bytes]
-    ) -> bytes:
-        if _domain(node.domain) == "" and not index:
-            if node.op_type == "Identity" and node.input[0] in found:
-                return found[node.input[0]]
-            value = attribute(node, "value") if node.op_type == "Constant" else None
-            if value is not None and value.type == onnx.AttributeProto.TENSOR:
-                return _tensor(value.t)
-        return _hashed(base, str(index).encode())
-
-    def _node(self, node: onnx.NodeProto, found: Mapping[str, bytes]) -> bytes:
-        """Return the digest of an operator with its attributes and inputs."""
-        domain = _domain(node.domain)
-        if node.op_type in RANDOM_OPS:
-            return self._nothing_else()
-        inputs = list(node.input)
-        while inputs and not inputs[-1]:
-            inputs.pop()
-        parts = [
-            domain.encode(),
-            node.op_type.encode(),
-            str(self.versions.get(domain, 0)).encode(),
-            self.functions.get((domain, node.op_type), b""),
-        ]
-        parts += [found.get(n) or self._nothing_else() if n else b"" for n in inputs]
-        parts += [
-            _hashed(item.name.encode(), self._attribute(item, found))
-            for item in sorted(node.attribute, key=lambda item: item.name)
-        ]
-        return _hashed(*parts)
-
-    def _attribute(self, item: onnx.AttributeProto, found: Mapping[str, bytes]) -> bytes:
-        if item.type == onnx.AttributeProto.GRAPH:
-            return self._body(item.g, found)
-        if item.type == onnx.AttributeProto.GRAPHS:
-            return _hashed(*(self._body(graph, found) for graph in item.graphs))
-        if item.type == onnx.AttributeProto.TENSOR:
-            return _tensor(item.t)
-        plain = onnx.AttributeProto()
-        plain.CopyFrom(item)
-        plain.ClearField("doc_string")
-        content: bytes = plain.SerializeToString(deterministic=True)
-        return content
-
-    def _body(self, graph: onnx.GraphProto, outer: Mapping[str, bytes]) -> bytes:
-        """Return the digest of what a body returns, captured values included."""
-        found = dict(outer)
-        for index, info in enumerate(graph.input):
-            found[info.name] = _hashed(b"formal", str(index).encode())
-        found |= {tensor.name: _tensor(tensor) for tensor in graph.initializer}
-        self._walk(graph.node, found)
-        return _hashed(*(found.get(i.name) or self._nothing_else() for i in graph.output))
-
-    def _nothing_else(self) -> bytes:
-        """Return a digest that no other value of any model has."""
-        return _hashed(b"unique", uuid4().bytes)  # in no other process either
-
-
-def _tensor(tensor: onnx.TensorProto) -> bytes:
-    head = f"{tensor.data_type}{tuple(tensor.dims)}".encode()
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        place = sorted((entry.key, entry.value) for entry in tensor.external_data)
-        return _hashed(b"external", head, json.dumps(place).encode())
-    if tensor.data_type == onnx.TensorProto.STRING:
-        return _hashed(b"tensor", head, *tensor.string_data)
-    try:
-        data = onnx.numpy_helper.to_array(tensor).tobytes()
-    except (ValueError, TypeError):
-        data = tensor.SerializeToString(deterministic=True)
-    return _hashed(b"tensor", head, data)
-
-
-def _hashed(*parts: bytes) -> bytes:
-    """Return the digest of *parts*; lengths enter it, so that parts never run into each other."""
-    hasher = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        hasher.update(len(part).to_bytes(8, "little"))
-        hasher.update(part)
-    return hasher.digest()
-
-
-def _domain(domain: str) -> str:
-    return "" if domain in _STANDARD else domain
-
-
-def same_digest(
-    ours: Mapping[str, bytes], theirs: dict[str, bytes], names: Sequence[str]
-) -> dict[str, str]:
-    """Return for each of *names* a value of the other model with the same digest, none twice."""
-    alike: dict[bytes, list[str]] = defaultdict(list)
-    for name in reversed(theirs):
-        alike[theirs[name]].append(name)
-    found = {}
-    for name in names:
-        if partners := alike.get(ours.get(name, b"")):
-            found[name] = partners.pop()
-    return found

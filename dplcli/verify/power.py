@@ -11,7 +11,7 @@ from google.protobuf.message import EncodeError
 
 from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS
-from dplcli.onnx_io.infer import INFERENCE_ERRORS, infer_shapes
+from dplcli.onnx_io.infer import ONNX_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
 from dplcli.verify.model import Dataflow, attribute, model_of, subgraphs
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
@@ -129,7 +129,7 @@ def _known_shapes(model: onnx.ModelProto) -> Shapes:
     """Return the shapes of values of the main graph; a dimension that is not a number is 0."""
     try:
         graph = infer_shapes(model)[0].graph
-    except (*INFERENCE_ERRORS, EncodeError):
+    except (*ONNX_ERRORS, EncodeError):
         graph = model.graph  # too large, or badly typed: only declared shapes are known
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):

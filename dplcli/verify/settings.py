@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dplcli.errors import UsageError, VerificationError, did_you_mean
+from dplcli.errors import UsageError, VerificationError, counted, did_you_mean
 
 # A third opinion where two models differ: that of onnx's reference evaluator.
 #
@@ -357,11 +357,11 @@ class Proof:
 
     def __str__(self) -> str:
         """Say what is proved, in words."""
-        nodes = _counted(self.nodes, "node")
+        nodes = counted(self.nodes, "node")
         if not self.calls + self.undone:
             return f"both are the same {nodes}"
-        whose = [_counted(self.calls, "call")] * bool(self.calls)
-        whose += [f"the original's {_counted(self.undone, 'call')}"] * bool(self.undone)
+        whose = [counted(self.calls, "call")] * bool(self.calls)
+        whose += [f"the original's {counted(self.undone, 'call')}"] * bool(self.undone)
         verb = "stands" if self.calls + self.undone == 1 else "stand"
         return f"{' and '.join(whose)} {verb} for exactly {self.moved:,} of the {nodes}"
 
@@ -383,10 +383,6 @@ class LocalJudgement:
     def to_json(self) -> dict[str, object]:
         """Return the fields in a fixed order."""
         return vars(self) | {"differing": list(self.differing)}
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 @dataclass(frozen=True)

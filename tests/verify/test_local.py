@@ -21,16 +21,17 @@ STEPS = """g (float[4, 8] x) => (float[4, 8] y)
   m = Mul (d, d)
   y = Softmax (m) }"""
 
+USUAL = InputRequest()
+
 
 def steps(epsilon: str) -> str:
     """Return the net with this epsilon."""
     return STEPS.replace("EPSILON", epsilon)
 
 
-def check(ours: Path, theirs: Path, **request: object) -> VerificationResult:
+def check(ours: Path, theirs: Path, request: InputRequest = USUAL) -> VerificationResult:
     """Compare two models with optimisation off."""
-    asked = InputRequest(**request)  # type: ignore[arg-type]
-    return verify_equivalence(ours, theirs, Settings(levels=("disable",), request=asked))
+    return verify_equivalence(ours, theirs, Settings(levels=("disable",), request=request))
 
 
 def test_a_changed_layer_is_named(save: Save) -> None:
@@ -104,7 +105,7 @@ def test_rounding_that_is_amplified_is_told(save: Save, tmp_path: Path) -> None:
     """An output is outside its tolerance; each place gives the same on the original's values."""
     ours = save(CHAOS.replace("Floor (b)", "Sub (b, x)"))
     theirs = save(REORDERED.replace("Floor (b)", "Sub (b, x)"), "theirs")
-    found = check(ours, theirs, given=whole_numbers(tmp_path))
+    found = check(ours, theirs, InputRequest(given=whole_numbers(tmp_path)))
     assert not found.equivalent
     assert found.reasons == ()
     assert found.regions is not None
@@ -114,7 +115,9 @@ def test_rounding_that_is_amplified_is_told(save: Save, tmp_path: Path) -> None:
 
 def test_steps_taken_for_the_last_bits_are_no_mistake(save: Save, tmp_path: Path) -> None:
     """Where the original rounds inside, its own last bits move the output as far."""
-    found = check(save(CHAOS), save(REORDERED, "theirs"), given=whole_numbers(tmp_path))
+    found = check(
+        save(CHAOS), save(REORDERED, "theirs"), InputRequest(given=whole_numbers(tmp_path))
+    )
     (output,) = found.outputs
     assert output.max_abs == 1000
     assert found.equivalent
@@ -124,7 +127,7 @@ def test_steps_taken_for_the_last_bits_are_no_mistake(save: Save, tmp_path: Path
 def test_what_is_more_than_rounding_is_refused(save: Save, tmp_path: Path, part: str) -> None:
     """The same nets with a constant that is a little off."""
     theirs = REORDERED.replace("0.018181818", part)
-    found = check(save(CHAOS), save(theirs, "theirs"), given=whole_numbers(tmp_path))
+    found = check(save(CHAOS), save(theirs, "theirs"), InputRequest(given=whole_numbers(tmp_path)))
     assert not found.equivalent
     assert found.objections
 
@@ -152,7 +155,7 @@ def test_steps_hide_nothing(save: Save) -> None:
     net = """g (float[4] x) => (float[4] y) <float k = {K}, float s = {100.0}, uint8 z = {128}>
     { a = Mul (x, k)  q = QuantizeLinear (a, s, z)  y = DequantizeLinear (q, s, z) }"""
     ours, theirs = save(net.replace("K", "1.0")), save(net.replace("K", "1.01"), "theirs")
-    found = check(ours, theirs, ranges={"x": (1.0, 9.0)})
+    found = check(ours, theirs, InputRequest(ranges={"x": (1.0, 9.0)}))
     assert all(output.max_abs == 0 for output in found.outputs)
     assert not found.equivalent
 
@@ -169,7 +172,7 @@ def test_the_case_that_fails_is_judged(save: Save, tmp_path: Path) -> None:
         values = [sign * (n + 0.5) for n in range(8)]
         tensor = onnx.helper.make_tensor("x", onnx.TensorProto.FLOAT, [8], values)
         (folder / "input_0.pb").write_bytes(tensor.SerializeToString())
-    found = check(ours, theirs, given=tmp_path / "sets")
+    found = check(ours, theirs, InputRequest(given=tmp_path / "sets"))
     assert not found.equivalent
     assert found.regions is not None
     assert found.regions.differing[0].startswith("Abs 'a'")
@@ -203,7 +206,7 @@ def test_what_cannot_be_cut_is_a_warning(save: Save) -> None:
     net = """g (float[4] x) => (float[4] y, seq(float[2]) z)
     { y = Floor (x)  z = SplitToSequence <keepdims = 1> (y) }"""
     theirs = net.replace("y = Floor (x)", "w = Identity (x)  v = Floor (w)  y = Abs (v)")
-    found = check(save(net), save(theirs, "theirs"), ranges={"x": (0.0, 9.0)})
+    found = check(save(net), save(theirs, "theirs"), InputRequest(ranges={"x": (0.0, 9.0)}))
     assert found.equivalent
     assert found.regions is None
     assert any("were not judged by themselves" in warning for warning in found.warnings)

@@ -20,7 +20,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 
 from dplcli import pipeline
 from dplcli.pipeline import PartitionSettings, Policies, WriteSettings
-from dplcli.verify.proof import UnprovedError, prove
+from dplcli.verify.proof import UnprovedError, prove_same
 from tests.corpus.nets import manifest, real_model
 from tests.helpers import partitioned, proto_from_text, random_inputs, rule, run_model
 from tests.random_models import scoped_models
@@ -99,7 +99,7 @@ PLANTED = {
 def proved(save: Save, original: object, candidate: object) -> Proof:
     """Write two models and prove them the same."""
     texts = [HEADER + m if isinstance(m, str) and m[0] != "<" else m for m in (original, candidate)]
-    return prove(save(texts[0], "original"), save(texts[1], "candidate"))
+    return prove_same(save(texts[0], "original"), save(texts[1], "candidate"))
 
 
 def refused(save: Save, original: object, candidate: object, message: str) -> None:
@@ -506,10 +506,10 @@ def test_external_weights(tmp_path: Path) -> None:
     """In one file, in another folder, and inside of the model: what they hold counts."""
     ours = external(tmp_path / "a")
     same = external(tmp_path / "b")
-    assert prove(ours, same).nodes == 2
+    assert prove_same(ours, same).nodes == 2
     inside = tmp_path / "inside.onnx"
     onnx.save(onnx.load(ours), inside)
-    assert prove(ours, inside).nodes == prove(inside, ours).nodes == 2
+    assert prove_same(ours, inside).nodes == prove_same(inside, ours).nodes == 2
 
     def change(model: onnx.ModelProto) -> None:
         data = bytearray(model.graph.initializer[-1].raw_data)
@@ -519,13 +519,13 @@ def test_external_weights(tmp_path: Path) -> None:
     other = external(tmp_path / "c", change)
     for path in (ours, same, inside):
         with pytest.raises(UnprovedError, match="Sub 'y' of the original has no counterpart"):
-            prove(path, other)
+            prove_same(path, other)
     (tmp_path / "b" / "weights").unlink()
     with pytest.raises(UnprovedError, match="'weights' cannot be read"):
-        prove(ours, same)
+        prove_same(ours, same)
     (tmp_path / "b" / "weights").write_bytes(b"short")
     with pytest.raises(UnprovedError, match="cannot be read"):
-        prove(ours, same)
+        prove_same(ours, same)
 
 
 def test_another_part_of_the_same_file(tmp_path: Path) -> None:
@@ -534,12 +534,12 @@ def test_another_part_of_the_same_file(tmp_path: Path) -> None:
     model = onnx.load(ours, load_external_data=False)
     swapped = tmp_path / "swapped.onnx"
     onnx.save(model, swapped)
-    assert prove(ours, swapped).nodes == 2
+    assert prove_same(ours, swapped).nodes == 2
     first, last = model.graph.initializer[0], model.graph.initializer[-1]
     first.name, last.name = last.name, first.name
     onnx.save(model, swapped)
     with pytest.raises(UnprovedError, match="Sub 'a' of the original has no counterpart"):
-        prove(ours, swapped)
+        prove_same(ours, swapped)
 
 
 def test_some_weights_moved_into_the_model(tmp_path: Path) -> None:
@@ -550,7 +550,7 @@ def test_some_weights_moved_into_the_model(tmp_path: Path) -> None:
     model.graph.initializer[0].CopyFrom(loaded.graph.initializer[0])
     moved = tmp_path / "moved.onnx"
     onnx.save(model, moved)
-    assert prove(ours, moved).nodes == 2
+    assert prove_same(ours, moved).nodes == 2
 
 
 def _documented(model: onnx.ModelProto) -> None:
@@ -677,7 +677,7 @@ def test_what_is_proved_computes_the_same(
     onnx.save(ours, folder / "ours.onnx")
     onnx.save(theirs, folder / "theirs.onnx")
     try:
-        prove(folder / "ours.onnx", folder / "theirs.onnx")
+        prove_same(folder / "ours.onnx", folder / "theirs.onnx")
     except UnprovedError:
         assert changed != graph
         return
@@ -708,7 +708,7 @@ def test_every_partition_is_proved(
     _, _, written = partitioned(rules, ours.SerializeToString())
     onnx.save(ours, folder / "ours.onnx")
     (folder / "theirs.onnx").write_bytes(written)
-    assert prove(folder / "ours.onnx", folder / "theirs.onnx").undone == 0
+    assert prove_same(folder / "ours.onnx", folder / "theirs.onnx").undone == 0
 
 
 # Real models.
@@ -722,7 +722,7 @@ def check_forms(path: Path, folder: Path, *, repeats: bool) -> None:
         "embed": (["dnnl"], plain, Policies(constants=("embed",))),
         "merged": (["cutlass"], PartitionSettings(verify=False, merge=True), Policies()),
     }
-    results = []
+    output = path
     for name, (targets, form, policies) in forms.items():
         if name == "embed" and not repeats:
             continue
@@ -730,23 +730,20 @@ def check_forms(path: Path, folder: Path, *, repeats: bool) -> None:
         outcome = pipeline.partition(
             path, output=output, targets=targets, settings=form, policies=policies
         )
-        results.append(output)
-        assert prove(path, output).calls >= bool(outcome.partitions), name
+        assert prove_same(path, output).calls >= bool(outcome.partitions), name
     if repeats:
-        results.append(folder / "repeated.onnx")
-        pipeline.repeat(path, output=results[-1], settings=plain)
-        prove(path, results[-1])
-    for output in results[-1:]:
-        back = folder / "back.onnx"
-        pipeline.inline(output, output=back, settings=WriteSettings(verify=False))
-        prove(path, back)
-        back.unlink()
+        output = folder / "repeated.onnx"
+        pipeline.repeat(path, output=output, settings=plain)
+        prove_same(path, output)
+    back = folder / "back.onnx"
+    pipeline.inline(output, output=back, settings=WriteSettings(verify=False))
+    prove_same(path, back)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "repeats"), [(name, not i % 2) for i, name in enumerate([*manifest()][::3])]
 )
-def test_real_partition_is_proved(tmp_path: Path, name: str, repeats: bool) -> None:  # noqa: FBT001
+def test_real_partition_is_proved(tmp_path: Path, name: str, repeats: bool) -> None:  # noqa: FBT001  # parametrized
     """What dpl writes is the original, node for node."""
     check_forms(real_model(name.removesuffix(".onnx")), tmp_path, repeats=repeats)
