@@ -24,7 +24,6 @@ from dplcli.errors import UsageError, VerificationError
 from dplcli.files import write_file
 from dplcli.ir.operators import (
     ARITHMETIC,
-    COUNT_SLOTS,
     HOLDS_WEIGHT,
     WEIGHT_DTYPES,
     can_stand_for_weight,
@@ -627,6 +626,8 @@ _MOST_WANTED = 6
 _MOST_STATIC = 8
 _MOST_TIED = 2
 _MANY_ELEMENTS = 1 << 22
+_LONGEST = 1 << 16
+_SHAPES = frozenset({("Reshape", 1), ("Expand", 1), ("ConstantOfShape", 0)})
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _CHANNELS = 3
 _IMAGE_RANK = 4
@@ -823,14 +824,15 @@ def static_sizes(flow: Dataflow) -> list[int]:
     shapes = [
         values.reshape(-1).tolist()
         for name, tensor in body.constants.items()
-        if any((node.op_type, slot) in COUNT_SLOTS for node, slot in body.consumers.get(name, ()))
+        if any((node.op_type, slot) in _SHAPES for node, slot in body.consumers.get(name, ()))
         and (values := small_values(tensor)) is not None
     ]
     computed = [dims for name, dims in body.dims.items() if name not in body.constants]
     weights = [tensor.dims for tensor in body.constants.values()]
     found: dict[int, None] = {}
     for kind in (shapes, computed, weights):
-        sizes = Counter(dim for dims in kind for dim in dims if isinstance(dim, int) and dim > 1)
+        known = (dim for dims in kind for dim in dims if isinstance(dim, int))
+        sizes = Counter(dim for dim in known if 1 < dim <= _LONGEST)
         found |= dict.fromkeys(sorted(sizes, key=lambda size: (-sizes[size], size)))
     return list(found)
 

@@ -364,8 +364,10 @@ def test_static_sizes_come_in_the_order_of_how_likely_they_are() -> None:
     model = onnx.parser.parse_model(
         HEADER
         + """g (float[N, 30] x) => (float[a, b] y)
-        <float[7, 3] v, float[30, 12] w, int64[2] shape = {-1, 11}, int64[1] other = {99}>
-        { p = MatMul (x, w) q = Relu (p) r = Add (v, v) y = Reshape (q, shape) z = Neg (other) }"""
+        <float[7, 3] v, float[30, 12] w, int64[2] shape = {-1, 11}, int64[1] other = {99},
+         int64[1] zero = {0}, int64[1] end = {9223372036854775807}, float[1, 70000] long> {
+        p = MatMul (x, w) s = Slice (p, zero, end) q = Relu (s) r = Add (v, v)
+        y = Reshape (q, shape) z = Neg (other) }"""
     )
 
     assert static_sizes(Dataflow(model)) == [11, 12, 3, 7, 30, 2]
