@@ -691,7 +691,8 @@ def check_settings() -> SettingsGroup:
             read=_distinct,
             type=int,
             multiple=True,
-            help="Seed of one set of inputs; repeatable. Default: 0 and 1.",
+            help="Seed of one set of inputs; repeatable. Default: 0 and 1, and more where the "
+            "outputs are few.",
         ),
         Setting(
             "levels",

@@ -581,7 +581,7 @@ class _Search:
             verdict = check_result(self.path, written.path, settings, say_nothing, prove=is_moved)
         if verdict.objection:
             reason = f"onnx.checker refuses the result: {verdict.objection}"
-            return BisectTrial(applied, reason, settings.judged_levels, settings.seeds[0])
+            return BisectTrial(applied, reason, settings.judged_levels, settings.first_seeds[0])
         result = verdict.verification
         if result is None or result.equivalent:
             return BisectTrial(applied)

@@ -240,7 +240,7 @@ class DivergenceSearch:
             VerificationError: The original does not run, or there are no inputs for it.
             UsageError: A model's weights cannot be read.
         """
-        self.seed = settings.seeds[0] if seed is None else seed
+        self.seed = settings.first_seeds[0] if seed is None else seed
         made = names_made_by_shape(read_model(candidate).graph)
         self.settings = settings
         self.fed = feed(original, settings, made)

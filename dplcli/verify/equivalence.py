@@ -667,7 +667,7 @@ def verify_equivalence(
     if differences := signature_differences(ours.graph, theirs.graph):
         result = VerificationResult(
             equivalent=False,
-            seeds=settings.seeds,
+            seeds=settings.first_seeds,
             levels=settings.judged_levels,
             reasons=tuple(differences),
         )
@@ -679,7 +679,7 @@ def verify_equivalence(
     del theirs
     flow = Dataflow(ours)
     say = progress or (lambda _: None)
-    known = VerificationResult(equivalent=True, seeds=settings.seeds, levels=())
+    known = VerificationResult(equivalent=True, seeds=settings.first_seeds, levels=())
     known = replace(known, min_power=settings.min_power)
     if prove:
         say("putting the functions back, to prove that nothing else was changed")
@@ -718,7 +718,7 @@ def _with_opinions(
             more = ()  # one line of why not is enough
     elif not result.opinions:
         problem = "the candidate gave nothing that could be compared"
-        more = [Opinion("", "", settings.seeds[0], problem=problem)]
+        more = [Opinion("", "", settings.first_seeds[0], problem=problem)]
     return replace(result, opinions=(*result.opinions, *more))
 
 
@@ -798,11 +798,12 @@ class _Check:
             settings,
             made=made,
             create=lambda source: self._session(source, "original", REFERENCE_LEVEL),
+            grow=not self._is_proved or settings.mutants > 0,
             say=say,
         )
         self._reference = reference
         self._refilled = len(reference.source.weights or {})
-        self._judge = Judge(settings, facts, settings.seeds[0])
+        self._judge = Judge(settings, facts, settings.first_seeds[0])
         weights = find_weights(flow) if settings.refill_weights or reference.blind else []
         draws = random_warnings(flow)
         self._is_compared = not (is_proved and draws)
@@ -848,6 +849,7 @@ class _Check:
         result = replace(
             known,
             equivalent=not reasons and are_ok and not (regions and regions.differing),
+            seeds=stimulus.seeds,
             levels=levels,
             inputs=stimulus.choices,
             outputs=tuple(outputs),
@@ -888,7 +890,7 @@ class _Check:
                 f"there are {max(self._nodes):,} nodes, and {_MOST_CUT:,} would be the most"
             )
             return None
-        cases = dict.fromkeys(output.seed for output in failed) or self._settings.seeds[:1]
+        cases = dict.fromkeys(output.seed for output in failed) or self._settings.first_seeds[:1]
         found = LocalJudgement(0, 0)
         for case in cases:
             self._say("judging by themselves the places that differ")
@@ -1016,7 +1018,7 @@ class _Check:
             regions = self._regions(mutant, found)
             return regions is not None and bool(regions.differing)
 
-        return measure_power(candidate, count, self._settings.seeds[0], is_caught)
+        return measure_power(candidate, count, self._settings.first_seeds[0], is_caught)
 
     def _for_mutants(self, execution: Execution) -> Execution:
         """Return how a mutant runs: one that never ends is given up soon."""

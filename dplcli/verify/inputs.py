@@ -2,13 +2,16 @@
 
 import math
 import re
+import time
 import zipfile
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from itertools import count
+from itertools import chain, count, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 from zlib import crc32
 
@@ -29,6 +32,7 @@ from dplcli.ir.operators import (
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.model import (
     Dataflow,
+    Dim,
     Domain,
     Frame,
     Kind,
@@ -56,6 +60,7 @@ from dplcli.verify.settings import (
     Outputs,
     RunError,
     Settings,
+    StoppedError,
     map_feeds,
     storable,
 )
@@ -612,11 +617,18 @@ def _draw(weight: Weight, seed: int, gain: float) -> Array:
 # so: exports bake in batch sizes, add a past to a present, or want an image of a certain size. So
 # there are several plans. The first ones tell most: all sizes differ, the batch is 2. Later ones
 # are more likely to run: the batch is 1, sizes are equal, images and sequences are larger or
-# smaller. The last plans have the sizes that onnxruntime asked for when it refused the others.
+# smaller. Then come the sizes that onnxruntime asked for when it refused the others, and the sizes
+# that something else in the model has: a table of 100 positions wants 100 of them.
 
 
 MOST_ELEMENTS = 1 << 26
 _MOST_WANTED = 6
+_MOST_STATIC = 8
+_MOST_TIED = 2
+_MANY_ELEMENTS = 1 << 22
+_LONGEST = 1 << 16
+_SHAPES = frozenset({("Reshape", 1), ("Expand", 1), ("ConstantOfShape", 0)})
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _CHANNELS = 3
 _IMAGE_RANK = 4
 _GUESSED_RANKS = (2, 1, 4, 3, 0)
@@ -650,19 +662,23 @@ _PLANS = (
     SizePlan(1, 64, 8, rank=3),
     SizePlan(1, 224, 16, rank=0),
     SizePlan(4, 32, 4),
-    SizePlan(1, 32, 1, rank=1),
     SizePlan(1, 128, 64),
     SizePlan(1, 256, 256),
     SizePlan(1, 640, 512),
     SizePlan(1, 320, 4096),
     SizePlan(1, 512, 16_000),
     SizePlan(3, 96, 2),
-    SizePlan(1, 1, 1),
 )
+_LAST_PLANS = (SizePlan(1, 32, 1, rank=1), SizePlan(1, 1, 1))
+"""They run wherever sizes are broadcast, and show little."""
 
 
 def size_plans(
-    ports: Sequence[Port], given: Mapping[str, int], wanted: Sequence[int]
+    ports: Sequence[Port],
+    given: Mapping[str, int],
+    wanted: Sequence[int],
+    static: Iterable[int] = (),
+    tied: Mapping[str, int] = NO_SIZES,
 ) -> Iterator[dict[str, int]]:
     """Yield sizes: one per symbol, and one per ``input:axis`` of an unnamed axis; none twice.
 
@@ -670,15 +686,19 @@ def size_plans(
         ports: The inputs. Those without a declared rank get one per plan (see `shape_of`).
         given: Sizes that the user fixed. They hold in every plan.
         wanted: Sizes that failures of earlier plans asked for, read once the plans are used up.
+        static: Sizes that other parts of the model have, the likely ones first; read after those.
+        tied: Sizes that seem to be the only ones, see `tied_sizes`; they hold in the first plans.
 
     Raises:
         UsageError: *given* names a dimension that no input has.
     """
     check_sizes(ports, given)
     seen: set[tuple[tuple[str, int], ...]] = set()
-    for plan in _plans(wanted):
+    first = ((plan, tied) for plan in _PLANS[:_MOST_TIED] if tied)
+    others = ((plan, NO_SIZES) for plan in _plans(ports, wanted, static))
+    for plan, own in chain(first, others):
         ranked = [_with_rank(port, plan.rank) for port in ports]
-        sizes = {**_apply(plan, ranked), **given}
+        sizes = {**_apply(plan, ranked), **own, **given}
         if _elements(ranked, sizes) > MOST_ELEMENTS:
             continue
         if (key := tuple(sorted(sizes.items()))) not in seen:
@@ -740,10 +760,81 @@ def shaped_sizes(
     return result
 
 
-def _plans(wanted: Sequence[int]) -> Iterator[SizePlan]:
-    yield from _PLANS
+def _plans(
+    ports: Sequence[Port], wanted: Sequence[int], static: Iterable[int]
+) -> Iterator[SizePlan]:
+    late = [plan for plan in _PLANS if _is_costly(plan, ports)]
+    yield from (plan for plan in _PLANS if plan not in late)
     for size in wanted[:_MOST_WANTED]:
         yield from (SizePlan(batch, 64, size) for batch in (2, 1))
+    for size in islice(static, _MOST_STATIC):
+        yield from (SizePlan(batch, 64, size) for batch in (size, 2, 1))
+        yield SizePlan(size, size, size)
+        yield SizePlan(size, 64, 8)
+    yield from (*late, *_LAST_PLANS)
+
+
+def _is_costly(plan: SizePlan, ports: Sequence[Port]) -> bool:
+    """Tell whether to try sizes late, because already to make up values for them takes seconds."""
+    ranked = [_with_rank(port, plan.rank) for port in ports]
+    return _elements(ranked, _apply(plan, ranked)) > _MANY_ELEMENTS
+
+
+def tied_sizes(flow: Dataflow, ports: Sequence[Port]) -> dict[str, int]:
+    """Return the sizes of symbols that meet another size where both have to be equal.
+
+    That is the size that a matrix product or a convolution sums over, and an axis along which
+    two values are added. (There, 1 would do as well, and show less.)
+    """
+    symbols = {symbol for port in ports for symbol in port.symbols if symbol is not None}
+    found: dict[str, set[int]] = defaultdict(set)
+    for node in flow.main.body.nodes():
+        for one, other in _met(flow.main, node):
+            for symbol, size in ((one, other), (other, one)):
+                if symbol in symbols and isinstance(size, int) and size > 1:
+                    found[str(symbol)].add(size)
+    return {symbol: sizes.pop() for symbol, sizes in found.items() if len(sizes) == 1}
+
+
+def _met(frame: Frame, node: onnx.NodeProto) -> Iterable[tuple[Dim, Dim]]:
+    """Return the pairs of sizes that have to be equal, those of the first two inputs of *node*."""
+    one, other = [*(frame.dims(name) or () for name in node.input[:2]), (), ()][:2]
+    least_rank = min(len(one), len(other))
+    pairs: Iterable[tuple[Dim, Dim]] = ()
+    match node.op_type:
+        case op_type if op_type in ARITHMETIC:
+            pairs = zip(reversed(one), reversed(other), strict=False)
+        case "MatMul" if least_rank > 0:
+            pairs = [(one[-1], other[-2:][0])]
+        case "Gemm" if least_rank > 1:
+            axes = frame.integer(node, "transA", 0), frame.integer(node, "transB", 0)
+            pairs = [(one[-1 - axes[0]], other[-2 + axes[1]])]
+        case "Conv" if least_rank > 1 and frame.integer(node, "group", 1) == 1:
+            pairs = [(one[1], other[1])]
+    return pairs
+
+
+def static_sizes(flow: Dataflow) -> list[int]:
+    """Return the sizes that are fixed somewhere in the main graph, the likely ones first.
+
+    Shapes that are stored, as for a Reshape or Expand, come before the shapes of values, and those
+    before the shapes of weights. What is there more often comes first.
+    """
+    body = flow.main.body
+    shapes = [
+        values.reshape(-1).tolist()
+        for name, tensor in body.constants.items()
+        if any((node.op_type, slot) in _SHAPES for node, slot in body.consumers.get(name, ()))
+        and (values := small_values(tensor)) is not None
+    ]
+    computed = [dims for name, dims in body.dims.items() if name not in body.constants]
+    weights = [tensor.dims for tensor in body.constants.values()]
+    found: dict[int, None] = {}
+    for kind in (shapes, computed, weights):
+        known = (dim for dims in kind for dim in dims if isinstance(dim, int))
+        sizes = Counter(dim for dim in known if 1 < dim <= _LONGEST)
+        found |= dict.fromkeys(sorted(sizes, key=lambda size: (-sizes[size], size)))
+    return list(found)
 
 
 def shape_of(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -782,11 +873,33 @@ def _apply(plan: SizePlan, ports: Sequence[Port]) -> dict[str, int]:
                 sizes[symbol] = next(images) if plan.distinct else plan.spatial
             case _:
                 sizes[symbol] = next(lengths) if plan.distinct else plan.length
-    for symbol in roles:
-        if "total" in symbol.lower():
-            past = [sizes[name] for name in roles if "past" in name.lower() and name != symbol]
-            sizes[symbol] = _total(ports, sizes, symbol, past)
+    _add_up(ports, sizes, roles)
     return sizes
+
+
+def _add_up(
+    ports: Sequence[Port], sizes: dict[str, int], names: Iterable[str], given: Collection[str] = ()
+) -> None:
+    """Set the sizes among *names* that are totals, but for those *given*."""
+    known = tuple(names)
+    for symbol in known:
+        if "total" in symbol.lower() and symbol not in given:
+            past = [sizes[name] for name in known if "past" in name.lower() and name != symbol]
+            sizes[symbol] = _total(ports, sizes, symbol, past)
+
+
+def stretched(
+    ports: Sequence[Port], sizes: Mapping[str, int], role: str, times: int, given: Collection[str]
+) -> dict[str, int]:
+    """Return *sizes* with those of one role so many times as large, but for those *given*."""
+    ranked = [_with_rank(port, sizes.get(_rank(port), 0)) for port in ports]
+    roles = _roles(ranked)
+    larger = dict(sizes)
+    for symbol in roles:
+        if roles[symbol] == role and symbol not in given:
+            larger[symbol] *= times
+    _add_up(ranked, larger, roles, given)
+    return larger
 
 
 def _total(
@@ -966,9 +1079,14 @@ def _parts(domain: Domain, sizes: Mapping[str, int]) -> int | None:
 
 
 def _index_range(domain: Domain, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """Return the largest range that every bound allows; 0 to 1 if no size is known."""
+    """Return the largest range that every bound allows; 0 to 1 if no size is known.
+
+    What only negative indices can meet is no bound: a model may add the size of the axis to them.
+    """
     limits = [(sizes.get(str(b.limit), b.limit), b.offset) for b in domain.bounds]
-    known = [(limit, offset) for limit, offset in limits if isinstance(limit, int)]
+    known = [
+        (limit, offset) for limit, offset in limits if isinstance(limit, int) and limit > offset
+    ]
     if not known:
         return 0, 1
     low = max(0, *(-offset for _, offset in known))
@@ -1062,9 +1180,11 @@ def _array(rng: np.random.Generator, dtype: int, chosen: Range, shape: tuple[int
         case "parts":
             values = _parts_of(rng, int(chosen.high), shape)
         case _:
-            values = np.asarray(
-                rng.integers(int(chosen.low), int(chosen.high), shape, endpoint=True)
-            )
+            low, high = int(chosen.low), int(chosen.high)
+            values = np.asarray(rng.integers(low, high, shape, endpoint=True))
+            if values.size > 1:
+                first, step = rng.integers(values.size), rng.integers(1, values.size)
+                values.flat[[first, (first + step) % values.size]] = low, high
     return values.astype(onnx.helper.tensor_dtype_to_np_dtype(dtype))
 
 
@@ -1207,6 +1327,7 @@ _MOST_SMALL = 3
 _WANTED = re.compile(r"requested shape:\{[^}]*\}|[Ee]xpected:? \d+")
 
 Feeds = dict[str, Feed]
+NO_FEEDS: Mapping[str, Feed] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -1218,23 +1339,34 @@ class Stimulus:
         choices: What each input was fed over all cases that are judged.
         cases: What to call each case that is judged. Other cases in *feeds* only tell whether an
             output depends on the inputs at all.
+        seeds: The seeds that were drawn from or, if inputs are given, those that were asked for.
         notes: What was left out, and why, in whole sentences.
+        limit: If the outputs hold few different numbers (`FEW_NUMBERS`), why there are not more.
+        is_refused: Whether larger sizes were tried, and the original did not run on them.
     """
 
     feeds: Mapping[int, Mapping[str, Feed]]
     choices: tuple[InputChoice, ...]
     cases: Mapping[int, str]
+    seeds: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    limit: str = ""
+    is_refused: bool = False
 
 
 @dataclass(frozen=True)
 class _Found:
-    """Inputs that run: their values and the outputs per case, how free ones were drawn, sizes."""
+    """Inputs that run: their values and the outputs per case, how free ones were drawn, sizes.
+
+    *seconds* is what the fastest run took.
+    """
 
     feeds: dict[int, Feeds]
     outputs: dict[int, Outputs]
     ranges: Mapping[str, Range]
     sizes: Mapping[str, int]
+    mood: Mood = Mood.PLAIN
+    seconds: float = 0.0
 
 
 def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who judges
@@ -1246,11 +1378,24 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
     *,
     request: InputRequest | None = None,
     judge: Judge | None = None,
+    grow: bool = False,
+    more_seeds: bool = False,
 ) -> tuple[Stimulus, dict[int, Outputs]]:
     """Return the first inputs that run for every case, with the outputs that they give.
 
     There are at least two cases, if a second one can be made: only between two cases does it show
     whether an output depends on the inputs.
+
+    Args:
+        flow: The model.
+        ports: Its inputs.
+        runner: Runs it.
+        seeds: One case is made for each.
+        sizes: Sizes that the user fixed.
+        request: What else the user wants.
+        judge: Tells at which corners the model is a guide, and which outputs ignore the inputs.
+        grow: Whether sizes that are open grow while the outputs are few. Given inputs stay alone.
+        more_seeds: Whether seeds are added, too, where larger sizes do not help.
 
     Raises:
         VerificationError: An input has a type that cannot be made, or no attempt ran. The message
@@ -1260,17 +1405,26 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
     request = request or InputRequest()
     given = read_given(request, flow.model.graph, ports, seeds)
     search = _Search(flow, ports, runner, request, sizes)
+    drawn = tuple(dict.fromkeys(seeds))
+    limit, is_refused = "", False
     if given:
         found, cases = search.with_given(given, seeds)
+        limit = "inputs were given"
     else:
         found = search.run(_with_a_second(seeds), {})
-        cases = {seed: f"seed {seed}" for seed in dict.fromkeys(seeds)}
+        if grow and judge is not None:
+            growth = _Growth(search, found, drawn, judge)
+            growth.run(more_seeds=more_seeds)
+            found, drawn = growth.found, tuple(growth.seeds)
+            limit, is_refused = growth.limit, growth.is_refused
+        cases = {seed: f"seed {seed}" for seed in drawn}
     notes: list[str] = []
     if request.corners and judge is not None:
         names, notes = _add_corners(found, runner, judge)
         cases |= names
     choices = [search.describe(port, found, cases) for port in ports]
-    return Stimulus(found.feeds, tuple(choices), cases, tuple(notes)), found.outputs
+    stimulus = Stimulus(found.feeds, tuple(choices), cases, drawn, tuple(notes), limit, is_refused)
+    return stimulus, found.outputs
 
 
 def _with_a_second(seeds: Sequence[int]) -> tuple[int, ...]:
@@ -1308,6 +1462,7 @@ class _Search:
             for name, (low, high) in request.ranges.items()
         }
         self._origin: dict[str, str] = {}
+        self._has_run = False
 
     def run(self, seeds: Sequence[int], fixed: Mapping[str, Feed]) -> _Found:
         """Return inputs that run for every seed.
@@ -1328,37 +1483,57 @@ class _Search:
         for plan, mood in self._attempts(free, sizes, wanted):
             if small and small[-1].sizes == plan:
                 continue
-            ranges = {port.name: self._range(port, plan, mood) for port in free}
-            feeds = {
-                s: {**fixed, **{p.name: draw(p, ranges[p.name], plan, s) for p in free}}
-                for s in seeds
-            }
             try:
-                outputs = {seed: self._runner.run(feeds[seed]) for seed in seeds}
+                found = self.attempt(plan, mood, seeds, fixed)
             except RunError as error:
                 first_error = first_error or error
                 wanted += [size for size in _sizes_in(str(error)) if size not in wanted]
                 if spare is not None:
                     return spare
                 continue
-            found = _Found(feeds, outputs, ranges, plan)
-            if mood is Mood.BOLD and not _is_finite(outputs.values()):
+            if mood is Mood.BOLD and not _is_finite(found.outputs.values()):
                 spare = found
                 continue
-            least = self._least_following(outputs.values()) if plan else None
+            least = self._least_following(found.outputs.values()) if plan else None
             if least == 0:
                 empty = empty or found
             elif least == 1 and len(small) < _MOST_SMALL:
                 small.append(found)
             else:
                 return found
-        for left in (*small, spare, empty):
-            if left is not None:
-                return left
+        if left := next(filter(None, (*small, spare, empty)), None):
+            return left
         raise VerificationError(
             f"no inputs were found that the original accepts; onnxruntime says: {first_error}",
             hint=_way_out(free, asked=bool(self._asked)),
         ) from first_error
+
+    def attempt(
+        self,
+        sizes: Mapping[str, int],
+        mood: Mood,
+        seeds: Sequence[int],
+        fixed: Mapping[str, Feed] = NO_FEEDS,
+    ) -> _Found:
+        """Return inputs of these sizes for every seed, and what they give.
+
+        Raises:
+            RunError: The original does not run on them.
+            StoppedError: It crashed, or took longer than allowed.
+        """
+        free = [port for port in self._ports if port.name not in fixed]
+        ranges = {port.name: self._range(port, sizes, mood) for port in free}
+        feeds = {
+            s: {**fixed, **{p.name: draw(p, ranges[p.name], sizes, s) for p in free}} for s in seeds
+        }
+        outputs: dict[int, Outputs] = {}
+        seconds = math.inf
+        for seed in seeds:
+            start = time.monotonic()
+            outputs[seed] = self._runner.run(feeds[seed])
+            seconds = min(seconds, time.monotonic() - start)
+        self._has_run = True
+        return _Found(feeds, outputs, ranges, sizes, mood, seconds)
 
     def _least_following(self, runs: Iterable[Outputs]) -> int | None:
         """Return the least size of an output that follows from sizes of inputs; None if none does.
@@ -1389,13 +1564,20 @@ class _Search:
     ) -> Iterator[tuple[dict[str, int], Mood]]:
         """Yield sizes and moods to try, the likely ones first."""
         bold = any(is_bold(p, self._domain(p)) for p in free if p.name not in self._asked)
-        for index, chosen in enumerate(size_plans(free, belonging(free, sizes), wanted)):
+        tied = tied_sizes(self._flow, free)
+        plans = size_plans(free, belonging(free, sizes), wanted, self._static_sizes(), tied)
+        for index, chosen in enumerate(plans):
             plan = {**sizes, **chosen}
             if bold:
                 yield plan, Mood.BOLD
             yield plan, Mood.PLAIN
             if index < _CAUTIOUS_PLANS:
                 yield plan, Mood.CAUTIOUS
+
+    def _static_sizes(self) -> Iterator[int]:
+        """Yield sizes that may be the only ones, if nothing ran by now."""
+        if not self._has_run:
+            yield from static_sizes(self._flow)
 
     def with_given(
         self, given: Sequence[GivenSet], seeds: Sequence[int]
@@ -1457,6 +1639,26 @@ class _Search:
             outputs={**found.outputs, number: outputs},
         )
 
+    def stretched(self, sizes: Mapping[str, int], role: str, times: int) -> dict[str, int]:
+        """Return *sizes* with the open ones of one role so many times as large."""
+        return stretched(self._ports, sizes, role, times, self._sizes)
+
+    def work(self, sizes: Mapping[str, int]) -> int:
+        """Estimate the multiplications and copies of one run; it may be wrong by ten times.
+
+        Every weight is used once at every position: a row, an index or a patch of an image. Every
+        node touches as many elements as the inputs have.
+        """
+        body = self._flow.main.body
+        weights: int = sum(math.prod(tensor.dims) for tensor in body.constants.values())
+        shapes = [shape_of(port, sizes) for port in self._ports]
+        positions = max(map(_positions, self._ports, shapes))
+        return weights * positions + len(body.producers) * sum(map(math.prod, shapes))
+
+    def restart(self) -> None:
+        """Run the model in another process, after one that crashed."""
+        self._runner.restart()
+
     def describe(self, port: Port, found: _Found, cases: Iterable[int]) -> InputChoice:
         """Return what one input was fed over the *cases* that are judged."""
         fed = [_arrays(found.feeds[case][port.name]) for case in cases]
@@ -1507,6 +1709,194 @@ def _is_finite(runs: Iterable[Outputs]) -> bool:
         for leaves in outputs.values()
         for leaf in leaves
     )
+
+
+# Growing: larger sizes, and then more seeds, until the outputs hold many different numbers.
+#
+# A classifier of ten classes gives 20 numbers for a batch of two, and two rows of them look alike.
+# How far to go follows from counts, so that a model is fed the same on every machine. Time only
+# keeps models as they are whose runs would take seconds.
+
+
+FEW_NUMBERS = 100
+"""If the outputs hold fewer different numbers, it says little that a candidate gives the same."""
+
+_MANY_NUMBERS = 1_000
+"""More of them hardly say more."""
+
+_CHEAP = 1 << 25
+"""The work of all cases together up to which many numbers are wanted: some 10 milliseconds."""
+
+_BEARABLE = 1 << 36
+"""The same while there are only few numbers: some seconds."""
+
+_PATIENCE = 4.0
+"""Seconds that all cases together may be expected to take while there are few numbers.
+
+What takes that long is more work than was estimated. After that it is an eighth.
+"""
+
+_OVERHEAD = 0.01
+"""Seconds that a run may take, on a busy machine, whatever its sizes are."""
+
+_STRETCHED = (("length", 2), ("batch", 64))
+"""How many times the first sizes the last may be, by role.
+
+Time and memory of attention grow with the square of a length, and tables of positions end.
+"""
+
+_MOST_FED = 1 << 24
+_MOST_CASES = 128
+_AT_ONCE = 8
+_MOST_SAMPLED = 1 << 14
+_PATCH = 256  # pixels, after the 16 x 16 of vision transformers
+
+
+def _positions(port: Port, shape: Sequence[int]) -> int:
+    """Return at how many rows, indices or patches of an image a model looks."""
+    if len(shape) >= _IMAGE_RANK:
+        return shape[0] * max(math.prod(shape[2:]) // _PATCH, 1)
+    if _holds_integers(port):
+        return math.prod(shape)
+    fixed = math.prod(dim for dim in port.shape or () if isinstance(dim, int))
+    return math.prod(shape) // max(fixed, 1)
+
+
+class _Growth:
+    """Larger sizes, and more seeds, for inputs that run.
+
+    Attributes:
+        found: The largest inputs that ran.
+        seeds: The seeds that are judged.
+        limit: Why there are not more numbers; "" if there are enough.
+        is_refused: Whether larger sizes were tried, and did not run: those of the batch, if it is
+            open.
+    """
+
+    def __init__(self, search: _Search, found: _Found, seeds: Sequence[int], judge: Judge) -> None:
+        self.found = found
+        self.seeds = list(seeds)
+        self.limit = ""
+        self.is_refused = False
+        self._search = search
+        self._blind: tuple[str, ...] = ()
+        self._distinct = self._count(found)
+        if self._distinct < _MANY_NUMBERS:
+            self._blind = blind_outputs(judge, list(found.outputs.values()))
+            self._distinct = self._count(found)
+
+    def run(self, *, more_seeds: bool) -> None:
+        """Go on until there are many numbers, or nothing larger runs in bounded time."""
+        if self._distinct >= _MANY_NUMBERS:
+            return
+        if not self._distinct or not self.found.ranges:
+            self.limit = "no output depends on an input"
+            return
+        self.limit = "its sizes are fixed"
+        for role, most in _STRETCHED:
+            self._stretch(role, most)
+        if more_seeds:
+            self._add_seeds()
+        if self._distinct >= FEW_NUMBERS:
+            self.limit = ""
+
+    def _count(self, found: _Found) -> int:
+        return distinct_numbers([found.outputs[seed] for seed in self.seeds], self._blind)
+
+    def _stretch(self, role: str, most: int) -> None:
+        """Make the open sizes of one role larger, by the largest power of two that is worth it."""
+        if self._search.stretched(self.found.sizes, role, 2) == self.found.sizes:
+            return
+        self.limit, self.is_refused = "larger sizes give no more", False
+        times = most
+        while times > 1 and self._distinct < _MANY_NUMBERS:
+            sizes = self._search.stretched(self.found.sizes, role, times)
+            before = times // 2 * self._distinct  # what half as much would give
+            is_wanted = role == "batch" and before < FEW_NUMBERS
+            if before < _MANY_NUMBERS and self._is_bearable(sizes, times, is_wanted=is_wanted):
+                changed = [
+                    f"{n}={size}" for n, size in sizes.items() if size != self.found.sizes[n]
+                ]
+                larger = self._attempt(sizes, tuple(self.found.feeds), ", ".join(changed))
+                if larger is not None:
+                    self.found, self._distinct = larger, self._count(larger)
+                    return
+            times //= 2
+
+    def _is_bearable(self, sizes: Mapping[str, int], times: int, *, is_wanted: bool) -> bool:
+        """Tell whether to run the cases of *sizes*, and say so if not."""
+        cases = len(self.found.feeds)
+        work = cases * self._search.work(sizes)
+        seconds = cases * times * max(self.found.seconds - _OVERHEAD, 0)
+        feeds = self.found.feeds.values()
+        fed = times * sum(a.size for values in feeds for f in values.values() for a in _arrays(f))
+        is_cheap = work <= _CHEAP and seconds <= _PATIENCE / 8
+        is_bearable = is_wanted and work <= _BEARABLE and seconds <= _PATIENCE
+        if fed <= _MOST_FED and (is_cheap or is_bearable):
+            return True
+        self.limit = "larger ones would take too long"
+        return False
+
+    def _attempt(self, sizes: Mapping[str, int], seeds: Sequence[int], shown: str) -> _Found | None:
+        """Return inputs that run and give no less than those before; if there are none, say so."""
+        try:
+            found = self._search.attempt(sizes, self.found.mood, seeds)
+        except RunError as error:
+            self._refuse(f"with {shown} it does not run: {error}")
+            return None
+        except StoppedError as error:
+            self._search.restart()
+            self._refuse(f"with {shown} it does not run: {error.message}")
+            return None
+        is_finite = _is_finite(found.outputs.values())
+        if not is_finite and _is_finite(self.found.outputs.values()):
+            self._refuse(f"with {shown} it gives numbers that are not finite")
+            return None
+        return found
+
+    def _refuse(self, why: str) -> None:
+        self.limit, self.is_refused = why, True
+
+    def _add_seeds(self) -> None:
+        """Add cases while there are few numbers."""
+        sizes = self.found.sizes
+        in_time = int(_PATIENCE / max(self.found.seconds, 1e-6))
+        most = min(_MOST_CASES, in_time, _BEARABLE // max(self._search.work(sizes), 1))
+        while self._distinct < FEW_NUMBERS:
+            self.limit = "more seeds would take too long"
+            each = self._distinct / len(self.seeds)
+            wanted = min(-(-FEW_NUMBERS // each), most, _AT_ONCE * len(self.seeds))
+            if wanted <= len(self.seeds):
+                return
+            start = max(self.seeds) + 1
+            new = range(start, start + int(wanted) - len(self.seeds))
+            more = self._attempt(sizes, new, f"seeds {new[0]} to {new[-1]}")
+            if more is None:
+                return
+            self.found.feeds.update(more.feeds)
+            self.found.outputs.update(more.outputs)
+            self.seeds += new
+            self._distinct = self._count(self.found)
+            if 2 * self._distinct < each * len(self.seeds) or len(self.seeds) == _MOST_CASES:
+                self.limit = f"{len(self.seeds)} seeds give no more"
+                return  # it counts, or chooses from a few: that comes again
+
+
+def distinct_numbers(runs: Sequence[Outputs], ignored: Collection[str] = ()) -> int:
+    """Return how many different values the outputs hold, output by output, in all *runs* together.
+
+    NaN is none. Of a large output 16,384 elements per run are counted.
+    """
+    found = 0
+    for name in runs[0].keys() - set(ignored):
+        values: set[object] = set()
+        for leaf in (leaf for outputs in runs for leaf in outputs[name]):
+            flat = leaf.data.reshape(-1)
+            sample = flat[:: -(-flat.size // _MOST_SAMPLED) or 1]
+            is_text = sample.dtype.kind in _TEXT
+            values.update(sample.tolist() if is_text else np.unique(sample).tolist())
+        found += sum(value == value for value in values)  # noqa: PLR0124  # NaN equals nothing
+    return found
 
 
 def _add_corners(found: _Found, runner: Runner, judge: Judge) -> tuple[dict[int, str], list[str]]:
@@ -1561,6 +1951,8 @@ class Reference:
         stimulus: What it was fed.
         outputs: What it gave, per case.
         blind: Outputs that ignore what it is fed.
+        distinct: How many different numbers the other outputs hold, in all cases that are judged.
+            `Stimulus` says why there are not more.
     """
 
     source: ModelSource
@@ -1568,6 +1960,7 @@ class Reference:
     stimulus: Stimulus
     outputs: dict[int, Outputs]
     blind: tuple[str, ...]
+    distinct: int
 
     @property
     def feeds(self) -> Mapping[int, Mapping[str, Feed]]:
@@ -1583,6 +1976,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     *,
     made: Collection[str] | None = None,
     create: Callable[[ModelSource], Runner],
+    grow: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> Reference:
     """Run the original on inputs that it accepts, with new weights if that was asked for.
@@ -1596,6 +1990,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
         settings: Seeds, sizes, wishes for the inputs, whether to refill weights.
         made: If given, only weights of these names are refilled.
         create: Creates a session with optimisation off.
+        grow: Whether to feed more while the outputs hold few different numbers.
         say: Called with a short phrase before each step that may take long.
 
     Raises:
@@ -1603,9 +1998,9 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     """
     found = find_weights(flow) if settings.refill_weights else []
     weights = [weight for weight in found if made is None or weight.name in made]
-    drawer = Drawer(weights, settings.seeds[0])
+    drawer = Drawer(weights, settings.first_seeds[0])
     ports = input_ports(flow.model.graph)
-    judge = Judge(settings, facts, settings.seeds[0])
+    judge = Judge(settings, facts, settings.first_seeds[0])
 
     def attempt(gain: float) -> Reference:
         source = ModelSource(path, execution=settings.execution.plain())
@@ -1618,14 +2013,17 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
             flow,
             ports,
             runner,
-            settings.seeds,
+            settings.first_seeds,
             settings.sizes,
             request=settings.request,
             judge=judge,
+            grow=grow,
+            more_seeds=settings.seeds is None,
         )
         runs = list(outputs.values())
         blind = blind_outputs(judge, runs) if ports and len(runs) > 1 else ()
-        return Reference(source, facts, stimulus, outputs, blind)
+        distinct = distinct_numbers([outputs[case] for case in stimulus.cases], blind)
+        return Reference(source, facts, stimulus, outputs, blind, distinct)
 
     reference = attempt(MATRIX_GAINS[0])
     for gain in MATRIX_GAINS[1:]:

@@ -23,6 +23,7 @@ from dplcli.ir.operators import (
     LENGTHS,
     MASK_SLOTS,
     PART_SLOTS,
+    REARRANGING,
     TUPLE_SLOTS,
     VALUES_FROM,
     WANTS_NUMBER,
@@ -299,8 +300,10 @@ def _rank(port: Port) -> int:
 Dims = tuple[Dim, ...]
 FunctionId = tuple[str, str]
 
+_INDICES = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
 _KEEPS_SHAPE = CASTS | {"DequantizeLinear", "Dropout", "Identity"}
 _LARGE = 1024
+_LARGE_WHOLE = 1 << 16  # tables of classes, which say what an index may be; weights are floats
 
 
 class Body:
@@ -541,10 +544,9 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     there are only the shapes that the model declares.
     """
     for tensor in model.graph.initializer:
-        if len(tensor.raw_data) > _LARGE:
-            tensor.ClearField("raw_data")
-        for name in ("float_data", "int32_data", "int64_data", "double_data"):
-            if len(getattr(tensor, name)) > _LARGE:
+        most = _LARGE_WHOLE if tensor.data_type in _INDICES else _LARGE
+        for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
+            if len(getattr(tensor, name)) > most:
                 tensor.ClearField(name)
     try:
         return infer_shapes(model)[0]
@@ -833,6 +835,9 @@ def _carries(op_type: str, slot: int) -> bool:
 
 
 _MOST_DOMAIN_STATES = 20_000
+_FEWEST_CLASSES = 3
+_KEEPS_NUMBERS = REARRANGING | CASTS | {"Expand", "Tile"}
+_WEIGHED = frozenset({"Conv", "Gemm", "MatMul"})
 
 
 @dataclass(frozen=True)
@@ -868,7 +873,8 @@ def input_domain(flow: Dataflow, port: Port) -> Domain:
 
     def look(here: Waypoint, node: onnx.NodeProto, slot: int) -> Iterator[Waypoint]:
         _note(domain, here, node, slot)
-        if slot in VALUES_FROM.get(node.op_type, ()):
+        is_clipped = node.op_type == "Clip" and slot == 0 and port.dtype in _INDICES
+        if slot in VALUES_FROM.get(node.op_type, ()) or is_clipped:
             cast = here.cast or node.op_type == "Cast"
             yield from (replace(here, name=name, cast=cast) for name in node.output)
         elif (step := _constant_step(here.frame, node, slot)) is not None:
@@ -900,6 +906,8 @@ def _note(domain: Domain, place: Waypoint, node: onnx.NodeProto, slot: int) -> N
         domain.uses.add(Purpose.ABOVE_ONE)
     elif node.op_type in WANTS_NUMBER and not place.cast:
         domain.uses.add(Purpose.NUMBER)
+    elif node.op_type in _WEIGHED and slot == 0 and _is_constant(place.frame, node.input[1]):
+        domain.uses.add(Purpose.NUMBER)  # of a mask, an exporter subtracts or multiplies something
 
 
 def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
@@ -908,8 +916,13 @@ def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
         depth = frame.constant(node.input[1])
         values = None if depth is None else small_values(depth)
         return [] if values is None else [int(values.reshape(-1)[0])]
+    if node.op_type == "Equal" and (classes := _classes(frame, node.input[1 - slot])):
+        return [classes]
     if key in TUPLE_SLOTS:
-        return list(_data_dims(frame, node, 0))
+        first = frame.integer(node, "batch_dims", 0)
+        width = next(reversed(_data_dims(frame, node, slot)), None)
+        last = first + width if isinstance(width, int) else None
+        return list(_data_dims(frame, node, 0)[first:last])
     if key in AXIS_SLOTS:
         return [len(_data_dims(frame, node, 0))]
     if key not in INDEXED or _is_other_rotation(node, slot):
@@ -918,6 +931,48 @@ def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
     if not isinstance(axis, int):
         axis = frame.integer(node, axis[0], axis[1])
     return _axis_size(frame, node, data, axis)
+
+
+def _classes(frame: Frame, name: str) -> int:
+    """Return n if *name* is made of 0 to n - 1 and n is 3 or more, else 0.
+
+    To compare an index with all of these is another way to write OneHot, that of JAX.
+    """
+    place: Frame | None = frame
+    while place is not None:
+        tensor, node = place.constant(name), place.body.producers.get(name)
+        if tensor is not None:
+            values = small_values(tensor)
+            found = [] if values is None else sorted(set(values.reshape(-1).tolist()))
+            return len(found) if len(found) >= _FEWEST_CLASSES and _counts_up(found) else 0
+        if node is not None and node.op_type == "Range":
+            return _range_size(place, node)
+        if node is not None and node.op_type not in _KEEPS_NUMBERS:
+            return 0
+        if node is not None:
+            name = node.input[0]
+        elif place.call is None:
+            return 0
+        else:
+            name, place = place.call.actuals.get(name, ""), place.call.frame
+    return 0
+
+
+def _counts_up(values: Sequence[object]) -> bool:
+    return list(values) == list(range(len(values)))
+
+
+def _range_size(frame: Frame, node: onnx.NodeProto) -> int:
+    """Return n if a Range goes from 0 to n - 1 in steps of 1, all of them constants, else 0."""
+    tensors = [frame.constant(name) for name in node.input]
+    start, limit, step = (None if t is None else small_values(t) for t in tensors)
+    if start is None or limit is None or step is None or (start.item(), step.item()) != (0, 1):
+        return 0
+    return int(limit.item())
+
+
+def _is_constant(frame: Frame, name: str) -> bool:
+    return frame.constant(name) is not None
 
 
 def _longest(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:

@@ -462,6 +462,17 @@ class Runner:
             StoppedError: The process crashed, or took longer than allowed.
             UsageError: onnxruntime does not have the provider, or does not know an option.
         """
+        self._opened = source, level, engine
+        self.restart()
+
+    def restart(self) -> None:
+        """Create the session anew, as after its process ended.
+
+        Raises:
+            RunError: onnxruntime does not accept the model.
+            StoppedError: The process crashed, or took longer than allowed.
+        """
+        source, level, engine = self._opened
         is_remote = source.execution.isolated and IS_POSSIBLE
         create = _Remote if is_remote else _engine_here
         self._engine: Engine = create(source, level, engine)

@@ -244,6 +244,7 @@ def _read_option(key: str, text: str) -> str:
 
 LEVELS = ("disable", "basic", "extended", "all")
 _USUAL_LEVELS = ("disable", "all")
+_USUAL_SEEDS = (0, 1)
 VERIFY_SCHEMA = "dpl.verify/1"
 _MOST_NAMED = 6
 
@@ -288,7 +289,8 @@ class Settings:
     """How to compare two models.
 
     Attributes:
-        seeds: One set of inputs is made per seed; at least one, none negative.
+        seeds: One set of inputs is made per seed; at least one, none negative. None for 0 and 1,
+            and for more where outputs are few.
         levels: Optimisation levels of onnxruntime at which the candidate runs, out of `LEVELS`.
             None for the usual ones, "disable" and "all"; "disable" alone if it is proved to be the
             original and no results are saved.
@@ -311,7 +313,7 @@ class Settings:
         UsageError: No seed, a negative one, no or an unknown level, a negative tolerance or size.
     """
 
-    seeds: tuple[int, ...] = (0, 1)
+    seeds: tuple[int, ...] | None = None
     levels: tuple[str, ...] | None = None
     rtol: float | None = None
     atol: float | None = None
@@ -329,7 +331,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse impossible wishes before any work is done."""
-        if not self.seeds or min(self.seeds) < 0:
+        if not self.first_seeds or min(self.first_seeds) < 0:
             raise UsageError("at least one seed is needed, and none may be negative")
         if unknown := [level for level in self.judged_levels if level not in LEVELS]:
             raise UsageError(
@@ -350,6 +352,11 @@ class Settings:
     def chooses_tolerance(self) -> bool:
         """Whether somebody chose a tolerance, instead of the derived ones."""
         return bool(self.tolerances) or (self.rtol, self.atol) != (None, None)
+
+    @property
+    def first_seeds(self) -> tuple[int, ...]:
+        """The seeds to begin with; there are no others if they are given."""
+        return _USUAL_SEEDS if self.seeds is None else self.seeds
 
     @property
     def judged_levels(self) -> tuple[str, ...]:
@@ -627,13 +634,17 @@ class VerificationResult:
     @property
     def fed(self) -> str:
         """What the models were fed, in words: 'seeds 0, 1', or the files that were given."""
-        drawn = [str(case) for case, name in self.cases.items() if name == f"seed {case}"]
+        drawn = [case for case, name in self.cases.items() if name == f"seed {case}"]
         others = [name for case, name in self.cases.items() if name != f"seed {case}"]
         if not self.cases:
-            drawn = [str(seed) for seed in self.seeds]
+            drawn = list(self.seeds)
         if len(others) > _MOST_NAMED:
             others = [*others[:_MOST_NAMED], f"{len(others) - _MOST_NAMED} more"]
-        return ", ".join(["seeds " + ", ".join(drawn)] * bool(drawn) + others)
+        if len(drawn) > _MOST_NAMED and drawn == list(range(drawn[0], drawn[-1] + 1)):
+            seeds = [f"seeds {drawn[0]} to {drawn[-1]}"]
+        else:
+            seeds = ["seeds " + ", ".join(map(str, drawn))] * bool(drawn)
+        return ", ".join(seeds + others)
 
     @property
     def objections(self) -> tuple[str, ...]:

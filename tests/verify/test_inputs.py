@@ -13,7 +13,7 @@ import pytest
 from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import InputChoice, Settings
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.inputs import Range, draw, shape_of, size_plans
+from dplcli.verify.inputs import Range, draw, shape_of, size_plans, static_sizes, tied_sizes
 from dplcli.verify.model import Bound, Dataflow, Port, input_domain, input_ports
 
 Save = Callable[..., Path]
@@ -124,6 +124,131 @@ def test_index_into_another_input_is_bounded_by_the_size_chosen_for_it(save: Sav
     assert chosen["i"].high == 10
 
 
+def test_number_of_a_negative_index_is_no_bound(save: Save) -> None:
+    """Exporters add the size of the axis to negative indices; the others use all of the table."""
+    text = """g (int64[40] i) => (float[a, b] y) <int64 zero = {0}, int64 rows = {50}> {
+        below = Less (i, zero) moved = Add (i, rows) k = Where (below, moved, i)
+        y = Gather (t, k) }"""
+
+    choice = choices(save(tables(text, t=50)))["i"]
+
+    assert (choice.low, choice.high) == (0, 49)
+
+
+def test_clipped_index_is_bounded_by_the_table() -> None:
+    """Whole numbers go on through Clip; of a float, nothing is learnt behind it."""
+    text = """g (int64[N] i, float[N] x) => (float[a, b] y, float[N] z)
+    <float[50, 2] table, int64 low = {0}, int64 high = {49}, float tiny = {0.001}>
+    { k = Clip (i, low, high) y = Gather (table, k) p = Clip (x, tiny) z = Log (p) }"""
+    model = onnx.parser.parse_model(HEADER + text)
+    ports = {port.name: port for port in input_ports(model.graph)}
+
+    assert bounds(text, "i") == {Bound(50)}
+    assert input_domain(Dataflow(model), ports["x"]).uses == set()
+
+
+@pytest.mark.parametrize(
+    ("indices", "attributes", "limits"),
+    [
+        ("int64[N, 1]", "", {50}),
+        ("int64[N, 2]", "", {50, 3}),
+        ("int64[50, N, 1]", "<batch_dims = 1>", {3}),
+        ("int64[N, K]", "", {50, 3, 4}),
+    ],
+)
+def test_tuples_of_indices_are_bounded_by_the_axes_that_they_select_from(
+    indices: str, attributes: str, limits: set[int]
+) -> None:
+    """As many axes as a tuple has numbers, after those of the batch; all, if that is not known."""
+    text = f"""g ({indices} i) => (float y) <float[50, 3, 4] table>
+    {{ y = GatherND {attributes} (table, i) }}"""
+
+    assert bounds(text, "i") == {Bound(limit) for limit in limits}
+
+
+CLASSES = """g (int64[N, 4] i) => (float[a, b, c] y)
+<int64[1] last = {-1}, int64[3] shape = {1, 1, 5}, int64 zero = {0}, int64 one = {1},
+ int64 five = {5}, int64[5] table = {TABLE}> { u = Unsqueeze (i, last) BODY
+e = Equal (SIDES) y = Cast <to = 1> (e) }
+<domain: "own", opset_import: ["" : 17]> same (a, b) => (c) { c = Equal (a, b) }"""
+
+
+@pytest.mark.parametrize(
+    ("table", "body", "sides", "limit"),
+    [
+        pytest.param("0, 1, 2, 3, 4", "", "u, table", 5, id="constant"),
+        pytest.param("0, 1, 2, 3, 4", "", "table, u", 5, id="constant-first"),
+        pytest.param("2, 0, 1, 1, 0", "", "u, table", 3, id="in-another-order"),
+        pytest.param("0, 1, 2, 3, 4", "t = Expand (table, shape)", "u, t", 5, id="expanded"),
+        pytest.param("0, 0, 0, 0, 0", "t = Range (zero, five, one)", "u, t", 5, id="range"),
+        pytest.param("0, 0, 0, 0, 0", "t = Range (one, five, one)", "u, t", 0, id="range-of-some"),
+        pytest.param("1, 2, 3, 4, 5", "", "u, table", 0, id="numbers-of-their-own"),
+        pytest.param("0, 1, 1, 0, 1", "", "u, table", 0, id="two-are-a-flag"),
+        pytest.param("0, 1, 2, 3, 4", "t = Neg (table)", "u, t", 0, id="computed"),
+    ],
+)
+def test_index_that_is_compared_with_all_classes_is_bounded_by_their_number(
+    table: str, body: str, sides: str, limit: int
+) -> None:
+    """So JAX writes OneHot: fed 0 and 1 alone, all other rows of a table would go unseen."""
+    text = CLASSES.replace("TABLE", table).replace("BODY", body).replace("SIDES", sides)
+    inside = text.replace("Equal (SIDES)".replace("SIDES", sides), f"own.same ({sides})")
+
+    assert bounds(text, "i") == ({Bound(limit)} if limit else set())
+    assert bounds(inside, "i") == bounds(text, "i")
+
+
+def test_table_of_many_classes_is_read() -> None:
+    """It is as large as a small weight, which is not looked at."""
+    model = onnx.parser.parse_model(
+        HEADER
+        + "g (int32[N, 4, 1] i) => (float[a, b, c] y) { e = Equal (i, t) y = Cast <to = 1> (e) }"
+    )
+    table = np.arange(1_000, dtype=np.int32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "t"))
+
+    assert input_domain(Dataflow(model), input_ports(model.graph)[0]).bounds == {Bound(1_000)}
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "high"),
+    [
+        ("count", "c = Cast <to = 1> (count) y = MatMul (c, w)", 7),
+        ("mask", "c = Cast <to = 1> (mask) y = MatMul (c, w)", 1),
+        ("flag", "c = Cast <to = 1> (flag) n = Sub (one, c) y = MatMul (n, w)", 1),
+        ("flag", "c = Cast <to = 1> (flag) r = Relu (w) y = MatMul (c, r)", 1),
+    ],
+)
+def test_number_that_weights_multiply_is_no_flag(
+    save: Save, name: str, body: str, high: int
+) -> None:
+    """What goes into a layer as it is may be anything; a mask is told by name or by arithmetic."""
+    text = f"""g (int64[N, 3] {name}) => (float[N, 2] y)
+    <float[3, 2] w = {{1, 2, 3, 4, 5, 6}}, float one = {{1}}> {{ {body} }}"""
+
+    assert choices(save(text))[name].high == high
+
+
+@pytest.mark.parametrize("size", [2, 3, 40])
+def test_whole_numbers_reach_both_ends_of_their_range(size: int) -> None:
+    """For every seed, the first row of a table and the last are used."""
+    port = Port("i", "tensor", INT64, (size,))
+
+    for seed in range(20):
+        drawn = np.asarray(draw(port, Range("integers", 3, 1_000, ""), {}, seed))
+        assert (drawn.min(), drawn.max()) == (3, 1_000)
+
+
+def test_single_whole_number_is_any_of_its_range() -> None:
+    """There is no place for both ends."""
+    port = Port("i", "tensor", INT64, (1,))
+
+    drawn = {int(np.asarray(draw(port, Range("integers", 0, 9, ""), {}, s))[0]) for s in range(40)}
+
+    assert len(drawn) > 5
+    assert drawn <= set(range(10))
+
+
 def test_one_hot_is_bounded_by_its_depth() -> None:
     """Classes lie below the depth."""
     text = """g (int64[4] i) => (float[a, b] y) <int64 depth = {5}, float[2] v = {0, 1}>
@@ -166,6 +291,103 @@ def test_sizes_that_onnxruntime_asks_for_are_tried(save: Save) -> None:
     )
 
     assert choices(path)["x"].shape == (2, 37)
+
+
+def test_sizes_that_the_model_has_elsewhere_are_tried_before_ones(save: Save) -> None:
+    """Three axes that only run at 20, where a broadcast 1 would run, too, and show nothing."""
+    model = onnx.parser.parse_model(HEADER + "g (float[A, B, C] x) => (float y) { y = Mul (x, t) }")
+    table = np.random.default_rng(0).standard_normal((20, 20, 20)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "t"))
+
+    assert choices(save(model))["x"].shape == (20, 20, 20)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = MatMul (x, w)", {"S": 37}),
+        ("y = MatMul (w, x)", {"N": 53}),
+        ("y = MatMul (x, v)", {"S": 37}),
+        ("y = Gemm (x, w)", {"S": 37}),
+        ("y = Gemm <transB = 1> (x, w)", {"S": 53}),
+        ("y = Gemm <transA = 1> (x, w)", {"N": 37}),
+        ("r = Relu (x) y = Add (v, r)", {"S": 37}),
+        ("y = Sub (x, w)", {"S": 53, "N": 37}),
+        ("y = Sub (x, flat)", {"N": 37}),
+        ("y = Conv (i, k)", {"C": 5}),
+        ("y = Conv <group = 2> (i, k)", {}),
+        ("y = Concat <axis = 0> (x, w)", {}),
+        ("p = MatMul (x, w) q = Gemm <transB = 1> (x, w)", {}),
+        ("y = MatMul (x, z)", {}),
+        ("y = Neg (x)", {}),
+    ],
+)
+def test_size_that_has_to_equal_a_fixed_one_is_tied_to_it(
+    body: str, expected: dict[str, int]
+) -> None:
+    """What is summed over, and what is added; nothing where two sizes compete."""
+    text = f"""g (float[N, S] x, float[S, M] z, float[B, C, 8, 8] i) => (float y)
+    <float[37, 53] w, float[37] v, float[37, 1] flat, float[4, 5, 3, 3] k> {{ {body} }}"""
+    model = onnx.parser.parse_model(HEADER + text)
+
+    assert tied_sizes(Dataflow(model), input_ports(model.graph)) == expected
+
+
+def test_tied_sizes_are_tried_first_and_given_ones_before_them(save: Save) -> None:
+    """Several axes of one model want several sizes, which no plan for all of them has."""
+    text = (
+        """g (float[N, S, D] x) => (float[N, S, 5] y) { p = MatMul (x, w) y = Add (p, places) }"""
+    )
+    model = onnx.parser.parse_model(HEADER + text)
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (37, 5)), ("places", (1, 53, 5))):
+        values = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    path = save(model)
+
+    assert choices(path)["x"].shape == (2, 53, 37)
+    with pytest.raises(VerificationError, match="onnxruntime says"):
+        choices(path, sizes={"S": 54})
+
+
+def test_sizes_that_are_slow_to_make_are_tried_late() -> None:
+    """Making up 16 million numbers three times takes seconds, a refusal a millisecond."""
+    ports = [Port("x", "tensor", FLOAT, ("N", "S", "T"))]
+
+    plans = [(plan["S"], plan["T"]) for plan in size_plans(ports, {}, [], [77])]
+
+    assert plans.index((4096, 4096)) > plans.index((77, 77)) > plans.index((512, 512))
+
+
+def test_static_sizes_come_in_the_order_of_how_likely_they_are() -> None:
+    """Stored shapes, then shapes of values, then those of weights; often before seldom."""
+    model = onnx.parser.parse_model(
+        HEADER
+        + """g (float[N, 30] x) => (float[a, b] y)
+        <float[7, 3] v, float[30, 12] w, int64[2] shape = {-1, 11}, int64[1] other = {99},
+         int64[1] zero = {0}, int64[1] end = {9223372036854775807}, float[1, 70000] long> {
+        p = MatMul (x, w) s = Slice (p, zero, end) q = Relu (s) r = Add (v, v)
+        y = Reshape (q, shape) z = Neg (other) }"""
+    )
+
+    assert static_sizes(Dataflow(model)) == [11, 12, 3, 7, 30, 2]
+
+
+def test_sizes_of_the_batch_alone_and_of_an_image_are_tried() -> None:
+    """A baked-in size may be that of any role, or of all at once; there are few tries."""
+    ports = [
+        Port("x", "tensor", FLOAT, ("N", 3, "H", "W")),
+        Port("y", "tensor", FLOAT, ("N", "S")),
+    ]
+    before = list(size_plans(ports, {}, []))
+
+    plans = list(size_plans(ports, {}, [], [77]))
+    found = [plan for plan in plans if plan not in before]
+
+    tried = [(plan["N"], plan["H"], plan["S"]) for plan in found]
+    assert tried == [(77, 64, 77), (2, 64, 77), (1, 64, 77), (77, 77, 77), (77, 64, 8)]
+    assert list(size_plans(ports, {"N": 5}, [], [77]))[-3]["N"] == 5
+    assert len(list(size_plans(ports, {}, [], range(100, 200)))) < len(before) + 50
 
 
 def test_total_is_past_plus_present() -> None:
@@ -293,4 +515,4 @@ def test_inputs_are_in_the_json_form(save: Save) -> None:
     decoded = json.loads(json.dumps(verify_equivalence(path, path).to_json()))
 
     assert decoded["inputs"][0]["name"] == "x"
-    assert decoded["inputs"][0]["shape"] == [2, 3]
+    assert decoded["inputs"][0]["shape"] == [128, 3]

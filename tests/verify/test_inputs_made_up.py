@@ -448,7 +448,8 @@ def test_model_without_a_corner_says_so(save: Save) -> None:
         save(model("g (string[2] x) => (string[2] y) { y = Identity (x) }")), corners=True
     )
 
-    assert list(result.cases.values()) == ["seed 0", "seed 1"]
+    assert list(result.cases.values())[:2] == ["seed 0", "seed 1"]
+    assert not {"zeros", "negative", "large", "denormal"} & set(result.cases.values())
     assert result.warnings[0].endswith("has these corners: zeros, negative, large, denormal")
 
 
@@ -515,14 +516,12 @@ def test_sizes_are_larger_where_few_come_down_to_one(
             w = ConstantOfShape <value = float[1] {{1}}> (s)
             c = Conv <strides = [{kernel}]> (x, w) {last} }}""")
     )
-    (choice,) = verify_equivalence(path, path).inputs
 
-    assert choice.shape[2] == samples
+    assert np.asarray(stimulus(path)["x"][0]).shape[2] == samples
 
 
 def test_sizes_stay_where_larger_ones_come_down_to_one_as_well(save: Save) -> None:
     """A declared symbol that is always one costs a few runs, and changes nothing."""
     text = "g (float[N, S] x) => (float[N, T] y) <int64[1] axis = {1}> { y = ReduceSum (x, axis) }"
-    (choice,) = verify_equivalence(path := save(text), path).inputs
 
-    assert choice.shape == (2, 6)
+    assert np.asarray(stimulus(save(text))["x"][0]).shape == (2, 6)
