@@ -247,7 +247,7 @@ def _difference(before: Model, after: Model) -> str:
         if objection:
             return f"the result is not valid: {objection}"
         result = compare(paths[0], paths[1], None, None)
-    if result.equivalent:
+    if result.equivalent:  # an example need not be large enough to be sure
         return ""
     worst = next((o for o in result.outputs if not o.ok), None)
     found = (

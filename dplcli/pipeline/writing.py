@@ -342,7 +342,8 @@ class StepVerifier(RewriteObserver):
             if self.verdict.objection:
                 reason = f"onnx.checker refuses the result: {self.verdict.objection}"
             elif not self.verdict.is_sound:
-                reason = "the result is not equivalent to the original"
+                found = self.verdict.verification
+                reason = found.complaint if found is not None else "the result is not sound"
         if reason:
             done = tuple(self._applications)
             self.broken = BrokenTurn(rule, self._round, done, reason, self.verdict)

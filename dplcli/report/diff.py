@@ -369,6 +369,9 @@ def _section(place: Divergence) -> Section:
 def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     """Say in which value two models first differ."""
     result = outcome.verification
+    if result.doubts:
+        said = [Text(f"cannot tell: {doubt}") for doubt in result.doubts]
+        return Group(*said, Text("No difference was found.", style="bold red"))
     if result.equivalent:
         text = f"Equivalent: {outcome.labels[1]} computes what {outcome.labels[0]} does."
         return Text(text, style="bold green")

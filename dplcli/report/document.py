@@ -202,7 +202,7 @@ def verification_document(
         ok=result.accepted,
         verdict=equivalence(result),
         facts=power_facts(result),
-        failures=result.objections,
+        failures=(*result.objections, *result.doubts),
         notes=(*third_opinions(result.opinions), *result.warnings),
         verification=result,
         layers=() if isinstance(inside, str) else layer_errors(inside),
@@ -261,7 +261,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     said: tuple[str, ...] = ()
     if verification is not None:
         said = (*third_opinions(verification.opinions), *verification.warnings)
-    reasons = () if verification is None else verification.objections
+    reasons = () if verification is None else (*verification.objections, *verification.doubts)
     return Document(
         text=text,
         record=record,
@@ -298,6 +298,8 @@ def equivalence(result: VerificationResult) -> str:
     """Return the verdict in a few words."""
     if not result.equivalent:
         return "NOT equivalent"
+    if result.doubts:
+        return "Cannot tell"
     return "Equivalent, by a check that is too weak" if result.is_weak else "Equivalent"
 
 

@@ -355,6 +355,7 @@ def verification_report(result: VerificationResult) -> Part:
     lines += [Text(reason, style="red") for reason in result.objections]
     lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
+    lines += [Text(f"cannot tell: {doubt}", style="red") for doubt in result.doubts]
     style = "bold green" if result.accepted else "bold red"
     lines.append(Text(_verdict(result), style=style))
     return Group(*lines)
@@ -375,11 +376,12 @@ def _verdict(result: VerificationResult) -> str:
     where = f"in onnxruntime ({result.fed}{refilled})"
     if not result.equivalent:
         return f"NOT equivalent {where}."
-    if result.regions is not None and result.regions.judged:
-        places = counted(result.regions.judged, "changed place")
-        return f"Equivalent {where}; each of {places} gives the same by itself."
+    if result.doubts:
+        return f"Cannot tell: no difference was found {where}, but that says too little."
     if result.proof is None:
-        return f"Equivalent {where}."
+        judged = 0 if result.regions is None else result.regions.judged
+        places = f"; each of {counted(judged, 'changed place')} gives the same by itself"
+        return f"Equivalent {where}{places if judged else ''}."
     if not result.outputs:
         return f"Equivalent by proof: {result.proof}."
     if any(output.rtol or output.atol for output in result.outputs):
@@ -494,11 +496,8 @@ def check_failure(written: Verdict) -> list[str]:
     """Say why the check refuses the result; nothing if it does not."""
     if written.objection:
         return [f"onnx.checker refuses the result: {written.objection}"]
-    if written.verification is not None and not written.verification.equivalent:
-        return ["the result is not equivalent to the original"]
-    if written.verification is not None and not written.verification.accepted:
-        return ["the check notices too little to be trusted (--min-power)"]
-    return []
+    said = "" if written.verification is None else written.verification.complaint
+    return [said] if said else []
 
 
 def whereabouts(written: Verdict) -> str:

@@ -30,6 +30,7 @@ import onnx
 from dplcli.errors import DplError, UsageError, VerificationError, counted, did_you_mean
 from dplcli.files import temporary_folder, write_file
 from dplcli.verify.compare import (
+    FLOATS,
     REFERENCE_LEVEL,
     Depth,
     Facts,
@@ -42,6 +43,7 @@ from dplcli.verify.compare import (
 )
 from dplcli.verify.engines import RUNTIME_VERSION, one_line
 from dplcli.verify.inputs import (
+    FEW_NUMBERS,
     candidate_source,
     check_saving,
     find_weights,
@@ -178,7 +180,7 @@ def check_names(tolerances: Collection[str], outputs: Collection[str]) -> None:
 
 RESULTS_SCHEMA = "dpl.results/1"
 _RECORD = "record"
-_TUPLES = ("seeds", "levels", "reasons", "warnings", "blind_outputs")
+_TUPLES = ("seeds", "levels", "reasons", "warnings", "blind_outputs", "doubts")
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,7 @@ class Evidence:
         ]
         result = self.result
         if settings.chooses_tolerance:
-            result = replace(result, regions=None)
+            result = replace(result, regions=None, doubts=())
         else:
             outputs = [excused(each, self.excuses.get((each.level, each.name))) for each in outputs]
         equivalent = not result.objections and all(output.ok for output in outputs)
@@ -288,7 +290,7 @@ def load_evidence(path: Path) -> Evidence:
         if record["schema"] != RESULTS_SCHEMA:
             raise UsageError(f"{path}: holds {record['schema']!r}, not {RESULTS_SCHEMA!r}")
         facts, result = record["facts"], record["result"]
-        plain: dict[str, Any] = {name: tuple(result[name]) for name in _TUPLES}
+        plain: dict[str, Any] = {name: tuple(result.get(name, ())) for name in _TUPLES}
         originals = _unpacked(record["originals"], arrays)
         levels = {REFERENCE_LEVEL: originals[REFERENCE_LEVEL], **originals} if originals else {}
         return Evidence(
@@ -459,6 +461,7 @@ def verify_against(
         proof=None,
         unproved="",
         regions=None,
+        doubts=(),
         reasons=tuple(reasons),
         warnings=(*evidence.result.warnings, *_other_versions(evidence)),
     )
@@ -625,6 +628,8 @@ def _why(error: Exception) -> str:
 
 DEFAULT_SETTINGS = Settings()
 
+# A tolerance of more than this share of what an output spans decides little.
+_WIDE = 0.01
 # How many times as far as the optimiser or its own last bits an output may move, if it is excused.
 _UNSTEADY = 4.0
 # Seconds that a mutant of a fast model is given.
@@ -846,9 +851,11 @@ class _Check:
         if regions is not None and not (regions.differing or settings.chooses_tolerance):
             outputs = [self._excused(output, regions) for output in outputs]
         are_ok = all(output.ok for output in outputs)
+        doubts = () if regions or reasons or self._is_proved else self._doubts(outputs)
         result = replace(
             known,
             equivalent=not reasons and are_ok and not (regions and regions.differing),
+            doubts=doubts if are_ok else (),
             seeds=stimulus.seeds,
             levels=levels,
             inputs=stimulus.choices,
@@ -880,7 +887,8 @@ class _Check:
         is_plain = self._settings.execution.is_plain and not self._settings.custom_ops
         if self._is_proved or is_hopeless or not is_plain or random_warnings(self._flow):
             return None
-        is_open = any(output.max_abs for output in outputs) or self._reference.blind
+        is_few = 0 < self._reference.distinct < FEW_NUMBERS
+        is_open = any(output.max_abs for output in outputs) or is_few or self._reference.blind
         is_asked = (is_open or self._judge.facts.rounds) and not self._settings.chooses_tolerance
         if not failed and not is_asked:
             return None
@@ -903,6 +911,39 @@ class _Check:
             if found.differing:
                 break
         return found
+
+    def _doubts(self, outputs: Sequence[OutputComparison]) -> tuple[str, ...]:
+        """Say why outputs that pass show too little, where places were not judged themselves."""
+        reference, found = self._reference, []
+        names = dict.fromkeys(output.name for output in outputs)
+        if reference.feeds and names and all(name in reference.blind for name in names):
+            found.append(
+                "no output changes with the inputs; give others (--inputs, --refill-weights)"
+            )
+        if self._settings.chooses_tolerance:
+            return tuple(found)
+        if 0 < reference.distinct < FEW_NUMBERS and any(reference.feeds.values()):
+            why = f" ({reference.stimulus.limit})" if reference.stimulus.limit else ""
+            found.append(
+                f"the outputs hold {counted(reference.distinct, 'different number')}, where "
+                f"{FEW_NUMBERS} would say something{why}; give more inputs (--inputs)"
+            )
+        for output in outputs:
+            spread = self._spread(output.name)
+            allowed = output.atol + output.rtol * spread
+            if output.max_abs and output.dtype in FLOATS and allowed > _WIDE * spread > 0:
+                found.append(
+                    f"the tolerance of {output.name} is {allowed / spread:.1%} of what it spans; "
+                    "choose one (--tolerance)"
+                )
+        return tuple(dict.fromkeys(found))
+
+    def _spread(self, name: str) -> float:
+        """Return what the finite elements of an output span, from the least to the largest."""
+        arrays = [leaf.data for run in self._reference.outputs.values() for leaf in run[name]]
+        finite = [data[np.isfinite(data)] for data in arrays if data.dtype.kind == "f"]
+        known = [float(np.ptp(data.astype(np.float64))) for data in finite if data.size]
+        return max(known, default=0.0)
 
     def _excused(self, output: OutputComparison, regions: LocalJudgement) -> OutputComparison:
         """Accept an output that is outside its tolerance though no region differs.

@@ -233,8 +233,9 @@ class Worker:
                 pass_fds=(theirs.fileno(),),
                 process_group=0,
             )
+        self._shortages: list[bytes] = []
         said = self._process.stderr
-        self._relay = threading.Thread(target=_pass_on, args=(said,), daemon=True)
+        self._relay = threading.Thread(target=_pass_on, args=(said, self._shortages), daemon=True)
         self._relay.start()
 
     @property
@@ -325,7 +326,7 @@ class Worker:
         self.kill()
         if code is None:
             return "went silent", None
-        if code == OUT_OF_MEMORY:
+        if code == OUT_OF_MEMORY or self._shortages:
             raise ShortageError("out of memory")
         if code >= 0:
             return f"ended the process (exit code {code})", None
@@ -338,14 +339,21 @@ class Worker:
         return f"crashed ({name})", None
 
 
-def _pass_on(said: IO[bytes]) -> None:
+_NO_MEMORY = b"cannot allocate memory for thread-local data"
+
+
+def _pass_on(said: IO[bytes], shortages: list[bytes]) -> None:
     """Print what a worker and the libraries in it say, on what is our standard error now.
 
     They do not write to the terminal themselves: a message may quote a model, and what a model
-    says has to be escaped first.
+    says has to be escaped first. What glibc says when it ends a process for want of memory goes
+    into *shortages* instead: dpl says that itself.
     """
     with said:
         for line in said:
+            if line.startswith(_NO_MEMORY):
+                shortages.append(line)
+                continue
             with suppress(AttributeError, OSError, ValueError):  # nobody listens any more
                 sys.stderr.writelines([line.decode("utf-8", "backslashreplace")])
 

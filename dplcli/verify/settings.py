@@ -592,9 +592,9 @@ class VerificationResult:
     """The verdict and what it rests on.
 
     Attributes:
-        equivalent: Whether every output passed at every level; if the candidate is proved to be the
-            original, whether it gives the same bits wherever the original runs. If places were run
-            by themselves, whether they give the same, too.
+        equivalent: Whether no difference was found: every output passed at every level. If the
+            candidate is proved to be the original, whether it gives the same bits wherever the
+            original runs. If places were run by themselves, whether they give the same, too.
         seeds: Seeds of the inputs.
         levels: Optimisation levels at which the candidate ran.
         inputs: What the models were fed.
@@ -611,6 +611,8 @@ class VerificationResult:
         min_power: The share of mutants that had to be caught.
         proof: That the candidate is the original, up to functions; None if it is not proved.
         unproved: Why not, if that was tried.
+        doubts: Why the check cannot tell though it found no difference, and what would help; none
+            if it can.
         regions: What places that differ give by themselves, if that was asked.
     """
 
@@ -629,7 +631,26 @@ class VerificationResult:
     min_power: float | None = None
     proof: Proof | None = None
     unproved: str = ""
+    doubts: tuple[str, ...] = ()
     regions: LocalJudgement | None = None
+
+    @property
+    def verdict(self) -> Literal["equivalent", "different", "inconclusive"]:
+        """The answer: yes, no, or that the check cannot tell."""
+        if not self.equivalent:
+            return "different"
+        return "inconclusive" if self.doubts else "equivalent"
+
+    @property
+    def complaint(self) -> str:
+        """What to say of the result of a rewrite that is not accepted; "" if it is."""
+        match self.verdict:
+            case "different":
+                return "the result is not equivalent to the original"
+            case "inconclusive":
+                return "the check cannot tell whether the result is equivalent to the original"
+            case "equivalent":
+                return "the check notices too little (--min-power)" if self.is_weak else ""
 
     @property
     def fed(self) -> str:
@@ -655,7 +676,7 @@ class VerificationResult:
     @property
     def accepted(self) -> bool:
         """Whether the answer is yes: equivalent, by a check as powerful as was asked for."""
-        return self.equivalent and not self.is_weak
+        return self.verdict == "equivalent" and not self.is_weak
 
     @property
     def is_weak(self) -> bool:
@@ -667,7 +688,9 @@ class VerificationResult:
         """Return the record ``dpl.verify/1``, without times and paths, with finite numbers only."""
         return {
             "schema": VERIFY_SCHEMA,
-            "equivalent": self.equivalent,
+            "equivalent": self.verdict == "equivalent",
+            "verdict": self.verdict,
+            "doubts": list(self.doubts),
             "accepted": self.accepted,
             "proof": None if self.proof is None else dict(vars(self.proof)),
             "unproved": self.unproved,

@@ -287,7 +287,7 @@ TURNED = '  - {name: turned, pattern: "Mul(x, x)", once: true, replacement: "Pow
 
 def test_finds_a_place_that_only_its_own_run_shows(dpl: Dpl, folder: Path, save: Save) -> None:
     """No output is outside its tolerance; the folder shows it, and can be verified like a model."""
-    net, other = (save(STEPS.replace("EPSILON", e), f"m{e}.onnx") for e in ("1e-12", "0.001"))
+    net, other = (save(STEPS.replace("EPSILON", e), f"m{e}.onnx") for e in ("1e-12", "1e-5"))
 
     answer = dpl("bisect", net, other, "-o", "out", "--json", "-")
 

@@ -23,6 +23,8 @@ VERIFY = [
     *(
         "schema",
         "equivalent",
+        "verdict",
+        "doubts",
         "accepted",
         "proof",
         "unproved",

@@ -9,7 +9,8 @@
 
 #include "ort_kernel_api.h"
 
-enum { COPY, SEGFAULT, HANG, EXIT, ABORT, GREED, SEGFAULT_AT_CREATION, HANG_AT_CREATION };
+enum { COPY, SEGFAULT, HANG, EXIT, ABORT, GREED, SEGFAULT_AT_CREATION, HANG_AT_CREATION,
+       STARVE };
 enum { RANK = 8 };
 static const size_t GREEDY = (size_t)512 << 20;
 
@@ -48,6 +49,9 @@ static OrtStatus *harm(const OrtApi *api, int64_t kind) {
     case HANG: hang(); break;
     case EXIT: exit(3);
     case ABORT: abort();
+    case STARVE: /* as glibc does if a thread gets no memory */
+      fputs("cannot allocate memory for thread-local data: ABORT\n", stderr);
+      _exit(127);
     case GREED:
       memory = malloc(GREEDY);
       if (memory == NULL) return ORT_CREATE_STATUS(api)(ORT_FAIL, "failed to allocate memory");

@@ -313,7 +313,7 @@ def test_json_is_stable_and_finite(save: Save) -> None:
     assert "NaN" not in first
     assert "Infinity" not in first
     decoded = json.loads(first)
-    assert list(decoded)[:3] == ["schema", "equivalent", "accepted"]
+    assert list(decoded)[:3] == ["schema", "equivalent", "verdict"]
     assert decoded["schema"] == "dpl.verify/1"
     assert str(paths[0].parent) not in first
 

@@ -38,6 +38,7 @@ g (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] y) <float[1, 1, 1, 1] w = {2}>
 <domain: "harm", opset_import: ["" : 17]>
 act <kind> (a) => (c) { c = Identity (a) }"""
 COPY, SEGFAULT, HANG, EXIT, ABORT, GREED, SEGFAULT_AT_CREATION, HANG_AT_CREATION = range(8)
+STARVE = 8
 
 pytestmark = [
     pytest.mark.skipif(GCC is None, reason="gcc, which compiles the kernel, is not installed"),
@@ -108,6 +109,11 @@ OTHER_HARM = {
         *with_long(OTHER_HARM, OTHER_HARM),
         (
             GREED,
+            {"memory_limit": 200},
+            "ran out of memory (limit: 200 MB) running the candidate at level all, seed 0",
+        ),
+        (
+            STARVE,
             {"memory_limit": 200},
             "ran out of memory (limit: 200 MB) running the candidate at level all, seed 0",
         ),
@@ -250,7 +256,16 @@ def test_partition_keeps_nothing_that_crashes(save: Save, harm: Path, tmp_path: 
     "number",
     [
         signal.SIGKILL,
-        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+        pytest.param(
+            signal.SIGINT,
+            marks=[
+                pytest.mark.long,
+                pytest.mark.skipif(
+                    signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
+                    reason="these tests run in the background, where Ctrl-C is ignored",
+                ),
+            ],
+        ),
         pytest.param(signal.SIGTERM, marks=pytest.mark.long),
     ],
 )
