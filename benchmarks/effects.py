@@ -1,0 +1,167 @@
+"""How far a change moves a model's outputs, beside how far they move by themselves.
+
+Measured with onnxruntime alone, so that it says nothing of ``dpl verify``, which it is to judge.
+The *noise* is how far an original's outputs move between onnxruntime's levels, and when its float
+inputs and weights move by half a unit in the last place. The *effect* is how far a mutant's outputs
+are from the original's with optimisation off. Both are the largest difference, and the root mean
+square; the ratio that is larger counts.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from benchmarks.mutations import Array, is_float, put, scopes_of, values_of
+
+CLEAR = 10.0  # times the noise: an effect that counts
+_ENDLESS = 1e30  # numbers this large stand for infinity: they are not moved
+_LEVELS = ("ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")
+_SILENT = 4
+_SIZED = frozenset({"Resize", "Upsample", "Range"})  # they read sizes from floats
+
+Feeds: TypeAlias = list[dict[str, Any]]
+Outputs: TypeAlias = list[dict[str, Any]]
+Distance: TypeAlias = tuple[float, float]
+"""The largest difference and the root mean square."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What an original gives.
+
+    Attributes:
+        outputs: Its outputs with optimisation off, for each of the inputs.
+        noise: How far each output moves by itself, by name.
+    """
+
+    outputs: Outputs
+    noise: Mapping[str, Distance]
+
+
+def run(model: Path, feeds: Feeds, level: str = "ORT_DISABLE_ALL") -> Outputs:
+    """Return what a model gives in onnxruntime."""
+    options = ort.SessionOptions()
+    options.log_severity_level = _SILENT
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    given = [{name: feed for name, feed in case.items() if feed is not None} for case in feeds]
+    return [dict(zip(names, session.run(None, case), strict=True)) for case in given]
+
+
+def measure_noise(original: Path, feeds: Feeds, draws: int, folder: Path) -> Baseline:
+    """Run an original at all levels, and so many times with its last bits moved."""
+    outputs = run(original, feeds)
+    others = [run(original, feeds, level) for level in _LEVELS]
+    for draw in range(draws):
+        rng = np.random.default_rng(draw)
+        moved = [{n: _moved_feed(feed, rng) for n, feed in case.items()} for case in feeds]
+        try:
+            others.append(run(_moved_model(original, rng, folder), moved))
+        except Exception:  # noqa: BLE001, S112  # onnxruntime's errors have no common base class
+            continue  # some float decides about a shape
+    found = [_distances(outputs, other) for other in others]
+    noise = {name: _largest([each[name] for each in found]) for name in outputs[0]}
+    floors = {name: _floor([case[name] for case in outputs]) for name in noise}
+    return Baseline(outputs, {name: _largest([noise[name], floors[name]]) for name in noise})
+
+
+def measure_effect(mutant: Path, feeds: Feeds, baseline: Baseline) -> float:
+    """Return how many times the noise a mutant moves the output that it moves most.
+
+    Raises:
+        ValueError: An output has another shape.
+    """
+    effect = _distances(baseline.outputs, run(mutant, feeds))
+    ratios = [
+        ours / noise if noise else math.inf
+        for name, distance in effect.items()
+        for ours, noise in zip(distance, baseline.noise[name], strict=True)
+        if ours and not math.isinf(noise)
+    ]
+    return max(ratios, default=0.0)
+
+
+def _moved_model(original: Path, rng: np.random.Generator, folder: Path) -> Path:
+    model = onnx.load(original)
+    for scope in scopes_of(model):
+        sized = {name for node in scope.nodes if node.op_type in _SIZED for name in node.input}
+        for name, tensor in scope.tensors.items():
+            if is_float(tensor) and name not in sized:
+                put(tensor, moved(values_of(tensor), rng))
+    path = folder / "moved.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def _moved_feed(feed: Any, rng: np.random.Generator) -> Any:  # noqa: ANN401  # a list, too
+    if isinstance(feed, list):
+        return [_moved_feed(item, rng) for item in feed]
+    return feed if feed is None or feed.dtype.kind != "f" else moved(feed, rng)
+
+
+def moved(values: Array, rng: np.random.Generator) -> Array:
+    """Return floats moved up or down by half a unit in the last place of 1."""
+    share = float(np.finfo(values.dtype).eps) / 2 * rng.choice((-1, 1), values.shape)
+    near = np.abs(values) < min(_ENDLESS, float(np.finfo(values.dtype).max) / 2)
+    with np.errstate(invalid="ignore", over="ignore"):
+        made = (values.astype(np.longdouble) * (1 + share)).astype(values.dtype)
+    return np.where(near, made, values)
+
+
+def _distances(ours: Outputs, theirs: Outputs) -> dict[str, Distance]:
+    """Return how far each output is off, in the worst case."""
+    return {
+        name: _largest([distance(a[name], b[name]) for a, b in zip(ours, theirs, strict=True)])
+        for name in ours[0]
+    }
+
+
+def _largest(distances: Sequence[Distance]) -> Distance:
+    return max(d for d, _ in distances), max(d for _, d in distances)
+
+
+def distance(ours: Any, theirs: Any) -> Distance:  # noqa: ANN401  # whatever onnxruntime gives
+    """Return how far two outputs are apart; what is not a number is 0 or 1 apart.
+
+    Raises:
+        ValueError: They have different shapes.
+    """
+    if isinstance(ours, list):
+        if len(ours) != len(theirs):
+            raise ValueError("a sequence has another length")
+        return _largest([(0.0, 0.0), *(distance(a, b) for a, b in zip(ours, theirs, strict=True))])
+    if not isinstance(ours, np.ndarray) or ours.dtype.kind not in "fiub":
+        differs = float(np.any(np.asarray(ours != theirs)))
+        return differs, differs
+    if ours.shape != theirs.shape:
+        raise ValueError("an output has another shape")
+    before, after = ours.astype(np.float64), theirs.astype(np.float64)
+    both = np.isfinite(before) & np.isfinite(after)
+    if not np.array_equal(before[~both], after[~both], equal_nan=True):
+        return math.inf, math.inf
+    with np.errstate(over="ignore"):
+        apart = np.abs(before[both] - after[both])
+        return float(apart.max(initial=0.0)), float(
+            np.sqrt(np.mean(apart**2))
+        ) if apart.size else 0.0
+
+
+def _floor(cases: Sequence[Any]) -> Distance:
+    """Return the least noise: a unit in the last place, or a tenth of a step of one integer."""
+    found = [(0.0, 0.0)]
+    for values in cases:
+        if isinstance(values, np.ndarray) and values.size and values.dtype.kind in "iub":
+            found.append((1 / CLEAR, 1 / CLEAR / math.sqrt(values.size)))
+        elif isinstance(values, np.ndarray) and values.size and values.dtype.kind == "f":
+            finite = np.where(np.isfinite(values), values, 0).astype(np.float64)
+            eps = float(np.finfo(values.dtype).eps)
+            with np.errstate(over="ignore"):
+                found.append((eps * np.abs(finite).max(), eps * np.sqrt(np.mean(finite**2))))
+    return _largest(found)
