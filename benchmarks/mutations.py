@@ -51,6 +51,10 @@ class Scope:
                 if name in self.tensors:
                     yield node, slot, name
 
+    def read(self) -> dict[str, onnx.TensorProto]:
+        """Return the constants that are read there."""
+        return {name: self.tensors[name] for _, _, name in self.constants()}
+
     def dims(self, name: str) -> list[int | str]:
         """Return the dimensions of a value; none if they are not known."""
         known = self.types.get(name)
@@ -98,9 +102,9 @@ def values_of(tensor: onnx.TensorProto) -> Array:
     return numpy_helper.to_array(tensor)
 
 
-def put(tensor: onnx.TensorProto, values: Array) -> None:
-    """Change the values of a constant."""
-    made = np.asarray(values).astype(values_of(tensor).dtype)
+def put(tensor: onnx.TensorProto, values: Array | float) -> None:
+    """Change the values of a constant; one number is for all of them."""
+    made = np.broadcast_to(values, tuple(tensor.dims)).astype(values_of(tensor).dtype)
     tensor.CopyFrom(numpy_helper.from_array(made, tensor.name))
 
 
@@ -206,8 +210,7 @@ def epsilon(scope: Scope) -> Iterator[Change]:
         tensor = scope.tensors[name]
         if node.op_type == "Add" and node.output[0] in rooted and 0 < single(tensor) <= _SMALL:
             for value in _EPSILONS:
-                changed = np.full(tuple(tensor.dims), value)
-                yield f"Add {node.output[0]!r}: epsilon {value:g}", partial(put, tensor, changed)
+                yield f"Add {node.output[0]!r}: epsilon {value:g}", partial(put, tensor, value)
 
 
 def _set_attribute(node: onnx.NodeProto, item: onnx.AttributeProto) -> None:
@@ -220,16 +223,23 @@ def axis(scope: Scope) -> Iterator[Change]:
     """Take another axis for Softmax, Concat, ReduceMean and others."""
     for node in scope.nodes:
         rank = len(scope.dims(node.input[0])) if node.input else 0
-        attributes = {item.name: item for item in node.attribute}
-        axes = scope.tensors.get(node.input[1]) if len(node.input) > 1 else None
-        for new in range(rank):
-            what = f"{node.op_type} {node.output[0]!r}: axis {new}"
-            if (one := attributes.get("axis")) is not None and one.i % rank != new:
-                yield what, partial(setattr, one, "i", new)
-            elif (some := attributes.get("axes")) is not None and len(some.ints) == 1:
-                yield what, partial(some.ints.__setitem__, 0, new)
-            elif node.op_type.startswith("Reduce") and axes is not None and axes.dims == [1]:
-                yield what, partial(put, axes, np.array([new]))
+        for now, change in _axes(scope, node):
+            for new in range(rank):
+                if now % rank != new:
+                    yield f"{node.op_type} {node.output[0]!r}: axis {new}", partial(change, new)
+
+
+def _axes(scope: Scope, node: onnx.NodeProto) -> Iterator[tuple[int, Callable[[int], object]]]:
+    """Yield the only axis of a node, and what changes it."""
+    for item in node.attribute:
+        if item.name == "axis":
+            yield item.i, partial(setattr, item, "i")
+        elif item.name == "axes" and len(item.ints) == 1:
+            yield item.ints[0], partial(item.ints.__setitem__, 0)
+    if node.op_type.startswith("Reduce") and len(node.input) > 1:
+        held = scope.tensors.get(node.input[1])
+        if held is not None and held.dims == [1]:
+            yield int(values_of(held)[0]), partial(put, held)
 
 
 def perm(scope: Scope) -> Iterator[Change]:
@@ -277,7 +287,7 @@ def _erf_by_tanh(scope: Scope, index: int) -> None:
     factors = 2 / math.sqrt(math.pi), 2 * 0.044715
     made = [
         *(
-            node("Constant", [], [f"{name}{i}"], value=numpy_helper.from_array(dtype.type(f)))
+            node("Constant", [], [f"{name}{i}"], value=numpy_helper.from_array(np.array(f, dtype)))
             for i, f in enumerate(factors)
         ),
         node("Mul", [erf.input[0], erf.input[0]], [f"{name}_square"]),
@@ -294,7 +304,7 @@ def _erf_by_tanh(scope: Scope, index: int) -> None:
 
 def half(scope: Scope) -> Iterator[Change]:
     """Take a float32 weight through float16 and back."""
-    for name, tensor in scope.tensors.items():
+    for name, tensor in scope.read().items():
         if tensor.data_type == TensorProto.FLOAT and math.prod(tensor.dims) > 1:
             yield f"weight {name!r} through float16", partial(_halve, tensor)
 
@@ -307,7 +317,7 @@ def _halve(tensor: onnx.TensorProto) -> None:
 def scalar(scope: Scope) -> Iterator[Change]:
     """Change a single float by 1 %."""
     scales = _slots(scope, 0)
-    for name, tensor in scope.tensors.items():
+    for name, tensor in scope.read().items():
         if name not in scales and _SMALL < abs(single(tensor)) < _ENDLESS:
             changed = values_of(tensor) * _PERCENT
             yield f"constant {name!r} times 1.01", partial(put, tensor, changed)
@@ -336,7 +346,7 @@ def attribute(scope: Scope) -> Iterator[Change]:
             step = 1 if moved[count] else -1
             moved[0], moved[count] = moved[0] + step, moved[count] - step
             yield f"{called}: pads {moved}", partial(_set_ints, pads, moved)
-        if pads is not None and "kernel_shape" in items and "dilations" in items:
+        if pads is not None and "dilations" in items and max(items["kernel_shape"].ints) > 1:
             yield f"{called}: dilated", partial(_dilate, items)
         for name in _FACTORS.get(node.op_type, ()):
             value = (items[name].f if name in items else 1.0) * _PERCENT

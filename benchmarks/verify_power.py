@@ -50,7 +50,7 @@ _CATALOGS = (
     *("prepare", "fuse", "fuse_attention"),
     *("fuse_ort", "fuse_ort_attention", "fuse_ort_quantized"),
 )
-_RIGHT = frozenset({"caught", "equivalent"})
+_RIGHT = frozenset({"caught", "refused", "equivalent"})
 _TARGETS = ("dnnl", "cublas", "cutlass")
 _PEERS = ("onnxslim", "onnxsim", "ort-basic", "ort-extended")
 
@@ -64,7 +64,9 @@ class Record:
     Attributes:
         model: The original.
         kind: What was changed, or the tool that made the candidate.
-        verdict: 'caught', 'missed', 'too small'; 'equivalent', 'alarm'; or 'no verdict'.
+        verdict: For a mutant 'caught' or 'missed'; 'too small', with ``--small`` 'refused' or
+            'passed'. For a pair 'equivalent', 'alarm', 'unchanged' or 'not written'. For both
+            'no verdict'.
         what: The change in words.
         place: 'graph', 'body', 'function' or 'file'.
         quantised: Whether the original is.
@@ -199,9 +201,11 @@ class Bench:
                 continue  # it does not run, or gives another shape
             made = self.record(kind, "too small", what=what, place=place, ratio=ratio)
             if ratio >= CLEAR:
-                counted += 1
                 made = self.verdict(path, made, {"equivalent": "missed", "different": "caught"})
+            elif options.small and ratio > 0:
+                made = self.verdict(path, made, {"equivalent": "passed", "different": "refused"})
             yield made
+            counted += made.verdict != "too small"
             if counted == options.mutants:
                 break
 
@@ -281,7 +285,7 @@ _COUNTED = ("caught", "missed")
 
 def mutant_table(records: Sequence[Record], by: Callable[[Record], str], title: str) -> Table:
     """Return a table of mutants: a row for each group and a last one for all."""
-    names = ("made", "too small", "counted", "caught", "missed", "no verdict")
+    names = ("made", "too small", "refused", "passed", "counted", "caught", "missed", "no verdict")
     table = Table(title, *names, title="mutants")
     made = [record for record in records if record.what]
     for row in [*sorted({by(record) for record in made}), "all"]:
@@ -327,6 +331,7 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="TOOL",
         help=", ".join(choices),
     )
+    add("--small", action="store_true", help="judge mutants that are too small to count, too")
     add("--external", action="store_true", help="put weights into files of their own")
     add("--seeds", nargs="+", type=int, default=[0, 1, 2, 3], help="of inputs that show an effect")
     add("--draws", type=int, default=3, help="how often last bits are moved")
