@@ -33,15 +33,15 @@ Distance: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True)
 class Baseline:
-    """What an original gives.
+    """What an original gives for one set of inputs after the other.
 
     Attributes:
-        outputs: Its outputs with optimisation off, for each of the inputs.
-        noise: How far each output moves by itself, by name.
+        outputs: Its outputs with optimisation off.
+        noise: How far each of them moves by itself, by name.
     """
 
     outputs: Outputs
-    noise: Mapping[str, Distance]
+    noise: list[dict[str, Distance]]
 
 
 def run(model: Path, feeds: Feeds, level: str = "ORT_DISABLE_ALL") -> Outputs:
@@ -66,26 +66,44 @@ def measure_noise(original: Path, feeds: Feeds, draws: int, folder: Path) -> Bas
             others.append(run(_moved_model(original, rng, folder), moved))
         except Exception:  # noqa: BLE001, S112  # onnxruntime's errors have no common base class
             continue  # some float decides about a shape
-    found = [_distances(outputs, other) for other in others]
-    noise = {name: _largest([each[name] for each in found]) for name in outputs[0]}
-    floors = {name: _floor([case[name] for case in outputs]) for name in noise}
-    return Baseline(outputs, {name: _largest([noise[name], floors[name]]) for name in noise})
+    moves = [_distances(outputs, other) for other in others]
+    noise = [
+        {name: _largest([_floor(case[name]), *(move[i][name] for move in moves)]) for name in case}
+        for i, case in enumerate(outputs)
+    ]
+    return Baseline(outputs, noise)
 
 
-def measure_effect(mutant: Path, feeds: Feeds, baseline: Baseline) -> float:
-    """Return how many times the noise a mutant moves the output that it moves most.
+def measure_effect(mutant: Path, feeds: Feeds, baseline: Baseline) -> list[float]:
+    """Return how many times the noise a mutant moves the output that it moves most, per input.
 
     Raises:
         ValueError: An output has another shape.
     """
-    effect = _distances(baseline.outputs, run(mutant, feeds))
+    moves = _distances(baseline.outputs, run(mutant, feeds))
+    return [_ratio(move, noise) for move, noise in zip(moves, baseline.noise, strict=True)]
+
+
+def _ratio(move: Mapping[str, Distance], noise: Mapping[str, Distance]) -> float:
     ratios = [
-        ours / noise if noise else math.inf
-        for name, distance in effect.items()
-        for ours, noise in zip(distance, baseline.noise[name], strict=True)
-        if ours and not math.isinf(noise)
+        far / least if least else math.inf
+        for name in move
+        for far, least in zip(move[name], noise[name], strict=True)
+        if far and not math.isinf(least)
     ]
     return max(ratios, default=0.0)
+
+
+def widened(feeds: Feeds, factor: float) -> Feeds:
+    """Return inputs with floats so many times as large, as an image of 0 to 255 has them."""
+    return [{name: _widened(feed, factor) for name, feed in case.items()} for case in feeds]
+
+
+def _widened(feed: Any, factor: float) -> Any:  # noqa: ANN401  # a list, too
+    if isinstance(feed, list):
+        return [_widened(item, factor) for item in feed]
+    is_float = feed is not None and feed.dtype.kind == "f"
+    return (feed * factor).astype(feed.dtype) if is_float else feed
 
 
 def _moved_model(original: Path, rng: np.random.Generator, folder: Path) -> Path:
@@ -115,12 +133,10 @@ def moved(values: Array, rng: np.random.Generator) -> Array:
     return np.where(near, made, values)
 
 
-def _distances(ours: Outputs, theirs: Outputs) -> dict[str, Distance]:
-    """Return how far each output is off, in the worst case."""
-    return {
-        name: _largest([distance(a[name], b[name]) for a, b in zip(ours, theirs, strict=True)])
-        for name in ours[0]
-    }
+def _distances(ours: Outputs, theirs: Outputs) -> list[dict[str, Distance]]:
+    """Return how far each output is off, for one set of inputs after the other."""
+    pairs = zip(ours, theirs, strict=True)
+    return [{name: distance(a[name], b[name]) for name in a} for a, b in pairs]
 
 
 def _largest(distances: Sequence[Distance]) -> Distance:
@@ -153,15 +169,13 @@ def distance(ours: Any, theirs: Any) -> Distance:  # noqa: ANN401  # whatever on
         ) if apart.size else 0.0
 
 
-def _floor(cases: Sequence[Any]) -> Distance:
+def _floor(values: Any) -> Distance:  # noqa: ANN401  # whatever onnxruntime gives
     """Return the least noise: a unit in the last place, or a tenth of a step of one integer."""
-    found = [(0.0, 0.0)]
-    for values in cases:
-        if isinstance(values, np.ndarray) and values.size and values.dtype.kind in "iub":
-            found.append((1 / CLEAR, 1 / CLEAR / math.sqrt(values.size)))
-        elif isinstance(values, np.ndarray) and values.size and values.dtype.kind == "f":
-            finite = np.where(np.isfinite(values), values, 0).astype(np.float64)
-            eps = float(np.finfo(values.dtype).eps)
-            with np.errstate(over="ignore"):
-                found.append((eps * np.abs(finite).max(), eps * np.sqrt(np.mean(finite**2))))
-    return _largest(found)
+    if not isinstance(values, np.ndarray) or not values.size or values.dtype.kind not in "fiub":
+        return 0.0, 0.0
+    if values.dtype.kind != "f":
+        return 1 / CLEAR, 1 / CLEAR / math.sqrt(values.size)
+    finite = np.where(np.isfinite(values), values, 0).astype(np.float64)
+    eps = float(np.finfo(values.dtype).eps)
+    with np.errstate(over="ignore"):
+        return eps * float(np.abs(finite).max()), eps * float(np.sqrt(np.mean(finite**2)))

@@ -159,13 +159,13 @@ def test_the_effect_is_in_units_of_the_noise(net: onnx.ModelProto, tmp_path: Pat
     x = np.random.default_rng(0).normal(size=(2, 3, 3)).astype(np.float32)
     feeds = [{"x": x, "c": np.zeros((), bool)}]
     baseline = measure_noise(original, feeds, 3, tmp_path)
-    assert 0 < baseline.noise["y"][0] < 1e-5
-    assert measure_effect(original, feeds, baseline) == 0
+    assert 0 < baseline.noise[0]["y"][0] < 1e-5
+    assert measure_effect(original, feeds, baseline) == [0]
     last = next(t for t in net.graph.initializer if t.name == "w")
     put(last, values_of(last) * (1 + 2.0**-23))
-    assert 0 < measure_effect(saved(net, tmp_path / "m.onnx"), feeds, baseline) < CLEAR
+    assert 0 < measure_effect(saved(net, tmp_path / "m.onnx"), feeds, baseline)[0] < CLEAR
     put(last, values_of(last) * 1.01)
-    assert measure_effect(saved(net, tmp_path / "m.onnx"), feeds, baseline) > 100 * CLEAR
+    assert measure_effect(saved(net, tmp_path / "m.onnx"), feeds, baseline)[0] > 100 * CLEAR
 
 
 def test_an_integer_output_counts_from_one_step(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_an_integer_output_counts_from_one_step(tmp_path: Path) -> None:
     assert model.graph.initializer[0].data_type == TensorProto.INT32
     put(model.graph.initializer[0], np.array([1, 2, 3, 5]))
     effect = measure_effect(saved(model, tmp_path / "m.onnx"), feeds, baseline)
-    assert effect == pytest.approx(CLEAR)
+    assert effect == [pytest.approx(CLEAR)]
 
 
 def test_the_table_counts_what_is_large_enough() -> None:
@@ -188,7 +188,9 @@ def test_the_table_counts_what_is_large_enough() -> None:
     verdicts = ["caught", "caught", "missed", "too small", "refused", "no verdict"]
     records = [Record("m", "scale", verdict, what=f"change {verdict}") for verdict in verdicts]
     records.append(Record("m", "onnxsim", "equivalent"))  # a pair
+    records.append(Record("m", "scale", "missed", what="another", unseen=True))
     table = mutant_table(records, lambda record: record.kind, "kind")
     cells = {str(c.header): list(c.cells) for c in table.columns}
     assert cells["kind"] == ["scale", "all"]
-    assert [cells[name][1] for name in ("made", "counted", "caught", "missed")] == list("6321")
+    assert [cells[name][1] for name in ("made", "counted", "caught", "missed")] == list("7422")
+    assert cells["unseen"] == ["1", "1"]
