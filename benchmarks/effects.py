@@ -23,7 +23,8 @@ CLEAR = 10.0  # times the noise: an effect that counts
 _ENDLESS = 1e30  # numbers this large stand for infinity: they are not moved
 _LEVELS = ("ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")
 _SILENT = 4
-_SIZED = frozenset({"Resize", "Upsample", "Range"})  # they read sizes from floats
+# They read sizes from floats, or whole numbers as exponents of what may be negative.
+_KEPT = frozenset({"Resize", "Upsample", "Range", "Pow"})
 
 Feeds: TypeAlias = list[dict[str, Any]]
 Outputs: TypeAlias = list[dict[str, Any]]
@@ -56,21 +57,28 @@ def run(model: Path, feeds: Feeds, level: str = "ORT_DISABLE_ALL") -> Outputs:
 
 
 def measure_noise(original: Path, feeds: Feeds, draws: int, folder: Path) -> Baseline:
-    """Run an original at all levels, and so many times with its last bits moved."""
+    """Run an original at all levels, and so many times with its last bits moved.
+
+    Raises:
+        ValueError: No output is the same kind of number at all levels.
+    """
     outputs = run(original, feeds)
-    others = [run(original, feeds, level) for level in _LEVELS]
+    moves = [_distances(outputs, run(original, feeds, level)) for level in _LEVELS]
     for draw in range(draws):
         rng = np.random.default_rng(draw)
         moved = [{n: _moved_feed(feed, rng) for n, feed in case.items()} for case in feeds]
         try:
-            others.append(run(_moved_model(original, rng, folder), moved))
+            move = _distances(outputs, run(_moved_model(original, rng, folder), moved))
         except Exception:  # noqa: BLE001, S112  # onnxruntime's errors have no common base class
             continue  # some float decides about a shape
-    moves = [_distances(outputs, other) for other in others]
+        if all(math.isfinite(far) for case in move for far, _ in case.values()):
+            moves.append(move)  # else some float decides about what has no result at all
     noise = [
         {name: _largest([_floor(case[name]), *(move[i][name] for move in moves)]) for name in case}
         for i, case in enumerate(outputs)
     ]
+    if all(math.isinf(far) for case in noise for far, _ in case.values()):
+        raise ValueError("its outputs are infinite or no numbers at some level only")
     return Baseline(outputs, noise)
 
 
@@ -109,9 +117,9 @@ def _widened(feed: Any, factor: float) -> Any:  # noqa: ANN401  # a list, too
 def _moved_model(original: Path, rng: np.random.Generator, folder: Path) -> Path:
     model = onnx.load(original)
     for scope in scopes_of(model):
-        sized = {name for node in scope.nodes if node.op_type in _SIZED for name in node.input}
+        kept = {name for node in scope.nodes if node.op_type in _KEPT for name in node.input}
         for name, tensor in scope.tensors.items():
-            if is_float(tensor) and name not in sized:
+            if is_float(tensor) and name not in kept:
                 put(tensor, moved(values_of(tensor), rng))
     path = folder / "moved.onnx"
     onnx.save(model, path)

@@ -168,6 +168,19 @@ def test_the_effect_is_in_units_of_the_noise(net: onnx.ModelProto, tmp_path: Pat
     assert measure_effect(saved(net, tmp_path / "m.onnx"), feeds, baseline)[0] > 100 * CLEAR
 
 
+def test_noise_moves_no_exponent_and_no_mask(tmp_path: Path) -> None:
+    """The square of a negative number stays one, and a fill value does not become infinite."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> n (float[2] x) => (float[2] y) '
+        "<float two = {2}, float[2] mask = {-3.4028235e38, 0}> "
+        "{ a = Pow (x, two)\n y = Add (a, mask) }"
+    )
+    original = saved(parser.parse_model(text), tmp_path / "o.onnx")
+    feeds = [{"x": np.array([-1.5, -2.5], np.float32)}]
+    baseline = measure_noise(original, feeds, 3, tmp_path)
+    assert math.isfinite(baseline.noise[0]["y"][0])
+
+
 def test_an_integer_output_counts_from_one_step(tmp_path: Path) -> None:
     """An integer that never moves by itself counts when it moves by one."""
     text = (
