@@ -163,7 +163,18 @@ def _slots(scope: Scope, which: int) -> dict[str, onnx.TensorProto]:
 def scale(scope: Scope) -> Iterator[Change]:
     """Change a scale of quantisation by 1 %."""
     for name, tensor in _slots(scope, 0).items():
-        yield f"scale {name!r} times 1.01", partial(put, tensor, values_of(tensor) * _PERCENT)
+        yield f"scale {name!r} times 1.01", partial(_enlarge, tensor)
+
+
+def _enlarge(tensor: onnx.TensorProto) -> None:
+    """Multiply by 1.01; integers by a step at least."""
+    values = values_of(tensor)
+    if values.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            put(tensor, values * _PERCENT)
+        return
+    far = np.ceil(np.abs(values.astype(np.float64)) / 100)
+    put(tensor, values + np.sign(values) * far)
 
 
 def zero_point(scope: Scope) -> Iterator[Change]:
@@ -319,8 +330,7 @@ def scalar(scope: Scope) -> Iterator[Change]:
     scales = _slots(scope, 0)
     for name, tensor in scope.read().items():
         if name not in scales and _SMALL < abs(single(tensor)) < _ENDLESS:
-            changed = values_of(tensor) * _PERCENT
-            yield f"constant {name!r} times 1.01", partial(put, tensor, changed)
+            yield f"constant {name!r} times 1.01", partial(_enlarge, tensor)
 
 
 def activation(scope: Scope) -> Iterator[Change]:
@@ -372,21 +382,14 @@ def operands(scope: Scope) -> Iterator[Change]:
 
 
 def bias(scope: Scope) -> Iterator[Change]:
-    """Change a bias by 1 %, at least by a step."""
+    """Change a bias by 1 %."""
     for node, slot, name in scope.constants():
         tensor = scope.tensors[name]
         wanted = _BIAS.get(node.op_type, 2 if "Normalization" in node.op_type else None)
         is_long = len(tensor.dims) == 1 < math.prod(tensor.dims)
-        if is_long and (slot == wanted or node.op_type == "Add"):
-            if is_float(tensor):
-                yield (
-                    f"bias {name!r} times 1.01",
-                    partial(put, tensor, values_of(tensor) * _PERCENT),
-                )
-            elif tensor.data_type == TensorProto.INT32:
-                values = values_of(tensor).astype(np.int64)
-                changed = values + np.sign(values) * np.ceil(np.abs(values) * (_PERCENT - 1))
-                yield f"bias {name!r} times 1.01", partial(put, tensor, changed)
+        is_usual = is_float(tensor) or tensor.data_type == TensorProto.INT32
+        if is_usual and is_long and (slot == wanted or node.op_type == "Add"):
+            yield f"bias {name!r} times 1.01", partial(_enlarge, tensor)
 
 
 KINDS: Mapping[str, Callable[[Scope], Iterator[Change]]] = {

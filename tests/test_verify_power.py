@@ -100,6 +100,15 @@ def test_a_step_stays_inside_the_type() -> None:
     assert changes(scope, "scalar") == []  # a scale is no other constant
 
 
+def test_a_bias_of_integers_moves_by_a_step_at_least() -> None:
+    """1 % of a small integer is a step, away from 0."""
+    node = helper.make_node("QLinearConv", [*"abcdefgh", "bias"], ["y"])
+    bias = numpy_helper.from_array(np.array([-3, 0, 5, 1000], np.int32), "bias")
+    [(_, change)] = KINDS["bias"](Scope("graph", [node], {"bias": bias}, {}))
+    change()
+    assert values_of(bias).tolist() == [-4, 0, 6, 1010]
+
+
 def test_erf_by_tanh_is_close_to_erf_and_not_the_same() -> None:
     """The other Gelu is the known approximation, wrong by at most 0.0005."""
     text = '<ir_version: 8, opset_import: ["" : 17]> n (float[9] x) => (float[9] y) { y = Erf (x) }'
