@@ -196,13 +196,22 @@ def hides_differences(node: onnx.NodeProto) -> bool:
 
 
 def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
-    """Return the graph outputs that a quantising operator makes, reshapes and the like aside."""
+    """Return the graph outputs that rounding to steps makes, reshapes and the like aside.
+
+    A cast from floats counts: for integers, it rounds.
+    """
     found = set()
+    types = {
+        info.name: dtype_name(info.type.tensor_type.elem_type)
+        for info in (*flow.model.graph.value_info, *flow.model.graph.input)
+    }
     for info in flow.model.graph.output:
         name = info.name
         while (node := flow.main.body.producers.get(name)) is not None and node.op_type in _MOVES:
             name = node.input[0]
-        if node is not None and quantises(node) and name == node.output[0]:
+        if node is None or name != node.output[0]:
+            continue
+        if quantises(node) or (node.op_type == "Cast" and types.get(node.input[0]) in FLOATS):
             found.add(info.name)
     return frozenset(found)
 

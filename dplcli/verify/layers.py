@@ -233,7 +233,8 @@ class ValueStream:
 # Which values of two models ought to be the same. Names do not count. Values are aligned in this
 # order:
 #
-# 1. Values with equal numbers (`dplcli.verify.numbering`): alike nodes compute them.
+# 1. Graph outputs, and values with equal numbers (`dplcli.verify.numbering`): alike nodes compute
+#    them.
 # 2. Values that the candidate took over, as the log of a rewrite or a partition says. The log is in
 #    the candidate's metadata, and the original has to have the nodes that it names.
 # 3. Values that hold the same numbers, if there are enough different numbers to mean something.
@@ -285,16 +286,26 @@ class Alignment:
         return mine, [name for name in self.theirs.makers if name not in self.taken]
 
     def by_structure(self) -> None:
-        """Align values that are computed alike, from the graph inputs on."""
+        """Align graph outputs, and values that are computed alike, from the graph inputs on."""
         numbering = Numbering()
         ours = numbering.model(self.ours.model).values
         theirs = numbering.model(self.theirs.model).values
+        for name, partner in self._ends():
+            if ours.get(name) == theirs.get(partner):
+                self._add(name, partner, "structure")
+            else:
+                self._add(name, partner, "output")
         partners = same_numbers(
             {name: ours[name] for name in self.ours.makers},
             {name: theirs[name] for name in self.theirs.makers},
         )
         for name, partner in partners.items():
             self._add(name, partner, "structure")
+
+    def _ends(self) -> Iterator[tuple[str, str]]:
+        """Yield the outputs of both, which ought to be the same whatever else is."""
+        ends = zip(self.ours.model.graph.output, self.theirs.model.graph.output, strict=False)
+        return ((ours.name, theirs.name) for ours, theirs in ends)
 
     def by_log(self) -> None:
         """Align values that the candidate says it took over, if the original confirms it."""
@@ -321,11 +332,7 @@ class Alignment:
                 names.remove(partner)
 
     def by_dataflow(self) -> None:
-        """Align the rest: graph outputs, then nodes by what they read, then by who reads them."""
-        ends = zip(self.ours.model.graph.output, self.theirs.model.graph.output, strict=False)
-        for ours, theirs in ends:
-            if ours.name not in self.pairs and theirs.name not in self.taken:
-                self._add(ours.name, theirs.name, "output")
+        """Align the rest: nodes by what they read, then by who reads them."""
         self._forwards()
         self._backwards()
 

@@ -31,6 +31,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from dplcli.onnx_io.infer import ONNX_ERRORS
@@ -81,6 +82,8 @@ _NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
 
 _INDICES = frozenset({"int32", "int64", "bool"})
 """Types of sizes and places: steps on two ways to one result are easily taken for each other."""
+
+_CHOOSERS = frozenset({"Gather", "GatherND", "GatherElements"})
 
 _HELD = 1 << 29
 """How many bytes of the original's values are held at once; one region may need more."""
@@ -221,6 +224,7 @@ class _Regions:
         sizes: Upper bounds of the bytes of the original's values.
         exact: How many regions were computed in float64.
         is_slow: Whether that took too long.
+        unseen: What differs where nothing ran.
     """
 
     def __init__(self, reference: Reference, candidate: ModelSource, judge: Judge) -> None:
@@ -252,6 +256,7 @@ class _Regions:
         self.order = {name: place for place, name in enumerate(self.ours.makers)}
         self.exact = 0
         self.is_slow = False
+        self.unseen: list[str] = []
 
     def judge(self) -> LocalJudgement:
         """Judge all regions that are not the same node for node."""
@@ -285,6 +290,7 @@ class _Regions:
             unchanged=len(pairs) - len(changed),
             differing=tuple(found.values()),
             exact=self.exact,
+            unseen=tuple(dict.fromkeys(self.unseen)),
             places=(*_junctions(found, every), *_junctions(failed, self._agreed())),
             case=self._judge.case,
         )
@@ -334,11 +340,10 @@ class _Regions:
         return self.order[cause[0].original]
 
     def _said(self, pair: Pair, failure: _Failure) -> str:
-        maker = self.ours.nodes[self.ours.makers[pair.original]]
-        called = f"{pair.original!r}"
+        called = _label(self.ours, pair.original)
         if pair.candidate != pair.original:
             called += f" ({pair.candidate!r} in the candidate)"
-        return f"{maker.op_type} {called}, fed what the original computes: {failure.reason}"
+        return f"{called}, fed what the original computes: {failure.reason}"
 
     def _readers(self, name: str) -> Iterator[Pair]:
         """Yield the pairs next behind a value of the candidate that is no cut any more."""
@@ -423,14 +428,25 @@ class _Regions:
         for region, given in doubtful.items():
             if failure := self._failure(region, values, given, exact.get(region)):
                 found[region.pair] = failure
-        for region in regions:
-            pair = region.pair
-            if pair.candidate in self.joined and pair not in found:
-                if region.hides:
-                    found[pair] = _Failure("it differs before it is rounded to steps")
-                elif _says_nothing(values[pair.original]):
-                    found[pair] = _Failure("it differs where all that follows is one number")
-        return found
+        hidden = {
+            region.pair: _Failure(reason)
+            for region in regions
+            if region.pair not in found and (reason := self._hidden(region, values))
+        }
+        return found | hidden
+
+    def _hidden(self, region: _Region, values: Values) -> str:
+        """Say what is wrong with a region that gives the same; "" if nothing is."""
+        pair = region.pair
+        if self._stores_something_else(pair):
+            return "rows differ that no input chose"
+        if pair.candidate in self.joined and region.hides:
+            return "it differs before it is rounded to steps"
+        if pair.candidate in self.joined and _says_nothing(values[pair.original]):
+            return "it differs where all that follows is one number"
+        if self.ours.nodes[self.ours.makers[pair.original]].op_type == "If":
+            self.unseen.append(f"{_label(self.ours, pair.original)} differs in a branch")
+        return ""
 
     def _failure(
         self, region: _Region, values: Values, given: Sequence[Leaf], exact: _Exact | None
@@ -463,6 +479,33 @@ class _Regions:
         kinds = [{node.op_type for node in nodes if rounds(node)} for nodes in (ours, theirs)]
         return not kinds[0].isdisjoint(kinds[1])
 
+    def _stores_something_else(self, pair: Pair) -> bool:
+        """Tell whether both choose rows of stored tables, and these differ by more than rounding.
+
+        No input need choose the rows that differ.
+        """
+        nodes = (
+            self.ours.nodes[self.ours.makers[pair.original]],
+            self.theirs.nodes[self.theirs.makers[pair.candidate]],
+        )
+        if not all(node.op_type in _CHOOSERS and not node.domain for node in nodes):
+            return False
+        stored = [
+            side.wiring.initializers.get(node.input[0])
+            for side, node in zip(self.sides, nodes, strict=True)
+        ]
+        tables = [
+            onnx.numpy_helper.to_array(tensor)
+            for tensor in stored
+            if tensor is not None and tensor.data_location != TensorProto.EXTERNAL
+        ]
+        if len(tables) < len(nodes) or tables[0].shape != tables[1].shape:
+            return False
+        if tables[0].dtype.kind != "f":
+            return not np.array_equal(tables[0], tables[1])
+        allowed = _ROUNDED_AGAIN * UNITS.get(tables[0].dtype.name, 0.0) * scale_of(tables[0])
+        return bool(_apart(tables[0], tables[1]) > allowed)
+
     def _is_one_node(self, pair: Pair) -> bool:
         """Tell whether the same operator makes both, from values that correspond, or constants."""
         ours = self.ours.nodes[self.ours.makers[pair.original]]
@@ -492,10 +535,11 @@ class _Regions:
     ) -> OutputComparison:
         """Compare what a region gives with what the original gives there."""
         name = region.pair.original
-        is_stepped = quantises(self.ours.nodes[self.ours.makers[name]])
+        maker = self.ours.nodes[self.ours.makers[name]]
+        is_cast = maker.op_type == "Cast" and self._coarsest(region, values)
         facts = Facts(
             coarsest=self._coarsest(region, values),
-            stepped=frozenset({name} if is_stepped else ()),
+            stepped=frozenset({name} if quantises(maker) or is_cast else ()),
         )
         judge = replace(self._judge, facts=facts, roundings=roundings, limits=limits)
         return judge.compare(name, values[name], given)
@@ -683,8 +727,9 @@ def _with(known: tuple[Array, ...], given: Sequence[Leaf] | RunError) -> tuple[A
 
 
 def _apart(one: Array, other: Array) -> float:
-    """Return the largest difference of two elements."""
-    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))
+    """Return the largest difference of two elements; NaN if one of them is."""
+    with np.errstate(invalid="ignore"):  # infinite in both
+        return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))
 
 
 def _truncates(node: NodeProto) -> bool:
@@ -718,6 +763,10 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
 def _says_nothing(leaves: Sequence[Leaf]) -> bool:
     """Tell whether all elements are the same number, as behind a Clip that is never left."""
     return all(np.unique(leaf.data).size == 1 for leaf in leaves if leaf.data.size > 1)
+
+
+def _label(wiring: Wiring, name: str) -> str:
+    return f"{wiring.nodes[wiring.makers[name]].op_type} {name!r}"
 
 
 def _forms(leaves: Sequence[Leaf]) -> list[tuple[str, tuple[int, ...]]]:

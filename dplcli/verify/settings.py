@@ -418,6 +418,7 @@ class LocalJudgement:
         unchanged: How many other places are the same node for node.
         differing: What some of them give instead, a sentence each; none if all give the same.
         exact: How many were computed in float64, since they differ by more than a last bit.
+        unseen: What differs where nothing ran, in words; it is in no file.
         places: Where to cut these out: first as closely as can be, then with what they were joined
             to. They are kept in no file, nor is the case.
         case: Number of the case on which they were run.
@@ -427,6 +428,7 @@ class LocalJudgement:
     unchanged: int
     differing: tuple[str, ...] = ()
     exact: int = 0
+    unseen: tuple[str, ...] = ()
     places: tuple[Junction, ...] = ()
     case: int = 0
 

@@ -99,7 +99,7 @@ def test_numbers_align_what_is_computed_otherwise(tmp_path: Path) -> None:
         "b": "numbers",
         "c": "numbers",
         "d": "numbers",
-        "y": "numbers",
+        "y": "output",
     }
     assert (layers.first, layers.alone) == (None, (0, 2))
 

@@ -12,7 +12,7 @@ from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.layers import feed
 from dplcli.verify.local import judge_regions
 from dplcli.verify.run import Kind, Runner
-from dplcli.verify.settings import InputRequest, LocalJudgement, ModelSource
+from dplcli.verify.settings import Execution, InputRequest, LocalJudgement, ModelSource
 from tests.helpers import proto_from_text
 from tests.verify.conftest import Save, save_away
 
@@ -458,3 +458,62 @@ def judge_places(ours: Path, theirs: Path) -> LocalJudgement:
     settings = Settings(levels=("disable",))
     reference = feed(ours, settings)
     return judge_regions(reference, ModelSource(theirs), Judge(settings, Facts(), 0))
+
+
+TABLE = """g (int64[4] i, float[4, 3] x) => (float[4, 3] y) { r = Gather (w, i)  y = Mul (x, r) }"""
+
+
+@pytest.mark.parametrize(("row", "factor", "same"), [(7, 1.5, False), (7, 1.0000005, True)])
+def test_rows_that_no_input_chose_are_compared(
+    tmp_path: Path, row: int, factor: float, *, same: bool
+) -> None:
+    """A table is compared as it is stored, up to rounding."""
+    paths = []
+    for name, times in (("ours", 1.0), ("theirs", factor)):
+        table = np.linspace(1, 2, 24, dtype=np.float32).reshape(8, 3)
+        table[row] *= np.float32(times)
+        model = proto_from_text(TABLE)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(table, "w"))
+        paths.append(tmp_path / f"{name}.onnx")
+        onnx.save(model, paths[-1])
+    np.savez(tmp_path / "i.npz", i=np.array([0, 1, 2, 3]), x=np.ones((4, 3), np.float32))
+    found = check(paths[0], paths[1], InputRequest(given=tmp_path / "i.npz"))
+    assert found.equivalent == same
+    assert same or "rows differ that no input chose" in found.objections[0]
+
+
+def test_a_branch_that_did_not_run_is_said(save: Save) -> None:
+    """The condition is always true here; what the other branch computes was not compared."""
+    net = """g (float[4, 64] x) => (float[4, 64] y) <bool c = {1}, float k = {0.99}>
+        { a = MUL  y = If (c) <
+            then_branch = t () => (float[4, 64] u) { u = Tanh (a) },
+            else_branch = e () => (float[4, 64] v) { v = OTHER (a) }> }"""
+    ours = save(net.replace("MUL", "Mul (x, k)").replace("OTHER", "Sin"))
+    theirs = net.replace("MUL", "Mul (k, x)").replace("OTHER", "Cos")
+    found = check(ours, save(theirs.replace("{0.99}", "{0.9899999}"), "theirs"))
+    assert found.equivalent
+    assert found.warnings == ("If 'y' differs in a branch; only what ran was compared",)
+
+
+def test_numbers_that_a_cast_rounds_may_be_a_step_off(save: Save) -> None:
+    """In a few elements; a constant that is off by 1 % moves more."""
+    net = """g (float[64, 64] x) => (uint8[64, 64] y) <float k = {K}>
+        { a = Mul (x, k)  y = Cast <to = 2> (a) }"""
+    near = net.replace("a = Mul (x, k)", "b = Mul (x, h)  a = Mul (b, h)").replace(
+        "<float k = {K}>", "<float h = {1.7320508}>"
+    )
+    ours = save(net.replace("K", "3.0"))
+    asked = InputRequest(ranges={"x": (0.0, 80.0)})
+    found = check(ours, save(near, "near"), asked)
+    assert found.equivalent
+    assert not check(ours, save(net.replace("K", "3.03"), "theirs"), asked).equivalent
+
+
+def test_places_are_judged_however_the_candidate_is_to_run(save: Save) -> None:
+    """Session options change how fast it runs, not what it means."""
+    ours, theirs = save(steps("1e-12")), save(steps("0.01"), "theirs")
+    execution = Execution(options=(("intra_op_num_threads", "1"),))
+    settings = Settings(levels=("disable",), execution=execution)
+    found = verify_equivalence(ours, theirs, settings)
+    assert found.regions is not None
+    assert len(found.regions.differing) == 1
