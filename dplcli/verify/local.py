@@ -178,11 +178,13 @@ class _Failure:
         reason: It, in words.
         is_misfit: Whether the two values were never meant to be the same.
         fits: Whether they have one type and one shape.
+        is_final: Whether nothing that follows can make up for it.
     """
 
     reason: str
     is_misfit: bool = False
     fits: bool = True
+    is_final: bool = False
 
 
 @dataclass(frozen=True)
@@ -302,21 +304,25 @@ class _Regions:
 
     def _misfits(self, failed: Mapping[Pair, _Failure]) -> list[Pair]:
         """Return the pairs that were never meant to be the same."""
-        return [pair for pair, failure in failed.items() if failure.is_misfit and self._may(pair)]
+        return [
+            pair
+            for pair, failure in failed.items()
+            if failure.is_misfit and self._may(pair, failure)
+        ]
 
     def _first(self, failed: Mapping[Pair, _Failure]) -> list[Pair]:
         """Return the other pairs that may be joined: those that read none that failed, too."""
         wrong = {pair.candidate for pair in failed}
         return [
             pair
-            for pair in failed
-            if self._may(pair) and wrong.isdisjoint(self._region(pair).parts[1].reads)
+            for pair, failure in failed.items()
+            if self._may(pair, failure) and wrong.isdisjoint(self._region(pair).parts[1].reads)
         ]
 
-    def _may(self, pair: Pair) -> bool:
+    def _may(self, pair: Pair, failure: _Failure) -> bool:
         """Tell whether a region may be joined with those that read it."""
-        is_inner = pair.candidate not in self.theirs.outputs
-        return is_inner and self.lengths.get(pair.candidate, 0) < _JOINED
+        is_open = not failure.is_final and pair.candidate not in self.theirs.outputs
+        return is_open and self.lengths.get(pair.candidate, 0) < _JOINED
 
     def _without(self, pairs: Sequence[Pair], failed: dict[Pair, _Failure]) -> dict[Pair, _Failure]:
         """Take cuts out, and judge again what reaches further now; return what fails then."""
@@ -429,24 +435,24 @@ class _Regions:
             if failure := self._failure(region, values, given, exact.get(region)):
                 found[region.pair] = failure
         hidden = {
-            region.pair: _Failure(reason)
+            region.pair: failure
             for region in regions
-            if region.pair not in found and (reason := self._hidden(region, values))
+            if region.pair not in found and (failure := self._hidden(region, values))
         }
         return found | hidden
 
-    def _hidden(self, region: _Region, values: Values) -> str:
-        """Say what is wrong with a region that gives the same; "" if nothing is."""
+    def _hidden(self, region: _Region, values: Values) -> _Failure | None:
+        """Say what is wrong with a region that gives the same, if something is."""
         pair = region.pair
         if self._stores_something_else(pair):
-            return "rows differ that no input chose"
+            return _Failure("rows differ that no input chose", is_final=True)
         if pair.candidate in self.joined and region.hides:
-            return "it differs before it is rounded to steps"
+            return _Failure("it differs before it is rounded to steps")
         if pair.candidate in self.joined and _says_nothing(values[pair.original]):
-            return "it differs where all that follows is one number"
+            return _Failure("it differs where all that follows is one number")
         if self.ours.nodes[self.ours.makers[pair.original]].op_type == "If":
             self.unseen.append(f"{_label(self.ours, pair.original)} differs in a branch")
-        return ""
+        return None
 
     def _failure(
         self, region: _Region, values: Values, given: Sequence[Leaf], exact: _Exact | None
