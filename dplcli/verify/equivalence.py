@@ -851,7 +851,7 @@ class _Check:
         if regions is not None and not (regions.differing or settings.chooses_tolerance):
             outputs = [self._excused(output, regions) for output in outputs]
         are_ok = all(output.ok for output in outputs)
-        doubts = () if regions or reasons or self._is_proved else self._doubts(outputs)
+        doubts = () if reasons or self._is_proved else self._doubts(outputs, regions)
         result = replace(
             known,
             equivalent=not reasons and are_ok and not (regions and regions.differing),
@@ -918,9 +918,13 @@ class _Check:
         self._warnings += [f"{what}; only what ran was compared" for what in found.unseen]
         return found
 
-    def _doubts(self, outputs: Sequence[OutputComparison]) -> tuple[str, ...]:
-        """Say why outputs that pass show too little, where places were not judged themselves."""
-        reference, found = self._reference, []
+    def _doubts(
+        self, outputs: Sequence[OutputComparison], regions: LocalJudgement | None
+    ) -> tuple[str, ...]:
+        """Say why outputs that pass show too little, where places do not decide, either."""
+        reference, found = self._reference, list[str]()
+        if regions is not None and not regions.weak:
+            return ()
         names = dict.fromkeys(output.name for output in outputs)
         if reference.feeds and names and all(name in reference.blind for name in names):
             found.append(
@@ -930,11 +934,14 @@ class _Check:
             return tuple(found)
         if 0 < reference.distinct < FEW_NUMBERS and any(reference.feeds.values()):
             why = f" ({reference.stimulus.limit})" if reference.stimulus.limit else ""
+            help_ = "give more inputs (--inputs)"
+            if regions is not None:
+                help_ = "they are chosen from numbers that differ; make these an output, too"
             found.append(
                 f"the outputs hold {counted(reference.distinct, 'different number')}, where "
-                f"{FEW_NUMBERS} would say something{why}; give more inputs (--inputs)"
+                f"{FEW_NUMBERS} would say something{why}; {help_}"
             )
-        for output in outputs:
+        for output in outputs if regions is None else ():
             spread = self._spread(output.name)
             allowed = output.atol + output.rtol * spread
             if output.max_abs and output.dtype in FLOATS and allowed > _WIDE * spread > 0:

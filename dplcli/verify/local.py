@@ -219,6 +219,7 @@ class _Regions:
         cuts: Pairs of values that both models compute, by the candidate's name.
         partners: The same pairs by the original's name.
         joined: Values whose regions hold some that gave something else.
+        guessed: Values whose regions hold other numbers, which were hardly meant to be the same.
         lengths: How many failures in a row a value's region holds.
         causes: For a value of the candidate what failed first on the way to it.
         moving: Values of the candidate that depend on what it is fed.
@@ -227,6 +228,7 @@ class _Regions:
         exact: How many regions were computed in float64.
         is_slow: Whether that took too long.
         unseen: What differs where nothing ran.
+        weak: How many regions hold other numbers, of which what follows shows little.
     """
 
     def __init__(self, reference: Reference, candidate: ModelSource, judge: Judge) -> None:
@@ -253,12 +255,14 @@ class _Regions:
         }
         self.partners = {pair.original: pair for pair in self.cuts.values()}
         self.joined: set[str] = set()
+        self.guessed: set[str] = set()
         self.lengths: dict[str, int] = {}
         self.causes: dict[str, tuple[Pair, _Failure]] = {}
         self.order = {name: place for place, name in enumerate(self.ours.makers)}
         self.exact = 0
         self.is_slow = False
         self.unseen: list[str] = []
+        self.weak = 0
 
     def judge(self) -> LocalJudgement:
         """Judge all regions that are not the same node for node."""
@@ -292,6 +296,7 @@ class _Regions:
             unchanged=len(pairs) - len(changed),
             differing=tuple(found.values()),
             exact=self.exact,
+            weak=self.weak,
             unseen=tuple(dict.fromkeys(self.unseen)),
             places=(*_junctions(found, every), *_junctions(failed, self._agreed())),
             case=self._judge.case,
@@ -335,6 +340,8 @@ class _Regions:
                 again[reader.candidate] = reader
                 if not failure.is_misfit or pair.candidate in self.joined:
                     self.joined.add(reader.candidate)
+                if (failure.is_misfit and failure.fits) or pair.candidate in self.guessed:
+                    self.guessed.add(reader.candidate)
                 length = self.lengths.get(pair.candidate, 0) + failure.fits
                 self.lengths[reader.candidate] = max(length, self.lengths.get(reader.candidate, 0))
                 known = self.causes.get(reader.candidate, cause)
@@ -448,6 +455,10 @@ class _Regions:
             return _Failure("rows differ that no input chose", is_final=True)
         if pair.candidate in self.joined and region.hides:
             return _Failure("it differs before it is rounded to steps")
+        if pair.candidate in self.guessed and (
+            region.hides or _says_nothing(values[pair.original])
+        ):
+            self.weak += 1
         if pair.candidate in self.joined and _says_nothing(values[pair.original]):
             return _Failure("it differs where all that follows is one number")
         if self.ours.nodes[self.ours.makers[pair.original]].op_type == "If":

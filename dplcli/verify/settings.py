@@ -419,6 +419,7 @@ class LocalJudgement:
         differing: What some of them give instead, a sentence each; none if all give the same.
         exact: How many were computed in float64, since they differ by more than a last bit.
         unseen: What differs where nothing ran, in words; it is in no file.
+        weak: How many compute other numbers on the way, and show little of them.
         places: Where to cut these out: first as closely as can be, then with what they were joined
             to. They are kept in no file, nor is the case.
         case: Number of the case on which they were run.
@@ -429,6 +430,7 @@ class LocalJudgement:
     differing: tuple[str, ...] = ()
     exact: int = 0
     unseen: tuple[str, ...] = ()
+    weak: int = 0
     places: tuple[Junction, ...] = ()
     case: int = 0
 

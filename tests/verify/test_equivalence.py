@@ -352,3 +352,37 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, object]) ->
     """A setting that could not mean anything is an error before any work."""
     with pytest.raises(UsageError):
         Settings(**settings)  # type: ignore[arg-type]
+
+
+CHOICE = """g (float[1, 4] x) => (int64[1] y)
+    { h = OP (x)  y = ArgMax <axis = 1, keepdims = 0> (h) }"""
+
+
+def test_a_few_choices_from_other_numbers_say_too_little(save: Save) -> None:
+    """Sixteen labels agree, and what they are chosen from does not: the check cannot tell."""
+    ours = save(CHOICE.replace("OP", "Tanh"))
+    found = verify_equivalence(ours, save(CHOICE.replace("OP", "Sin"), "theirs"))
+    assert found.verdict == "inconclusive"
+    assert not found.accepted
+    assert found.to_json()["equivalent"] is False
+    assert "make these an output, too" in found.doubts[0]
+
+
+def test_choices_from_the_same_numbers_are_enough(save: Save) -> None:
+    """However few there are: places say it."""
+    ours = save(CHOICE.replace("OP (x)", "Add (x, x)"))
+    other = "two = Constant <value_float = 2.0> ()  h = Mul (x, two)"
+    found = verify_equivalence(ours, save(CHOICE.replace("h = OP (x)", other), "theirs"))
+    assert found.verdict == "equivalent"
+
+
+def test_blind_outputs_say_nothing_where_places_cannot_be_judged(save: Save) -> None:
+    """Nor where they are, if other steps lead to one number; another number is another model."""
+    net = "g (float[4, 4] x) => (float[4, 4] y) <float low = {2}> { h = OP (x)  y = Max (h, low) }"
+    ours, theirs = save(net.replace("OP", "Tanh")), save(net.replace("OP", "Sin"), "theirs")
+    found = verify_equivalence(ours, theirs, Settings(atol=1e-3))
+    assert found.verdict == "inconclusive"
+    assert "no output changes with the inputs" in found.doubts[0]
+    assert verify_equivalence(ours, theirs).verdict == "inconclusive"
+    theirs = save(net.replace("OP (x)", "Tanh (x)").replace("{2}", "{1.5}"), "other")
+    assert verify_equivalence(ours, theirs).verdict == "different"
