@@ -14,6 +14,7 @@ from dplcli.report.document import (
     Document,
     Finding,
     Section,
+    equivalence,
     layer_errors,
     power_facts,
     read_place,
@@ -338,8 +339,8 @@ def models_document(outcome: ModelsOutcome, *, verbose: bool) -> Document:
         command="dpl bisect",
         subject=f"{outcome.labels[1]} against {outcome.labels[0]}",
         ok=outcome.is_equivalent,
-        verdict="Equivalent" if outcome.is_equivalent else "NOT equivalent",
-        failures=(*result.objections, *filter(None, [parted])),
+        verdict=equivalence(result),
+        failures=(*result.objections, *result.doubts, *filter(None, [parted])),
         notes=(
             *third_opinions(result.opinions),
             *filter(None, [outcome.remark]),
@@ -413,6 +414,7 @@ def _models_record(outcome: ModelsOutcome) -> Json:
         "candidate": outcome.labels[1],
         "over": "nodes",
         "equivalent": outcome.is_equivalent,
+        "verdict": outcome.verification.verdict,
         "remark": outcome.remark,
         "place": None
         if place is None

@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dplcli.errors import counted
 from dplcli.escaping import one_line
 from dplcli.ir.printer import node_window, print_node
 from dplcli.report.json import initializer_summary, op_histogram
@@ -379,9 +378,9 @@ def _verdict(result: VerificationResult) -> str:
     if result.doubts:
         return f"Cannot tell: no difference was found {where}, but that says too little."
     if result.proof is None:
-        judged = 0 if result.regions is None else result.regions.judged
-        places = f"; each of {counted(judged, 'changed place')} gives the same by itself"
-        return f"Equivalent {where}{places if judged else ''}."
+        judged = result.regions is not None and result.regions.judged
+        places = f"; {result.regions.agreement}" if judged and result.regions else ""
+        return f"Equivalent {where}{places}."
     if not result.outputs:
         return f"Equivalent by proof: {result.proof}."
     if any(output.rtol or output.atol for output in result.outputs):

@@ -51,7 +51,7 @@ from dplcli.verify.inputs import (
     open_reference,
     save_inputs,
 )
-from dplcli.verify.local import judge_regions
+from dplcli.verify.local import CHOOSERS, judge_regions
 from dplcli.verify.model import (
     Dataflow,
     check_expansion,
@@ -143,6 +143,12 @@ def _worst(judge: Judge, expected: Runs, actual: Runs) -> list[OutputComparison]
     return [replace(max(same, key=severity), by_seed=same) for same in zip(*per_case, strict=True)]
 
 
+def _failed_cases(outputs: Sequence[OutputComparison]) -> list[int]:
+    """Return the cases in which outputs fail, each once."""
+    cases = (each for output in outputs for each in output.by_seed or (output,) if not each.ok)
+    return list(dict.fromkeys(each.seed for each in cases))
+
+
 def excused(output: OutputComparison, excuse: str | None) -> OutputComparison:
     """Accept an output that is outside its tolerance, if there is an excuse for it."""
     if output.ok or not excuse:
@@ -221,7 +227,7 @@ class Evidence:
         Raises:
             UsageError: A tolerance is for an output that the models do not have.
         """
-        first = next(iter(self.originals[REFERENCE_LEVEL].values()), {})
+        first = _first(self)
         check_names(settings.tolerances, first)
         reference = self.originals[REFERENCE_LEVEL]
         outputs = [
@@ -233,11 +239,26 @@ class Evidence:
         ]
         result = self.result
         if settings.chooses_tolerance:
-            result = replace(result, regions=None, doubts=())
+            doubts = _blindness(result.blind_outputs, first, self.feeds)
+            result = replace(result, regions=None, doubts=doubts)
         else:
             outputs = [excused(each, self.excuses.get((each.level, each.name))) for each in outputs]
         equivalent = not result.objections and all(output.ok for output in outputs)
         return replace(result, equivalent=equivalent, outputs=tuple(outputs))
+
+
+def _first(evidence: Evidence) -> Outputs:
+    """Return what the original gave in the first case."""
+    return next(iter(evidence.originals[REFERENCE_LEVEL].values()), {})
+
+
+def _blindness(
+    blind: Collection[str], names: Collection[str], feeds: Mapping[int, Mapping[str, Feed]]
+) -> tuple[str, ...]:
+    """Doubt a comparison of outputs that no input changes; a model without inputs has no others."""
+    if not names or not all(name in blind for name in names) or not any(feeds.values()):
+        return ()
+    return ("no output changes with the inputs; give others (--inputs, --refill-weights)",)
 
 
 def save_evidence(path: Path, evidence: Evidence) -> None:
@@ -461,7 +482,7 @@ def verify_against(
         proof=None,
         unproved="",
         regions=None,
-        doubts=(),
+        doubts=_blindness(evidence.result.blind_outputs, _first(evidence), evidence.feeds),
         reasons=tuple(reasons),
         warnings=(*evidence.result.warnings, *_other_versions(evidence)),
     )
@@ -490,7 +511,7 @@ def _other_names(evidence: Evidence, candidate: Path, execution: Execution) -> l
     check_expansion(candidate, model, execution)
     graph = model.graph
     fed = next(iter(evidence.feeds.values()), {})
-    gave = next(iter(evidence.originals[REFERENCE_LEVEL].values()), {})
+    gave = _first(evidence)
     return [
         *_differences("input", fed, [port.name for port in input_ports(graph)]),
         *_differences("output", gave, [port.name for port in output_ports(graph)]),
@@ -628,6 +649,8 @@ def _why(error: Exception) -> str:
 
 DEFAULT_SETTINGS = Settings()
 
+# In how many cases places are judged, where outputs fail in more.
+_MOST_JUDGED = 8
 # A tolerance of more than this share of what an output spans decides little.
 _WIDE = 0.01
 # How many times as far as the optimiser or its own last bits an output may move, if it is excused.
@@ -879,15 +902,17 @@ class _Check:
         """Judge the places that differ by themselves; return None if that is not to be done.
 
         Outputs that are the same bit for bit need it only if they would hide a difference: if they
-        are blind, or if the original rounds to steps. A tolerance that somebody chose decides
-        alone; if an output is outside of it, the place is looked for.
+        are blind, or the original rounds to steps, or chooses rows of tables. A tolerance that
+        somebody chose decides alone; if an output is outside of it, the place is looked for.
         """
         failed = [output for output in outputs if not output.ok]
         is_hopeless = any(output.figures.needed_rtol is None for output in failed)
         if self._is_proved or is_hopeless or random_warnings(self._flow):
             return None
         is_few = 0 < self._reference.distinct < FEW_NUMBERS
-        is_open = any(output.max_abs for output in outputs) or is_few or self._reference.blind
+        chooses = any(node.op_type in CHOOSERS for node in self._flow.model.graph.node)
+        is_same = not any(output.max_abs for output in outputs)
+        is_open = not is_same or is_few or chooses or self._reference.blind
         is_asked = (is_open or self._judge.facts.rounds) and not self._settings.chooses_tolerance
         if not failed and not is_asked:
             return None
@@ -897,8 +922,8 @@ class _Check:
                 f"there are {max(self._nodes):,} nodes, and {_MOST_CUT:,} would be the most"
             )
             return None
-        cases = dict.fromkeys(output.seed for output in failed) or self._settings.first_seeds[:1]
-        found = LocalJudgement(0, 0)
+        cases = _failed_cases(failed)[:_MOST_JUDGED] or self._settings.first_seeds[:1]
+        found: list[LocalJudgement] = []
         # kernels of a target are judged by the outputs; here, it is about what the graph says
         candidate = replace(
             candidate,
@@ -909,14 +934,15 @@ class _Check:
             self._say("judging by themselves the places that differ")
             judge = replace(self._judge, case=case)
             try:
-                found = judge_regions(self._reference, candidate, judge)
+                found.append(judge_regions(self._reference, candidate, judge))
             except (RunError, StoppedError) as error:
                 self._warnings.append(f"places that differ were not judged by themselves: {error}")
                 return None
-            if found.differing:
+            if found[-1].differing:
                 break
-        self._warnings += [f"{what}; only what ran was compared" for what in found.unseen]
-        return found
+        unseen = dict.fromkeys(what for each in found for what in each.unseen)
+        self._warnings += [f"{what}; only what ran was compared" for what in unseen]
+        return replace(found[-1], weak=max(each.weak for each in found))
 
     def _doubts(
         self, outputs: Sequence[OutputComparison], regions: LocalJudgement | None
@@ -926,17 +952,14 @@ class _Check:
         if regions is not None and not regions.weak:
             return ()
         names = dict.fromkeys(output.name for output in outputs)
-        if reference.feeds and names and all(name in reference.blind for name in names):
-            found.append(
-                "no output changes with the inputs; give others (--inputs, --refill-weights)"
-            )
+        found += _blindness(reference.blind, names, reference.feeds)
         if self._settings.chooses_tolerance:
             return tuple(found)
         if 0 < reference.distinct < FEW_NUMBERS and any(reference.feeds.values()):
             why = f" ({reference.stimulus.limit})" if reference.stimulus.limit else ""
             help_ = "give more inputs (--inputs)"
             if regions is not None:
-                help_ = "they are chosen from numbers that differ; make these an output, too"
+                help_ = "make what they are chosen from an output, too"
             found.append(
                 f"the outputs hold {counted(reference.distinct, 'different number')}, where "
                 f"{FEW_NUMBERS} would say something{why}; {help_}"
@@ -962,12 +985,13 @@ class _Check:
         """Accept an output that is outside its tolerance though no region differs.
 
         With optimisation off, the regions say it all, unless kernels of a target are in play, which
-        they do not show. At another level the optimiser may treat the
-        candidate in another way. There an output may be as far off as it is unsteady: a few times
-        as far as the optimiser, or its own last bits, move the original's.
+        they do not show. At another level the optimiser may treat the candidate in another way.
+        There an output may be as far off as it is unsteady: a few times as far as the optimiser, or
+        its own last bits, move the original's.
         """
         is_plain = self._settings.execution.is_plain and not self._settings.custom_ops
-        if output.ok or output.figures.needed_rtol is None or not is_plain:
+        is_seen = regions.judged > 0 and len(_failed_cases([output])) <= _MOST_JUDGED
+        if output.ok or output.figures.needed_rtol is None or not (is_plain and is_seen):
             return output
         if output.level != REFERENCE_LEVEL:
             alike = self.original_at(output.level)
@@ -975,12 +999,11 @@ class _Check:
                 self._sensitivity(),
                 {} if alike is None else movements(alike, self._reference.outputs),
             ]
-            furthest = max(found[output.name].max_abs for found in moves if output.name in found)
+            known = [found[output.name].max_abs for found in moves if output.name in found]
+            furthest = max(known, default=0.0)
             if output.max_abs is None or output.max_abs > _UNSTEADY * furthest:
                 return output
-        places = counted(regions.judged, "changed place")
-        why = f"rounding, amplified by the model: each of {places} gives the same by itself"
-        return excused(output, why)
+        return excused(output, f"rounding, amplified by the model: {regions.agreement}")
 
     def _run(self, candidate: ModelSource, level: str) -> Runs:
         start = time.monotonic()
@@ -1069,10 +1092,13 @@ class _Check:
             for case in self._reference.stimulus.cases:
                 runs = {case: runner.run(self._reference.feeds[case])}
                 found += self._compare(runs, REFERENCE_LEVEL)
-            if not all(output.ok for output in found):
-                return True
+            said = list(self._warnings)
             regions = self._regions(mutant, found)
-            return regions is not None and bool(regions.differing)
+            self._warnings = said  # not of the mutant
+            if regions is not None and not (regions.differing or self._settings.chooses_tolerance):
+                found = [self._excused(output, regions) for output in found]
+            is_same = regions is None or not regions.differing
+            return not is_same or not all(output.ok for output in found)
 
         return measure_power(candidate, count, self._settings.first_seeds[0], is_caught)
 

@@ -18,8 +18,6 @@ from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.opset import all_scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from onnx import GraphProto, ModelProto, NodeProto
 
     from dplcli.verify.compare import Reals
@@ -52,12 +50,6 @@ def in_float64(model: ModelProto, moved: np.random.Generator | None = None) -> M
     """
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
-    for tensor in all_tensors(wide):
-        if tensor.data_type in _COARSER:
-            values = onnx.numpy_helper.to_array(tensor).astype(np.float64)
-            if moved is not None:
-                values = _moved(values, _COARSER[tensor.data_type], moved)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     for root in (wide.graph, *wide.functions):
         for scope in all_scopes(root):
             del scope.value_info[:]
@@ -65,6 +57,12 @@ def in_float64(model: ModelProto, moved: np.random.Generator | None = None) -> M
                 _widen(node)
             if isinstance(scope, onnx.GraphProto):
                 _widen_interface(scope)
+    for tensor in all_tensors(wide):
+        if tensor.data_type in _COARSER:
+            values = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+            if moved is not None:
+                values = _moved(values, _COARSER[tensor.data_type], moved)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     return wide
 
 
@@ -104,7 +102,7 @@ def _moved(values: Reals, unit: float, rng: np.random.Generator) -> Reals:
 
 
 def _widen(node: NodeProto) -> None:
-    """Let a node make float64 where it states a coarser type, or none at all."""
+    """Let a node state float64 instead of coarser types, and constants as tensors."""
     if canonical_domain(node.domain):
         return
     given = {item.name: item for item in node.attribute}
@@ -112,16 +110,14 @@ def _widen(node: NodeProto) -> None:
         if name in given and given[name].i in _COARSER:
             given[name].i = TensorProto.DOUBLE
     if node.op_type == "ConstantOfShape" and "value" not in given:
-        node.attribute.append(onnx.helper.make_attribute("value", _tensor([0.0])))
+        zero = onnx.numpy_helper.from_array(np.zeros(1, np.float32))
+        node.attribute.append(onnx.helper.make_attribute("value", zero))
     if node.op_type == "Constant":
         for name in ("value_float", "value_floats"):
             if name in given:
-                values = _tensor(onnx.helper.get_attribute_value(given[name]))
-                given[name].CopyFrom(onnx.helper.make_attribute("value", values))
-
-
-def _tensor(values: float | Sequence[float]) -> TensorProto:
-    return onnx.numpy_helper.from_array(np.array(values, np.float64))
+                values = np.array(onnx.helper.get_attribute_value(given[name]), np.float32)
+                tensor = onnx.numpy_helper.from_array(values)
+                given[name].CopyFrom(onnx.helper.make_attribute("value", tensor))
 
 
 def _widen_interface(graph: GraphProto) -> None:

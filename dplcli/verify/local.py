@@ -34,6 +34,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from dplcli.ir.operators import CONTROL_FLOW
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.compare import (
@@ -49,7 +50,7 @@ from dplcli.verify.compare import (
     rounds,
     scale_of,
 )
-from dplcli.verify.engines import one_line
+from dplcli.verify.engines import leaves_of, one_line
 from dplcli.verify.float64 import in_float64, wide_feed
 from dplcli.verify.layers import Inside, is_alike, type_of, value_of
 from dplcli.verify.model import (
@@ -83,7 +84,7 @@ _NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
 _INDICES = frozenset({"int32", "int64", "bool"})
 """Types of sizes and places: steps on two ways to one result are easily taken for each other."""
 
-_CHOOSERS = frozenset({"Gather", "GatherND", "GatherElements"})
+CHOOSERS = frozenset({"Gather", "GatherND", "GatherElements"})
 
 _HELD = 1 << 29
 """How many bytes of the original's values are held at once; one region may need more."""
@@ -104,7 +105,7 @@ _ROUNDED_AGAIN = 16.0
 """How many times as far as a unit in the last place of constants moves it, a value may move: what
 is computed in advance may be rounded in several steps."""
 
-_COARSER = 16.0
+_TOO_COARSE = 16.0
 """How many times as far from float64 as the original's a candidate's value may be."""
 
 _EVALUATED = 64.0
@@ -114,7 +115,7 @@ evaluator computes something else than onnxruntime."""
 _EVALUATED_BYTES = 1 << 28
 """Regions with more bytes of values are not computed in float64."""
 
-_PATIENCE = 10.0
+_EVALUATION_TIME = 10.0
 """How many seconds regions may take in float64; the first that take longer are the last."""
 
 _NARROWER = 2.0**-24
@@ -160,6 +161,7 @@ class _Region:
         parts: Those of the original, and of the candidate.
         hides: Whether some node may give the same for values that differ by more than rounding.
         jumps: Whether rounding may be enlarged to a step: then float64 would say little.
+        branches: Whether it holds nodes that need not have run.
         casts: The float types that the original converts to.
     """
 
@@ -167,6 +169,7 @@ class _Region:
     parts: tuple[_Part, _Part]
     hides: bool
     jumps: bool
+    branches: bool
     casts: frozenset[str]
 
 
@@ -226,9 +229,9 @@ class _Regions:
         order: The place of each value in the original.
         sizes: Upper bounds of the bytes of the original's values.
         exact: How many regions were computed in float64.
-        is_slow: Whether that took too long.
-        unseen: What differs where nothing ran.
-        weak: How many regions hold other numbers, of which what follows shows little.
+        has_stopped: Whether that took too long, or ended the process.
+        unseen: By value, what differs where nothing may have run.
+        weak: Values that show little of what differs on the way to them.
     """
 
     def __init__(self, reference: Reference, candidate: ModelSource, judge: Judge) -> None:
@@ -260,9 +263,9 @@ class _Regions:
         self.causes: dict[str, tuple[Pair, _Failure]] = {}
         self.order = {name: place for place, name in enumerate(self.ours.makers)}
         self.exact = 0
-        self.is_slow = False
-        self.unseen: list[str] = []
-        self.weak = 0
+        self.has_stopped = False
+        self.unseen: dict[str, str] = {}
+        self.weak: set[str] = set()
 
     def judge(self) -> LocalJudgement:
         """Judge all regions that are not the same node for node."""
@@ -282,12 +285,12 @@ class _Regions:
             and ours.values[pair.original] != theirs.values[pair.candidate]
         ]
         if missing := [name for name in self.theirs.outputs if name not in self.cuts]:
-            raise RunError(f"nothing in the original corresponds to the output {missing[0]!r}")
+            raise RunError(f"the output {missing[0]!r} is no tensor that can be measured")
         every = self._agreed()
         failed = self._failed(changed)
         while taken := self._misfits(failed) or self._first(failed):
             failed = self._without(taken, failed)
-        found = {}
+        found = {pair: self._said(pair, failure) for pair, failure in self._stored(pairs).items()}
         for pair, failure in failed.items():
             first, why = self.causes.get(pair.candidate, (pair, failure))
             found[first] = self._said(first, why)
@@ -296,11 +299,29 @@ class _Regions:
             unchanged=len(pairs) - len(changed),
             differing=tuple(found.values()),
             exact=self.exact,
-            weak=self.weak,
-            unseen=tuple(dict.fromkeys(self.unseen)),
+            weak=len(self.weak & self.cuts.keys()),
+            unseen=tuple(said for name, said in self.unseen.items() if name in self.cuts),
             places=(*_junctions(found, every), *_junctions(failed, self._agreed())),
             case=self._judge.case,
         )
+
+    def _stored(self, pairs: Sequence[Pair]) -> dict[Pair, _Failure]:
+        """Compare outputs that the candidate stores with what the original computes."""
+        stored = {
+            pair: onnx.numpy_helper.to_array(tensor)
+            for pair in pairs
+            if pair.candidate in self.theirs.outputs
+            and (tensor := self.theirs.initializers.get(pair.candidate)) is not None
+            and tensor.data_location != TensorProto.EXTERNAL
+        }
+        values = self.stream.values([pair.original for pair in stored]) if stored else {}
+        judge = replace(self._judge, facts=Facts(), roundings=_THOUSAND)
+        found = {}
+        for pair, array in stored.items():
+            compared = judge.compare(pair.original, values[pair.original], leaves_of(array))
+            if not compared.ok:
+                found[pair] = _Failure(compared.reason or "another value is stored", is_final=True)
+        return found
 
     def _agreed(self) -> dict[str, str]:
         return {pair.original: pair.candidate for pair in self.cuts.values()}
@@ -390,7 +411,8 @@ class _Regions:
         ]
         hides = any(hides_differences(node) for node in nodes)
         jumps = hides or any(_truncates(node) for node in nodes)
-        return _Region(pair, (ours, theirs), hides, jumps, frozenset(converted & FLOATS))
+        branches = any(node.op_type in CONTROL_FLOW for node in nodes)
+        return _Region(pair, (ours, theirs), hides, jumps, branches, frozenset(converted & FLOATS))
 
     @staticmethod
     def _part(wiring: Wiring, cuts: Mapping[str, Pair], end: str) -> _Part:
@@ -441,12 +463,12 @@ class _Regions:
         for region, given in doubtful.items():
             if failure := self._failure(region, values, given, exact.get(region)):
                 found[region.pair] = failure
-        hidden = {
-            region.pair: failure
-            for region in regions
-            if region.pair not in found and (failure := self._hidden(region, values))
-        }
-        return found | hidden
+        for region in regions:
+            if region.pair not in found:
+                if failure := self._hidden(region, values):
+                    found[region.pair] = failure
+                self._note(region, values)
+        return found
 
     def _hidden(self, region: _Region, values: Values) -> _Failure | None:
         """Say what is wrong with a region that gives the same, if something is."""
@@ -455,15 +477,19 @@ class _Regions:
             return _Failure("rows differ that no input chose", is_final=True)
         if pair.candidate in self.joined and region.hides:
             return _Failure("it differs before it is rounded to steps")
-        if pair.candidate in self.guessed and (
-            region.hides or _says_nothing(values[pair.original])
-        ):
-            self.weak += 1
         if pair.candidate in self.joined and _says_nothing(values[pair.original]):
             return _Failure("it differs where all that follows is one number")
-        if self.ours.nodes[self.ours.makers[pair.original]].op_type == "If":
-            self.unseen.append(f"{_label(self.ours, pair.original)} differs in a branch")
         return None
+
+    def _note(self, region: _Region, values: Values) -> None:
+        """Remember what a region does not show though it gives the same."""
+        pair = region.pair
+        if _says_nothing(values[pair.original]) or (
+            pair.candidate in self.guessed and region.hides
+        ):
+            self.weak.add(pair.candidate)
+        if region.branches:
+            self.unseen[pair.candidate] = f"{_label(self.ours, pair.original)} differs in a body"
 
     def _failure(
         self, region: _Region, values: Values, given: Sequence[Leaf], exact: _Exact | None
@@ -505,7 +531,7 @@ class _Regions:
             self.ours.nodes[self.ours.makers[pair.original]],
             self.theirs.nodes[self.theirs.makers[pair.candidate]],
         )
-        if not all(node.op_type in _CHOOSERS and not node.domain for node in nodes):
+        if not all(node.op_type in CHOOSERS and not node.domain for node in nodes):
             return False
         stored = [
             side.wiring.initializers.get(node.input[0])
@@ -518,10 +544,12 @@ class _Regions:
         ]
         if len(tables) < len(nodes) or tables[0].shape != tables[1].shape:
             return False
-        if tables[0].dtype.kind != "f":
-            return not np.array_equal(tables[0], tables[1])
-        allowed = _ROUNDED_AGAIN * UNITS.get(tables[0].dtype.name, 0.0) * scale_of(tables[0])
-        return bool(_apart(tables[0], tables[1]) > allowed)
+        ours, theirs = tables
+        if ours.dtype.kind != "f":
+            return not np.array_equal(ours, theirs)
+        allowed = _ROUNDED_AGAIN * UNITS.get(ours.dtype.name, 0.0) * scale_of(ours)
+        is_same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+        return not np.allclose(ours[~is_same], theirs[~is_same], rtol=0, atol=allowed)
 
     def _is_one_node(self, pair: Pair) -> bool:
         """Tell whether the same operator makes both, from values that correspond, or constants."""
@@ -553,24 +581,29 @@ class _Regions:
         """Compare what a region gives with what the original gives there."""
         name = region.pair.original
         maker = self.ours.nodes[self.ours.makers[name]]
-        is_cast = maker.op_type == "Cast" and self._coarsest(region, values)
-        facts = Facts(
-            coarsest=self._coarsest(region, values),
-            stepped=frozenset({name} if quantises(maker) or is_cast else ()),
-        )
+        coarsest = self._coarsest(region, values)
+        is_stepped = quantises(maker) or (maker.op_type == "Cast" and coarsest != "")
+        facts = Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
         judge = replace(self._judge, facts=facts, roundings=roundings, limits=limits)
         return judge.compare(name, values[name], given)
 
     def _coarsest(self, region: _Region, values: Values) -> str:
         """Return the coarsest float type that a region has to do with, "" if none."""
         types = {leaf.dtype for read in self._needed(region) for leaf in values[read]}
-        types |= region.casts
+        fed = (self.feeds.get(name) for name in region.parts[0].reads)
+        types |= region.casts | {array.dtype.name for array in fed if isinstance(array, np.ndarray)}
         return max(types & FLOATS, key=UNITS.__getitem__, default="")
 
     def _in_float64(self, regions: Sequence[_Region], values: Values) -> dict[_Region, _Exact]:
         """Compute regions of both models in float64, where that can be done and says something."""
         ours, theirs = self.sides
-        asked = [region for region in regions if not region.jumps and self._is_small(region)]
+        asked = [
+            region
+            for region in regions
+            if not region.jumps
+            and self._is_small(region)
+            and self._coarsest(region, values) != "float64"  # that would be no finer
+        ]
         found: dict[_Region, tuple[Array, ...]] = dict.fromkeys(asked, ())
         for side, precision in (
             (ours, _PLAIN),
@@ -579,12 +612,12 @@ class _Regions:
             (ours, _CONSTANTS_MOVED),
             (theirs, _CONSTANTS_MOVED),
         ):
-            if self.is_slow or not found:
+            if self.has_stopped or not found:
                 return {}
             try:
                 given = dict(self._results(side, [*found], values, precision))
             except StoppedError:
-                self.is_slow = True
+                self.has_stopped = True
                 return {}
             found = {
                 region: arrays
@@ -675,7 +708,7 @@ class _Precision:
             content = wide.SerializeToString()
         except (OSError, *ONNX_ERRORS) as error:
             raise RunError(f"it cannot be had in float64: {one_line(str(error))}") from error
-        execution = replace(source.execution.plain(), timeout=_PATIENCE)
+        execution = replace(source.execution.plain(), timeout=_EVALUATION_TIME)
         plain = replace(source, content=content, weights=None, libraries=(), execution=execution)
         given = {name: wide_feed(value, inputs) for name, value in feeds.items()}
         return Runner(plain, REFERENCE_LEVEL, "float64").run(given)
@@ -726,8 +759,9 @@ class _Exact:
             share = f", {apart / scale:.2g} of the largest element" if scale else ""
             return f"computed in float64, it is up to {apart:.3g} off{share}"
         usual = max(rounded, sensitivity, least)
-        if reason and (further := _apart(given, self.theirs)) > _COARSER * usual:
-            return f"it is rounded {further / usual:.0f} times as far as in the original; {reason}"
+        if reason and (further := _apart(given, self.theirs)) > _TOO_COARSE * usual:
+            times = f"{further / usual:.0f} times as far as in" if usual else "and not in"
+            return f"it is rounded {times} the original; {reason}"
         return ""
 
 
@@ -779,7 +813,8 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
 
 def _says_nothing(leaves: Sequence[Leaf]) -> bool:
     """Tell whether all elements are the same number, as behind a Clip that is never left."""
-    return all(np.unique(leaf.data).size == 1 for leaf in leaves if leaf.data.size > 1)
+    large = [leaf.data for leaf in leaves if leaf.data.size > 1]
+    return bool(large) and all(bool((data == data.flat[0]).all()) for data in large)
 
 
 def _label(wiring: Wiring, name: str) -> str:

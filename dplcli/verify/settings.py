@@ -434,6 +434,13 @@ class LocalJudgement:
     places: tuple[Junction, ...] = ()
     case: int = 0
 
+    @property
+    def agreement(self) -> str:
+        """What was judged and gives the same, in words."""
+        if self.judged == 1:
+            return "the changed place gives the same by itself"
+        return f"each of {self.judged:,} changed places gives the same by itself"
+
     def to_json(self) -> dict[str, object]:
         """Return the fields that can be written down, in a fixed order."""
         differing = list(self.differing)

@@ -365,7 +365,7 @@ def test_a_few_choices_from_other_numbers_say_too_little(save: Save) -> None:
     assert found.verdict == "inconclusive"
     assert not found.accepted
     assert found.to_json()["equivalent"] is False
-    assert "make these an output, too" in found.doubts[0]
+    assert "make what they are chosen from an output, too" in found.doubts[0]
 
 
 def test_choices_from_the_same_numbers_are_enough(save: Save) -> None:

@@ -492,7 +492,7 @@ def test_a_branch_that_did_not_run_is_said(save: Save) -> None:
     theirs = net.replace("MUL", "Mul (k, x)").replace("OTHER", "Cos")
     found = check(ours, save(theirs.replace("{0.99}", "{0.9899999}"), "theirs"))
     assert found.equivalent
-    assert found.warnings == ("If 'y' differs in a branch; only what ran was compared",)
+    assert found.warnings == ("If 'y' differs in a body; only what ran was compared",)
 
 
 def test_numbers_that_a_cast_rounds_may_be_a_step_off(save: Save) -> None:
