@@ -73,6 +73,9 @@ _KINDS = {
     ),
 }
 """The wire types of the numbers that ONNX has; all else is delimited."""
+_WIDTHS = {FIXED32: 4, FIXED64: 8}
+"""How many bytes a number of a wire type takes."""
+
 _SMALL = (FieldDescriptor.TYPE_ENUM, FieldDescriptor.TYPE_INT32)
 _NOT_ASCII = np.uint64(0x8080808080808080)
 """The bits of a word that only bytes of other than ASCII text have."""
@@ -187,6 +190,7 @@ class _Form:
             same number here, and others 0.
         is_small: Whether a field has 32 bits, by number.
         is_text: Whether it holds text, by number.
+        packed: The fields that hold many numbers in one piece, with the wire type of these.
         choices: The numbers of fields that hold one of some numbers, and these.
         nested: The numbers of fields that hold messages, and the type of these.
     """
@@ -196,6 +200,7 @@ class _Form:
     alone: NDArray[np.int64]
     is_small: Flags
     is_text: Flags
+    packed: tuple[tuple[int, int], ...]
     choices: tuple[tuple[int, tuple[int, ...]], ...]
     nested: tuple[tuple[int, Descriptor], ...]
 
@@ -213,7 +218,7 @@ def _form(descriptor: Descriptor) -> _Form:
     alone = np.zeros(kinds.size, np.int64)
     is_small, is_text = np.zeros((2, kinds.size), np.bool_)
     for number, field in known.items():
-        is_small[number] = field.type in _SMALL and not field.is_packed
+        is_small[number] = field.type in _SMALL
         is_text[number] = field.type == FieldDescriptor.TYPE_STRING
         if not field.is_repeated:
             alone[number] = number
@@ -225,6 +230,7 @@ def _form(descriptor: Descriptor) -> _Form:
         alone,
         is_small,
         is_text,
+        tuple((n, _KINDS[field.type]) for n, field in known.items() if field.is_packed),
         tuple((n, tuple(f.enum_type.values_by_number)) for n, f in known.items() if f.enum_type),
         tuple((n, field.message_type) for n, field in known.items() if field.message_type),
     )
@@ -302,7 +308,11 @@ def _require_form(data: Bytes, descriptor: Descriptor, found: Fields, kind: Plac
         raise IrregularError(f"numbers of {descriptor.name} are packed otherwise")
     known = found.number
     known[form.kinds[number] != kind] = 0
-    rows = np.flatnonzero(form.is_small[known])
+    for which, packed in form.packed:
+        rows = np.flatnonzero(known == which)
+        begin, end = found.begin[rows], found.end[rows]
+        _require_numbers(data, begin, end, packed, is_small=bool(form.is_small[which]))
+    rows = np.flatnonzero(form.is_small[known] & (kind == VARINT))
     value, _ = varints(data, found.begin[rows], found.end[rows])
     if (value.astype(np.int32) != value).any():
         raise IrregularError(f"a number of {descriptor.name} takes more than 32 bits")
@@ -318,6 +328,31 @@ def _require_form(data: Bytes, descriptor: Descriptor, found: Fields, kind: Plac
     is_there[once] = True
     if np.count_nonzero(is_there) < once.size:
         raise IrregularError(f"a field of {descriptor.name} is stated twice")
+
+
+def _require_numbers(data: Bytes, begin: Places, end: Places, kind: int, *, is_small: bool) -> None:
+    """Refuse packed numbers that protobuf would not write so.
+
+    Args:
+        data: The bytes.
+        begin: Where the numbers of each field begin, (n,).
+        end: Where they end, (n,).
+        kind: Their wire type.
+        is_small: Whether they have 32 bits.
+    """
+    if (begin == end).any():
+        raise IrregularError("a piece of numbers is empty")
+    if kind != VARINT:
+        if ((end - begin) % _WIDTHS[kind]).any():
+            raise IrregularError("a piece of numbers ends within one")
+        return
+    for first, stop in zip(begin.tolist(), end.tolist(), strict=True):
+        last = first + np.flatnonzero(data[first:stop] < _MORE)
+        value, at = varints(data, np.append(first, last[:-1] + 1) if last.size else last, last + 1)
+        if (at[-1] if at.size else first) != stop:
+            raise IrregularError("a number does not end")
+        if is_small and (value.astype(np.int32) != value).any():
+            raise IrregularError("a number takes more than 32 bits")
 
 
 def _require_order(descriptor: Descriptor, found: Fields) -> None:
