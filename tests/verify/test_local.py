@@ -517,3 +517,99 @@ def test_places_are_judged_however_the_candidate_is_to_run(save: Save) -> None:
     found = verify_equivalence(ours, theirs, settings)
     assert found.regions is not None
     assert len(found.regions.differing) == 1
+
+
+def test_an_output_that_is_stored_is_compared(save: Save) -> None:
+    """A candidate that computes nothing has no place to run; what it stores counts."""
+    ours = "g (float[2, 3] x) => (float[2, 3] y) { y = Relu (x) }"
+    theirs = """g (float[2, 3] x) => (float[2, 3] y) <float[2, 3] y = {1, 1, 1, 1, 1, 1}>
+        { n = Neg (x) }"""
+    found = check(save(ours), save(theirs, "theirs"))
+    assert not found.equivalent
+    assert "Relu 'y'" in found.objections[0]
+
+
+def test_an_output_that_was_computed_in_advance_is_the_same(save: Save) -> None:
+    """Up to rounding; beside it another output depends on the input."""
+    net = """g (float[2, 3] x) => (float[2, 3] y, float[2] z) <float[2] k = {1, 2}>
+        { y = Relu (x)  z = Sqrt (k) }"""
+    stored = """g (float[2, 3] x) => (float[2, 3] y, float[2] z) <float[2] z = {1, ROOT}>
+        { m = Neg (x)  n = Neg (m)  y = Relu (n) }"""
+    ours = save(net)
+    assert check(ours, save(stored.replace("ROOT", "1.4142136"), "same")).equivalent
+    assert not check(ours, save(stored.replace("ROOT", "1.42"), "theirs")).equivalent
+
+
+def test_a_bend_that_no_input_reaches_cannot_be_told(save: Save) -> None:
+    """Two thresholds far above all inputs: everything is false, whichever it is."""
+    net = "g (float[4, 64] x) => (bool[4, 64] y) <float k = {K}> { y = Greater (x, k) }"
+    found = check(save(net.replace("K", "1000")), save(net.replace("K", "2000"), "theirs"))
+    assert found.verdict == "inconclusive"
+
+
+def test_each_case_that_fails_is_looked_into(save: Save, tmp_path: Path) -> None:
+    """The worst one fails for rounding alone; the other one for another threshold."""
+    net = """g (float[64] x, float[64] t) => (float[64] y)
+        <float part = {0.018181818}, float whole = {55}, float edge = {EDGE}>
+        { a = Mul (x, FIRST)  b = Mul (a, SECOND)  d = Sub (b, x)
+          s = Greater (t, edge)  f = Cast <to = 1> (s)  y = Add (d, f) }"""
+    ours = net.replace("FIRST", "part").replace("SECOND", "whole").replace("EDGE", "0.5")
+    theirs = net.replace("FIRST", "whole").replace("SECOND", "part").replace("EDGE", "0.51")
+    numbers = np.arange(1, 65, dtype=np.float32)
+    folder = tmp_path / "sets"
+    for place, (x, t) in enumerate(((numbers, 0.505), (numbers * 1e6, 0.9))):
+        (folder / f"test_data_set_{place}").mkdir(parents=True)
+        for slot, (name, values) in enumerate((("x", x), ("t", np.full(64, t, np.float32)))):
+            packed = onnx.numpy_helper.from_array(values.astype(np.float32), name)
+            path = folder / f"test_data_set_{place}" / f"input_{slot}.pb"
+            path.write_bytes(packed.SerializeToString())
+    found = check(save(ours), save(theirs, "theirs"), InputRequest(given=folder))
+    assert not found.equivalent
+
+
+def test_a_single_number_can_agree_again(save: Save) -> None:
+    """A factor may move behind a sum, whatever the sum's shape is."""
+    net = """g (float[4, 64] x) => (float y) <float p = {P}, float q = {Q}>
+        { t = Mul (x, p)  s = ReduceSum <keepdims = 0> (t)  y = Mul (s, q) }"""
+    ours = save(net.replace("P", "2.0").replace("Q", "3.0"))
+    assert check(ours, save(net.replace("P", "3.0").replace("Q", "2.0"), "same")).equivalent
+    assert not check(ours, save(net.replace("P", "3.0").replace("Q", "2.1"), "theirs")).equivalent
+
+
+def test_rounding_where_the_original_is_exact_is_told(save: Save) -> None:
+    """It gives zeros, and the candidate the last bits of what it goes round by."""
+    ours = "g (float[4, 64] x) => (float[4, 64] y) { y = Sub (x, x) }"
+    theirs = """g (float[4, 64] x) => (float[4, 64] y) <float z = {1.0}>
+        { a = Add (x, z)  b = Sub (a, z)  y = Sub (b, x) }"""
+    found = check(save(ours), save(theirs, "theirs"))
+    assert not found.equivalent
+    assert any("and not in the original" in said for said in found.objections)
+
+
+@pytest.mark.parametrize("first", [-np.inf, np.nan, 1.0])
+def test_rows_are_compared_beside_what_is_not_finite(tmp_path: Path, first: float) -> None:
+    """Also if nothing else differs, and all outputs are the same to the bit."""
+    paths = []
+    for name, last in (("ours", 2.0), ("theirs", 9.0)):
+        model = proto_from_text("g (int64[64] i) => (float[64] y) { y = Gather (w, i) }")
+        table = np.linspace(1, 2, 5000, dtype=np.float32)
+        table[0], table[4321] = first, last
+        model.graph.initializer.append(onnx.numpy_helper.from_array(table, "w"))
+        paths.append(tmp_path / f"{name}.onnx")
+        onnx.save(model, paths[-1])
+    np.savez(tmp_path / "i.npz", i=np.arange(64))
+    found = check(paths[0], paths[1], InputRequest(given=tmp_path / "i.npz"))
+    assert all(output.max_abs == 0 for output in found.outputs)
+    assert "rows differ that no input chose" in found.objections[0]
+
+
+def test_float64_is_not_judged_in_float64(tmp_path: Path) -> None:
+    """Half a billionth is far more than rounding there."""
+    net = "g (double[4, 64] x) => (double[4, 64] y) { a = Add (x, k)  y = Neg (a) }"
+    paths = []
+    for name, value in (("ours", 0.0), ("theirs", 5e-10)):
+        model = proto_from_text(net)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), "k"))
+        paths.append(tmp_path / f"{name}.onnx")
+        onnx.save(model, paths[-1])
+    assert not check(paths[0], paths[1]).equivalent
