@@ -760,19 +760,22 @@ class _Exact:
             return f"computed in float64, it is up to {apart:.3g} off{share}"
         usual = max(rounded, sensitivity, least)
         if reason and (further := _apart(given, self.theirs)) > _TOO_COARSE * usual:
-            times = f"{further / usual:.0f} times as far as in" if usual else "and not in"
-            return f"it is rounded {times} the original; {reason}"
+            if not usual:
+                return f"it is rounded, and the original is exact; {reason}"
+            times = f"{further / usual:.0f} times as far as in the original"
+            return f"it is rounded {times}; {reason}"
         return ""
 
 
 def _with(known: tuple[Array, ...], given: Sequence[Leaf] | RunError) -> tuple[Array, ...]:
-    """Add what a region gives in float64; return nothing if it is none, or far from the first."""
+    """Add what a region gives in float64; return nothing if that is none, or far from the other."""
     if isinstance(given, RunError):
         return ()
     values = given[0].data
     if values.dtype != np.float64 or (known and values.shape != known[0].shape):
         return ()
-    if known and _apart(values, known[0]) > _FAR * scale_of(known[0]):
+    is_second = len(known) == 1  # the candidate, as it is
+    if is_second and _apart(values, known[0]) > _FAR * scale_of(known[0]):
         return ()
     return (*known, values)
 
