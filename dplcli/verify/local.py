@@ -499,8 +499,8 @@ class _Regions:
         fits = _forms(expected) == _forms(given)
         found = self._compared(region, values, given, _THOUSAND)
         reason = "" if found.ok else found.reason or "it differs"
-        if exact is not None and fits:
-            unit = UNITS[self._coarsest(region, values)]
+        unit = UNITS.get(self._coarsest(region, values))
+        if exact is not None and fits and unit is not None:
             reason = exact.objection(expected[0].data, given[0].data, unit, reason)
         elif reason and region.hides and fits:
             limits = self._unsteadiness(region, values)
