@@ -8,10 +8,11 @@ square; the ratio that is larger counts.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -26,8 +27,9 @@ _SILENT = 4
 # They read sizes from floats, or whole numbers as exponents of what may be negative.
 _KEPT = frozenset({"Resize", "Upsample", "Range", "Pow"})
 
-Feeds: TypeAlias = list[dict[str, Any]]
-Outputs: TypeAlias = list[dict[str, Any]]
+Fed: TypeAlias = Array | list[Array] | None
+Feeds: TypeAlias = Sequence[Mapping[str, Fed]]
+Outputs: TypeAlias = list[dict[str, object]]
 Distance: TypeAlias = tuple[float, float]
 """The largest difference and the root mean square."""
 
@@ -66,9 +68,12 @@ def measure_noise(original: Path, feeds: Feeds, draws: int, folder: Path) -> Bas
     moves = [_distances(outputs, run(original, feeds, level)) for level in _LEVELS]
     for draw in range(draws):
         rng = np.random.default_rng(draw)
-        moved = [{n: _moved_feed(feed, rng) for n, feed in case.items()} for case in feeds]
+        fed = [
+            {n: _each_float(feed, partial(moved, rng=rng)) for n, feed in case.items()}
+            for case in feeds
+        ]
         try:
-            move = _distances(outputs, run(_moved_model(original, rng, folder), moved))
+            move = _distances(outputs, run(_moved_model(original, rng, folder), fed))
         except Exception:  # noqa: BLE001, S112  # onnxruntime's errors have no common base class
             continue  # some float decides about a shape
         if all(math.isfinite(far) for case in move for far, _ in case.values()):
@@ -107,11 +112,17 @@ def widened(feeds: Feeds, factor: float) -> Feeds:
     return [{name: _widened(feed, factor) for name, feed in case.items()} for case in feeds]
 
 
-def _widened(feed: Any, factor: float) -> Any:  # noqa: ANN401  # a list, too
+def _widened(feed: Fed, factor: float) -> Fed:
+    return _each_float(feed, lambda values: (values * factor).astype(values.dtype))
+
+
+def _each_float(feed: Fed, change: Callable[[Array], Array]) -> Fed:
+    """Return what is fed with its floats changed."""
+    if feed is None:
+        return None
     if isinstance(feed, list):
-        return [_widened(item, factor) for item in feed]
-    is_float = feed is not None and feed.dtype.kind == "f"
-    return (feed * factor).astype(feed.dtype) if is_float else feed
+        return [change(item) if item.dtype.kind == "f" else item for item in feed]
+    return change(feed) if feed.dtype.kind == "f" else feed
 
 
 def _moved_model(original: Path, rng: np.random.Generator, folder: Path) -> Path:
@@ -124,12 +135,6 @@ def _moved_model(original: Path, rng: np.random.Generator, folder: Path) -> Path
     path = folder / "moved.onnx"
     onnx.save(model, path)
     return path
-
-
-def _moved_feed(feed: Any, rng: np.random.Generator) -> Any:  # noqa: ANN401  # a list, too
-    if isinstance(feed, list):
-        return [_moved_feed(item, rng) for item in feed]
-    return feed if feed is None or feed.dtype.kind != "f" else moved(feed, rng)
 
 
 def moved(values: Array, rng: np.random.Generator) -> Array:
@@ -151,17 +156,21 @@ def _largest(distances: Sequence[Distance]) -> Distance:
     return max(d for d, _ in distances), max(d for _, d in distances)
 
 
-def distance(ours: Any, theirs: Any) -> Distance:  # noqa: ANN401  # whatever onnxruntime gives
+def distance(ours: object, theirs: object) -> Distance:
     """Return how far two outputs are apart; what is not a number is 0 or 1 apart.
 
     Raises:
         ValueError: They have different shapes.
     """
-    if isinstance(ours, list):
+    if isinstance(ours, list) and isinstance(theirs, list):
         if len(ours) != len(theirs):
             raise ValueError("a sequence has another length")
         return _largest([(0.0, 0.0), *(distance(a, b) for a, b in zip(ours, theirs, strict=True))])
-    if not isinstance(ours, np.ndarray) or ours.dtype.kind not in "fiub":
+    if (
+        not isinstance(ours, np.ndarray)
+        or not isinstance(theirs, np.ndarray)
+        or ours.dtype.kind not in "fiub"
+    ):
         differs = float(np.any(np.asarray(ours != theirs)))
         return differs, differs
     if ours.shape != theirs.shape:
@@ -177,7 +186,7 @@ def distance(ours: Any, theirs: Any) -> Distance:  # noqa: ANN401  # whatever on
         ) if apart.size else 0.0
 
 
-def _floor(values: Any) -> Distance:  # noqa: ANN401  # whatever onnxruntime gives
+def _floor(values: object) -> Distance:
     """Return the least noise: a unit in the last place, or a tenth of a step of one integer."""
     if not isinstance(values, np.ndarray) or not values.size or values.dtype.kind not in "fiub":
         return 0.0, 0.0

@@ -9,11 +9,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import EllipsisType
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
+
+from dplcli.onnx_io.infer import ONNX_ERRORS
 
 _ENDLESS = 1e30  # numbers this large stand for infinity: they are left alone
 _SMALL = 1e-2  # what is added before a root, and not larger than this, is an epsilon
@@ -21,6 +24,9 @@ _EPSILONS = (1e-3, 0.125)
 _PERCENT = 1.01
 
 Array: TypeAlias = np.ndarray[Any, Any]
+Where: TypeAlias = EllipsisType | tuple[int | EllipsisType, ...]
+"""An index of an array."""
+
 Change: TypeAlias = tuple[str, Callable[[], object]]
 """What is changed, in words, and a function that does it."""
 
@@ -65,7 +71,7 @@ def scopes_of(model: onnx.ModelProto) -> list[Scope]:
     """Return the main graph, its bodies, and the functions; constants become whole tensors."""
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
-    except Exception:  # noqa: BLE001  # onnx has several; types are wanted, not needed
+    except ONNX_ERRORS:  # types are wanted, not needed
         graph = model.graph
     infos = (*graph.input, *graph.value_info, *graph.output)
     types = {info.name: info.type.tensor_type for info in infos}
@@ -78,7 +84,7 @@ def scopes_of(model: onnx.ModelProto) -> list[Scope]:
 
 def _scopes(
     place: str,
-    owner: Any,  # noqa: ANN401  # a graph or a function
+    owner: onnx.GraphProto | onnx.FunctionProto,
     outer: dict[str, onnx.TensorProto],
     types: Mapping[str, onnx.TypeProto.Tensor],
 ) -> Iterator[Scope]:
@@ -184,7 +190,7 @@ def zero_point(scope: Scope) -> Iterator[Change]:
             yield f"zero point {name!r} one step off", partial(_step, tensor, ...)
 
 
-def _step(tensor: onnx.TensorProto, where: Any) -> None:  # noqa: ANN401  # any index of numpy
+def _step(tensor: onnx.TensorProto, where: Where) -> None:
     """Move integers by a step: up, or down from the largest."""
     moved = values_of(tensor).astype(np.int64)
     largest = _LARGEST[tensor.data_type]

@@ -144,9 +144,9 @@ class Bench:
             self.original = self.save(self.proto, "original.onnx")
             self.proto = onnx.load(self.original)
 
-    def record(self, kind: str, verdict: str, **others: Any) -> Record:  # noqa: ANN401  # fields
+    def record(self, kind: str, verdict: str, why: str = "") -> Record:
         """Return a record about this model."""
-        return Record(self.model.name, kind, verdict, quantised=self.quantised, **others)
+        return Record(self.model.name, kind, verdict, quantised=self.quantised, why=why)
 
     def save(self, model: onnx.ModelProto, name: str) -> Path:
         """Write a model, with ``--external`` its weights beside it."""
@@ -193,7 +193,7 @@ class Bench:
             return
         feeds, problem = self.limited(feeds_for, original, options.seeds, saved)
         if options.wide and not problem:
-            feeds = feeds + widened(feeds, options.wide)
+            feeds = [*feeds, *widened(feeds, options.wide)]
         known = (original, feeds, options.draws, self.folder)
         baseline, problem = (None, problem) if problem else self.limited(measure_noise, *known)
         if problem:
@@ -209,7 +209,8 @@ class Bench:
             used = [
                 each for seed, each in zip(options.seeds, ratios, strict=False) if seed in USUAL
             ]
-            made = self.record(kind, "too small", what=what, place=place, ratio=ratio)
+            made = self.record(kind, "too small")
+            made = replace(made, what=what, place=place, ratio=ratio)
             made = replace(made, unseen=max(used, default=0.0) < CLEAR <= ratio)
             if ratio >= CLEAR:
                 made = self.verdict(path, made, {"equivalent": "missed", "different": "caught"})

@@ -9,6 +9,7 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
+from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.compare import Judge
 from dplcli.verify.inputs import candidate_source, names_made_by_shape
 from dplcli.verify.layers import Inside, capture, feed, type_of, value_of
@@ -200,7 +201,7 @@ def whole_model(path: Path) -> onnx.ModelProto:
     """
     try:
         return read_whole(path)
-    except (OSError, ValueError, RuntimeError, onnx.checker.ValidationError) as error:
+    except (OSError, *ONNX_ERRORS) as error:
         raise UsageError(f"{path}: its weights cannot be read: {error}") from error
 
 

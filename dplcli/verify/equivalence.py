@@ -29,6 +29,7 @@ import onnx
 
 from dplcli.errors import DplError, UsageError, VerificationError, counted, did_you_mean
 from dplcli.files import temporary_folder, write_file
+from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
 from dplcli.verify.compare import (
     FLOATS,
     REFERENCE_LEVEL,
@@ -619,7 +620,7 @@ class Evaluator:
         """Return what a model gives in the evaluator; raise what it raised, each time."""
         if (which, case) not in self._results:
             try:
-                runner = Runner(self._sources[which], "disable", "reference")
+                runner = Runner(self._sources[which], REFERENCE_LEVEL, "reference")
                 self._results[which, case] = runner.run(self._feeds[case])
             except Exception as error:  # noqa: BLE001  # it may raise anything
                 self._results[which, case] = error
@@ -754,14 +755,12 @@ def _opinions_inside(
     original: Path, candidate: Path, settings: Settings, regions: LocalJudgement
 ) -> Sequence[Opinion]:
     """Ask the evaluator about the first place that can be cut out and differs by itself."""
-    from dplcli.verify import bisect  # noqa: PLC0415  # only where it is asked
-
-    search = bisect.DivergenceSearch(original, candidate, settings, regions.case)
+    search = DivergenceSearch(original, candidate, settings, regions.case)
     for place in regions.places:
         with temporary_folder() as folder:
             if (parts := search.write(place, folder)) is None:
                 continue
-            data = folder / bisect.DATA if parts.inputs else None
+            data = folder / DATA if parts.inputs else None
             part = Settings(
                 levels=(REFERENCE_LEVEL,),
                 rtol=settings.rtol,
@@ -771,7 +770,7 @@ def _opinions_inside(
                 third_opinion=True,
                 whole=search.whole,
             )
-            names = folder / bisect.ORIGINAL, folder / bisect.CANDIDATE
+            names = folder / ORIGINAL, folder / CANDIDATE
             found = verify_equivalence(*names, part).opinions
         if found:
             return [replace(opinion, is_inside=True) for opinion in found]

@@ -15,7 +15,7 @@ from onnx.external_data_helper import load_external_data_for_tensor
 
 from dplcli.files import text_path
 from dplcli.ir.model import RULE_KEY
-from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS
+from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS, canonical_domain
 from dplcli.onnx_io.infer import ONNX_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
 from dplcli.verify.model import Dataflow, attribute, model_of, subgraphs
@@ -457,7 +457,7 @@ def _operand_sites(model: onnx.ModelProto, places: tuple[NodePosition, ...]) -> 
     sites: list[_Site] = []
     for place in places:
         node = place.find(model)
-        if node.domain not in {"", "ai.onnx"}:
+        if canonical_domain(node.domain):
             continue
         if node.op_type in ORDERED and len(node.input) > 1 and node.input[0] != node.input[1]:
             sites.append(_swap_site(place, 0, 1))

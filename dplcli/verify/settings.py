@@ -247,6 +247,7 @@ _USUAL_LEVELS = ("disable", "all")
 _USUAL_SEEDS = (0, 1)
 VERIFY_SCHEMA = "dpl.verify/1"
 _MOST_NAMED = 6
+_TOO_WEAK = "the check notices too little to be trusted (--min-power)"
 
 
 @dataclass(frozen=True)
@@ -661,7 +662,7 @@ class VerificationResult:
             case "inconclusive":
                 return "the check cannot tell whether the result is equivalent to the original"
             case "equivalent":
-                return "the check notices too little (--min-power)" if self.is_weak else ""
+                return _TOO_WEAK if self.is_weak else ""
 
     @property
     def fed(self) -> str:
