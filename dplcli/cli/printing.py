@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -94,31 +96,74 @@ def show(report: Part) -> None:
     stream.flush()
 
 
+_PATIENCE = 30.0
+"""Seconds after which a log is told what is still being done."""
+
+
 @contextmanager
 def progress(*, quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
-    """Show what is going on: a spinner on a terminal, lines if verbose, else nothing."""
-    if verbose and not quiet:
-        yield lambda phrase: say(f"dpl: {phrase}", err=True)
-        return
-    if quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    """Show what is going on, and for how long it has been.
+
+    A terminal shows a spinner. In a log there is a line for every half minute that one step takes;
+    if verbose, also one when it begins.
+    """
+    if quiet:
         yield lambda _phrase: None
         return
-    from rich.live import Live  # noqa: PLC0415  # slow to load
-    from rich.spinner import Spinner  # noqa: PLC0415  # slow to load
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    with _spinner() if is_terminal and not verbose else _log(is_verbose=verbose) as begin:
+        yield begin
 
-    from dplcli.report.layout import Text  # noqa: PLC0415  # loads rich
 
-    spinner = Spinner("dots", Text(), style="status.spinner")
-    live = Live(
-        spinner,
+@contextmanager
+def _log(*, is_verbose: bool) -> Iterator[Callable[[str], None]]:
+    doing, since = "", time.monotonic()
+    is_over = threading.Event()
+
+    def begin(phrase: str) -> None:
+        nonlocal doing, since
+        doing, since = phrase, time.monotonic()
+        if is_verbose:
+            say(f"dpl: {phrase}", err=True)
+
+    def tell() -> None:
+        told = since
+        while not is_over.wait(max(told, since) + _PATIENCE - time.monotonic()):
+            if (now := time.monotonic()) - max(told, since) >= _PATIENCE:
+                told = now
+                say(f"dpl: still {doing or 'at work'}, for {now - since:.0f} s now", err=True)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield begin
+    finally:
+        is_over.set()
+        teller.join()
+
+
+@contextmanager
+def _spinner() -> Iterator[Callable[[str], None]]:
+    from rich.progress import (  # noqa: PLC0415  # slow to load
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    bar = Progress(
+        SpinnerColumn(style="status.spinner"),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
         console=_console(sys.stderr),
         refresh_per_second=12.5,
         transient=True,
         redirect_stdout=False,  # it would take what others print past the guard
         redirect_stderr=False,
     )
-    with live:
-        yield lambda phrase: spinner.update(text=Text(phrase))
+    with bar:
+        step = bar.add_task("", total=None)
+        yield lambda phrase: bar.reset(step, description=one_line(phrase, None))
 
 
 def _console(stream: TextIO) -> Console:

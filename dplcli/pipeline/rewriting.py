@@ -455,7 +455,7 @@ class _RewriteJob(WriteJob):
             raise UsageError(f"{self.output}: is the plan")
         if settings.plan is not None:
             check_plan_path(settings.plan, (self.path, self.output, self.failed))
-        self.say(f"reading {self.path.name}")
+        self.begin(will_run=settings.verify and not settings.dry_run)
         if in_batches and settings.opset is None:
             rows = load_rows(self.path)
             if _may_be_batched(rows):

@@ -102,7 +102,7 @@ class WriteJob:
             DplError: It cannot be used, or the output cannot be written.
         """
         check_output(self.path, self.output, in_place=self.writing.in_place)
-        self.say(f"reading {self.path.name}")
+        self.begin(will_run=self.writing.verify)
         return _checked(load_model(self.path))
 
     def open_rows(self) -> TableRows:
@@ -112,8 +112,14 @@ class WriteJob:
             DplError: It cannot be used, or the output cannot be written.
         """
         check_output(self.path, self.output, in_place=self.writing.in_place)
-        self.say(f"reading {self.path.name}")
+        self.begin(will_run=self.writing.verify)
         return load_rows(self.path)
+
+    def begin(self, *, will_run: bool) -> None:
+        """Say that the model is read; start the process that will run it, if one will."""
+        if will_run:
+            prepare(self.writing.verification)
+        self.say(f"reading {self.path.name}")
 
     def built(self, rows: TableRows) -> Model:
         """Return as objects what was read.

@@ -17,9 +17,12 @@ Each comparison names its baseline: the level at which the original ran.
 """
 
 import json
+import math
+import os
 import time
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -68,7 +71,14 @@ from dplcli.verify.power import (
     value_warnings,
 )
 from dplcli.verify.proof import UnprovedError, prove_same
-from dplcli.verify.run import IN_EVALUATOR, Runner, check_setup, run_cases
+from dplcli.verify.run import (
+    IN_EVALUATOR,
+    IS_POSSIBLE,
+    Runner,
+    check_setup,
+    end_workers,
+    run_cases,
+)
 from dplcli.verify.settings import (
     TIMEOUT,
     Array,
@@ -97,7 +107,7 @@ from dplcli.verify.settings import (
 
 Runs = Mapping[int, Outputs]
 
-_MOST_CUT = 10_000
+_MOST_CUT = 30_000
 """Larger models are not cut: onnxruntime takes minutes for each session of theirs."""
 
 
@@ -491,18 +501,32 @@ def verify_against(
 
 
 def run_levels(
-    levels: Sequence[str], run: Callable[[str], Runs]
+    levels: Sequence[str], run: Callable[[str], Runs], *, at_once: int = 1
 ) -> tuple[dict[str, Runs], list[str]]:
-    """Return what the candidate gives at each level, and why it does not run at others."""
+    """Return what the candidate gives at each level, and why it does not run at others.
+
+    Args:
+        levels: The levels.
+        run: Runs the candidate at one level.
+        at_once: How many may run at the same time, each in a process of its own.
+    """
     runs: dict[str, Runs] = {}
     reasons: list[str] = []
-    for level in levels:
+    with ThreadPoolExecutor(max(1, at_once)) as pool:
+        pending = {level: pool.submit(run, level) for level in levels}
         try:
-            runs[level] = run(level)
-        except RunError as error:
-            reasons.append(f"onnxruntime does not run the candidate ({_at(level)}): {error}")
-        except StoppedError as error:
-            reasons.append(error.message)
+            for level, found in pending.items():
+                try:
+                    runs[level] = found.result()
+                except RunError as error:
+                    why = f"onnxruntime does not run the candidate ({_at(level)}): {error}"
+                    reasons.append(why)
+                except StoppedError as error:
+                    reasons.append(error.message)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_workers()  # nobody waits for what they do
+            raise
     return runs, reasons
 
 
@@ -652,6 +676,8 @@ DEFAULT_SETTINGS = Settings()
 
 # In how many cases places are judged, where outputs fail in more.
 _MOST_JUDGED = 8
+# With more weights than this, a gigabyte of floats, one session at a time has to do.
+_MANY_WEIGHTS = 1 << 28
 # A tolerance of more than this share of what an output spans decides little.
 _WIDE = 0.01
 # How many times as far as the optimiser or its own last bits an output may move, if it is excused.
@@ -867,7 +893,9 @@ class _Check:
             save_inputs(settings.request.save, stimulus)
         source = candidate_source(candidate, settings, reference.source.weights)
         levels = self._levels
-        runs, reasons = run_levels(levels, lambda level: self._run(source, level))
+        runs, reasons = run_levels(
+            levels, lambda level: self._run(source, level), at_once=self._at_once(source)
+        )
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         regions = None if reasons else self._regions(source, outputs)
         if regions is not None and not (regions.differing or settings.chooses_tolerance):
@@ -1011,6 +1039,13 @@ class _Check:
         runs = self._run_cases(runner)
         self._slowest = max(self._slowest, time.monotonic() - start)
         return runs
+
+    def _at_once(self, source: ModelSource) -> int:
+        """Return how many sessions of the candidate may be open at the same time."""
+        weights = sum(math.prod(tensor.dims) for tensor in self._flow.model.graph.initializer)
+        if not (source.execution.isolated and IS_POSSIBLE) or weights > _MANY_WEIGHTS:
+            return 1
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
     def _run_cases(self, runner: Runner) -> dict[int, Outputs]:
         return run_cases(runner, self._reference.feeds, tuple(self._reference.stimulus.cases))

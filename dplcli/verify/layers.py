@@ -245,6 +245,12 @@ class ValueStream:
 _TELLING = 8
 _MOST_WALKED = 64
 
+_ROUNDED = 1e-12
+"""More than sums and differences of float64 are rounded by, so that none is missed."""
+
+_TRIED = 32
+"""How many elements are tried, to find the one that tells values apart best."""
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -319,17 +325,18 @@ class Alignment:
         self, mine: Mapping[str, Sketch], other: Mapping[str, Sketch], judge: Judge
     ) -> None:
         """Align values that hold the same numbers, if there are enough different ones."""
-        groups: dict[tuple[str, tuple[int, ...]], list[str]] = defaultdict(list)
+        groups: dict[tuple[str, tuple[int, ...]], dict[str, Sketch]] = defaultdict(dict)
         for name, sketch in other.items():
-            groups[sketch.dtype, sketch.shape].append(name)
+            groups[sketch.dtype, sketch.shape][name] = sketch
+        samples: dict[tuple[str, tuple[int, ...]], _Samples] = {}
         for name, sketch in mine.items():
-            names = groups.get((sketch.dtype, sketch.shape))
-            if not names or not _tells(sketch):
+            kind = sketch.dtype, sketch.shape
+            if kind not in groups or not _tells(sketch):
                 continue
-            partner = _nearest(sketch, names, other, judge)
-            if partner is not None:
+            if kind not in samples:
+                samples[kind] = _Samples(groups[kind])
+            if (partner := samples[kind].take_nearest(sketch, judge)) is not None:
                 self._add(name, partner, "numbers")
-                names.remove(partner)
 
     def by_dataflow(self) -> None:
         """Align the rest: nodes by what they read, then by who reads them."""
@@ -479,20 +486,49 @@ def _tells(sketch: Sketch) -> bool:
     return np.unique(data[np.isfinite(data)]).size >= _TELLING
 
 
-def _nearest(
-    sketch: Sketch, names: list[str], others: Mapping[str, Sketch], judge: Judge
-) -> str | None:
-    """Return which of *names* agrees best with a value; None if none does."""
-    own = judge.compare("", (sketch.sample,), (sketch.sample,))
-    ours = sketch.sample.data.astype(np.float64)
-    theirs = np.stack([others[name].sample.data.astype(np.float64) for name in names])
-    with np.errstate(invalid="ignore"):
-        outside = np.abs(theirs - ours) > own.atol + own.rtol * np.abs(ours)
-        outside |= np.isnan(theirs) != np.isnan(ours)
-        distance = np.where(outside.any(axis=1), np.inf, np.abs(theirs - ours).max(axis=1))
-    if np.isinf(distance).all():
-        return None
-    return names[int(np.nanargmin(np.where(np.isnan(distance), 0.0, distance)))]
+class _Samples:
+    """What values of one type and shape hold, to find which agrees best with another value.
+
+    The values are sorted by the element that tells them apart best, so that few are looked at.
+    """
+
+    def __init__(self, sketches: Mapping[str, Sketch]) -> None:
+        self._names = [*sketches]
+        self._rows = np.stack([sketch.sample.data for sketch in sketches.values()])
+        self._is_free = np.ones(len(self._names), dtype=bool)
+        width = self._rows.shape[1]
+        some = range(0, width, -(-width // _TRIED))
+        self._telling = max(some, key=lambda column: np.unique(self._rows[:, column]).size)
+        column = self._rows[:, self._telling].astype(np.float64)
+        self._order = np.argsort(column, kind="stable")
+        self._sorted = column[self._order]
+
+    def take_nearest(self, sketch: Sketch, judge: Judge) -> str | None:
+        """Return which value agrees best with one, and never again; None if none does."""
+        own = judge.compare("", (sketch.sample,), (sketch.sample,))
+        ours = sketch.sample.data.astype(np.float64)
+        places = self._near(ours[self._telling], own.atol, own.rtol)
+        theirs = self._rows[places].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            outside = np.abs(theirs - ours) > own.atol + own.rtol * np.abs(ours)
+            outside |= np.isnan(theirs) != np.isnan(ours)
+            distance = np.where(outside.any(axis=1), np.inf, np.abs(theirs - ours).max(axis=1))
+        if np.isinf(distance).all():
+            return None
+        place = places[np.argmin(np.where(np.isnan(distance), 0.0, distance))]
+        self._is_free[place] = False
+        return self._names[place]
+
+    def _near(self, element: np.float64, atol: float, rtol: float) -> Array:
+        """Return the places of free values whose telling element may agree with this one."""
+        if not np.isfinite(element):
+            return np.flatnonzero(self._is_free)
+        allowed = atol + rtol * np.abs(element)
+        reach = allowed + _ROUNDED * (allowed + np.abs(element))
+        first = np.searchsorted(self._sorted, element - reach, side="left")
+        last = np.searchsorted(self._sorted, element + reach, side="right")
+        places = np.sort(self._order[first:last])
+        return places[self._is_free[places]]
 
 
 # How two models compare inside.
