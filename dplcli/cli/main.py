@@ -287,4 +287,6 @@ def dpl(*, debug: bool) -> None:
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # Threads that wait for matrices to multiply cost more than numpy's whole start; none come.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     run(dpl)

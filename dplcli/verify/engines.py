@@ -1,27 +1,19 @@
-"""Run a model in onnxruntime or in onnx's reference evaluator, in this process.
+"""Run a model in onnxruntime, in this process.
 
-This is the only module that imports onnxruntime.
+A worker loads this and little else before its first session; onnx only for types that numpy lacks.
 """
 
 import ctypes
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-import onnx
 import onnxruntime as ort
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from dplcli.errors import UsageError
 from dplcli.files import is_text, text_path
-from dplcli.onnx_io.opset import all_nodes
-from dplcli.verify.model import dtype_name, whole_of
 from dplcli.verify.settings import (
     CPU,
     Array,
@@ -33,56 +25,12 @@ from dplcli.verify.settings import (
     RunError,
     ShortageError,
     is_exotic,
+    leaves_of,
+    one_line,
+    tells_of_shortage,
 )
-
-_IR_VERSION = 8
-"""That of models of one operator: old enough for all versions of onnxruntime."""
 
 RUNTIME_VERSION: str = ort.__version__
-
-# Messages of onnxruntime, as one clean line.
-
-
-_NOISE = (
-    re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : "),
-    re.compile(r"Load model from .*? failed:\s*"),
-    re.compile(r"Non-zero status code returned while "),
-    re.compile(r"Status Message: "),
-    re.compile(r"<lambda\(\)>\s*"),
-    re.compile(r"/?[\w./\\+-]*onnxruntime[\w./\\+-]*\.(?:cc|h|cpp):\d+\s*"),
-    re.compile(r"[\w:~]*onnxruntime::[\w:<>,&*~ ]*\(.*?\)(?: const)?(?: \[with [^]]*\])?[:\s]*"),
-)
-_LONGEST_MESSAGE = 300
-_SHORTAGE = re.compile(
-    r"bad_?\s?alloc|allocate memory|out of memory|cannot allocate|allocation fail",
-    re.IGNORECASE,
-)
-
-
-def one_line(message: str) -> str:
-    """Return a message of onnxruntime on one line, without codes, C++ paths and signatures."""
-    text = " ".join(message.split())
-    for noise in _NOISE:
-        text = noise.sub("", text)
-    text = _balanced(" ".join(text.split()))
-    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
-
-
-def _balanced(text: str) -> str:
-    """Strip quotes round the whole message, and add or drop one that has no partner."""
-    text = text.strip(" ")
-    for quote in "'\"":
-        if text.startswith(quote) and text.endswith(quote) and text.count(quote) == 2:  # noqa: PLR2004
-            text = text.strip(quote)
-        if text.count(quote) % 2:
-            text = text.removesuffix(quote) if text.endswith(quote) else f"{text}{quote}"
-    return text
-
-
-def tells_of_shortage(message: str) -> bool:
-    """Tell whether a message says that there was not enough memory."""
-    return _SHORTAGE.search(message) is not None
-
 
 # Arrays into onnxruntime and out of it, also of element types that numpy lacks.
 
@@ -103,36 +51,6 @@ _BITS = {
 _BYTE = 8
 
 
-def leaves_of(value: object) -> tuple[Leaf, ...]:
-    """Return the arrays of one output: a tensor, a sequence, a map or an absent optional."""
-    match value:
-        case None:
-            return ()
-        case np.ndarray():
-            return (_leaf("", value),)
-        case dict():
-            return _map_leaves([value])
-        case [dict(), *_]:
-            return _map_leaves([entry for entry in value if isinstance(entry, dict)])
-        case list():
-            return tuple(_leaf(f"[{index}]", np.asarray(v)) for index, v in enumerate(value))
-        case _:
-            return (_leaf("", np.asarray(value)),)
-
-
-def _map_leaves(maps: Sequence[Mapping[object, object]]) -> tuple[Leaf, ...]:
-    keys = np.array([[str(key) for key in entry] for entry in maps], dtype=object)
-    values = np.array([list(entry.values()) for entry in maps])
-    if values.dtype == np.float64:
-        values = values.astype(np.float32)
-    return (_leaf(".keys", keys), _leaf(".values", values))
-
-
-def _leaf(label: str, data: Array) -> Leaf:
-    name = "string" if data.dtype.kind in "OUS" else data.dtype.name
-    return Leaf(label, name, data)
-
-
 def wrap(feed: Feed) -> ort.OrtValue:
     """Return a feed as onnxruntime takes it where numpy lacks its type, or that of some output."""
     if not isinstance(feed, np.ndarray) or feed.dtype.kind in "OUS":
@@ -142,6 +60,8 @@ def wrap(feed: Feed) -> ort.OrtValue:
         )
     if not is_exotic(feed):
         return ort.OrtValue.ortvalue_from_numpy(feed)
+    import onnx  # noqa: PLC0415  # slow to load, and rarely needed
+
     dtype = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
     raw = feed.view(np.uint16 if feed.dtype.itemsize > 1 else np.uint8)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(raw), dtype)
@@ -152,9 +72,11 @@ def unwrap(value: ort.OrtValue) -> Leaf:
     kind = str(value.data_type())
     inner = kind.removeprefix("tensor(").removesuffix(")")
     if kind == f"tensor({inner})" and inner not in _BITS:
-        return _leaf("", value.numpy())
+        return leaves_of(value.numpy())[0]
     if kind != f"tensor({inner})":
         raise NotImplementedError(f"an output of type {kind} beside types that numpy lacks")
+    from dplcli.verify.model import dtype_name  # noqa: PLC0415  # loads onnx
+
     shape = tuple(value.shape())
     size = (int(np.prod(shape)) * _BITS[inner] + _BYTE - 1) // _BYTE
     raw = ctypes.string_at(value.data_ptr(), size) if size else b""
@@ -345,111 +267,3 @@ def _model_of(source: ModelSource, options: ort.SessionOptions, stack: ExitStack
         values = [ort.OrtValue.ortvalue_from_numpy(array) for array in source.weights.values()]
         options.add_external_initializers(list(source.weights), values)
     return source.path.read_bytes() if content is None else content
-
-
-# Running a model in onnx's reference evaluator: slow, written for clarity, without an optimiser.
-
-
-Float64s = npt.NDArray[np.float64]
-
-
-class BatchNormalization(OpRun):
-    """The operator in inference, in all opsets; onnx's own trains before opset 14."""
-
-    op_domain = ""
-
-    def _run(self, x: Float64s, *given: Float64s, **attributes: float) -> tuple[Float64s]:
-        if attributes.get("training_mode") or len(self.onnx_node.output) > 1:
-            # nobody feeds a model in training here; to say so beats another operator's result
-            raise NotImplementedError("BatchNormalization in training")
-        shape = (-1, *(1,) * (x.ndim - 2))
-        scale, bias, mean, variance = (values.reshape(shape) for values in given)
-        made: Float64s = (x - mean) * (scale / np.sqrt(variance + attributes["epsilon"])) + bias
-        return (made.astype(x.dtype),)
-
-
-class MaxPool(OpRun):
-    """onnxruntime's operator, which takes float64; onnx's own goes from element to element."""
-
-    op_domain = ""
-
-    def _run(self, x: Float64s, **_: float) -> tuple[Float64s, ...]:
-        kind = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
-        graph = onnx.helper.make_graph(
-            [self.onnx_node],
-            "pool",
-            [onnx.helper.make_tensor_value_info(self.onnx_node.input[0], kind, x.shape)],
-            [onnx.ValueInfoProto(name=name) for name in self.onnx_node.output],
-        )
-        opsets = [onnx.helper.make_opsetid(*each) for each in self.run_params["opsets"].items()]
-        model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
-        session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
-        return tuple(session.run(None, {self.onnx_node.input[0]: x}))
-
-
-class ReferenceSession:
-    """A model that the reference evaluator runs."""
-
-    def __init__(self, source: ModelSource, *, is_fast: bool = False) -> None:
-        """Load the model with all its weights.
-
-        Args:
-            source: The model.
-            is_fast: Whether onnxruntime may do what the evaluator does element by element.
-
-        Raises:
-            RunError: The reference evaluator does not know an operator, or cannot read the model.
-        """
-        try:
-            model = whole_of(source)
-            _sort_functions(model)
-            self._names = [output.name for output in model.graph.output]
-            operators: list[type[OpRun]] = [BatchNormalization, *[MaxPool] * is_fast]
-            self._evaluator = ReferenceEvaluator(model, new_ops=operators)
-        except Exception as error:
-            raise _evaluator_error(error) from error
-
-    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
-        """Return every output of the model.
-
-        Raises:
-            RunError: The reference evaluator fails on the way.
-        """
-        try:
-            with np.errstate(all="ignore"):
-                values = self._evaluator.run(None, dict(feeds))
-            return {
-                name: tuple(_readable(leaf) for leaf in leaves_of(value))
-                for name, value in zip(self._names, values, strict=True)
-            }
-        except Exception as error:
-            raise _evaluator_error(error) from error
-
-
-def _sort_functions(model: onnx.ModelProto) -> None:
-    """Put the functions that others call before these: the evaluator knows those it has read."""
-    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
-    calls = {
-        key: {(node.domain, node.op_type, node.overload) for node in all_nodes(each)}
-        & functions.keys()
-        for key, each in functions.items()
-    }
-    order = [functions[key] for key in TopologicalSorter(calls).static_order()]
-    del model.functions[:]
-    model.functions.extend(order)
-
-
-def _readable(leaf: Leaf) -> Leaf:
-    """Return an array in the form of onnxruntime's: bfloat16 as float32, float8 in steps."""
-    if not is_exotic(leaf.data):
-        return leaf
-    if leaf.dtype == "bfloat16":
-        return Leaf(leaf.label, leaf.dtype, leaf.data.astype(np.float32))
-    if leaf.dtype.startswith("float8"):
-        return Leaf(leaf.label, leaf.dtype, numbered(leaf.data.view(np.uint8), leaf.dtype))
-    raise NotImplementedError(f"an output of type {leaf.dtype}")
-
-
-def _evaluator_error(error: Exception) -> RunError:
-    message = one_line(f"{type(error).__name__}: {error}")
-    return ShortageError(message) if isinstance(error, MemoryError) else RunError(message)

@@ -45,7 +45,6 @@ from dplcli.verify.compare import (
     movements,
     severity,
 )
-from dplcli.verify.engines import RUNTIME_VERSION, one_line
 from dplcli.verify.inputs import (
     FEW_NUMBERS,
     candidate_source,
@@ -99,6 +98,7 @@ from dplcli.verify.settings import (
     Side,
     StoppedError,
     VerificationResult,
+    one_line,
     storable,
 )
 
@@ -553,6 +553,8 @@ def _differences(what: str, saved: Mapping[str, object], names: Sequence[str]) -
 
 
 def _other_versions(evidence: Evidence) -> list[str]:
+    from dplcli.verify.engines import RUNTIME_VERSION  # noqa: PLC0415  # loads onnxruntime
+
     if evidence.runtime in {"", RUNTIME_VERSION}:
         return []
     return [
@@ -1147,6 +1149,8 @@ class _Check:
         """Write what was run to a file, with all that judging it again may need."""
         if self._settings.save_results is None:
             return
+        from dplcli.verify.engines import RUNTIME_VERSION  # noqa: PLC0415  # loads onnxruntime
+
         levels = [level for level in candidates if level != REFERENCE_LEVEL]
         reruns = {level: runs for level in levels if (runs := self.original_at(level))}
         evidence = Evidence(

@@ -493,7 +493,7 @@ class _Samples:
     """
 
     def __init__(self, sketches: Mapping[str, Sketch]) -> None:
-        self._names = [*sketches]
+        self._names: list[str] = [*sketches]
         self._rows = np.stack([sketch.sample.data for sketch in sketches.values()])
         self._is_free = np.ones(len(self._names), dtype=bool)
         width = self._rows.shape[1]
@@ -515,7 +515,7 @@ class _Samples:
             distance = np.where(outside.any(axis=1), np.inf, np.abs(theirs - ours).max(axis=1))
         if np.isinf(distance).all():
             return None
-        place = places[np.argmin(np.where(np.isnan(distance), 0.0, distance))]
+        place = int(places[np.argmin(np.where(np.isnan(distance), 0.0, distance))])
         self._is_free[place] = False
         return self._names[place]
 

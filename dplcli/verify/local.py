@@ -50,7 +50,6 @@ from dplcli.verify.compare import (
     rounds,
     scale_of,
 )
-from dplcli.verify.engines import leaves_of, one_line
 from dplcli.verify.float64 import in_float64, wide_feed
 from dplcli.verify.layers import Inside, is_alike, type_of, value_of
 from dplcli.verify.model import (
@@ -66,7 +65,14 @@ from dplcli.verify.model import (
 )
 from dplcli.verify.numbering import Numbering
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import Junction, LocalJudgement, RunError, StoppedError
+from dplcli.verify.settings import (
+    Junction,
+    LocalJudgement,
+    RunError,
+    StoppedError,
+    leaves_of,
+    one_line,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

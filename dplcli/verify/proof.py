@@ -26,10 +26,9 @@ from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls
 from dplcli.onnx_io.opset import all_nodes
-from dplcli.verify.engines import one_line
 from dplcli.verify.model import external_places, read_model, signature_differences
 from dplcli.verify.numbering import SHORT, Numbered, Numbering, digest, name_of, raw_data
-from dplcli.verify.settings import Proof
+from dplcli.verify.settings import Proof, one_line
 
 if TYPE_CHECKING:
     from pathlib import Path

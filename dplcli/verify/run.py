@@ -496,11 +496,13 @@ class Runner:
 
 
 def _engine_here(source: ModelSource, level: str, engine: Kind) -> Engine:
-    from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
-
     if engine == "onnxruntime":
+        from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
+
         return engines.Session(source, level)
-    return engines.ReferenceSession(source, is_fast=engine == "float64")
+    from dplcli.verify.evaluator import ReferenceSession  # noqa: PLC0415  # loads onnx, too
+
+    return ReferenceSession(source, is_fast=engine == "float64")
 
 
 def open_original(

@@ -1,8 +1,9 @@
 """What the check is asked and answers, and what a run takes and gives: values only."""
 
 import math
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -755,6 +756,47 @@ def storable(array: Array) -> Array:
     return array.view(f"V{array.dtype.itemsize}") if is_exotic(array) else array
 
 
+_NOISE = (
+    re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : "),
+    re.compile(r"Load model from .*? failed:\s*"),
+    re.compile(r"Non-zero status code returned while "),
+    re.compile(r"Status Message: "),
+    re.compile(r"<lambda\(\)>\s*"),
+    re.compile(r"/?[\w./\\+-]*onnxruntime[\w./\\+-]*\.(?:cc|h|cpp):\d+\s*"),
+    re.compile(r"[\w:~]*onnxruntime::[\w:<>,&*~ ]*\(.*?\)(?: const)?(?: \[with [^]]*\])?[:\s]*"),
+)
+_LONGEST_MESSAGE = 300
+_SHORTAGE = re.compile(
+    r"bad_?\s?alloc|allocate memory|out of memory|cannot allocate|allocation fail",
+    re.IGNORECASE,
+)
+
+
+def one_line(message: str) -> str:
+    """Return a message of onnxruntime on one line, without codes, C++ paths and signatures."""
+    text = " ".join(message.split())
+    for noise in _NOISE:
+        text = noise.sub("", text)
+    text = _balanced(" ".join(text.split()))
+    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+
+
+def _balanced(text: str) -> str:
+    """Strip quotes round the whole message, and add or drop one that has no partner."""
+    text = text.strip(" ")
+    for quote in "'\"":
+        if text.startswith(quote) and text.endswith(quote) and text.count(quote) == 2:  # noqa: PLR2004
+            text = text.strip(quote)
+        if text.count(quote) % 2:
+            text = text.removesuffix(quote) if text.endswith(quote) else f"{text}{quote}"
+    return text
+
+
+def tells_of_shortage(message: str) -> bool:
+    """Tell whether a message says that there was not enough memory."""
+    return _SHORTAGE.search(message) is not None
+
+
 class RunError(Exception):
     """onnxruntime refused a model or a set of inputs; the message is one clean line."""
 
@@ -792,6 +834,36 @@ class Leaf:
     label: str
     dtype: str
     data: Array
+
+
+def leaves_of(value: object) -> tuple[Leaf, ...]:
+    """Return the arrays of one output: a tensor, a sequence, a map or an absent optional."""
+    match value:
+        case None:
+            return ()
+        case np.ndarray():
+            return (_leaf("", value),)
+        case dict():
+            return _map_leaves([value])
+        case [dict(), *_]:
+            return _map_leaves([entry for entry in value if isinstance(entry, dict)])
+        case list():
+            return tuple(_leaf(f"[{index}]", np.asarray(v)) for index, v in enumerate(value))
+        case _:
+            return (_leaf("", np.asarray(value)),)
+
+
+def _map_leaves(maps: Sequence[Mapping[object, object]]) -> tuple[Leaf, ...]:
+    keys = np.array([[str(key) for key in entry] for entry in maps], dtype=object)
+    values = np.array([list(entry.values()) for entry in maps])
+    if values.dtype == np.float64:
+        values = values.astype(np.float32)
+    return (_leaf(".keys", keys), _leaf(".values", values))
+
+
+def _leaf(label: str, data: Array) -> Leaf:
+    name = "string" if data.dtype.kind in "OUS" else data.dtype.name
+    return Leaf(label, name, data)
 
 
 Outputs = dict[str, tuple[Leaf, ...]]
