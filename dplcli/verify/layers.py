@@ -509,13 +509,14 @@ class _Samples:
         ours = sketch.sample.data.astype(np.float64)
         places = self._near(ours[self._telling], own.atol, own.rtol)
         theirs = self._rows[places].astype(np.float64)
+        is_same = (theirs == ours) | (np.isnan(theirs) & np.isnan(ours))
         with np.errstate(invalid="ignore"):
-            outside = np.abs(theirs - ours) > own.atol + own.rtol * np.abs(ours)
-            outside |= np.isnan(theirs) != np.isnan(ours)
-            distance = np.where(outside.any(axis=1), np.inf, np.abs(theirs - ours).max(axis=1))
+            apart = np.where(is_same, 0.0, np.abs(theirs - ours))
+            is_near = np.isfinite(apart) & (apart <= own.atol + own.rtol * np.abs(ours))
+        distance = np.where((is_same | is_near).all(axis=1), apart.max(axis=1), np.inf)
         if np.isinf(distance).all():
             return None
-        place = int(places[np.argmin(np.where(np.isnan(distance), 0.0, distance))])
+        place = int(places[np.argmin(distance)])
         self._is_free[place] = False
         return self._names[place]
 

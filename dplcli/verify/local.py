@@ -19,8 +19,10 @@ give what the original gives. Many regions run in one session.
 
 Some cuts were found by dataflow or by a log, and were never meant to be the same: steps on two
 ways to one result. So a region that gives something else is joined with those that read it, a few
-times, and may agree there after all. It may not agree behind an operator that rounds to steps,
-which could hide the difference.
+times, and may agree there after all. Behind an operator that rounds to steps that could be luck,
+so it counts only if a difference as large as this one, at other elements, shows behind the steps
+of the original. (onnxruntime's optimiser rounds values before they are moved, not after: then what
+is rounded again is the same.)
 """
 
 from __future__ import annotations
@@ -100,6 +102,10 @@ _JOINED = 8
 
 _FEW, _THOUSAND = 1, 1 << 10
 """The roundings that pass at once, and those that a region may have that has no float64."""
+
+_SEEN = 20
+"""How many elements a difference has to move behind an operator that rounds to steps, when other
+elements have it. If it moves none where it is, that is no luck."""
 
 _EXACT = 1e-9
 """The share of the largest element that two ways to compute it may differ by in float64."""
@@ -188,12 +194,14 @@ class _Failure:
         is_misfit: Whether the two values were never meant to be the same.
         fits: Whether they have one type and one shape.
         is_final: Whether nothing that follows can make up for it.
+        given: What the candidate gives, if that is one array of the original's type and shape.
     """
 
     reason: str
     is_misfit: bool = False
     fits: bool = True
     is_final: bool = False
+    given: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -231,6 +239,7 @@ class _Regions:
         guessed: Values whose regions hold other numbers, which were hardly meant to be the same.
         lengths: How many failures in a row a value's region holds.
         causes: For a value of the candidate what failed first on the way to it.
+        nearest: The one that failed last, or None if several did, none of them behind the others.
         moving: Values of the candidate that depend on what it is fed.
         order: The place of each value in the original.
         sizes: Upper bounds of the bytes of the original's values.
@@ -267,6 +276,7 @@ class _Regions:
         self.guessed: set[str] = set()
         self.lengths: dict[str, int] = {}
         self.causes: dict[str, tuple[Pair, _Failure]] = {}
+        self.nearest: dict[str, tuple[Pair, _Failure] | None] = {}
         self.order = {name: place for place, name in enumerate(self.ours.makers)}
         self.exact = 0
         self.has_stopped = False
@@ -373,6 +383,8 @@ class _Regions:
                 self.lengths[reader.candidate] = max(length, self.lengths.get(reader.candidate, 0))
                 known = self.causes.get(reader.candidate, cause)
                 self.causes[reader.candidate] = min(cause, known, key=self._place)
+                is_only = reader.candidate not in self.nearest
+                self.nearest[reader.candidate] = (pair, failure) if is_only else None
         left = {pair: why for pair, why in failed.items() if pair.candidate not in again}
         return left | self._failed([p for p in again.values() if p.candidate in self.cuts])
 
@@ -460,38 +472,73 @@ class _Regions:
         """Run regions on the original's values; say what is wrong with what some give."""
         found: dict[Pair, _Failure] = {}
         doubtful: dict[_Region, Sequence[Leaf]] = {}
+        same: set[_Region] = set()
         for region, given in self._results(self.sides[1], regions, values):
             if isinstance(given, RunError):
                 found[region.pair] = _Failure(f"onnxruntime does not run it: {given}")
             elif not self._compared(region, values, given, _FEW).ok:
                 doubtful[region] = given
+            elif _is_same(values[region.pair.original], given):
+                same.add(region)
         exact = self._in_float64([*doubtful], values)
         for region, given in doubtful.items():
             if failure := self._failure(region, values, given, exact.get(region)):
                 found[region.pair] = failure
         for region in regions:
             if region.pair not in found:
-                if failure := self._hidden(region, values):
+                would_show = region in same and self._would_show(region, values)
+                if failure := self._hidden(region, values, would_show=would_show):
                     found[region.pair] = failure
-                self._note(region, values)
+                self._note(region, values, would_show=would_show)
         return found
 
-    def _hidden(self, region: _Region, values: Values) -> _Failure | None:
+    def _hidden(self, region: _Region, values: Values, *, would_show: bool) -> _Failure | None:
         """Say what is wrong with a region that gives the same, if something is."""
         pair = region.pair
         if self._stores_something_else(pair):
             return _Failure("rows differ that no input chose", is_final=True)
-        if pair.candidate in self.joined and region.hides:
+        if pair.candidate in self.joined and region.hides and not would_show:
             return _Failure("it differs before it is rounded to steps")
         if pair.candidate in self.joined and _says_nothing(values[pair.original]):
             return _Failure("it differs where all that follows is one number")
         return None
 
-    def _note(self, region: _Region, values: Values) -> None:
+    def _would_show(self, region: _Region, values: Values) -> bool:
+        """Tell whether it is no luck that what differs inside a region does not show at its end.
+
+        The differences are given to other elements of what the original computes there. If many
+        elements of the end move then, and none did before, the candidate has rounded to the same
+        steps already.
+        """
+        before = self.nearest.get(region.pair.candidate) if region.hides else None
+        if before is None or before[1].given is None or len(values[region.pair.original]) != 1:
+            return False
+        pair, given = before[0], before[1].given
+        cuts = {**self.partners, pair.original: pair}
+        part = self._part(self.ours, cuts, region.pair.original)
+        known = {**values, **self.stream.values([pair.original])}
+        (leaf,) = known[pair.original]
+        with np.errstate(invalid="ignore"):
+            apart = given.astype(np.float64) - leaf.data.astype(np.float64)
+        if pair.original not in part.reads or not np.isfinite(apart).all():
+            return False
+        moved = np.random.default_rng(0).permutation(apart.reshape(-1)).reshape(apart.shape)
+        moved = leaf.data.astype(np.float64) + moved
+        known[pair.original] = (replace(leaf, data=moved.astype(leaf.data.dtype)),)
+        try:
+            source, feeds = self._cut_out(
+                self.sides[0], [replace(region, parts=(part, part))], known, cuts
+            )
+            (found,) = Runner(source, REFERENCE_LEVEL).run(feeds)[made_name(part.end)]
+        except RunError:
+            return False
+        return int((found.data != values[region.pair.original][0].data).sum()) >= _SEEN
+
+    def _note(self, region: _Region, values: Values, *, would_show: bool) -> None:
         """Remember what a region does not show though it gives the same."""
         pair = region.pair
         if _says_nothing(values[pair.original]) or (
-            pair.candidate in self.guessed and region.hides
+            pair.candidate in self.guessed and region.hides and not would_show
         ):
             self.weak.add(pair.candidate)
         if region.branches:
@@ -519,7 +566,8 @@ class _Regions:
         is_index = expected[0].dtype in _INDICES
         is_guess = pair.how == "dataflow" and (is_index or not self._is_one_node(pair))
         is_guess = is_guess and not self._is_rounded(pair)
-        return _Failure(reason, is_misfit=is_guess or not fits, fits=fits)
+        array = given[0].data if fits and expected[0].dtype in FLOATS and len(given) == 1 else None
+        return _Failure(reason, is_misfit=is_guess or not fits, fits=fits, given=array)
 
     def _is_rounded(self, pair: Pair) -> bool:
         """Tell whether both values are what the same operator rounds to steps."""
@@ -664,15 +712,26 @@ class _Regions:
                     yield region, given[made_name(region.parts[side.place].end)]
 
     def _cut_out(
-        self, side: _Side, regions: Sequence[_Region], values: Values
+        self,
+        side: _Side,
+        regions: Sequence[_Region],
+        values: Values,
+        cuts: Mapping[str, Pair] | None = None,
     ) -> tuple[ModelSource, dict[str, Feed]]:
         """Return the regions of one model as one model, and what the original feeds them.
+
+        Args:
+            side: The model.
+            regions: Its regions.
+            values: What the original computes.
+            cuts: What can be fed, by its name in the model; None for all pairs.
 
         Raises:
             RunError: Something cannot be fed.
         """
         parts = [region.parts[side.place] for region in regions]
-        cuts = self.cuts if side.place else self.partners
+        if cuts is None:
+            cuts = self.cuts if side.place else self.partners
         feeds: dict[str, Feed] = {}
         for name in dict.fromkeys(name for part in parts for name in part.reads):
             if name not in cuts:
@@ -818,6 +877,13 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
         return [whole_of(source) for source in sources]
     except (OSError, *ONNX_ERRORS) as error:
         raise RunError(f"weights cannot be read: {one_line(str(error))}") from error
+
+
+def _is_same(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:
+    """Tell whether two values are the same, element for element."""
+    return _forms(expected) == _forms(given) and all(
+        np.array_equal(a.data, b.data) for a, b in zip(expected, given, strict=True)
+    )
 
 
 def _says_nothing(leaves: Sequence[Leaf]) -> bool:

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from rich.text import Text as RichText
 
+from dplcli.cli import printing
 from dplcli.cli.main import COMMANDS
 from dplcli.cli.patterns import command as patterns_command
-from dplcli.cli.printing import guarded
+from dplcli.cli.printing import guarded, progress
 from dplcli.escaping import json_text
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.verify import run
@@ -526,3 +528,56 @@ def test_nothing_else_prints(path: Path) -> None:
             found |= {"rich" for module in modules if module.split(".")[0] == "rich"}
 
     assert found == ({"rich"} if name in {"cli/printing.py", "report/layout.py"} else set())
+
+
+def said_while(
+    work: Callable[[Callable[[str], None]], None],
+    capsys: pytest.CaptureFixture[str],
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+) -> list[str]:
+    """Return the lines that a log gets while *work* goes on."""
+    capsys.readouterr()
+    with progress(quiet=quiet, verbose=verbose) as begin:
+        work(begin)
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_log_says_what_is_still_being_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line for every half minute that one step takes, and none for what is soon done."""
+    monkeypatch.setattr(printing, "_PATIENCE", 0.2)
+
+    def work(begin: Callable[[str], None]) -> None:
+        for name in ("one", "two", "three"):
+            begin(f"reading {name}")
+        time.sleep(0.5)
+        begin("running\na\x1b[2Jmodel")
+        time.sleep(0.3)
+
+    lines = said_while(work, capsys)
+
+    assert list(dict.fromkeys(lines)) == [
+        "dpl: still reading three, for 0 s now",
+        "dpl: still running\\na\\x1b[2Jmodel, for 0 s now",
+    ]
+    assert said_while(work, capsys, quiet=True) == []
+    assert said_while(work, capsys, verbose=True)[:3] == [
+        f"dpl: reading {name}" for name in ("one", "two", "three")
+    ]
+
+
+def test_a_log_of_short_steps_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many steps together may take long: each begins the half minute anew."""
+    monkeypatch.setattr(printing, "_PATIENCE", 1.0)
+
+    def work(begin: Callable[[str], None]) -> None:
+        for place in range(25):
+            begin(f"step {place}")
+            time.sleep(0.05)
+
+    assert said_while(work, capsys) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 
 from dplcli.verify import Settings
 from dplcli.verify.bisect import DivergenceSearch, minimise
-from dplcli.verify.layers import capture, feed, value_of
+from dplcli.verify.compare import Facts, Judge
+from dplcli.verify.layers import Alignment, Sketch, capture, feed, sketch, value_of
+from dplcli.verify.model import Wiring
+from dplcli.verify.settings import Leaf
 from tests.helpers import proto_from_text
 
 if TYPE_CHECKING:
@@ -219,3 +223,56 @@ def test_log_of_the_candidate_aligns(tmp_path: Path, metadata: dict[str, str]) -
 def test_log_that_does_not_fit_aligns_nothing(tmp_path: Path, metadata: dict[str, str]) -> None:
     """Names alone, and what does not read, are no reason."""
     assert "log" not in _logged(tmp_path, metadata).values()
+
+
+NUMBERS = st.sampled_from([0.0, 1.0, 1.00001, -1.0, 2.0, 3.0, 1e30, np.inf, -np.inf, np.nan])
+
+
+def sketches(data: st.DataObject, prefix: str) -> dict[str, Sketch]:
+    """Return values of eleven elements each; eight of these are always the same."""
+    rows = data.draw(st.lists(st.lists(NUMBERS, min_size=3, max_size=3), max_size=7))
+    usual = np.arange(8, dtype=np.float32)
+    arrays = [np.concatenate([np.array(row, np.float32), usual]) for row in rows]
+    return {
+        f"{prefix}{place}": sketch(Leaf("", "float32", array)) for place, array in enumerate(arrays)
+    }
+
+
+def nearest(one: Sketch, others: dict[str, Sketch], judge: Judge) -> str | None:
+    """Look at every value: the nearest of those that agree, the first of several."""
+    found, best = None, np.inf
+    own = judge.compare("", (one.sample,), (one.sample,))
+    for name, other in others.items():
+        away = 0.0
+        for a, b in zip(one.sample.data.tolist(), other.sample.data.tolist(), strict=True):
+            if np.isnan(a) or np.isnan(b):
+                away = away if np.isnan(a) and np.isnan(b) else np.inf
+            elif not np.isfinite(a) or not np.isfinite(b):
+                away = away if a == b else np.inf
+            else:
+                apart = abs(a - b)
+                away = max(away, apart if apart <= own.atol + own.rtol * abs(a) else np.inf)
+        if away < best:
+            found, best = name, away
+    return found
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_values_are_aligned_by_numbers_as_if_all_were_looked_at(data: st.DataObject) -> None:
+    """Whatever the numbers are, and however many values agree."""
+    model = proto_from_text("g (float[11] x) => (float[11] y) { y = Relu (x) }")
+    alignment = Alignment(Wiring(model), Wiring(model))
+    judge = replace(Judge(Settings(), Facts(), 0), level="disable")
+    mine, others = sketches(data, "a"), sketches(data, "b")
+    expected: dict[str, str] = {}
+    left = dict(others)
+    for name, one in mine.items():
+        if (partner := nearest(one, left, judge)) is not None:
+            expected[name] = partner
+            del left[partner]
+
+    alignment.by_numbers(mine, others, judge)
+
+    pairs = [pair for pair in alignment.pairs.values() if pair.how == "numbers"]
+    assert {pair.original: pair.candidate for pair in pairs} == expected
