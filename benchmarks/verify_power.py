@@ -41,7 +41,7 @@ from benchmarks.effects import CLEAR, Feeds, measure_effect, measure_noise, wide
 from benchmarks.mutations import KINDS, scopes_of
 from benchmarks.peers import PEERS, missing_packages, run_limited
 from dplcli import pipeline
-from dplcli.verify.equivalence import load_evidence
+from dplcli.verify.evidence import load_evidence
 
 LEAST = 0.95
 USUAL = (0, 1)  # the seeds that dpl verify uses by default

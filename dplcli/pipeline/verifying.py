@@ -142,7 +142,7 @@ def judge_again(results: Path, *, settings: VerifySettings | None = None) -> Ver
     Raises:
         UsageError: The file holds no saved results, or a tolerance is for an unknown output.
     """
-    from dplcli.verify.equivalence import load_evidence  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.evidence import load_evidence  # noqa: PLC0415  # onnxruntime
 
     return load_evidence(results).judge(settings or VerifySettings())
 
@@ -160,7 +160,7 @@ def verify_against(
         DplError: A file is no model or holds no results, or no verdict can be reached.
     """
     prepare(settings)
-    from dplcli.verify.equivalence import load_evidence, verify_against  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.evidence import load_evidence, verify_against  # noqa: PLC0415  # onnxruntime
 
     check_external_data(load_model(candidate))
     return verify_against(

@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from google.protobuf.message import EncodeError
 
+from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.operators import (
     CASTS,
     CONTROL_FLOW,
@@ -24,6 +26,7 @@ from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.model import Dataflow, Dims, attribute, dtype_name, model_of, subgraphs
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
+    REFERENCE_LEVEL,
     Array,
     Feed,
     Figures,
@@ -33,6 +36,7 @@ from dplcli.verify.settings import (
     Outputs,
     Override,
     RunError,
+    Runs,
     Settings,
     StoppedError,
     map_feeds,
@@ -385,7 +389,6 @@ def working_type(flow: Dataflow) -> str:
 Steps = npt.NDArray[np.uint64]
 Reals = npt.NDArray[np.float64]
 
-REFERENCE_LEVEL = "disable"
 _QUANTILE = 0.99
 _DECIBELS = 20
 # Rounding in the last bits must not make the tolerance that is needed fail by itself.
@@ -889,3 +892,76 @@ def _moved(values: Array, rng: np.random.Generator, units: float) -> Array:
         moved = (values.astype(np.float64) * factors).astype(values.dtype)
         is_kept = ~np.isfinite(moved) | (np.abs(values) >= _ENDLESS[values.dtype.name])
     return np.where(is_kept, values, moved)
+
+
+# The decision: what each output is compared with, and in which order, until it passes or fails.
+
+
+class Witness(Protocol):
+    """Who can say more about the original when an output leaves its tolerance."""
+
+    def original_at(self, level: str) -> Runs | None:
+        """Return what the original gives at *level*; None if that cannot be had."""
+
+    def limits(self) -> Mapping[str, Limit]:
+        """Return how far each output moves with the original's own last bits."""
+
+
+def judge_level(
+    judge: Judge, reference: Runs, runs: Runs, witness: Witness
+) -> list[OutputComparison]:
+    """Return one comparison per output: its worst case, against the baseline that fits best.
+
+    Args:
+        judge: The tolerances, and the level at which the candidate ran.
+        reference: What the original gave with optimisation off, per case.
+        runs: What the candidate gave, per case.
+        witness: Asked only if an output fails.
+    """
+    found = _worst(judge, reference, runs)
+    if judge.is_exact or all(comparison.ok for comparison in found):
+        return found
+    level = judge.level
+    if level != REFERENCE_LEVEL and (alike := witness.original_at(level)) is not None:
+        again = _worst(replace(judge, baseline=level), alike, runs)
+        found = [b if b.ok and not a.ok else a for a, b in zip(found, again, strict=True)]
+    if all(comparison.ok for comparison in found) or not (limits := witness.limits()):
+        return found
+    again = _worst(replace(judge, limits=limits), reference, runs)
+    return [a if a.ok else b for a, b in zip(found, again, strict=True)]
+
+
+def _worst(judge: Judge, expected: Runs, actual: Runs) -> list[OutputComparison]:
+    """Return one comparison per output: that of the worst case, which holds those of all cases."""
+    per_case = []
+    for case, theirs in actual.items():
+        compare, ours = replace(judge, case=case).compare, expected[case]
+        per_case.append([compare(name, ours[name], theirs[name]) for name in ours])
+    return [replace(max(same, key=severity), by_seed=same) for same in zip(*per_case, strict=True)]
+
+
+def failed_cases(outputs: Sequence[OutputComparison]) -> list[int]:
+    """Return the cases in which outputs fail, each once."""
+    cases = (each for output in outputs for each in output.by_seed or (output,) if not each.ok)
+    return list(dict.fromkeys(each.seed for each in cases))
+
+
+def excused(output: OutputComparison, excuse: str | None) -> OutputComparison:
+    """Accept an output that is outside its tolerance, if there is an excuse for it."""
+    if output.ok or not excuse:
+        return output
+    return replace(output, ok=True, reason=None, excuse=excuse)
+
+
+def check_names(tolerances: Collection[str], outputs: Collection[str]) -> None:
+    """Refuse a tolerance for an output that does not exist.
+
+    Raises:
+        UsageError: One of *tolerances* is for none of *outputs*.
+    """
+    for name in tolerances:
+        if name not in outputs:
+            raise UsageError(
+                f"a tolerance is given for {name!r}, which is no output of the model",
+                hint=did_you_mean(name, outputs) or f"it has {', '.join(outputs)}",
+            )

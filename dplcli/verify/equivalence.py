@@ -16,35 +16,32 @@ to be the original (`dplcli.verify.proof`), and has to give the same bits with o
 Each comparison names its baseline: the level at which the original ran.
 """
 
-import json
 import math
 import os
 import time
-import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
-import onnx
 
-from dplcli.errors import DplError, UsageError, VerificationError, counted, did_you_mean
-from dplcli.files import temporary_folder, write_file
+from dplcli.errors import DplError, VerificationError, counted
+from dplcli.files import temporary_folder
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
 from dplcli.verify.compare import (
     FLOATS,
-    REFERENCE_LEVEL,
-    Depth,
     Facts,
     Judge,
     Limit,
+    check_names,
+    excused,
     facts_of,
+    failed_cases,
+    judge_level,
     measure_limits,
     movements,
-    severity,
 )
+from dplcli.verify.evidence import Evidence, blindness, save_evidence
 from dplcli.verify.inputs import (
     FEW_NUMBERS,
     candidate_source,
@@ -58,8 +55,6 @@ from dplcli.verify.local import CHOOSERS, judge_regions
 from dplcli.verify.model import (
     Dataflow,
     check_expansion,
-    input_ports,
-    output_ports,
     read_model,
     signature_differences,
 )
@@ -74,16 +69,16 @@ from dplcli.verify.run import (
     IN_EVALUATOR,
     IS_POSSIBLE,
     Runner,
+    at_level,
     check_setup,
-    end_workers,
     run_cases,
+    run_levels,
 )
 from dplcli.verify.settings import (
+    REFERENCE_LEVEL,
     TIMEOUT,
-    Array,
     Execution,
     Feed,
-    InputChoice,
     InputRequest,
     Leaf,
     LocalJudgement,
@@ -92,475 +87,19 @@ from dplcli.verify.settings import (
     OutputComparison,
     Outputs,
     Power,
-    Proof,
     RunError,
+    Runs,
     Settings,
     Side,
     StoppedError,
     VerificationResult,
     one_line,
-    storable,
 )
-
-# The decision: what each output is compared with, and in which order, until it passes or fails.
-
-
-Runs = Mapping[int, Outputs]
-
-_MOST_CUT = 30_000
-"""Larger models are not cut: onnxruntime takes minutes for each session of theirs."""
-
-
-class Witness(Protocol):
-    """Who can say more about the original when an output leaves its tolerance."""
-
-    def original_at(self, level: str) -> Runs | None:
-        """Return what the original gives at *level*; None if that cannot be had."""
-
-    def limits(self) -> Mapping[str, Limit]:
-        """Return how far each output moves with the original's own last bits."""
-
-
-def judge_level(
-    judge: Judge, reference: Runs, runs: Runs, witness: Witness
-) -> list[OutputComparison]:
-    """Return one comparison per output: its worst case, against the baseline that fits best.
-
-    Args:
-        judge: The tolerances, and the level at which the candidate ran.
-        reference: What the original gave with optimisation off, per case.
-        runs: What the candidate gave, per case.
-        witness: Asked only if an output fails.
-    """
-    found = _worst(judge, reference, runs)
-    if judge.is_exact or all(comparison.ok for comparison in found):
-        return found
-    level = judge.level
-    if level != REFERENCE_LEVEL and (alike := witness.original_at(level)) is not None:
-        again = _worst(replace(judge, baseline=level), alike, runs)
-        found = [b if b.ok and not a.ok else a for a, b in zip(found, again, strict=True)]
-    if all(comparison.ok for comparison in found) or not (limits := witness.limits()):
-        return found
-    again = _worst(replace(judge, limits=limits), reference, runs)
-    return [a if a.ok else b for a, b in zip(found, again, strict=True)]
-
-
-def _worst(judge: Judge, expected: Runs, actual: Runs) -> list[OutputComparison]:
-    """Return one comparison per output: that of the worst case, which holds those of all cases."""
-    per_case = []
-    for case, theirs in actual.items():
-        compare, ours = replace(judge, case=case).compare, expected[case]
-        per_case.append([compare(name, ours[name], theirs[name]) for name in ours])
-    return [replace(max(same, key=severity), by_seed=same) for same in zip(*per_case, strict=True)]
-
-
-def _failed_cases(outputs: Sequence[OutputComparison]) -> list[int]:
-    """Return the cases in which outputs fail, each once."""
-    cases = (each for output in outputs for each in output.by_seed or (output,) if not each.ok)
-    return list(dict.fromkeys(each.seed for each in cases))
-
-
-def excused(output: OutputComparison, excuse: str | None) -> OutputComparison:
-    """Accept an output that is outside its tolerance, if there is an excuse for it."""
-    if output.ok or not excuse:
-        return output
-    return replace(output, ok=True, reason=None, excuse=excuse)
-
-
-def check_names(tolerances: Collection[str], outputs: Collection[str]) -> None:
-    """Refuse a tolerance for an output that does not exist.
-
-    Raises:
-        UsageError: One of *tolerances* is for none of *outputs*.
-    """
-    for name in tolerances:
-        if name not in outputs:
-            raise UsageError(
-                f"a tolerance is given for {name!r}, which is no output of the model",
-                hint=did_you_mean(name, outputs) or f"it has {', '.join(outputs)}",
-            )
-
-
-# What two models gave, kept in one file, so that it can be judged again with other tolerances.
-#
-# The file is a numpy archive without pickles: the arrays, and one text with everything else
-# (``dpl.results/1``). It holds all that a verdict rests on:
-#
-# - what was fed;
-# - what the original gave with optimisation off and at each level;
-# - what the candidate gave at each level;
-# - what is known of the outputs;
-# - how far the original's own last bits move them, if it rounds to steps.
-#
-# A model can be compared with it later, too, also by another version of onnxruntime.
-
-
-RESULTS_SCHEMA = "dpl.results/1"
-_RECORD = "record"
-_TUPLES = ("seeds", "levels", "reasons", "warnings", "blind_outputs", "doubts")
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that a verdict rests on.
-
-    Attributes:
-        facts: What the original says about its outputs.
-        originals: What the original gave, per level and case.
-        candidates: What the candidate gave, per level and case.
-        measured: How far outputs move with the original's own last bits, where measured.
-        result: The verdict at the time when the models ran; the comparisons are made anew.
-        feeds: What was fed, per case.
-        runtime: The version of onnxruntime that ran the models, "" if unknown.
-        excuses: Why outputs passed that are outside their tolerance, by level and name.
-    """
-
-    facts: Facts
-    originals: Mapping[str, Runs]
-    candidates: Mapping[str, Runs]
-    measured: Mapping[str, Limit]
-    result: VerificationResult
-    feeds: Mapping[int, Mapping[str, Feed]]
-    runtime: str
-    excuses: Mapping[tuple[str, str], str] = field(default_factory=dict)
-
-    def original_at(self, level: str) -> Runs | None:
-        """Return what the original gave at *level*, if it ran."""
-        return self.originals.get(level)
-
-    def limits(self) -> Mapping[str, Limit]:
-        """Return how far outputs move with the original's own last bits."""
-        return self.measured
-
-    def judge(self, settings: Settings) -> VerificationResult:
-        """Return the verdict with the tolerances of *settings*, which decide alone if chosen.
-
-        Raises:
-            UsageError: A tolerance is for an output that the models do not have.
-        """
-        first = _first(self)
-        check_names(settings.tolerances, first)
-        reference = self.originals[REFERENCE_LEVEL]
-        outputs = [
-            comparison
-            for level, runs in self.candidates.items()
-            for comparison in judge_level(
-                Judge(settings, self.facts, 0, level), reference, runs, self
-            )
-        ]
-        result = self.result
-        if settings.chooses_tolerance:
-            doubts = _blindness(result.blind_outputs, first, self.feeds)
-            result = replace(result, regions=None, doubts=doubts)
-        else:
-            outputs = [excused(each, self.excuses.get((each.level, each.name))) for each in outputs]
-        equivalent = not result.objections and all(output.ok for output in outputs)
-        return replace(result, equivalent=equivalent, outputs=tuple(outputs))
-
-
-def _first(evidence: Evidence) -> Outputs:
-    """Return what the original gave in the first case."""
-    return next(iter(evidence.originals[REFERENCE_LEVEL].values()), {})
-
-
-def _blindness(
-    blind: Collection[str], names: Collection[str], feeds: Mapping[int, Mapping[str, Feed]]
-) -> tuple[str, ...]:
-    """Doubt a comparison of outputs that no input changes; a model without inputs has no others."""
-    if not names or not all(name in blind for name in names) or not any(feeds.values()):
-        return ()
-    return ("no output changes with the inputs; give others (--inputs, --refill-weights)",)
-
-
-def save_evidence(path: Path, evidence: Evidence) -> None:
-    """Write *evidence* to a file in one step.
-
-    Raises:
-        UsageError: The file cannot be written.
-    """
-    arrays: dict[str, Array] = {}
-    record = {
-        "schema": RESULTS_SCHEMA,
-        "facts": asdict(evidence.facts) | {"stepped": sorted(evidence.facts.stepped)},
-        "limits": {name: asdict(limit) for name, limit in evidence.measured.items()},
-        "result": {name: getattr(evidence.result, name) for name in _TUPLES}
-        | {
-            "proof": None if evidence.result.proof is None else asdict(evidence.result.proof),
-            "unproved": evidence.result.unproved,
-            "regions": evidence.result.regions and evidence.result.regions.to_json(),
-            "inputs": [asdict(choice) for choice in evidence.result.inputs],
-            "refilled": evidence.result.refilled,
-            "cases": list(evidence.result.cases.items()),
-        },
-        "runtime": evidence.runtime,
-        "excuses": [[*key, text] for key, text in evidence.excuses.items()],
-        "feeds": [
-            [case, name, _packed_feed(feed, arrays)]
-            for case, feeds in evidence.feeds.items()
-            for name, feed in feeds.items()
-        ],
-        "originals": _packed(evidence.originals, arrays),
-        "candidates": _packed(evidence.candidates, arrays),
-    }
-    arrays[_RECORD] = np.array(json.dumps(record))
-    try:
-        write_file(path, lambda stream: np.savez_compressed(stream, allow_pickle=False, **arrays))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def load_evidence(path: Path) -> Evidence:
-    """Read what `save_evidence` wrote.
-
-    Raises:
-        UsageError: The file is missing, damaged or something else.
-    """
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        record = json.loads(str(arrays[_RECORD]))
-        if record["schema"] != RESULTS_SCHEMA:
-            raise UsageError(f"{path}: holds {record['schema']!r}, not {RESULTS_SCHEMA!r}")
-        facts, result = record["facts"], record["result"]
-        plain: dict[str, Any] = {name: tuple(result.get(name, ())) for name in _TUPLES}
-        originals = _unpacked(record["originals"], arrays)
-        levels = {REFERENCE_LEVEL: originals[REFERENCE_LEVEL], **originals} if originals else {}
-        return Evidence(
-            facts=Facts(
-                coarsest=facts["coarsest"],
-                depths={name: Depth(**depth) for name, depth in facts["depths"].items()},
-                stepped=frozenset(facts["stepped"]),
-                rounds=facts["rounds"],
-            ),
-            originals=levels,
-            candidates=_unpacked(record["candidates"], arrays),
-            measured={name: Limit(**limit) for name, limit in record["limits"].items()},
-            result=VerificationResult(
-                equivalent=False,
-                **plain,
-                inputs=tuple(
-                    InputChoice(**(choice | {"shape": tuple(choice["shape"])}))
-                    for choice in result["inputs"]
-                ),
-                refilled=result["refilled"],
-                cases=dict(result["cases"]),
-                **_grounds(result),
-            ),
-            feeds=_unpacked_feeds(record["feeds"], dict(result["cases"]), arrays),
-            runtime=record["runtime"],
-            excuses={(level, name): text for level, name, text in record.get("excuses", [])},
-        )
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise UsageError(
-            f"{path}: holds no saved results", hint="dpl verify --save-results writes such files"
-        ) from error
-
-
-def _grounds(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a record says of proof and regions; files of the first previews say nothing."""
-    proof, regions = result.get("proof"), result.get("regions")
-    if regions is not None:
-        regions = regions | {"differing": tuple(regions["differing"])}
-    return {
-        "proof": None if proof is None else Proof(**proof),
-        "unproved": result.get("unproved", ""),
-        "regions": None if regions is None else LocalJudgement(**regions),
-    }
-
-
-def _packed(levels: Mapping[str, Runs], arrays: dict[str, Array]) -> list[dict[str, object]]:
-    """Describe runs, and put their arrays into *arrays*."""
-    return [
-        {
-            "level": level,
-            "seed": case,
-            "output": name,
-            "leaves": [
-                {"label": leaf.label, "dtype": leaf.dtype, "array": _put(leaf.data, arrays)}
-                for leaf in leaves
-            ],
-        }
-        for level, runs in levels.items()
-        for case, outputs in runs.items()
-        for name, leaves in outputs.items()
-    ]
-
-
-def _unpacked(
-    entries: Any,  # noqa: ANN401  # JSON
-    arrays: Mapping[str, Array],
-) -> dict[str, dict[int, Outputs]]:
-    levels: dict[str, dict[int, Outputs]] = {}
-    for entry in entries:
-        runs = levels.setdefault(str(entry["level"]), {})
-        runs.setdefault(int(entry["seed"]), {})[str(entry["output"])] = tuple(
-            Leaf(leaf["label"], leaf["dtype"], arrays[leaf["array"]]) for leaf in entry["leaves"]
-        )
-    return levels
-
-
-def _put(array: Array, arrays: dict[str, Array]) -> str:
-    """Put an array into *arrays*, and return its key there."""
-    key = f"a{len(arrays)}"
-    arrays[key] = storable(array)
-    return key
-
-
-def _packed_feed(feed: Feed, arrays: dict[str, Array]) -> object:
-    """Describe a feed, and put its arrays into *arrays*: None, one array, or a list of them."""
-    if feed is None:
-        return None
-    if isinstance(feed, list):
-        return [_packed_feed(item, arrays) for item in feed]
-    is_text = feed.dtype.kind == "O"
-    dtype = onnx.TensorProto.STRING if is_text else onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
-    return {"array": _put(feed, arrays), "dtype": int(dtype)}
-
-
-def _unpacked_feeds(
-    entries: Any,  # noqa: ANN401  # JSON
-    cases: Mapping[int, str],
-    arrays: Mapping[str, Array],
-) -> dict[int, dict[str, Feed]]:
-    feeds: dict[int, dict[str, Feed]] = {case: {} for case in cases}
-    for case, name, packed in entries:
-        feeds.setdefault(case, {})[name] = _unpacked_feed(packed, arrays)
-    return feeds
-
-
-def _unpacked_feed(packed: Any, arrays: Mapping[str, Array]) -> Feed:  # noqa: ANN401  # JSON
-    if packed is None:
-        return None
-    if isinstance(packed, list):
-        return [_unpacked_array(item, arrays) for item in packed]
-    return _unpacked_array(packed, arrays)
-
-
-def _unpacked_array(packed: Any, arrays: Mapping[str, Array]) -> Array:  # noqa: ANN401  # JSON
-    values = arrays[packed["array"]]
-    if packed["dtype"] == onnx.TensorProto.STRING:
-        return values.astype(object)
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(packed["dtype"])
-    return values.view(dtype) if values.dtype.kind == "V" else values
-
-
-# Comparing a model with a file of results, of another version of onnxruntime or another machine.
-#
-# The original is not run again: what it was fed, and what it gave, is in the file.
-
 
 Progress = Callable[[str], None]
 
-
-def verify_against(
-    evidence: Evidence, candidate: Path, settings: Settings, *, progress: Progress
-) -> VerificationResult:
-    """Compare what *candidate* computes with what the original of *evidence* gave.
-
-    Args:
-        evidence: What was fed, and what came out.
-        candidate: The model in question.
-        settings: Levels, tolerances, custom operators and execution are used.
-        progress: Called with a short phrase before each step that may take long.
-
-    Raises:
-        ModelLoadError: The file is missing or holds no model.
-        UsageError: A tolerance is for an unknown output, a library cannot be loaded, or the
-            original computed with weights that were refilled.
-    """
-    if evidence.result.refilled:
-        raise UsageError(
-            f"the results are of a model of which {evidence.result.refilled:,} weights were "
-            "refilled: a model's own weights do not give them",
-            hint="save results without --refill-weights, or compare the two models",
-        )
-    check_setup(settings.custom_ops, settings.execution)
-    reasons = _other_names(evidence, candidate, settings.execution)
-    runs: dict[str, Runs] = {}
-    if not reasons:
-        source = candidate_source(candidate, settings)
-
-        def run(level: str) -> Runs:
-            progress(f"running the candidate, {_at(level)}")
-            return run_cases(Runner(source, level), evidence.feeds, tuple(evidence.result.cases))
-
-        runs, reasons = run_levels(settings.judged_levels, run)
-    result = replace(
-        evidence.result,
-        levels=settings.judged_levels,
-        proof=None,
-        unproved="",
-        regions=None,
-        doubts=_blindness(evidence.result.blind_outputs, _first(evidence), evidence.feeds),
-        reasons=tuple(reasons),
-        warnings=(*evidence.result.warnings, *_other_versions(evidence)),
-    )
-    return replace(evidence, candidates=runs, result=result, excuses={}).judge(settings)
-
-
-def run_levels(
-    levels: Sequence[str], run: Callable[[str], Runs], *, at_once: int = 1
-) -> tuple[dict[str, Runs], list[str]]:
-    """Return what the candidate gives at each level, and why it does not run at others.
-
-    Args:
-        levels: The levels.
-        run: Runs the candidate at one level.
-        at_once: How many may run at the same time, each in a process of its own.
-    """
-    runs: dict[str, Runs] = {}
-    reasons: list[str] = []
-    with ThreadPoolExecutor(max(1, at_once)) as pool:
-        pending = {level: pool.submit(run, level) for level in levels}
-        try:
-            for level, found in pending.items():
-                try:
-                    runs[level] = found.result()
-                except RunError as error:
-                    why = f"onnxruntime does not run the candidate ({_at(level)}): {error}"
-                    reasons.append(why)
-                except StoppedError as error:
-                    reasons.append(error.message)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            end_workers()  # nobody waits for what they do
-            raise
-    return runs, reasons
-
-
-def _other_names(evidence: Evidence, candidate: Path, execution: Execution) -> list[str]:
-    """Name the inputs and outputs that only the results or only the candidate have."""
-    model = read_model(candidate)
-    check_expansion(candidate, model, execution)
-    graph = model.graph
-    fed = next(iter(evidence.feeds.values()), {})
-    gave = _first(evidence)
-    return [
-        *_differences("input", fed, [port.name for port in input_ports(graph)]),
-        *_differences("output", gave, [port.name for port in output_ports(graph)]),
-    ]
-
-
-def _differences(what: str, saved: Mapping[str, object], names: Sequence[str]) -> list[str]:
-    missing = [f"the candidate has no {what} {name!r}" for name in saved if name not in names]
-    return missing + [
-        f"the results hold no {what} {name!r}, which the candidate has"
-        for name in names
-        if name not in saved
-    ]
-
-
-def _other_versions(evidence: Evidence) -> list[str]:
-    from dplcli.verify.engines import RUNTIME_VERSION  # noqa: PLC0415  # loads onnxruntime
-
-    if evidence.runtime in {"", RUNTIME_VERSION}:
-        return []
-    return [
-        f"the results are onnxruntime {evidence.runtime}'s; the candidate ran in {RUNTIME_VERSION}"
-    ]
-
+_MOST_CUT = 30_000
+"""Larger models are not cut: onnxruntime takes minutes for each session of theirs."""
 
 # Asking onnx's reference evaluator about outputs that fail (`Opinion` says what is asked).
 
@@ -951,7 +490,7 @@ class _Check:
                 f"there are {max(self._nodes):,} nodes, and {_MOST_CUT:,} would be the most"
             )
             return None
-        cases = _failed_cases(failed)[:_MOST_JUDGED] or self._settings.first_seeds[:1]
+        cases = failed_cases(failed)[:_MOST_JUDGED] or self._settings.first_seeds[:1]
         found: list[LocalJudgement] = []
         # kernels of a target are judged by the outputs; here, it is about what the graph says
         candidate = replace(
@@ -981,7 +520,7 @@ class _Check:
         if regions is not None and not regions.weak:
             return ()
         names = dict.fromkeys(output.name for output in outputs)
-        found += _blindness(reference.blind, names, reference.feeds)
+        found += blindness(reference.blind, names, reference.feeds)
         if self._settings.chooses_tolerance:
             return tuple(found)
         if 0 < reference.distinct < FEW_NUMBERS and any(reference.feeds.values()):
@@ -1019,7 +558,7 @@ class _Check:
         its own last bits, move the original's.
         """
         is_plain = self._settings.execution.is_plain and not self._settings.custom_ops
-        is_seen = regions.judged > 0 and len(_failed_cases([output])) <= _MOST_JUDGED
+        is_seen = regions.judged > 0 and len(failed_cases([output])) <= _MOST_JUDGED
         if output.ok or output.figures.needed_rtol is None or not (is_plain and is_seen):
             return output
         if output.level != REFERENCE_LEVEL:
@@ -1037,7 +576,7 @@ class _Check:
     def _run(self, candidate: ModelSource, level: str) -> Runs:
         start = time.monotonic()
         runner = self._session(candidate, "candidate", level)
-        self._say(f"running the candidate, {_at(level)}")
+        self._say(f"running the candidate, {at_level(level)}")
         runs = self._run_cases(runner)
         self._slowest = max(self._slowest, time.monotonic() - start)
         return runs
@@ -1054,7 +593,7 @@ class _Check:
 
     def _session(self, source: ModelSource, which: str, level: str) -> Runner:
         nodes = self._nodes[which != "original"]
-        self._say(f"creating a session for the {which} ({nodes:,} nodes), {_at(level)}")
+        self._say(f"creating a session for the {which} ({nodes:,} nodes), {at_level(level)}")
         return Runner(replace(source, name=which), level)
 
     def _judged(self, runs: Runs, level: str) -> list[OutputComparison]:
@@ -1075,7 +614,7 @@ class _Check:
             try:
                 runs = self._run_cases(self._session(source, "original", level))
             except (RunError, StoppedError) as error:
-                self._warnings.append(f"the original does not run, {_at(level)}: {error}")
+                self._warnings.append(f"the original does not run, {at_level(level)}: {error}")
                 self._at_levels[level] = None
             else:
                 self._at_levels[level] = runs
@@ -1166,7 +705,3 @@ class _Check:
             },
         )
         save_evidence(self._settings.save_results, evidence)
-
-
-def _at(level: str) -> str:
-    return "optimisation off" if level == REFERENCE_LEVEL else f"optimisation level {level}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from dplcli.verify.compare import FLOATS, REFERENCE_LEVEL, facts_of, value_depths
+from dplcli.verify.compare import FLOATS, facts_of, value_depths
 from dplcli.verify.inputs import open_reference
 from dplcli.verify.model import (
     Dataflow,
@@ -19,7 +19,7 @@ from dplcli.verify.model import (
 )
 from dplcli.verify.numbering import Numbering, same_numbers
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import Leaf, RunError
+from dplcli.verify.settings import REFERENCE_LEVEL, Leaf, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence

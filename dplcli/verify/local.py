@@ -41,7 +41,6 @@ from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.compare import (
     FLOATS,
-    REFERENCE_LEVEL,
     UNITS,
     Facts,
     Judge,
@@ -68,6 +67,7 @@ from dplcli.verify.model import (
 from dplcli.verify.numbering import Numbering
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
+    REFERENCE_LEVEL,
     Junction,
     LocalJudgement,
     RunError,

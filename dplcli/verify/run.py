@@ -15,6 +15,7 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ import numpy as np
 from dplcli.errors import UsageError, VerificationError
 from dplcli.verify.settings import (
     CPU,
+    REFERENCE_LEVEL,
     Array,
     Execution,
     Feed,
@@ -32,6 +34,7 @@ from dplcli.verify.settings import (
     ModelSource,
     Outputs,
     RunError,
+    Runs,
     ShortageError,
     StoppedError,
     is_exotic,
@@ -545,6 +548,41 @@ def run_cases(
             doing = f"{error.doing}, seed {case}"
             raise StoppedError(error.how, doing, hint=error.hint) from error
     return found
+
+
+def run_levels(
+    levels: Sequence[str], run: Callable[[str], Runs], *, at_once: int = 1
+) -> tuple[dict[str, Runs], list[str]]:
+    """Return what the candidate gives at each level, and why it does not run at others.
+
+    Args:
+        levels: The levels.
+        run: Runs the candidate at one level.
+        at_once: How many may run at the same time, each in a process of its own.
+    """
+    runs: dict[str, Runs] = {}
+    reasons: list[str] = []
+    with ThreadPoolExecutor(max(1, at_once)) as pool:
+        pending = {level: pool.submit(run, level) for level in levels}
+        try:
+            for level, found in pending.items():
+                try:
+                    runs[level] = found.result()
+                except RunError as error:
+                    why = f"onnxruntime does not run the candidate ({at_level(level)}): {error}"
+                    reasons.append(why)
+                except StoppedError as error:
+                    reasons.append(error.message)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_workers()  # nobody waits for what they do
+            raise
+    return runs, reasons
+
+
+def at_level(level: str) -> str:
+    """Say how a model runs at a level."""
+    return "optimisation off" if level == REFERENCE_LEVEL else f"optimisation level {level}"
 
 
 class _Remote:

@@ -243,6 +243,9 @@ def _read_option(key: str, text: str) -> str:
 # What the check is asked, and what it answers.
 
 
+REFERENCE_LEVEL = "disable"
+"""Optimisation is off where the original says what is right."""
+
 LEVELS = ("disable", "basic", "extended", "all")
 _USUAL_LEVELS = ("disable", "all")
 _USUAL_SEEDS = (0, 1)
@@ -867,6 +870,8 @@ def _leaf(label: str, data: Array) -> Leaf:
 
 
 Outputs = dict[str, tuple[Leaf, ...]]
+Runs = Mapping[int, Outputs]
+"""What a model gave, per case."""
 
 
 @dataclass(frozen=True)

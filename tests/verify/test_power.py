@@ -14,7 +14,8 @@ from dplcli import pipeline
 from dplcli.errors import UsageError
 from dplcli.verify import Execution, Override, Settings, equivalence
 from dplcli.verify.compare import Depth, output_depths
-from dplcli.verify.equivalence import load_evidence, verify_equivalence
+from dplcli.verify.equivalence import verify_equivalence
+from dplcli.verify.evidence import load_evidence
 from dplcli.verify.model import Dataflow
 from dplcli.verify.power import Idleness, changes, regions_of
 from tests.calling import exit_code

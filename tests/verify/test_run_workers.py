@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from dplcli.errors import UsageError
 from dplcli.verify import Execution, Settings, run
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.run import ClosedError, Runner, receive, send
-from dplcli.verify.settings import Feed, ModelSource
+from dplcli.verify.settings import Feed, ModelSource, Outputs, RunError, StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -313,3 +314,56 @@ def test_a_memory_limit_beyond_that_of_the_system_is_that_of_the_system(save: Sa
     )
 
     assert (shown.returncode, shown.stderr) == (0, "")
+
+
+def test_levels_run_at_the_same_time_and_answer_in_order() -> None:
+    """Each waits for the other here; what goes wrong at one is said, and takes nothing away."""
+    both = threading.Barrier(2, timeout=30)
+
+    def run_one(level: str) -> dict[int, Outputs]:
+        both.wait()
+        if level == "disable":
+            return {0: {}}
+        raise RunError("no kernel") if level == "all" else StoppedError("crashed", "doing it")
+
+    for other, reason in (
+        ("all", "onnxruntime does not run the candidate (optimisation level all): no kernel"),
+        ("basic", "onnxruntime crashed doing it"),
+    ):
+        found = run.run_levels((other, "disable"), run_one, at_once=2)
+        assert found == ({"disable": {0: {}}}, [reason])
+
+
+def test_one_level_at_a_time_where_that_is_asked_for() -> None:
+    """Two sessions of a large model may not fit."""
+    running, most = 0, 0
+
+    def run_one(_level: str) -> dict[int, Outputs]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.02)
+        running -= 1
+        return {}
+
+    levels = ("disable", "basic", "all")
+    assert run.run_levels(levels, run_one)[0] == {level: {} for level in levels}
+    assert most == 1
+
+
+def test_nobody_waits_for_levels_when_dpl_is_stopped(save: Save) -> None:
+    """As with Ctrl-C: the workers end, and no other level begins."""
+    source = ModelSource(save(NET))
+    begun: list[str] = []
+
+    def run_one(level: str) -> dict[int, Outputs]:
+        begun.append(level)
+        if level == "disable":
+            raise KeyboardInterrupt
+        Runner(source, level)
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        run.run_levels(("disable", "basic", "all"), run_one)
+    assert begun[0] == "disable"
+    assert not run._POOL._busy  # noqa: SLF001  # nothing else shows it
