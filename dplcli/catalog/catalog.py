@@ -458,7 +458,9 @@ class RuleMaker:
         replacement = self._becoming(place, entry, pattern)
         common = self._common(place, entry, pattern, unused)
         try:
-            return RewriteRule(replacement=replacement, once=entry.once, **common)
+            return RewriteRule(
+                replacement=replacement, once=entry.once, escape=entry.escape, **common
+            )
         except PatternSyntaxError as error:
             raise place.error_in_text(error, ("replacement",)) from error
 

@@ -17,7 +17,13 @@ from pydantic import (
     model_validator,
 )
 
-from dplcli.dpl.rule import RESERVED_METADATA, ConstantsPolicy, EscapePolicy, OrderPolicy
+from dplcli.dpl.rule import (
+    RESERVED_METADATA,
+    ConstantsPolicy,
+    EscapePolicy,
+    OrderPolicy,
+    RewriteEscapePolicy,
+)
 
 Json: TypeAlias = dict[str, Any]
 
@@ -129,6 +135,9 @@ class RewriteEntry(_RuleEntry):
         "which runs only with --allow-code.",
     )
     once: bool = Field(default=False, description="Whether what it makes is left alone by it.")
+    escape: RewriteEscapePolicy | None = Field(
+        default=None, description="What if something outside reads an inner value."
+    )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> RewriteEntry:
@@ -236,6 +245,13 @@ class PatternItem(_Item, PatternEntry):  # type: ignore[misc]  # never written t
 
 class RewriteItem(_Item, RewriteEntry):  # type: ignore[misc]  # never written to
     """One item of ``rewrites``: a kind of subgraph to replace."""
+
+    escape: Annotated[RewriteEscapePolicy | None, *_one_of(RewriteEscapePolicy)] = Field(
+        default=None,
+        description="What if something outside reads an inner value. keep: what is read stays, the "
+        "outputs are replaced; refuse: nothing is done. Default: refuse where the replacement "
+        "would do again what stays, else keep.",
+    )
 
 
 class FragmentEntry(_Strict):

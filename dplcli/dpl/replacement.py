@@ -22,10 +22,11 @@ from dplcli.dpl.pattern import (
     EdgePattern,
     OpKind,
     OpName,
+    OrPattern,
     OutputsPattern,
     RepeatPattern,
 )
-from dplcli.dpl.rule import EscapePolicy, Match, OrderPolicy, Rejection, Rule
+from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
     BINARY_OPS,
     all_parts,
@@ -40,7 +41,7 @@ from dplcli.dpl.text import (
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import PREDICATES, canonical_domain, schema_of
+from dplcli.ir.operators import LIGHT, PREDICATES, canonical_domain, schema_of
 from dplcli.ir.traversal import is_read
 from dplcli.ir.types import dtype_name
 
@@ -1078,10 +1079,14 @@ class RewriteRule(Rule):
         replacement: What takes its place: a text that was parsed, or a function that describes it
             (:data:`RewriteFunction`), as TVM's ``rewrite_call`` callbacks do.
         once: Whether the rule skips nodes that it made itself (Relay's ``rewrite_once``).
+        escape: What to do if something outside reads an inner value. ``keep``: the outputs are
+            replaced, and what is still read stays, as in PDL and TVM. ``refuse``: nothing is done,
+            which is the default where the replacement would do work again that stays
+            (`repeats_work`).
     """
 
     target: str = field(default="", init=False)
-    escape: EscapePolicy = field(default="refuse", init=False)
+    escape: RewriteEscapePolicy | None = field(default=None, kw_only=True)  # type: ignore[assignment]  # never None once made
     order: OrderPolicy = field(default="outermost", init=False)
     replacement: RewriteFunction
     once: bool = field(default=False, kw_only=True)
@@ -1094,6 +1099,9 @@ class RewriteRule(Rule):
                 or fewer outputs than the pattern.
         """
         super().__post_init__()
+        if self.escape is None:
+            usual = "refuse" if self.repeats_work else "keep"
+            object.__setattr__(self, "escape", usual)
         if not isinstance(self.replacement, Replacement):
             return
         outputs = self.pattern.outputs if isinstance(self.pattern, OutputsPattern) else ()
@@ -1113,6 +1121,25 @@ class RewriteRule(Rule):
         if self.opsets[0] is None and 0 < version < FIRST_OPSET:
             return False
         return super().holds_for(graph)
+
+    @property
+    def repeats_work(self) -> bool:
+        """Whether a replacement does more than what makes the outputs alone did.
+
+        Then inner nodes that stay do the work once, and the replacement does it again. It does not
+        if it is one node of the operator that makes the output now, or of one that is light. Nobody
+        knows what a function makes.
+        """
+        if not isinstance(self.replacement, Replacement):
+            return True
+        calls = self.replacement.calls
+        if not calls:
+            return False
+        if len(calls) > 1 or isinstance(self.pattern, OutputsPattern):
+            return True
+        made = OpName(calls[0].op_type, calls[0].domain)
+        is_light = not made.domain and made.op_type in LIGHT
+        return not is_light and set(_root_operators(self.pattern)) != {made}
 
     @property
     def text(self) -> Replacement | None:
@@ -1182,6 +1209,19 @@ class RewriteRule(Rule):
         """
         function = self.replacement
         return function() if isinstance(function, type) else function
+
+
+def _root_operators(pattern: DFPattern) -> list[OpName]:
+    """Return the operators that make the output of a pattern; none if it does not say all."""
+    match pattern:
+        case OrPattern(left, right):
+            sides = _root_operators(left), _root_operators(right)
+            return [*sides[0], *sides[1]] if all(sides) else []
+        case CallPattern(op=callee):
+            found = [each for each in callee.choices if isinstance(each, OpName)]
+            return found if len(found) == len(callee.choices) else []
+        case _:
+            return []
 
 
 def _check_own_outputs(outputs: tuple[DFPattern, ...], replacement: Replacement) -> None:

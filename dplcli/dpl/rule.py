@@ -39,6 +39,7 @@ RESERVED_METADATA = frozenset(
 
 ConstantsPolicy: TypeAlias = Literal["auto", "embed", "lift"]
 EscapePolicy: TypeAlias = Literal["refuse", "duplicate", "outputs"]
+RewriteEscapePolicy: TypeAlias = Literal["keep", "refuse"]
 OrderPolicy: TypeAlias = Literal["outermost", "program"]
 
 
@@ -67,8 +68,9 @@ class Rule:
         pattern: What to find.
         where: Conditions over the names of the pattern; all must hold.
         check: A function for what conditions cannot say: returns None or ``match.reject(reason)``.
-        escape: What to do if something outside reads an inner value: refuse the match, duplicate
-            the inner nodes (if all their readers lead to the root), or make the value an output.
+        escape: What to do if something outside reads an inner value: refuse the match, or, in a
+            rule that outlines, duplicate the inner nodes (if all their readers lead to the root)
+            or make the value an output, or, in one that replaces, keep what is read.
         order: Whether consumers come first (Relay's ``partition``) or producers (Relax's
             ``FuseOpsByPattern``), where a later match absorbs those that it contains.
         doc: What it is, for a reader.
@@ -86,7 +88,7 @@ class Rule:
     _: KW_ONLY
     where: tuple[Condition, ...] = ()
     check: Check | None = None
-    escape: EscapePolicy = "refuse"
+    escape: EscapePolicy | RewriteEscapePolicy = "refuse"
     order: OrderPolicy = "outermost"
     doc: str = ""
     origin: str = ""

@@ -130,6 +130,17 @@ OP_KINDS: Mapping[str, frozenset[str]] = {
 _KIND_OF = {op_type: kind for kind, op_types in OP_KINDS.items() for op_type in op_types}
 
 
+_HEAVY = frozenset({"AffineGrid", "GridSample", "Mod", "Pow", "Resize", "SwiGLU", "Upsample"})
+
+LIGHT = (
+    OP_KINDS["broadcast"]
+    | OP_KINDS["injective"]
+    | {"Abs", "Cast", "CastLike", "Ceil", "Clip", "Floor", "Identity", "Neg", "Not", "Relu"}
+    | {"Round", "Sign"}
+) - _HEAVY
+"""Operators that do little for each element: they move it, or compute one thing of it."""
+
+
 def kind_of(op_type: str) -> str | None:
     """Return the class of *op_type*; None for an operator the standard domain does not have."""
     return _KIND_OF.get(op_type)

@@ -254,7 +254,9 @@ class _Driver:
     def _choose(self, rule: RewriteRule, matches: Matches, nodes: Ids) -> Places:
         """Return which matches (m,), of nodes (m, w), are replaced, in order of their turn."""
         closed = is_closed(self.table, nodes, outputs=matches.subjects)
-        may = np.flatnonzero(closed & self._is_read(matches.subjects))
+        is_read = self._is_read(matches.subjects)
+        _require(rule.escape == "refuse" or bool((closed | ~is_read).all()))
+        may = np.flatnonzero(closed & is_read)
         may = may[self.asker.hold(rule.where, matches.take(may))]
         return may[disjoint(nodes[may])]
 

@@ -619,7 +619,7 @@ class _Replacer:
         self.rewriter = GraphRewriter(self.graph, listener)
         self.anchor = match.nodes[-1]
         self.operands = operands_of(draft)
-        self.kept = needed_within(match.nodes, self.operands)
+        self.kept = needed_within(match.nodes, [*self.operands, *match.escaping])
         self.made: dict[int, Value | Node] = {}
         self.added: list[Node] = []
         self.origin = origin_of(match.rule, (node.name for node in match.nodes))
@@ -1469,6 +1469,7 @@ class RewriteDriver:
             verdict = judge(match)
             if isinstance(verdict, Rejection):
                 return verdict
+            match = verdict
         draft = draft_replacement(match, progress.function)
         if not isinstance(draft, Draft):
             return draft

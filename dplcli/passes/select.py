@@ -255,7 +255,12 @@ def describe_escape(value: Value, nodes: Iterable[Node], taken: Taken | None = N
 
 def _object_to_escape(match: Match, escaping: Sequence[Value], taken: Taken) -> Rejection | None:
     if match.rule.escape == "refuse":
-        return _escape(match, escaping[0], describe_escape(escaping[0], match.nodes, taken))
+        reason = describe_escape(escaping[0], match.nodes, taken)
+        if isinstance(match.rule, RewriteRule):
+            reason += "; with `escape: keep` the rule replaces the rest"
+        return _escape(match, escaping[0], reason)
+    if match.rule.escape == "keep":
+        return _object_to_kept(match, escaping, taken)
     if match.rule.escape == "duplicate":
         for value in escaping:
             if not _leads_into(value, match, taken):
@@ -265,6 +270,20 @@ def _object_to_escape(match: Match, escaping: Sequence[Value], taken: Taken) -> 
             if draws_random(node):
                 reason = f"{node.label!r} draws random numbers, which would be drawn twice"
                 return Rejection(match.rule, match.root, "escape", reason, node)
+    return None
+
+
+def _object_to_kept(match: Match, escaping: Sequence[Value], taken: Taken) -> Rejection | None:
+    """Refuse to keep a node that makes an output, too, and one that draws other numbers anew."""
+    kept = needed_within(match.nodes, escaping)
+    for value in escaping:
+        if any(output.producer in kept for output in match.outputs):
+            reason = f"{describe_escape(value, match.nodes, taken)}, and needs what is replaced"
+            return _escape(match, value, reason)
+    for node in kept:
+        if draws_random(node):
+            reason = f"{node.label!r} draws random numbers, which would be drawn twice"
+            return Rejection(match.rule, match.root, "escape", reason, node)
     return None
 
 

@@ -174,8 +174,9 @@ def _matches(rule: RewriteRule, node: Node) -> Iterator[Match]:
         return
     for state in rule.matcher.solutions(node):
         match = read_match(rule, node, state)
-        if match is not None and not isinstance(judge(match), Rejection):
-            yield match
+        verdict = None if match is None else judge(match)
+        if verdict is not None and not isinstance(verdict, Rejection):
+            yield verdict
 
 
 def _is_replaced(match: Match) -> bool:

@@ -29,6 +29,7 @@ from tests.helpers import (
     proto_from_text,
     with_long,
 )
+from tests.passes.rewriting import rewrite_rule
 from tests.strategies import graphs, within
 
 if TYPE_CHECKING:
@@ -70,13 +71,15 @@ def check(before: str, entry: Entry, after: str, **more: object) -> onnx.ModelPr
     return result
 
 
-def check_left(before: str, entry: Entry, *words: str, **more: object) -> None:
+def check_left(
+    before: str, entry: Entry, *words: str, stage: str = "check", **more: object
+) -> None:
     """Check that nothing changes, and that these words are in the reason."""
     text, _, done = apply(before, entry, **more)
     assert text == print_model(model_from_text(before))
     assert (done.rounds, done.counts) == (0, {"r": 0})
     (refusal,) = done.refused
-    assert refusal.stage == "check"
+    assert refusal.stage == stage
     for word in words:
         assert word in refusal.reason
 
@@ -468,14 +471,24 @@ def test_new_names_clash_with_nothing(taken: str) -> None:
 
 
 def test_a_matched_value_that_a_branch_reads() -> None:
-    """An inner value captured by a branch escapes; an outer one keeps its name."""
+    """An inner value captured by a branch stays, or is a reason to refuse, as the rule says."""
     before = BRANCHES.format(
         outside="a = Neg (x) b = Neg (a)", then="p = Relu (a)", otherwise="q = Relu (b)"
     )
-    text, _, done = apply(before, ("Neg(Neg(x))", "x"))
-    assert done.rounds == 0
-    assert [item.stage for item in done.refused] == ["escape"]
-    assert text == print_model(model_from_text(before))
+    check_left(
+        before,
+        ("Neg(Neg(x))", "x"),
+        "'a' is also read by If",
+        "; with `escape: keep` the rule replaces the rest",
+        stage="escape",
+        escape="refuse",
+    )
+
+    text, result, done = apply(before, ("Neg(Neg(x))", "x"))
+    assert done.counts == {"r": 1}
+    assert "a = Neg (x)" in text
+    assert "Neg (a)" not in text
+    check_sound(proto_from_text(before), result)
 
     before = before.replace("Relu (a)", "Relu (b)")
     _, result, done = apply(before, ("Neg(Neg(x))", "x"))
@@ -689,3 +702,91 @@ def test_a_guarded_commutation_ends(graph: RandomGraph) -> None:
     assert done.rounds <= 1
     check_sound(proto_from_text(before), result)
     assert np.isfinite(done.rounds)
+
+
+# What is still read stays, where the replacement does no work again.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "expected"),
+    [
+        ("Transpose(Transpose(x, **a), **b)", "Transpose(x, **b)", "keep"),
+        ("Add(Add(x, const(a)), const(b))", "Add(x, const(a.value + b.value))", "keep"),
+        ("Relu(Relu(x))", "Relu(x)", "keep"),
+        ("Neg(Neg(x))", "x", "keep"),
+        ("Sub(x, Neg(y))", "Add(x, y)", "keep"),
+        ("Conv(Relu(x), w, **a)", "Conv(x, w, **a)", "keep"),
+        ("Add(MatMul(x, w), b)", "Gemm(x, w, b)", "refuse"),
+        ("Log(Add(Exp(x), 1.0))", "Softplus(x)", "refuse"),
+        ("Mul(x, Sigmoid(x))", "com.microsoft.QuickGelu(x)", "refuse"),
+        ("Relu(Add(x, y))", "Relu(Add(y, x))", "refuse"),
+        ("op()(Neg(x))", "Exp(x)", "refuse"),
+        ("op()(Neg(x))", "Abs(x)", "keep"),
+    ],
+)
+def test_what_a_rule_does_with_inner_values_that_are_read_elsewhere(
+    pattern: str, replacement: str, expected: str
+) -> None:
+    """It keeps them, unless the replacement would do their work again; each rule may say else."""
+    assert rewrite_rule(pattern, replacement).escape == expected
+    for stated in ("keep", "refuse"):
+        assert rewrite_rule(pattern, replacement, escape=stated).escape == stated
+
+
+def test_an_inner_value_that_is_returned_keeps_its_name_and_value() -> None:
+    """The outer transposition reads past the inner one, which stays."""
+    before = """g (float[2, 3, 4] x) => (float[4, 3, 2] t, float[3, 4, 2] y)
+        { t = Transpose <perm = [2, 1, 0]> (x)  y = Transpose <perm = [1, 0, 2]> (t) }"""
+    text, result, done = apply(
+        before,
+        ("Transpose(Transpose(x, perm=[2, 1, 0]), perm=[1, 0, 2])", "Transpose(x, perm=[1, 2, 0])"),
+    )
+    assert done.counts == {"r": 1}
+    assert "t = Transpose" in text
+    assert "y = Transpose <perm = [1, 2, 0]> (x)" in text
+    check_sound(proto_from_text(before), result)
+
+
+def test_of_several_inner_nodes_those_stay_that_are_needed() -> None:
+    """A value that is read needs what it comes from; the rest of the match goes."""
+    text, _, done = apply(
+        """g (float[2] x) => (float[2] y, float[2] z)
+        { a = Exp (x)  b = Neg (a)  c = Abs (b)  y = Neg (c)  z = Sin (b) }""",
+        ("Neg(Abs(Neg(e)))", "Neg(e)"),
+    )
+    assert done.counts == {"r": 1}
+    assert "b = Neg (a)" in text
+    assert "Abs" not in text
+    assert "y = Neg (a)" in text
+
+
+def test_a_node_of_two_outputs_is_not_kept_for_one_of_them() -> None:
+    """It cannot stay for its other output while its first is made by something else."""
+    before = """g (float[4] x) => (float[2] y, float[2] z)
+        { a, b = Split <axis = 0, num_outputs = 2> (x)  y = Neg (a)  z = Relu (b) }"""
+    check_left(
+        '<ir_version: 8, opset_import: ["" : 18]>\n' + before,
+        ("Split(x, **_)", "x"),
+        "'b' is also read by Relu",
+        "and needs what is replaced",
+        stage="escape",
+        escape="keep",
+    )
+
+
+def test_random_numbers_are_not_drawn_twice() -> None:
+    """What stays has other numbers than what the replacement draws."""
+    check_left(
+        """g (float[2] x) => (float[2] y, float[2] r)
+        { r = RandomNormalLike (x)  n = Neg (r)  y = Neg (n) }""",
+        ("Neg(Neg(RandomNormalLike(x, **a)))", "RandomNormalLike(x, **a)"),
+        "draws random numbers",
+        stage="escape",
+        escape="keep",
+    )
+
+
+def test_a_wrong_policy_is_refused_in_its_place() -> None:
+    """Those of rules that outline are not those of rules that replace."""
+    with pytest.raises(CatalogError, match="escape"):
+        rules(("Neg(Neg(x))", "x"), escape="duplicate")

@@ -57,7 +57,7 @@ RULES = rules_from("""
   pattern: Mul(x, y)
   where: ["same_shape(x, y)"]
   replacement: Mul(y, x)
-- {name: absolute, pattern: "Abs(Neg(x)) | Abs(Abs(x))", replacement: Abs(x)}
+- {name: absolute, pattern: "Abs(Neg(x)) | Abs(Abs(x))", replacement: Abs(x), escape: refuse}
 """)
 
 

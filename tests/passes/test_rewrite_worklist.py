@@ -32,7 +32,7 @@ def check_second_look(before: str, *rules: RewriteRule, times: tuple[int, ...] =
     return result.text
 
 
-DOUBLE_NEGATION = rewrite_rule("Neg(Neg(v))", "v", name="negation")
+DOUBLE_NEGATION = rewrite_rule("Neg(Neg(v))", "v", name="negation", escape="refuse")
 NEGATION = rewrite_rule("Neg(v)", "v", name="negation")
 
 
