@@ -507,9 +507,10 @@ def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Objection]
 
 def _misfits(node: NodeCall, schema: OpSchema) -> Iterator[str]:
     where, gives = f"in opset {schema.since}", f"the replacement gives {node.op_type}"
-    if not schema.min_inputs <= len(node.args) <= schema.max_inputs:
-        yield f"{gives} {len(node.args)} inputs, wrong {where}"
-    for name in node.attributes:
+    names, count = node.spelled_for(schema)
+    if not schema.min_inputs <= count <= schema.max_inputs:
+        yield f"{gives} {count} inputs, wrong {where}"
+    for name in names:
         if name not in schema.attributes:
             yield f"{gives} {name!r}, unknown {where}"
     for name, expression in node.attributes.items():

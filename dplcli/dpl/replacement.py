@@ -41,7 +41,7 @@ from dplcli.dpl.text import (
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import LIGHT, PREDICATES, canonical_domain, schema_of
+from dplcli.ir.operators import LIGHT, MOVED, PREDICATES, VECTORS, canonical_domain, schema_of
 from dplcli.ir.traversal import is_read
 from dplcli.ir.types import dtype_name
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.pattern import DFPattern
     from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary
+    from dplcli.ir.operators import Parameter
 
     RewriteFunction: TypeAlias = (
         "Callable[ [Match, GraphBuilder], Operand | Sequence[Operand] | Rejection | None, ]"
@@ -238,10 +239,13 @@ class Draft:
     Attributes:
         outputs: One per output of the match.
         parts: The nodes and constants to make, each after what it reads.
+        is_respelled: Whether the model's opset has an input where the rule says an attribute, or
+            an attribute where it says an input.
     """
 
     outputs: tuple[Operand, ...] = ()
     parts: list[DraftNode | DraftConstant] = field(default_factory=list)
+    is_respelled: bool = False
 
     def drop_unread(self) -> None:
         """Drop the parts that no output needs."""
@@ -278,6 +282,9 @@ class GraphBuilder:
         self, op_type: str, *inputs: Operand | None, domain: str = "", **attributes: object
     ) -> DraftOutput:
         """Describe a node and return its first output; see :meth:`ops` for several.
+
+        What became an input in some opset (axes, the bounds of Clip, …) may be given as an input or
+        as an attribute: the node is spelled as the model's opset has it.
 
         Args:
             op_type: Its operator.
@@ -329,6 +336,8 @@ class GraphBuilder:
         while read and read[-1] is None:
             read = read[:-1]
         self._check_owned(read, op_type)
+        if schema is not None and not domain and op_type in MOVED:
+            read, given = self._respelled(op_type, read, given, schema)
         if schema is not None:
             given = fit_attributes(op_type, len(read), given, schema)
         if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
@@ -394,6 +403,79 @@ class GraphBuilder:
         for item in inputs:
             if item is not None and not self.owns(item):
                 raise TypeError(f"{label}: {item!r} is no value of this match")
+
+    def _respelled(
+        self,
+        op_type: str,
+        inputs: tuple[Operand | None, ...],
+        attributes: Mapping[str, Attribute],
+        schema: OpSchema,
+    ) -> tuple[tuple[Operand | None, ...], Mapping[str, Attribute]]:
+        """Move what an opset has as an input, or as an attribute, to where it has it."""
+        read, given = list(inputs), dict(attributes)
+        for parameter in MOVED[op_type]:
+            slot, name = parameter.slot, parameter.attribute
+            stated = read[slot] if slot < len(read) else None
+            is_attribute = name in schema.attributes
+            if is_attribute and stated is not None and slot >= schema.max_inputs:
+                if name in given:
+                    raise BuildError(f"{op_type}: {parameter.name} is given twice")
+                given[name] = self._as_attribute(
+                    op_type, stated, parameter, schema.attributes[name]
+                )
+                read[slot] = None
+            elif not is_attribute and name in given:
+                if stated is not None:
+                    raise BuildError(f"{op_type}: {parameter.name} is given twice")
+                read += [None] * (slot + 1 - len(read))
+                read[slot] = self._as_input(op_type, read, given.pop(name), parameter)
+            else:
+                continue
+            self.draft.is_respelled = True
+        while read and read[-1] is None:
+            read.pop()
+        return tuple(read), given if self.draft.is_respelled else attributes
+
+    def _as_attribute(
+        self, op_type: str, stated: Operand, parameter: Parameter, kind: str
+    ) -> Attribute:
+        tensor = stated.tensor if isinstance(stated, DraftConstant) else None
+        if isinstance(stated, Value):
+            tensor = stated.constant
+        if tensor is None:
+            name, version = parameter.name, self.opset
+            raise BuildError(f"{name} of {op_type} is an attribute in opset {version}: no constant")
+        items = tensor.numpy().reshape(-1).tolist()
+        value = items if kind in {"ints", "floats"} else items[0]
+        return as_attribute(value, parameter.attribute, kind)
+
+    def _as_input(
+        self,
+        op_type: str,
+        read: Sequence[Operand | None],
+        stated: Attribute,
+        parameter: Parameter,
+    ) -> DraftConstant:
+        dtype = self._dtype_of(read[0]) if parameter.kind == "float" else parameter.dtype
+        if stated.ref:
+            raise BuildError(f"{parameter.name} of {op_type} is an input here, not {stated.ref!r}")
+        if dtype is None:
+            raise BuildError(f"the element type of {parameter.name} of {op_type} is not known")
+        value: Any = stated.value
+        if op_type in VECTORS:
+            value = [value]
+        return self.constant(_numbers(repr(value), value, dtype))
+
+    def _dtype_of(self, operand: Operand | None) -> str | None:
+        """Return an operand's element type; a new node has that of its first operand."""
+        while isinstance(operand, DraftOutput):
+            node = operand.node
+            if node.op_type in PREDICATES or node.op_type == "Cast" or not node.inputs:
+                return None
+            operand = node.inputs[0]
+        if isinstance(operand, DraftConstant):
+            return operand.tensor.dtype
+        return _known_dtype(operand)
 
     def owns(self, item: object) -> bool:
         """Tell whether *item* is a value of a graph, or was described for this match."""
@@ -485,6 +567,19 @@ class NodeCall:
     args: tuple[Part | None, ...]
     attributes: Mapping[str, Expression]
     carried: tuple[str, ...]
+
+    def spelled_for(self, schema: OpSchema) -> tuple[list[str], int]:
+        """Return the names of its attributes, and its number of inputs, as an opset has them."""
+        names, slots = [*self.attributes], {n for n, arg in enumerate(self.args) if arg is not None}
+        for parameter in () if self.domain else MOVED.get(self.op_type, ()):
+            slot, name = parameter.slot, parameter.attribute
+            if name in schema.attributes and slot in slots and slot >= schema.max_inputs:
+                slots.remove(slot)
+                names.append(name)
+            elif name in names and name not in schema.attributes:
+                names.remove(name)
+                slots.add(slot)
+        return names, max(slots, default=-1) + 1
 
 
 class CallOutput(NamedTuple):
@@ -609,6 +704,8 @@ class _Reader:
             case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
                 return self._expression(node)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+                return self._expression(node)
+            case ast.List():
                 return self._expression(node)
             case ast.UnaryOp(op=ast.USub()):
                 return self._node("Neg", "", [node.operand], node)
@@ -814,6 +911,9 @@ class _Caller:
         graph = self.builder.graph
         version = graph.opset_imports.get(node.domain, 0)
         schema = graph.model.codec.schemas.find(node.op_type, node.domain, version)
+        moved = {} if node.domain else {item.slot: item for item in MOVED.get(node.op_type, ())}
+        if index in moved and moved[index].kind in {"int", "ints"}:
+            return "int64"
         if schema is not None and index in schema.integer_inputs:
             return "int64"
         beside = (self._dtype_of_part(arg) for arg in node.args)

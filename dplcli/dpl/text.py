@@ -680,6 +680,8 @@ class PatternReader:
                 raise wrong(node, "a truth value is not a pattern")
             case ast.Constant(value=int() | float() as number):
                 return ConstantPattern(value=number, place=place)
+            case ast.List():
+                return replace(_whole_numbers(node), place=place)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=bool())):
                 raise wrong(node.operand, "a truth value is not a pattern")
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
@@ -891,6 +893,18 @@ class PatternReader:
         outer = ast.copy_location(ast.Call(word.args[0], node.args[1:], node.keywords), node)
         extended = self.call_op(self.op(word.args[0]), outer, base)
         return OrPattern(base, extended, place=place_of(node))
+
+
+def _whole_numbers(node: ast.List) -> DFPattern:
+    """Read ``[0, -1]``: a shape, axes or pads, as ONNX stores them."""
+    items = read_literal(node)
+    if not isinstance(items, list) or not all(type(item) is int for item in items):
+        hint = f"write is_value({ast.unparse(node)}), with the dtype that it must have"
+        raise wrong(node, "a list stands for whole numbers", hint)
+    try:
+        return pattern.is_value(np.array(items, dtype=np.int64))
+    except OverflowError as error:
+        raise wrong(node, "int64 cannot hold all items") from error
 
 
 def _refuse_repetition(node: ast.Call) -> None:

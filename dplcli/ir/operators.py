@@ -603,7 +603,7 @@ MOVED: dict[str, tuple[Parameter, ...]] = {
 }
 """By operator of the standard domain, in order of slots."""
 
-_VECTORS = frozenset({"TopK"})
+VECTORS = frozenset({"TopK"})
 """Operators whose number becomes an input with one element rather than a scalar."""
 
 
@@ -629,7 +629,7 @@ def _implied_input(node: Node, parameter: Parameter) -> Value | None:
     known = model.implied.get((node, parameter.slot))
     if known is None:
         data: Any = stated.value
-        if node.op_type in _VECTORS:
+        if node.op_type in VECTORS:
             data = [data]
         known = Value(f"{node.label}.{parameter.name}", node.graph)
         known.set_initializer(ArrayTensor(np.asarray(data, dtype=_dtype_of(node, parameter))))

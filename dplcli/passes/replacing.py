@@ -409,7 +409,7 @@ class _Batch:
             match = read_match(self.rule, root, state)
             assert match is not None  # noqa: S101  # its root is one of its nodes
             draft = draft_replacement(match, self.text)
-            if not isinstance(draft, Draft):
+            if not isinstance(draft, Draft) or draft.is_respelled:
                 raise UncommonError
             names = {value: n for n, value in match.bindings.items() if n in self.text.used}
             read = dict.fromkeys(operands_of(draft))

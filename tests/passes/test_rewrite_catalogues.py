@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import onnx
 import onnx.numpy_helper
+import onnxruntime as ort
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -790,3 +791,98 @@ def test_a_wrong_policy_is_refused_in_its_place() -> None:
     """Those of rules that outline are not those of rules that replace."""
     with pytest.raises(CatalogError, match="escape"):
         rules(("Neg(Neg(x))", "x"), escape="duplicate")
+
+
+# A replacement is spelled as the model's opset has it.
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10, 11, 12, 13, 18, 21])
+@pytest.mark.parametrize(
+    ("replacement", "as_attributes", "from_opset"),
+    [
+        ("Unsqueeze(Squeeze(x, [0]), [0])", "axes", 13),
+        ("Unsqueeze(Squeeze(x, axes=[0]), axes=[0])", "axes", 13),
+        ("Clip(x, -1.0, 6.0)", "max", 11),
+        ("Clip(x, min=-1.0, max=6.0)", "max", 11),
+        ("Clip(x, None, 6.0)", "max", 11),
+        ("Clip(Neg(x), min=-1.0)", "min", 11),
+        ("ReduceSum(x, [1], keepdims=1)", "axes", 13),
+        ("ReduceMean(x, axes=[1], keepdims=0)", "axes", 18),
+        ("Pad(x, [0, 0, 1, 1], 2.0)", "pads", 11),
+        ("Slice(x, [0, 0], [1, 2])", "starts", 10),
+        ("t = TopK(x, [2])\nAdd(t[0], Cast(t[1], to=1))", "k", 10),
+        ("t = TopK(x, k=2)\nAdd(t[0], Cast(t[1], to=1))", "k", 10),
+        ("Reshape(x, [0, -1])", "shape", 5),
+    ],
+)
+def test_what_became_an_input_is_given_either_way(
+    replacement: str, as_attributes: str, from_opset: int, opset: int
+) -> None:
+    """Attributes before the change and inputs after it, whichever the rule writes."""
+    ranks = "p" if "keepdims=0" in replacement else "p, q"
+    before = f"""<ir_version: 7, opset_import: ["" : {opset}]>
+        g (float[1, 3] x) => (float[{ranks}] y) {{ y = Softsign (x) }}"""
+    _, result, done = apply(before, ("Softsign(x)", replacement))
+    assert done.counts == {"r": 1}, done.refused
+    onnx.checker.check_model(result, full_check=True)
+    changed = [node for node in result.graph.node if node.op_type not in {"Neg", "Squeeze"}]
+    attributes = {item.name for node in changed for item in node.attribute}
+    assert (as_attributes in attributes) == (opset < from_opset)
+    feeds = {"x": np.array([[-3.0, 0.5, 9.0]], np.float32)}
+    newest = f"""<ir_version: 8, opset_import: ["" : 21]>
+        g (float[1, 3] x) => (float[{ranks}] y) {{ y = Softsign (x) }}"""
+    expected = apply(newest, ("Softsign(x)", replacement))[1]
+    ours, theirs = (
+        ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+            None, feeds
+        )
+        for model in (result, expected)
+    )
+    assert np.array_equal(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize(
+    ("opset", "replacement", "reason"),
+    [
+        (9, "Clip(x, ReduceMax(x, keepdims=0))", "min of Clip is an attribute in opset 9"),
+        (17, "Clip(x, 0.0, min=0.0)", "min is given twice"),
+        (12, "Unsqueeze(x, [0], axes=[0])", "axes is given twice"),
+        (17, "Unsqueeze(x)", "takes no 1 inputs"),
+        (17, "Unsqueeze(x, axes=[0.5])", "int64 cannot hold"),
+    ],
+)
+def test_what_cannot_be_spelled_is_refused(opset: int, replacement: str, reason: str) -> None:
+    """With a reason; the model stays as it is."""
+    before = f"""<ir_version: 7, opset_import: ["" : {opset}]>
+        g (float[1, 3] x) => (float[p, q] y) {{ y = Softsign (x) }}"""
+    text, _, done = apply(before, ("Softsign(x)", replacement))
+    assert text == print_model(model_from_text(before))
+    (refusal,) = done.refused
+    assert reason in refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("stored", "count"),
+    [
+        ("int64[2] s = {0, -1}", 1),
+        ("int64[2] s = {0, 1}", 0),
+        ("int64[3] s = {0, -1, 1}", 0),
+        ("int64[1] s = {0}", 0),
+    ],
+)
+def test_a_list_is_a_constant_of_whole_numbers(stored: str, count: int) -> None:
+    """All of its elements, in order, and no others."""
+    before = f"g (float[1, 3] x) => (float[p, q] y) <{stored}> {{ y = Reshape (x, s) }}"
+    if "{0, -1, 1}" in stored:
+        before = before.replace("[p, q]", "[p, q, r]")
+    if stored == "int64[1] s = {0}":
+        before = before.replace("[1, 3]", "[1]").replace("[p, q]", "[p]")
+    _, _, done = apply(before, ("Reshape(x, [0, -1], **_)", "Flatten(x, axis=1)"))
+    assert done.counts == {"r": count}
+
+
+@pytest.mark.parametrize("text", ["[0, 1.5]", "[True]", '["a"]', "[[0]]", "[x]", f"[{1 << 64}]"])
+def test_a_list_of_something_else_is_refused(text: str) -> None:
+    """Where it stands."""
+    with pytest.raises(CatalogError, match=r"rules\.yaml:\d+:\d+"):
+        rules((f"Reshape(x, {text}, **_)", "Flatten(x, axis=1)"))
