@@ -45,7 +45,13 @@ from dplcli.dpl.replacement import (
     parse_replacement,
 )
 from dplcli.dpl.rule import Example, PatternRule
-from dplcli.dpl.text import attribute_names, bound_names, character_column, read_pattern
+from dplcli.dpl.text import (
+    attribute_names,
+    bound_names,
+    captures_of,
+    character_column,
+    read_pattern,
+)
 from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 from dplcli.ir import Attribute, Tensor
 from dplcli.ir.model import called_function
@@ -498,7 +504,9 @@ class RuleMaker:
         names = bound_names(pattern), attribute_names(pattern)
         key = "replacement"
         try:
-            replacement = parse_replacement(entry.replacement or "", *names, self.schemas)
+            replacement = parse_replacement(
+                entry.replacement or "", *names, self.schemas, captures_of(pattern)
+            )
             key = "pattern"
             check_attributes(pattern, replacement.carried, self.schemas)
         except PatternSyntaxError as error:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import IntEnum
 from functools import cached_property, lru_cache, wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -1140,6 +1141,9 @@ class _Call(NamedTuple):
     scope: str
 
 
+NO_CAPTURES: Mapping[str, str] = MappingProxyType({})
+
+
 class _Parts(NamedTuple):
     """What an expression is made of; equal texts share it.
 
@@ -1180,8 +1184,23 @@ class _FormError(Exception):
         self.hint = hint
 
 
+class _Spelling(ast.NodeTransformer):
+    """Writes out what captured names stand for: ``p`` is ``p.attrs.perm``."""
+
+    def __init__(self, captures: Mapping[str, str]) -> None:
+        self.captures = captures
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Write out one name."""
+        attribute = self.captures.get(node.id)
+        if attribute is None:
+            return node
+        attributes = ast.copy_location(ast.Attribute(node, "attrs", ast.Load()), node)
+        return ast.copy_location(ast.Attribute(attributes, attribute, ast.Load()), node)
+
+
 @lru_cache(maxsize=_MOST_TEXTS)
-def _parsed(text: str) -> _Parts:
+def _parsed(text: str, captures: tuple[tuple[str, str], ...]) -> _Parts:
     """Take an expression apart: the rules of one catalogue have many in common.
 
     Raises:
@@ -1189,6 +1208,10 @@ def _parsed(text: str) -> _Parts:
         _FormError: It is not in the language.
     """
     tree = ast.parse(text, mode="eval").body
+    if captures:
+        local = _local_names(list(ast.walk(tree)))
+        known = {name: attribute for name, attribute in captures if name not in local}
+        tree = _Spelling(known).visit(tree)
     nodes = list(ast.walk(tree))
     for node in nodes:
         _check_form(node)
@@ -1229,17 +1252,20 @@ class Expression:
     Args:
         text: The expression.
         role: What it is for, to begin messages with.
+        captures: Names that stand for an attribute of the node that they are bound to.
 
     Raises:
         PatternSyntaxError: It is not one expression.
     """
 
-    def __init__(self, text: str, role: str = "where") -> None:
+    def __init__(
+        self, text: str, role: str = "where", captures: Mapping[str, str] = NO_CAPTURES
+    ) -> None:
         self.role = role
         self.text = text.strip()
         self._indent = len(text) - len(text.lstrip())
         try:
-            self._parts = _parsed(self.text)
+            self._parts = _parsed(self.text, tuple(captures.items()))
         except _FormError as error:
             raise self._wrong(error.node, error.what, error.hint) from None
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -1454,14 +1480,19 @@ class Condition(Expression):
 
     Args:
         text: The expression.
+        captures: Names that stand for an attribute of the node that they are bound to.
 
     Raises:
         PatternSyntaxError: It is not one expression.
     """
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, captures: Mapping[str, str] = NO_CAPTURES) -> None:
+        super().__init__(text, captures=captures)
         self._shorter: dict[frozenset[str], ast.expr | None] = {}
+
+    def over(self, captures: Mapping[str, str]) -> Condition:
+        """Return the same condition, in which some names stand for attributes."""
+        return Condition(self.text, captures) if self.names & captures.keys() else self
 
     def reason_against(self, bindings: Mapping[str, Value]) -> str:
         """Return why the condition does not hold for *bindings*, or "" if it does.

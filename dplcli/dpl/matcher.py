@@ -2115,6 +2115,8 @@ class _Compiler:
         slot = self._slot()
         for index, name in enumerate((part.name, *part.output_names)):
             self._bind_name(name, slot, index)
+        for _, name in part.captures:  # an expression asks the node's first output for it
+            self._bind_name(name, slot)
         return self._call_step(part, slot, map(self._step, part.args))
 
     def _call_step(self, part: CallPattern, slot: int, args: Iterable[Step]) -> CallStep:

@@ -619,6 +619,7 @@ class CallPattern(DFPattern):
         rest: Whether further inputs may follow.
         is_unordered: Whether the inputs may come in any order, whatever the operator.
         attributes: What must be equal after defaults are filled in.
+        captures: Attributes whose values are bound to names, and these names.
         attributes_name: Name that binds all attributes not named; "_" waives them, "" leaves
             them free.
         bodies: By attribute name, patterns for the results of the node's bodies.
@@ -631,6 +632,7 @@ class CallPattern(DFPattern):
     rest: bool = False
     is_unordered: bool = False
     attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    captures: tuple[tuple[str, str], ...] = ()
     attributes_name: str = ""
     bodies: tuple[tuple[str, tuple[DFPattern, ...]], ...] = ()
     output_names: tuple[str, ...] = ()
@@ -661,6 +663,14 @@ class CallPattern(DFPattern):
         """
         merged = dict(self.attributes) | {k: attribute_value(v) for k, v in attributes.items()}
         return replace(self, attributes=tuple(merged.items()))
+
+    def bind_attr(self, attribute: str, name: str) -> CallPattern:
+        """Return a pattern that binds the value of an attribute, which may be a default, to a name.
+
+        Conditions and replacements use the name as they would a number, a text or a list. It is a
+        new pattern object.
+        """
+        return replace(self, captures=(*self.captures, (attribute, name)))
 
     def bind_attrs(self, name: str = WAIVED) -> CallPattern:
         """Return a pattern that binds all attributes not named; it is a new pattern object."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from dplcli.dpl.conditions import Expression, UnknownFactError
+from dplcli.dpl.conditions import NO_CAPTURES, Expression, UnknownFactError
 from dplcli.dpl.matcher import reach_of
 from dplcli.dpl.pattern import (
     WAIVED,
@@ -642,6 +642,7 @@ def parse_replacement(
     names: AbstractSet[str],
     attribute_names: AbstractSet[str],
     schemas: SchemaLibrary,
+    captures: Mapping[str, str] = NO_CAPTURES,
 ) -> Replacement:
     """Read the text of a replacement.
 
@@ -649,13 +650,14 @@ def parse_replacement(
         text: Lines ``name = expression``, then one expression, or several separated by commas.
         names: What the pattern binds to values.
         attribute_names: What the pattern binds to attributes.
+        captures: Names that stand for one attribute.
         schemas: The standard operators.
 
     Raises:
         PatternSyntaxError: With line, column and, if possible, what was meant.
     """
     module = parse_lines(text, "the replacement")
-    reader = _Reader(names, attribute_names, schemas)
+    reader = _Reader(names, attribute_names, schemas, captures)
     try:
         outputs = reader.read(module)
     except RecursionError as error:
@@ -665,11 +667,16 @@ def parse_replacement(
 
 class _Reader:
     def __init__(
-        self, names: AbstractSet[str], attribute_names: AbstractSet[str], schemas: SchemaLibrary
+        self,
+        names: AbstractSet[str],
+        attribute_names: AbstractSet[str],
+        schemas: SchemaLibrary,
+        captures: Mapping[str, str],
     ) -> None:
         self.names = names
         self.attribute_names = attribute_names
         self.schemas = schemas
+        self.captures = captures
         self.op_types = schemas.op_types("")
         self.assigned: dict[str, Part] = {}
         self.used: set[str] = set()
@@ -725,6 +732,9 @@ class _Reader:
     def _name(self, node: ast.Name) -> Part:
         if node.id in self.assigned:
             return self.assigned[node.id]
+        if node.id in self.captures:
+            what = f"{node.id!r} is the attribute {self.captures[node.id]!r}, not a value"
+            raise wrong(node, what, f"const({node.id}) makes a constant of it")
         if node.id in self.names:
             self.used.add(node.id)
             return node.id
@@ -789,7 +799,7 @@ class _Reader:
 
     def _expression(self, node: ast.expr) -> Expression:
         try:
-            expression = Expression(ast.unparse(node), "replacement")
+            expression = Expression(ast.unparse(node), "replacement", self.captures)
             expression.check_names(frozenset(self.names))
         except PatternSyntaxError as error:
             raise wrong(node, error.message, error.hint) from error
@@ -1144,7 +1154,7 @@ def check_attributes(pattern: DFPattern, carried: AbstractSet[str], schemas: Sch
 
 
 def _check_call(call: CallPattern, schemas: SchemaLibrary) -> None:
-    named = {name for name, _ in (*call.attributes, *call.bodies)}
+    named = {name for name, _ in (*call.attributes, *call.captures, *call.bodies)}
     for choice in call.op.choices:
         lost = {"attributes"} if isinstance(choice, OpKind) else set()
         if isinstance(choice, OpName):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias, T
 
 from dplcli.dpl.matcher import Matcher
 from dplcli.dpl.pattern import OutputsPattern
-from dplcli.dpl.text import bound_names
+from dplcli.dpl.text import bound_names, captures_of
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir import Attribute, Node, Value
 
@@ -104,7 +104,10 @@ class Rule:
         Raises:
             PatternSyntaxError: A condition uses such a name.
         """
-        names = bound_names(self.pattern)
+        names, captures = bound_names(self.pattern), captures_of(self.pattern)
+        if captures:
+            where = tuple(condition.over(captures) for condition in self.where)
+            object.__setattr__(self, "where", where)
         for condition in self.where:
             condition.check_names(names)
 

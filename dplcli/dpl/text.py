@@ -279,6 +279,14 @@ def _check_attributes(
         if name not in known:
             hint = did_you_mean(name, sorted(stated))
             raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
+    moved = {item.attribute for item in MOVED.get(op.op_type, ()) if not op.domain}
+    for name, capture in call.captures:
+        if name in moved:
+            what = f"{name!r} of {op.op_type} is an input in newer opsets"
+            raise wrong(node, what, f"bind the input: const({capture}), and use {capture}.value")
+        if name not in stated:
+            hint = did_you_mean(name, sorted(stated - moved))
+            raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
 
 
 def _check_inputs(
@@ -381,6 +389,7 @@ def names_of(part: DFPattern) -> Iterator[str]:
         yield part.name
     if isinstance(part, CallPattern):
         yield from (name for name in part.output_names if name)
+        yield from (name for _, name in part.captures)
 
 
 def letters_of(part: DFPattern) -> Iterator[str]:
@@ -392,6 +401,12 @@ def letters_of(part: DFPattern) -> Iterator[str]:
 def bound_names(pattern: DFPattern) -> frozenset[str]:
     """Return every name that a match of *pattern* may bind to a value."""
     return frozenset(name for part in visible_parts(pattern) for name in names_of(part))
+
+
+def captures_of(pattern: DFPattern) -> dict[str, str]:
+    """Return the attribute that each captured name stands for."""
+    calls = (part for part in visible_parts(pattern) if isinstance(part, CallPattern))
+    return {name: attribute for call in calls for attribute, name in call.captures}
 
 
 def attribute_names(pattern: DFPattern) -> frozenset[str]:
@@ -851,13 +866,14 @@ class PatternReader:
             case _:
                 is_unordered = False
         patterns = (*first, *map(self.pattern, args))
-        attributes, attributes_name = self._attributes(node.keywords)
+        attributes, captures, attributes_name = self._attributes(node.keywords)
         call = CallPattern(
             op,
             patterns,
             rest=rest,
             is_unordered=is_unordered,
             attributes=attributes,
+            captures=captures,
             attributes_name=attributes_name,
             place=place_of(node),
         )
@@ -866,9 +882,10 @@ class PatternReader:
 
     def _attributes(
         self, keywords: Sequence[ast.keyword]
-    ) -> tuple[tuple[tuple[str, AttributeValue], ...], str]:
-        """Read ``name=value`` and ``**{"a name": value}``; also return the name in ``**attrs``."""
+    ) -> tuple[tuple[tuple[str, AttributeValue], ...], tuple[tuple[str, str], ...], str]:
+        """Read ``name=value`` and ``**{"a name": value}``, ``name=capture``, and ``**attrs``."""
         attributes: dict[str, AttributeValue] = {}
+        captures: dict[str, str] = {}
         attributes_name = ""
         for keyword in keywords:
             pairs = [(keyword.arg, keyword.value)]
@@ -881,10 +898,21 @@ class PatternReader:
                         raise wrong(value, "the other attributes are bound to one name only")
                     attributes_name = read_word(value) or "_"
                     continue
-                if name in attributes:
+                if name in attributes or name in captures:
                     raise wrong(value, f"the attribute {name!r} is given twice")
-                attributes[name] = read_attribute(value)
-        return tuple(attributes.items()), attributes_name
+                if isinstance(value, ast.Name):
+                    captures[name] = self._captured(value)
+                else:
+                    attributes[name] = read_attribute(value)
+        return tuple(attributes.items()), tuple(captures.items()), attributes_name
+
+    def _captured(self, node: ast.Name) -> str:
+        """Read the name that an attribute is bound to."""
+        if node.id in self.op_types or node.id.startswith("_"):
+            raise wrong(node, f"{node.id!r} cannot be used as a name")
+        if node.id in self.assigned or node.id in self.wildcards:
+            raise wrong(node, f"{node.id!r} has a meaning already")
+        return node.id
 
     def _optional(self, node: ast.Call, word: ast.Call) -> DFPattern:
         if len(word.args) != 1 or word.keywords or not node.args:
@@ -993,7 +1021,8 @@ def _written_arguments(call: CallPattern, args: Sequence[DFPattern], spell: Spel
 
 def _written_attributes(call: CallPattern) -> list[str]:
     bound = [f"**{call.attributes_name}"] if call.attributes_name else []
-    return [*spelled_attributes(call.attributes), *bound]
+    captured = [spelled_keyword(attribute, name) for attribute, name in call.captures]
+    return [*spelled_attributes(call.attributes), *captured, *bound]
 
 
 def _write_output(part: OutputPattern, spell: Spell) -> str:
@@ -1301,13 +1330,14 @@ class _Writer:
 
 
 def spelled_attributes(attributes: tuple[tuple[str, AttributeValue], ...]) -> list[str]:
-    """Write ``name=value`` for each, or ``**{"a name": value}`` where it cannot be a keyword."""
-    return [
-        f"{name}={literal(value)}"
-        if name.isidentifier() and not iskeyword(name)
-        else f"**{{{json.dumps(name)}: {literal(value)}}}"
-        for name, value in attributes
-    ]
+    """Write ``name=value`` for each."""
+    return [spelled_keyword(name, literal(value)) for name, value in attributes]
+
+
+def spelled_keyword(name: str, text: str) -> str:
+    """Write ``name=text``, or ``**{"a name": text}`` where the name cannot be a keyword."""
+    is_keyword = name.isidentifier() and not iskeyword(name)
+    return f"{name}={text}" if is_keyword else f"**{{{json.dumps(name)}: {text}}}"
 
 
 def literal(value: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from dplcli.dpl.text import captures_of
 from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.outcomes import RepeatOutcome
@@ -62,11 +63,12 @@ def match_document(outcome: MatchOutcome, *, verbose: bool) -> Document:
 
 
 def _match(found: Match) -> Json:
+    names = found.bindings.keys() - captures_of(found.rule.pattern).keys()
     return {
         "rule": found.rule.qualified_name,
         "scope": scope_of(found.root.graph),
         **picked(found, "root nodes"),
-        "bindings": record_of(dict(sorted(found.bindings.items()))),
+        "bindings": record_of({name: found.bindings[name] for name in sorted(names)}),
     }
 
 

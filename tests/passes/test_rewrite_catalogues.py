@@ -18,6 +18,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dplcli.catalog import read_catalogs
+from dplcli.dpl import is_op, wildcard
 from dplcli.errors import CatalogError
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
@@ -886,3 +887,104 @@ def test_a_list_of_something_else_is_refused(text: str) -> None:
     """Where it stands."""
     with pytest.raises(CatalogError, match=r"rules\.yaml:\d+:\d+"):
         rules((f"Reshape(x, {text}, **_)", "Flatten(x, axis=1)"))
+
+
+# Attributes that are bound to names.
+
+TWO_TRANSPOSES = ("Transpose(Transpose(x, perm=p), perm=q)", "Transpose(x, perm=[p[i] for i in q])")
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "expected"),
+    [
+        ("<perm = [1, 2, 0]>", "<perm = [1, 0, 2]>", [2, 1, 0]),
+        ("<perm = [1, 2, 0]>", "<perm = [2, 0, 1]>", [0, 1, 2]),
+        ("", "<perm = [1, 0, 2]>", [1, 2, 0]),
+        ("<perm = [1, 2, 0]>", "", [0, 2, 1]),
+    ],
+)
+def test_a_replacement_computes_with_attributes(
+    inner: str, outer: str, expected: list[int]
+) -> None:
+    """Defaults, which depend on the rank, are filled in."""
+    before = f"""g (float[2, 3, 4] x) => (float[p, q, r] y)
+        {{ t = Transpose {inner} (x)  y = Transpose {outer} (t) }}"""
+    _, result, done = apply(before, TWO_TRANSPOSES)
+    assert done.counts == {"r": 1}
+    (node,) = result.graph.node
+    assert list(node.attribute[0].ints) == expected
+    check_sound(proto_from_text(before), result)
+
+
+def test_a_condition_asks_for_an_attribute() -> None:
+    """Where it does not hold, or the attribute is not known, nothing happens."""
+    rule = "Concat(Relu(x), Relu(y), axis=a)", "Relu(Concat(x, y, axis=a))"
+    text = """g (float[2, 2] x, float[2, 2] z) => (float[p, q] y)
+        { a = Relu (x)  b = Relu (z)  y = Concat <axis = AXIS> (a, b) }"""
+    check(
+        text.replace("AXIS", "1"),
+        rule,
+        """(x, z) => (y) {
+          y_Concat = Concat <axis = 1> (x, z)
+          y = Relu (y_Concat)
+        }""",
+        where=["a == 1"],
+    )
+    check_left(text.replace("AXIS", "0"), rule, "'a == 1'", stage="where", where=["a == 1"])
+
+
+def test_texts_and_floats_are_attributes_too() -> None:
+    """A string in a condition, a number in a constant."""
+    _, _, done = apply(
+        "g (float[2] x) => (float[2] y) { n = Neg (x) y = LeakyRelu <alpha = 0.5> (n) }",
+        ("LeakyRelu(Neg(x), alpha=s)", "Mul(Neg(x), const([s]))"),
+        where=["s > 0.4 and s < 0.6"],
+    )
+    assert done.counts == {"r": 1}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "message"),
+    [
+        ("Transpose(p, perm=p)", "p", "'p' has a meaning already"),
+        ("Add(Transpose(x, perm=p), p)", "x", "'p' names two patterns"),
+        ("Transpose(Transpose(x, perm=p), perm=p)", "x", "'p' names two patterns"),
+        ("Transpose(x, perm=p)", "Add(x, p)", "'p' is the attribute 'perm', not a value"),
+        ("Transpose(x, prem=p)", "x", "no attribute 'prem'"),
+        ("Unsqueeze(x, axes=p)", "x", "is an input in newer opsets"),
+        ("Transpose(x, perm=Relu)", "x", "'Relu' cannot be used as a name"),
+        ("Transpose(x, perm=_)", "x", "'_' cannot be used as a name"),
+        ("Transpose(x, perm=p)", "Transpose(x, perm=q)", "uses the name 'q'"),
+    ],
+)
+def test_a_wrong_capture_is_refused_where_it_stands(
+    pattern: str, replacement: str, message: str
+) -> None:
+    """With file, line and column."""
+    with pytest.raises(CatalogError, match=rf"rules\.yaml:\d+:\d+.*{message}"):
+        rules((pattern, replacement))
+
+
+def test_an_attribute_that_is_bound_is_not_lost() -> None:
+    """It counts as named; one that is not is still asked for."""
+    rules(("LeakyRelu(x, alpha=a)", "x"))
+    with pytest.raises(CatalogError, match="may have momentum"):
+        rules(("BatchNormalization(x, s, b, m, v, epsilon=e, training_mode=0)", "x"), opsets=[14])
+
+
+def test_variables_of_comprehensions_hide_what_is_bound() -> None:
+    """As in Python: the condition is about 3 and 4, not about the permutation."""
+    _, _, done = apply(
+        "g (float[2, 3] x) => (float[p, q] y) { t = Neg (x) y = Transpose <perm = [1, 0]> (t) }",
+        ("Transpose(Neg(x), perm=p)", "Neg(Transpose(x, perm=[1, 0]))"),
+        where=["all([p > 2 for p in [3, 4]])"],
+    )
+    assert done.counts == {"r": 1}
+
+
+def test_captures_in_python_are_those_of_texts() -> None:
+    """`bind_attr` makes the same pattern, and is written the same."""
+    read = rules(TWO_TRANSPOSES)[0]
+    x = wildcard("x")
+    made = is_op("Transpose")(is_op("Transpose")(x).bind_attr("perm", "p")).bind_attr("perm", "q")
+    assert repr(made) == repr(read.pattern) == TWO_TRANSPOSES[0]
