@@ -732,7 +732,7 @@ MISUSE = [
     ("Relu(x, y=1)", "Relu(x, y=1)"),
     ("Rleu(x)", "Rleu"),
     ("Conv(x, w, gruop=1)", "Conv(x, w, gruop=1)"),
-    ("Conv(x, w, group=g)", "g)"),
+    ("Conv(x, w, group=g[0])", "g[0])"),
     ("Conv(x, w, group=None)", "None"),
     ("Conv(x, w, group=True)", "True"),
     ("Conv(x, w, **{1: 2})", "1"),
