@@ -36,6 +36,7 @@ from dplcli.catalog.schema import (
 from dplcli.catalog.template import Fragment, ScalarText, labelled, written_out
 from dplcli.catalog.yaml import YamlSource, explain_invalid
 from dplcli.dpl.conditions import Condition
+from dplcli.dpl.consistency import mistakes_in
 from dplcli.dpl.pattern import absent, is_op, is_value, outputs, wildcard
 from dplcli.dpl.replacement import (
     DraftOutput,
@@ -549,6 +550,11 @@ class RuleMaker:
         self, place: RuleEntry, pattern: DFPattern, conditions: tuple[Condition, ...]
     ) -> tuple[Condition, ...]:
         """Compare *conditions* with the pattern and with each other, and return them."""
+        as_written = [place.is_written(("where", number)) for number in range(len(conditions))]
+        wrong = mistakes_in(conditions, pattern, self.schemas, as_written)
+        found = [place.error_in_text(error, ("where", number)) for number, error in wrong]
+        if found:
+            raise CatalogError.of(found)
         return conditions
 
     def _import(self, place: RuleEntry, role: str, reference: str) -> Callable[..., Any]:
