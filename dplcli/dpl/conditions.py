@@ -1558,15 +1558,15 @@ class Condition(Expression):
     def _left_of(self, absent: frozenset[str]) -> ast.expr | None:
         """Return the expression without the operands that use *absent* names; None if all do."""
         if absent not in self._shorter:
-            self._shorter[absent] = without(self._parts.tree, absent)
+            self._shorter[absent] = _without(self._parts.tree, absent)
         return self._shorter[absent]
 
 
-def without(tree: ast.expr, absent: AbstractSet[str]) -> ast.expr | None:
+def _without(tree: ast.expr, absent: AbstractSet[str]) -> ast.expr | None:
     """Leave out the operands of ``and`` and ``or`` that use *absent* names; None if all do."""
     if not any(node.id in absent for node in names_in(list(ast.walk(tree)))):
         return tree
     if not isinstance(tree, ast.BoolOp):
         return None
-    kept = [left for value in tree.values if (left := without(value, absent)) is not None]
+    kept = [left for value in tree.values if (left := _without(value, absent)) is not None]
     return ast.BoolOp(op=tree.op, values=kept) if kept else None

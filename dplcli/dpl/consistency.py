@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dplcli.dpl.conditions import UNANSWERABLE, Condition, in_plain_words, without
+from dplcli.dpl.conditions import UNANSWERABLE, Condition, in_plain_words, names_in
 from dplcli.dpl.pattern import (
     AndPattern,
     CallPattern,
@@ -82,11 +82,12 @@ def _strange_words(
     for node in condition.nodes:
         texts: list[ast.expr] = []
         match node:
-            case ast.Compare(left=left, comparators=others):
+            case ast.Compare(left=left, ops=ops, comparators=others):
                 sides = [left, *others]
                 if any(isinstance(s, ast.Attribute) and s.attr == "dtype" for s in sides):
                     texts = [inner for side in sides for inner in _items(side)]
-                yield from _lists(sides)
+                if isinstance(ops[0], ast.Eq | ast.NotEq):
+                    yield from _lists(sides)
             case ast.Call(func=ast.Name(id=name), args=args) if name in _OF_DTYPES:
                 texts = list(args)
             case ast.Attribute(
@@ -96,6 +97,8 @@ def _strange_words(
                 if known and attribute not in known:
                     what = f"asks for the attribute {attribute!r}, which {name!r} does not have"
                     yield _Fault(node, what, did_you_mean(attribute, sorted(known)))
+            case _:
+                pass
         for text in texts:
             value = text.value if isinstance(text, ast.Constant) else None
             if isinstance(value, str) and value not in DTYPE_CODES:
@@ -108,21 +111,25 @@ def _items(node: ast.expr) -> list[ast.expr]:
 
 
 def _lists(sides: Sequence[ast.expr]) -> Iterator[_Fault]:
-    """Find lists that are compared with shapes and attributes, which equal tuples only."""
-    if any(_is_tuple(side) for side in sides):
-        for side in sides:
-            if isinstance(side, ast.List) and not any(_is_tuple(item) for item in side.elts):
-                if any(not isinstance(item, ast.Constant) for item in side.elts):
-                    continue
-                shown = ast.unparse(ast.Tuple(side.elts, ast.Load()))
-                yield _Fault(side, "compares a shape with a list, never equal", f"write {shown}")
+    """Find lists that shapes or attributes are compared with, which equal tuples only."""
+    if len(sides) != 2 or not any(map(_is_tuple, sides)):  # noqa: PLR2004  # left and right
+        return
+    for side in sides:
+        if isinstance(side, ast.List):
+            hint = f"write {ast.unparse(ast.Tuple(side.elts, ast.Load()))}"
+            yield _Fault(side, "is wrong: shapes and attributes equal tuples, not lists", hint)
 
 
 def _is_tuple(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "shape"
+    if not isinstance(node, ast.Attribute):
+        return False
+    of_node = isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"
+    return node.attr == "shape" or of_node
 
 
-def _attributes_of(name: str, pattern: DFPattern, schemas: SchemaLibrary) -> set[str] | None:
+def _attributes_of(  # noqa: C901  # a case per kind
+    name: str, pattern: DFPattern, schemas: SchemaLibrary
+) -> set[str] | None:
     """Return the attributes that the node may have that makes *name*; None if unknown."""
     pending = [part for part in visible_parts(pattern) if name in names_of(part)]
     found: set[str] = set()
@@ -231,7 +238,8 @@ def _possible(node: ast.expr) -> _Range:
             return _WHOLE
         case ast.Subscript(value=ast.Attribute(attr="shape"), slice=ast.Constant(value=int())):
             return _WHOLE
-    return _Range()
+        case _:
+            return _Range()
 
 
 # What a condition says of quantities: a tree of "all", "any" and single statements.
@@ -285,7 +293,8 @@ class _Reader(NamedTuple):
                     for a, sign, b in zip(sides, ops, others, strict=False)
                 )
                 return found[0] if len(found) == 1 else _All(found) if holds else _Any(found)
-        return _true_or_not(node, holds=holds)
+            case _:
+                return _true_or_not(node, holds=holds)
 
     def _several(self, parts: Sequence[ast.expr], *, every: bool, holds: bool) -> _Claim:
         found = tuple(self.read(part, holds=holds) for part in parts)
@@ -305,6 +314,8 @@ class _Reader(NamedTuple):
         possible = _possible(left)
         try:
             value = self.condition.constant(right)
+            if isinstance(value, str) and possible.whole and not isinstance(left, ast.Subscript):
+                return _FALSE if isinstance(sign, ast.Eq) is holds else _TRUE
             values = _compared_with(type(sign), value, holds=holds, whole=possible.whole)
         except UNANSWERABLE:
             values = None
@@ -334,12 +345,12 @@ _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
 _ORDER = frozenset({ast.Lt, ast.LtE, ast.Gt, ast.GtE})
 
 
-def _compared_with(
+def _compared_with(  # noqa: PLR0911  # a case per kind of comparison
     sign: type[ast.cmpop],
-    value: Any,
+    value: Any,  # noqa: ANN401  # a constant
     *,
     holds: bool,
-    whole: bool,  # noqa: ANN401  # a constant
+    whole: bool,
 ) -> _Range | None:
     """Return the values for which a comparison holds, or does not; None if that is not known."""
     if not holds:
@@ -351,7 +362,7 @@ def _compared_with(
             return None
         items = frozenset(value)
         return _Range(only=items) if sign is ast.In else _Range(never=items)
-    if isinstance(value, tuple) or not isinstance(value, (int, float, str)) or value != value:
+    if not isinstance(value, (int, float, str)) or (isinstance(value, float) and math.isnan(value)):
         return None
     if sign in {ast.Eq, ast.NotEq}:
         items = frozenset({value})
@@ -374,7 +385,8 @@ def _quantity(node: ast.expr) -> str:
     match node:
         case ast.Call(func=ast.Name(id="len"), args=[ast.Attribute(value=value, attr="shape")]):
             return f"{ast.unparse(value)}.rank"
-    return ast.unparse(node)
+        case _:
+            return ast.unparse(node)
 
 
 def _with(known: Ranges, claim: _Claim) -> Ranges | None:
@@ -436,6 +448,8 @@ def _truths(tree: ast.expr) -> Iterator[ast.expr]:
                 pending.append(inner)
             case ast.Call(func=ast.Name(id="all" | "any"), args=[ast.List(elts=items)]):
                 pending += items
+            case _:
+                pass
 
 
 def _is_always_true(condition: Condition) -> bool:
@@ -453,22 +467,26 @@ def _is_always_true(condition: Condition) -> bool:
 def _contradictions(
     conditions: Sequence[Condition], pattern: DFPattern, wrong: set[int]
 ) -> Iterator[tuple[int, PatternSyntaxError]]:
-    claims = {n: _claim_of(each.text) for n, each in enumerate(conditions) if n not in wrong}
-    if _holds_together(_facts(pattern)[0] if claims else {}, claims):
+    said = {n: _claim_of(each.text) for n, each in enumerate(conditions) if n not in wrong}
+    if not said:
         return
+    claims = dict(sorted(said.items(), key=lambda item: isinstance(item[1], _Any)))
     facts, certain = _facts(pattern)
+    if _holds_together(facts, claims):
+        return
     known, before = facts, dict[int, _Claim]()
-    for number, condition in enumerate(conditions):
+    for number in claims:
+        condition = conditions[number]
         optional = frozenset(condition.names - certain)
-        tree = without(condition.tree, optional) if optional else condition.tree
-        if number in wrong or tree is None:
+        tree = _certain_part(condition.tree, optional)
+        if tree is None:
             continue
         claim = _Reader(condition).read(tree)
         then = _with(known, claim)
         if then is not None:
             known, before[number] = then, claim
             continue
-        other = next((n for n, said in before.items() if _excludes(said, claim)), None)
+        other = next((n for n, one in before.items() if _excludes(one, claim)), None)
         if _with({}, claim) is None:
             what = "never holds"
         elif _with(facts, claim) is None:
@@ -478,6 +496,16 @@ def _contradictions(
         else:
             what = "never holds together with the conditions before it"
         yield number, condition.wrong(condition.tree, what)
+
+
+def _certain_part(tree: ast.expr, optional: frozenset[str]) -> ast.expr | None:
+    """Return what must hold whichever of the *optional* names take part; None if nothing must."""
+    if not any(name.id in optional for name in names_in(list(ast.walk(tree)))):
+        return tree
+    if not isinstance(tree, ast.BoolOp) or not isinstance(tree.op, ast.And):
+        return None
+    kept = [part for each in tree.values if (part := _certain_part(each, optional)) is not None]
+    return ast.BoolOp(tree.op, kept) if kept else None
 
 
 def _holds_together(known: Ranges, claims: Mapping[int, _Claim]) -> bool:
@@ -497,7 +525,10 @@ def _facts(pattern: DFPattern) -> tuple[Ranges, frozenset[str]]:
     certain: dict[int, dict[int, DFPattern]] = {}
     for part in all_parts(pattern):
         hidden = {id(item) for item in hidden_parts(part)}
-        inner = [certain[id(item)] for item in part.parts if id(item) not in hidden]
+        parts = part.args if isinstance(part, CallPattern) else part.parts
+        if isinstance(part, SameShapePattern):
+            parts = (part.pattern,)
+        inner = [certain[id(item)] for item in parts if id(item) not in hidden]
         if isinstance(part, OrPattern):
             left, right = certain[id(part.left)], certain[id(part.right)]
             found = {key: item for key, item in left.items() if key in right}
@@ -513,7 +544,9 @@ def _facts(pattern: DFPattern) -> tuple[Ranges, frozenset[str]]:
     return facts, frozenset(names)
 
 
-def _stated(part: DFPattern) -> Iterator[tuple[str, _Range]]:
+def _stated(  # noqa: C901  # a case per kind
+    part: DFPattern,
+) -> Iterator[tuple[str, _Range]]:
     """Yield what one part of a pattern says of its value."""
     if isinstance(part, ConstantPattern) and part.name:
         yield f"{part.name}.is_const", _Range(only=frozenset({True}))

@@ -949,6 +949,8 @@ def _read_value(_reader: PatternReader, node: ast.Call) -> DFPattern:
     items = read_literal(node.args[0])
     try:
         dtype = read_text(named["dtype"]) if "dtype" in named else None
+        if dtype is not None and dtype not in DTYPE_CODES:
+            raise wrong(node, *unknown_dtype(dtype))
         array = read_array(items, dtype)
         if "shape" in named:
             array = array.reshape(read_shape(named["shape"]))
@@ -1056,6 +1058,9 @@ def _read_dtypes(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFP
 def _read_type(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
     if len(node.args) != 1:
         raise wrong(node, 'write x.has_type("float32[n, 4]")')
+    dtype = read_text(node.args[0]).partition("[")[0].strip()
+    if dtype not in {"", "?", "_"} | DTYPE_CODES.keys() and dtype.isidentifier():
+        raise wrong(node, *unknown_dtype(dtype))
     return _stated("has_type", read_text)(reader, node, inner)
 
 
