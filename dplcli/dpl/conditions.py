@@ -1133,6 +1133,9 @@ UNANSWERABLE = (
 
 _PLAIN: tuple[tuple[str, str], ...] = (
     (r"truth value of an (empty )?array", "an array is not true or false: write all(…) or any(…)"),
+    (r"into shape \(\)", "one number is expected, not several"),
+    (r"as an integer", "a whole number is expected"),
+    (r"repeated axis", "an axis is named twice"),
     (r"cannot reshape|unknown dimension: -1", "the numbers do not fill the dimensions asked for"),
     (r"broadcast", "the shapes of two arrays do not fit together"),
     (r"inhomogeneous|with a sequence", "a list holds lists of different lengths"),
