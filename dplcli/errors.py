@@ -21,7 +21,8 @@ errors: errors are for what stopped us.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 _LONG_WORD = re.compile(r"\S{401,}")
@@ -88,7 +89,55 @@ class PatternSyntaxError(PatternError):
 
 
 class CatalogError(PatternError):
-    """A catalogue cannot be found, read or understood."""
+    """A catalogue cannot be found, read or understood.
+
+    Attributes:
+        mistakes: Each mistake on its own, if there are several; the message holds them all.
+    """
+
+    mistakes: tuple["CatalogError", ...] = ()
+
+    @classmethod
+    def of(cls, mistakes: Iterable["CatalogError"]) -> "CatalogError":
+        """Make one error of the mistakes of one or more catalogues.
+
+        Args:
+            mistakes: At least one; of those at the same place the first one counts.
+        """
+        alone = [one for each in mistakes for one in each.mistakes or (each,)]
+        by_place = {one.message.partition(": ")[0]: one for one in reversed(alone)}
+        kept = tuple(one for one in alone if one in by_place.values())
+        if len(kept) == 1:
+            return kept[0]
+        texts = (f"{one.message}\n    {one.hint}" if one.hint else one.message for one in kept)
+        error = cls("\n".join([counted(len(kept), "mistake"), *texts]))
+        error.mistakes = kept
+        return error
+
+
+class Mistakes:
+    """Gathers what is wrong with catalogues, so that all of it is said at once."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.found: list[CatalogError] = []
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Keep a mistake that is found inside, and go on."""
+        try:
+            yield
+        except CatalogError as error:
+            self.found.append(error)
+
+    def check(self) -> None:
+        """Raise what was gathered.
+
+        Raises:
+            CatalogError: There were mistakes.
+        """
+        if self.found:
+            raise CatalogError.of(self.found) from self.found[0]
 
 
 class PassError(DplError):

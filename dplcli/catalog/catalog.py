@@ -36,6 +36,7 @@ from dplcli.catalog.schema import (
 from dplcli.catalog.template import Fragment, ScalarText, labelled, written_out
 from dplcli.catalog.yaml import YamlSource, explain_invalid
 from dplcli.dpl.conditions import Condition
+from dplcli.dpl.consistency import mistakes_in
 from dplcli.dpl.pattern import absent, is_op, is_value, outputs, wildcard
 from dplcli.dpl.replacement import (
     DraftOutput,
@@ -52,7 +53,7 @@ from dplcli.dpl.text import (
     character_column,
     read_pattern,
 )
-from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
+from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean
 from dplcli.ir import Attribute, Tensor
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import attribute_of, schema_of
@@ -444,13 +445,14 @@ class RuleMaker:
         Raises:
             CatalogError: Something in the entry is invalid.
         """
-        pattern, unused = self._pattern(place, entry)
+        pattern, unused, where = self._matched(place, entry)
         return PatternRule(
             target=target,
             constants=entry.constants or constants,
             metadata=entry.attrs,
             escape=entry.escape,
             order=entry.order,
+            where=self._checked(place, pattern, where),
             **self._common(place, entry, pattern, unused),
         )
 
@@ -460,12 +462,21 @@ class RuleMaker:
         Raises:
             CatalogError: Something in the entry is invalid.
         """
-        pattern, unused = self._pattern(place, entry)
-        replacement = self._becoming(place, entry, pattern)
+        pattern, unused, where = self._matched(place, entry)
+        mistakes = Mistakes()
+        with mistakes.gathered():
+            where = self._checked(place, pattern, where)
+        with mistakes.gathered():
+            replacement = self._becoming(place, entry, pattern)
+        mistakes.check()
         common = self._common(place, entry, pattern, unused)
         try:
             return RewriteRule(
-                replacement=replacement, once=entry.once, escape=entry.escape, **common
+                replacement=replacement,
+                where=where,
+                once=entry.once,
+                escape=entry.escape,
+                **common,
             )
         except PatternSyntaxError as error:
             raise place.error_in_text(error, ("replacement",)) from error
@@ -477,7 +488,6 @@ class RuleMaker:
         return {
             "name": entry.name,
             "pattern": pattern,
-            "where": _conditions(place, entry, pattern),
             "doc": entry.doc,
             "origin": place.origin,
             "check": None if entry.check is None else self._import(place, "check", entry.check),
@@ -525,11 +535,42 @@ class RuleMaker:
             raise place.error(f"{place.label}: the key 'pattern' is missing", where)
         return function
 
-    def _pattern(self, place: RuleEntry, entry: AnyEntry) -> tuple[DFPattern, tuple[str, ...]]:
-        try:
-            return read_pattern(entry.pattern, self.schemas)
-        except PatternSyntaxError as error:
-            raise place.error_in_text(error, ("pattern",)) from error
+    def _matched(
+        self, place: RuleEntry, entry: AnyEntry
+    ) -> tuple[DFPattern, tuple[str, ...], tuple[Condition, ...]]:
+        """Read the pattern and the conditions over its names."""
+        mistakes = Mistakes()
+        names: frozenset[str] | None = None
+        with mistakes.gathered():
+            try:
+                pattern, unused = read_pattern(entry.pattern, self.schemas)
+                names = bound_names(pattern)
+            except PatternSyntaxError as error:
+                raise place.error_in_text(error, ("pattern",)) from error
+        conditions = []
+        for number, text in enumerate(entry.where):
+            with mistakes.gathered():
+                try:
+                    condition = Condition(text)
+                    if names is not None:
+                        condition = condition.over(captures_of(pattern))
+                        condition.check_names(names)
+                except PatternSyntaxError as error:
+                    raise place.error_in_text(error, ("where", number)) from error
+                conditions.append(condition)
+        mistakes.check()
+        return pattern, unused, tuple(conditions)
+
+    def _checked(
+        self, place: RuleEntry, pattern: DFPattern, conditions: tuple[Condition, ...]
+    ) -> tuple[Condition, ...]:
+        """Compare *conditions* with the pattern and with each other, and return them."""
+        as_written = [place.is_written(("where", number)) for number in range(len(conditions))]
+        wrong = mistakes_in(conditions, pattern, self.schemas, as_written)
+        found = [place.error_in_text(error, ("where", number)) for number, error in wrong]
+        if found:
+            raise CatalogError.of(found)
+        return conditions
 
     def _import(self, place: RuleEntry, role: str, reference: str) -> Callable[..., Any]:
         if not self.allow_code:
@@ -543,19 +584,6 @@ class RuleMaker:
             return find_function(reference, place.source.folder, role)
         except CatalogError as error:
             raise place.error(f"{place.label}: {error.message}", (role,)) from error
-
-
-def _conditions(place: RuleEntry, entry: AnyEntry, pattern: DFPattern) -> tuple[Condition, ...]:
-    names = bound_names(pattern)
-    conditions = []
-    for number, text in enumerate(entry.where):
-        try:
-            condition = Condition(text)
-            condition.check_names(names)
-        except PatternSyntaxError as error:
-            raise place.error_in_text(error, ("where", number)) from error
-        conditions.append(condition)
-    return tuple(conditions)
 
 
 def _locator(entry: RuleEntry, text: str) -> Locate:
@@ -578,6 +606,7 @@ def _opsets(entry: AnyEntry) -> Opsets:
 E = TypeVar("E", PatternEntry, RewriteEntry)
 
 _PYTHON = ".py"
+_SECTIONS = frozenset({"patterns", "rewrites"})
 _MOST_KEPT = 32
 NO_READERS: Mapping[str, Reader] = MappingProxyType({})
 
@@ -640,12 +669,15 @@ def read_catalogs(
         with_examples: Whether to read the files of examples beside the catalogues, too.
 
     Raises:
-        CatalogError: A catalogue is missing, malformed, or two rules have the same name.
+        CatalogError: A catalogue is missing, malformed, or two rules have the same name; all that
+            is wrong is said at once.
     """
     maker = RuleMaker(schemas, allow_code)
     reader = _Reader(maker, readers, with_examples)
     for name in names:
-        reader.read_named(name)
+        with reader.mistakes.gathered():
+            reader.read_named(name)
+    reader.mistakes.check()
     return reader.catalog
 
 
@@ -688,6 +720,7 @@ class _Reader:
     offered: set[str] = field(default_factory=set)
     fragments: dict[Path, dict[str, Fragment]] = field(default_factory=dict)
     texts: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+    mistakes: Mistakes = field(default_factory=Mistakes)
 
     def read_named(self, name: str) -> None:
         try:
@@ -727,8 +760,10 @@ class _Reader:
     def _read_yaml(self, path: Path, root: Path) -> None:
         source = YamlSource(path)
         data = source.plain()
-        file = _validated(source, data)
-        if file.target is None and (file.patterns or not (file.rewrites or file.fragments)):
+        file, broken = _validated(source, data, self.mistakes)
+        if file.target is None and (
+            data.get("patterns") or not (data.get("rewrites") or file.fragments)
+        ):
             raise source.error("the key 'target' is missing", ())
         fragments = self.fragments[path.resolve()] = {}
         texts = [source.label, source.text]
@@ -738,12 +773,17 @@ class _Reader:
             texts += self.texts.get(included, ())
         self.texts[path.resolve()] = tuple(texts)
         _add_fragments(source, file.fragments, fragments)
-        made = self._made(_Writer(source, data, fragments), file, tuple(texts))
+        made: Made = ()
+        with self.mistakes.gathered():
+            made = self._made(_Writer(source, data, fragments, broken), file, tuple(texts))
+        if self.mistakes.found:
+            return  # the rules of other files are read, to find what is wrong with them
         names = {rule.name for _, rule in made}
         examples = read_examples(path, names) if self.with_examples else {}
         for place, rule in made:
             more = examples.get(rule.name, ())
-            self._add(place, replace(rule, examples=rule.examples + more) if more else rule)
+            with self.mistakes.gathered():
+                self._add(place, replace(rule, examples=rule.examples + more) if more else rule)
 
     def _made(self, writer: _Writer, file: CatalogFile, texts: tuple[str, ...]) -> Made:
         """Return the rules of a file; the same *texts* give the rules made of them before.
@@ -751,25 +791,32 @@ class _Reader:
         Rules that may import code are made anew, because the code may have changed.
         """
         if self.maker.allow_code:
-            return tuple(self._rules(writer, file))
+            return self._rules(writer, file)
         key = (self.maker.schemas, *texts)
-        made = _KEPT.rules.pop(key, None) or tuple(self._rules(writer, file))
+        made = _KEPT.rules.pop(key, None) or self._rules(writer, file)
         if len(_KEPT.rules) >= _MOST_KEPT:
             del _KEPT.rules[next(iter(_KEPT.rules))]
         _KEPT.rules[key] = made
         return made
 
-    def _rules(
-        self, writer: _Writer, file: CatalogFile
-    ) -> Iterator[tuple[RuleEntry, PatternRule | RewriteRule]]:
+    def _rules(self, writer: _Writer, file: CatalogFile) -> Made:
         """Make the rules of a file."""
-        for index, item in enumerate(file.patterns):
-            for place, entry in writer.entries(("patterns", index), item, PatternEntry):
-                target, constants = file.target or "", file.constants
-                yield place, self.maker.pattern_rule(place, entry, target, constants)
-        for index, other in enumerate(file.rewrites):
-            for place, made in writer.entries(("rewrites", index), other, RewriteEntry):
-                yield place, self.maker.rewrite_rule(place, made)
+        made: list[tuple[RuleEntry, PatternRule | RewriteRule]] = []
+        mistakes = Mistakes()
+        target, constants = file.target or "", file.constants
+        for index, item in writer.numbered("patterns", file.patterns):
+            with mistakes.gathered():
+                for place, entry in writer.entries(("patterns", index), item, PatternEntry):
+                    with mistakes.gathered():
+                        rule = self.maker.pattern_rule(place, entry, target, constants)
+                        made.append((place, rule))
+        for index, other in writer.numbered("rewrites", file.rewrites):
+            with mistakes.gathered():
+                for place, new in writer.entries(("rewrites", index), other, RewriteEntry):
+                    with mistakes.gathered():
+                        made.append((place, self.maker.rewrite_rule(place, new)))
+        mistakes.check()
+        return tuple(made)
 
     def _include(self, source: YamlSource, path: Path, root: Path, name: str, index: int) -> Path:
         where = ("include", index)
@@ -797,11 +844,27 @@ class _Reader:
         self.catalog.add(rule)
 
 
-def _validated(source: YamlSource, data: object) -> CatalogFile:
+def _validated(
+    source: YamlSource,
+    data: Any,  # noqa: ANN401  # YAML holds anything
+    mistakes: Mistakes,
+) -> tuple[CatalogFile, set[Where]]:
+    """Return the file without its malformed items, and where these stand."""
     try:
-        return CatalogFile.model_validate(data)
+        return CatalogFile.model_validate(data), set()
     except ValidationError as error:
-        raise explain_invalid(source, error, _keys_at) from error
+        wrong = explain_invalid(source, error, _keys_at)
+        broken = {tuple(problem["loc"][:2]) for problem in error.errors()}
+    kept = dict(data)
+    for key in _SECTIONS & data.keys():
+        if isinstance(data[key], list):
+            kept[key] = [item for n, item in enumerate(data[key]) if (key, n) not in broken]
+    try:
+        file = CatalogFile.model_validate(kept)
+    except ValidationError:
+        raise wrong from None
+    mistakes.found.append(wrong)
+    return file, broken
 
 
 def _keys_at(where: Where) -> Iterable[str]:
@@ -841,10 +904,19 @@ class _Writer:
     source: YamlSource
     data: Any
     fragments: Mapping[str, Fragment]
+    broken: Collection[Where] = ()
+
+    def numbered(self, section: str, items: Iterable[E]) -> Iterator[tuple[int, E]]:
+        """Yield the well-formed *items* of a section with their numbers in the file."""
+        numbers = range(len(self.data.get(section, ())))
+        return zip([n for n in numbers if (section, n) not in self.broken], items, strict=True)
 
     def entries(self, at: Where, item: E, kind: type[E]) -> Iterator[tuple[RuleEntry, E]]:
         """Yield the entries that *item* stands for, each with the positions of its texts."""
-        for entry in written_out(self.source, at, self.data[at[0]][at[1]], self.fragments):
+        data = self.data[at[0]][at[1]]
+        if isinstance(data.get("where"), str):
+            data = {**data, "where": [data["where"]]}
+        for entry in written_out(self.source, at, data, self.fragments):
             if not entry.texts:
                 yield entry, item
                 continue

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dplcli.dpl.matcher import DTYPE_ATTRIBUTES
 from dplcli.dpl.pattern import (
     AbsentPattern,
     AndPattern,
@@ -31,7 +30,13 @@ from dplcli.dpl.pattern import (
 )
 from dplcli.dpl.replacement import FIRST_OPSET, RewriteRule
 from dplcli.dpl.text import all_parts, bound_names, visible_parts
-from dplcli.ir.operators import CHANNEL_SLOTS, CONVOLUTIONS, MOVED, SCALAR_SLOTS
+from dplcli.ir.operators import (
+    CHANNEL_SLOTS,
+    CONVOLUTIONS,
+    DTYPE_ATTRIBUTES,
+    MOVED,
+    SCALAR_SLOTS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -65,6 +65,13 @@ TransformReference = Annotated[
     str, Field(pattern=r"^[A-Za-z_]\w*((\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)?$")
 ]
 _Opset = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_no_truth_value)]
+_TEXTS: Json = {"type": "array", "items": {"type": "string"}}
+Conditions = Annotated[
+    list[str],
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+    WithJsonSchema({"anyOf": [{"type": "string"}, _TEXTS]}),
+]
+"""One condition may stand alone, without a list."""
 Opsets = Annotated[list[_Opset], Field(min_length=1, max_length=2), AfterValidator(_in_order)]
 
 
@@ -87,7 +94,7 @@ class _RuleEntry(_Strict):
     name: Identifier = Field(description="Unique among the rules of its kind.")
     doc: str = Field(default="", description="What it is, for a reader.")
     pattern: str = Field(description="What to find, in the pattern language.")
-    where: list[str] = Field(
+    where: Conditions = Field(
         default=[], description="Conditions over the names of the pattern; all must hold."
     )
     check: FunctionReference | None = Field(
@@ -258,7 +265,7 @@ class FragmentEntry(_Strict):
     """A part of patterns, with conditions of the rules that use it."""
 
     pattern: str = Field(description="Lines `name = expression`, and an expression.")
-    where: list[str] = Field(default=[], description="Conditions of every rule that uses it.")
+    where: Conditions = Field(default=[], description="Conditions of every rule that uses it.")
 
 
 class CatalogFile(_Strict):

@@ -562,6 +562,11 @@ class RuleEntry(NamedTuple):
         base = ScalarText("", self.source, (*self.at, *where)) if text is None else text.base
         return f"{base.source.label}:{base.source.line(base.where)}"
 
+    def is_written(self, where: Where) -> bool:
+        """Tell whether the text at *where* stands in the file as it is, without references."""
+        text = self.texts.get(where)
+        return text is None or all(piece.written is text.base for piece in text.pieces)
+
     def error(self, message: str, where: Where, hint: str | None = None) -> CatalogError:
         """Point at the item at *where* in the entry."""
         text = self.texts.get(where)

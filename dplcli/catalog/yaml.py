@@ -236,7 +236,7 @@ class YamlSource:
         """
         line, column = self.position(where, value=True)
         data: Any = self.data
-        for key in where:
+        for key in self._written(where):
             data = data[key]
         text = getattr(data, "value", data)  # a tagged scalar holds its value
         return place_in_scalar(self.lines, (line, column), str(text), (of_line, of_column))
@@ -248,12 +248,24 @@ class YamlSource:
         """
         data: Any = self.data
         line, column = 0, 0
+        where = self._written(where)
         for depth, key in enumerate(where):
             if not _holds(data, key):
                 break
             line, column = _mark(data, key, value=value and depth == len(where) - 1)
             data = data[key]
         return line, column
+
+    def _written(self, where: KeyPath) -> KeyPath:
+        """Return *where*, without the number of an item that is written alone, not in a list."""
+        data: Any = self.data
+        for depth, key in enumerate(where):
+            if depth == len(where) - 1 and isinstance(key, int) and isinstance(data, str):
+                return where[:depth]
+            if not _holds(data, key):
+                break
+            data = data[key]
+        return where
 
     def error_at(
         self, message: str, line: int, column: int, hint: str | None = None
@@ -346,7 +358,7 @@ class _Plain:
         return next((kind(data) for kind in kinds if isinstance(data, kind)), data)
 
 
-# The first objection of pydantic, as a message that points into the file.
+# The objections of pydantic, as messages that point into the file.
 
 
 class SourceMap(Protocol):
@@ -359,7 +371,7 @@ class SourceMap(Protocol):
 def explain_invalid(
     source: SourceMap, error: ValidationError, keys_at: Callable[[Where], Iterable[str]]
 ) -> CatalogError:
-    """Turn the first objection of pydantic into a message that points into the file.
+    """Turn the objections of pydantic into messages that point into the file.
 
     Args:
         source: The file, or a part of it.
@@ -367,8 +379,17 @@ def explain_invalid(
         keys_at: Returns the keys that may stand where an unknown one stands.
     """
     problems: list[Any] = list(error.errors())
-    misspelt = [problem for problem in problems if problem["type"] == "extra_forbidden"]
-    problem = (misspelt or problems)[0]
+    misspelt = {each["loc"][:-1] for each in problems if each["type"] == "extra_forbidden"}
+    kept = [p for p in problems if p["type"] != "missing" or p["loc"][:-1] not in misspelt]
+    kept.sort(key=lambda problem: problem["type"] != "extra_forbidden")
+    return CatalogError.of(_explained(source, problem, keys_at) for problem in kept)
+
+
+def _explained(
+    source: SourceMap,
+    problem: Any,  # noqa: ANN401  # a dictionary of pydantic's
+    keys_at: Callable[[Where], Iterable[str]],
+) -> CatalogError:
     where = tuple(problem["loc"])
     hint = None
     match problem["type"]:

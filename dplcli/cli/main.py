@@ -18,7 +18,7 @@ import click
 
 from dplcli import __version__
 from dplcli.cli.printing import guarded, say, write
-from dplcli.errors import DplError, shortened
+from dplcli.errors import CatalogError, DplError, shortened
 from dplcli.escaping import one_line
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of
     except (click.Abort, KeyboardInterrupt, _StoppedError):
         return _interrupted()
     except DplError as error:
-        return _report(error.message, error.hint)
+        return _refused(error)
     except BrokenPipeError as error:
         _discard(sys.stdout)
         return _cannot_print(error)
@@ -172,6 +172,14 @@ def _invoke(command: click.Command) -> int:
     with command.make_context("dpl", sys.argv[1:]) as context:
         command.invoke(context)
     return 0
+
+
+def _refused(error: DplError) -> int:
+    """Say what is wrong; several mistakes in catalogues one by one, and then how many they are."""
+    mistakes = error.mistakes if isinstance(error, CatalogError) else ()
+    for mistake in mistakes or (error,):
+        _report(mistake.message, mistake.hint)
+    return _report(f"{len(mistakes)} mistakes", None) if mistakes else EXIT_COULD_NOT
 
 
 def _internal(error: Exception) -> int:

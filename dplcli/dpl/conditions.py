@@ -10,6 +10,7 @@ import ast
 import builtins
 import math
 import operator
+import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import IntEnum
@@ -147,7 +148,7 @@ def claim(size: int) -> None:
     """
     left = _left.get() - size
     if left < 0:
-        raise ValueError("the expression computes far more numbers than it reads")
+        raise ExpressionError("the expression computes far more numbers than it reads")
     _left.set(left)
 
 
@@ -160,6 +161,10 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "ConvTranspose"})
 
 class UnknownFactError(Exception):
     """A condition asks for a fact that the model does not tell."""
+
+
+class ExpressionError(ValueError, TypeError):
+    """An expression asks for what cannot be computed; the message says why, for a reader."""
 
 
 class UnknownDim:
@@ -305,12 +310,12 @@ _COMPUTED_WIDE = 4
 def _array(given: object) -> Array:
     """Turn a number or a list into an array."""
     if isinstance(given, ValueFacts):
-        raise TypeError(f"write {given.name}.value for the data of {given.name!r}")
+        raise ExpressionError(f"write {given.name}.value for the data of {given.name!r}")
     if isinstance(given, np.ndarray):
         return given
     made = np.asarray(given)
     if made.dtype.kind not in _NUMERIC_KINDS:
-        raise TypeError("expected numbers or an array")
+        raise ExpressionError("expected numbers or an array")
     return made
 
 
@@ -322,11 +327,11 @@ def items_of(given: object) -> list[Any]:
         ValueError: It is too long.
     """
     if isinstance(given, ValueFacts):
-        raise TypeError(f"{given.name!r} is not a list; ask for its shape or value")
+        raise ExpressionError(f"{given.name!r} is not a list; ask for its shape or value")
     if not isinstance(given, (list, tuple, range, set, np.ndarray)):
-        raise TypeError("expected a list")
+        raise ExpressionError("expected a list")
     if len(given) > MOST_ITEMS:
-        raise ValueError(f"a list of more than {MOST_ITEMS} items")
+        raise ExpressionError(f"a list of more than {MOST_ITEMS} items")
     return given.tolist() if isinstance(given, np.ndarray) and given.ndim == 1 else [*given]
 
 
@@ -340,7 +345,7 @@ def _whole(number: object) -> int:
     claim(data.size)
     item = data.reshape(()).item()
     if item != item // 1:
-        raise ValueError(f"{item} is not a whole number")
+        raise ExpressionError(f"{item} is not a whole number")
     return builtins.int(item)
 
 
@@ -427,7 +432,7 @@ def cast(data: object, dtype: object) -> Array:
         ValueError: There is no such type, or it cannot hold a number.
     """
     if not isinstance(dtype, str) or dtype not in DTYPE_CODES:
-        raise ValueError(f"{dtype!r} is not an element type")
+        raise ExpressionError(f"{dtype!r} is not an element type")
     source = _array(data)
     claim(source.size)
     kind, exponent, rest = dtype.partition("e")  # numpy calls float8e4m3fn float8_e4m3fn
@@ -438,7 +443,7 @@ def cast(data: object, dtype: object) -> Array:
     else:
         fits = np.array_equal(made, source)
     if not fits:
-        raise ValueError(f"{dtype} cannot hold all numbers")
+        raise ExpressionError(f"{dtype} cannot hold all numbers")
     return made
 
 
@@ -472,7 +477,7 @@ def value_or(constant: object, other: object) -> object:
     if constant is None:
         return other
     if not isinstance(constant, ValueFacts):
-        raise TypeError("value_or takes a name of the pattern first")
+        raise ExpressionError("value_or takes a name of the pattern first")
     return constant.value
 
 
@@ -530,7 +535,7 @@ def inverse(perm: object) -> list[int]:
     """
     items = items_of(perm)
     if not is_perm(items):
-        raise ValueError(f"{items} is not a permutation")
+        raise ExpressionError(f"{items} is not a permutation")
     return builtins.sorted(builtins.range(len(items)), key=items.__getitem__)
 
 
@@ -553,7 +558,7 @@ def joined(left: Iterable[object], right: Iterable[object]) -> object:
     """Return two lists as one: ``[0] + axes``."""
     items = [*items_of(left), *items_of(right)]
     if len(items) > MOST_ITEMS:
-        raise ValueError(f"a list of more than {MOST_ITEMS} items")
+        raise ExpressionError(f"a list of more than {MOST_ITEMS} items")
     return items if isinstance(left, builtins.list) else tuple(items)
 
 
@@ -682,7 +687,7 @@ def scales_columns(scale: ValueFacts, product: ValueFacts) -> bool:
     if source is not None and source.op_type == "Transpose" and source.inputs[0] is not None:
         source, is_turned = behind_identities(source.inputs[0]).producer, not is_turned
     if source is None or (source.domain, source.op_type) != ("", "DequantizeLinear"):
-        raise TypeError(f"the weight of {product.name!r} is not made by a DequantizeLinear")
+        raise ExpressionError(f"the weight of {product.name!r} is not made by a DequantizeLinear")
     quantised = None if source.inputs[0] is None else shape_of(source.inputs[0])
     scales = shape_of(scale.subject)
     if quantised is None or scales is None:
@@ -704,7 +709,7 @@ def symmetric(result: ValueFacts) -> bool:
     node = result.subject.producer
     slots = () if node is None or node.domain else ZERO_POINT_SLOTS.get(node.op_type, ())
     if node is None or not slots:
-        raise TypeError(f"{result.name!r} is not made by an operator with zero points")
+        raise ExpressionError(f"{result.name!r} is not made by an operator with zero points")
     for slot in slots:
         zero_point = node.inputs[slot] if slot < len(node.inputs) else None
         if zero_point is not None and ValueFacts(zero_point).value.any():
@@ -716,7 +721,7 @@ def transposes_last_two(result: ValueFacts) -> bool:
     """Tell whether the Transpose that makes *result* swaps the last two axes and no others."""
     node = result.subject.producer
     if node is None or (node.domain, node.op_type) != ("", "Transpose"):
-        raise TypeError(f"{result.name!r} is not made by a Transpose")
+        raise ExpressionError(f"{result.name!r} is not made by a Transpose")
     perm = parameter_of(node, "perm")
     if perm is None or perm.ref or not isinstance(perm.value, tuple):
         raise UnknownFactError(f"the order of the axes of {result.name!r} is not known")
@@ -770,7 +775,7 @@ def _operands(product: ValueFacts) -> _Operands:
 def _multiplier(product: ValueFacts) -> Node:
     node = product.subject.producer
     if node is None or (node.domain, node.op_type) not in RIGHT:
-        raise TypeError(f"{product.name!r} is not a product of matrices")
+        raise ExpressionError(f"{product.name!r} is not a product of matrices")
     return node
 
 
@@ -926,7 +931,7 @@ def dims(value: object) -> Dims:
         UnknownFactError: Not even the rank is known.
     """
     if not isinstance(value, ValueFacts):
-        raise TypeError("dims takes a name of the pattern")
+        raise ExpressionError("dims takes a name of the pattern")
     shape = shape_of(value.subject)
     if shape is None:
         raise UnknownFactError(f"the rank of {value.name!r} is unknown")
@@ -999,7 +1004,7 @@ def _product(numbers: object) -> float:
     for number in items_of(numbers):
         product = product * number
         if abs(product) > LARGEST_NUMBER:
-            raise ValueError("a product is too large")
+            raise ExpressionError("a product is too large")
     return product
 
 
@@ -1010,7 +1015,7 @@ def _on_values(function: Callable[..., object], count: int) -> Callable[..., obj
     def checked(*args: object) -> object:
         if len(args) < count or {*map(type, args[:count])} != {ValueFacts}:
             names = "a name" if count == 1 else f"{count} names"
-            raise TypeError(f"{function.__name__} takes {names} of the pattern first")
+            raise ExpressionError(f"{function.__name__} takes {names} of the pattern first")
         return function(*args)
 
     return checked
@@ -1059,9 +1064,9 @@ def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object],
     def checked(left: object, right: object) -> object:
         for operand in (left, right):
             if isinstance(operand, (str, bytes, list, tuple)):
-                raise TypeError("arithmetic is for numbers")
+                raise ExpressionError("arithmetic is for numbers")
             if isinstance(operand, int) and abs(operand) > LARGEST_NUMBER:
-                raise ValueError("a number is too large")
+                raise ExpressionError("a number is too large")
         return apply(left, right)
 
     return checked
@@ -1093,7 +1098,7 @@ def _added(left: Any, right: Any) -> object:  # noqa: ANN401  # numbers, arrays,
 
 def _power(base: Any, exponent: Any) -> object:  # noqa: ANN401  # a number or an array
     if abs(exponent) > _LARGEST_EXPONENT:
-        raise ValueError(f"an exponent is larger than {_LARGEST_EXPONENT}")
+        raise ExpressionError(f"an exponent is larger than {_LARGEST_EXPONENT}")
     return base**exponent
 
 
@@ -1125,6 +1130,56 @@ UNANSWERABLE = (
     MemoryError,
     RecursionError,
 )
+
+
+_PLAIN: tuple[tuple[str, str], ...] = (
+    (r"truth value of an (empty )?array", "an array is not true or false: write all(…) or any(…)"),
+    (r"into shape \(\)", "one number is expected, not several"),
+    (r"as an integer", "a whole number is expected"),
+    (r"repeated axis", "an axis is named twice"),
+    (r"cannot reshape|unknown dimension: -1", "the numbers do not fill the dimensions asked for"),
+    (r"broadcast", "the shapes of two arrays do not fit together"),
+    (r"inhomogeneous|with a sequence", "a list holds lists of different lengths"),
+    (r"not equal to one|size-1|size 1", "more than one number stands where one is expected"),
+    (r"concatenat|all the input", "the arrays to join do not fit together"),
+    (r"zero-size array|empty (iterable|sequence)|is empty", "there are no items to choose from"),
+    (r"axis|axes|permut|dimension", "an axis is asked for that the array does not have"),
+    (r"zip\(\) argument", "lists of different lengths are paired"),
+    (r"NaN|infinity", "a number is infinite or not a number"),
+    (r"unhashable", "a list or an array cannot be part of a set"),
+    (r"not supported between|not iterable|has no len", "values of different kinds are compared"),
+    (
+        r"positional argument|expected .* arguments?",
+        "a function gets too few or too many arguments",
+    ),
+    (r"not subscriptable|indices must be|slice", "an item is asked for that there is not"),
+)
+"""What libraries say, as patterns, and what is said instead."""
+
+_BY_KIND: tuple[tuple[type[Exception], str], ...] = (
+    (ZeroDivisionError, "it divides by zero"),
+    (OverflowError, "a number is too large"),
+    (LookupError, "an item is asked for that there is not"),
+    (AttributeError, "a fact is asked for that there is not"),
+    (MemoryError, "it needs too much memory"),
+    (RecursionError, "it is nested too deeply"),
+    (InvalidExpression, "it computes more than expressions may"),
+    (TypeError, "it computes with something that is no number, or that is no list"),
+)
+
+
+def in_plain_words(error: Exception) -> str:
+    """Say why an expression cannot be evaluated, without the words of libraries."""
+    message = " ".join(str(error).split())
+    if isinstance(error, ExpressionError):
+        return message
+    for kind, said in _BY_KIND[:2]:
+        if isinstance(error, kind):
+            return said
+    for pattern, said in _PLAIN:
+        if re.search(pattern, message, re.IGNORECASE):
+            return said
+    return next((said for kind, said in _BY_KIND if isinstance(error, kind)), "it has no answer")
 
 
 class _Call(NamedTuple):
@@ -1267,7 +1322,7 @@ class Expression:
         try:
             self._parts = _parsed(self.text, tuple(captures.items()))
         except _FormError as error:
-            raise self._wrong(error.node, error.what, error.hint) from None
+            raise self.wrong(error.node, error.what, error.hint) from None
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             column = (getattr(error, "offset", None) or 1) - 1
             raise PatternSyntaxError(
@@ -1305,13 +1360,14 @@ class Expression:
         """
         for node in self._parts.names:
             if node.id not in bound and node.id not in self._parts.local:
-                raise self._wrong(
+                raise self.wrong(
                     node,
                     f"uses the name {node.id!r}, which the pattern does not bind",
                     did_you_mean(node.id, sorted(bound)),
                 )
 
-    def _wrong(self, node: ast.expr, what: str, hint: str | None = None) -> PatternSyntaxError:
+    def wrong(self, node: ast.expr, what: str, hint: str | None = None) -> PatternSyntaxError:
+        """Make the error that points at a part of the expression."""
         lines = self.text.splitlines()
         shown = lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="ignore")
         indent = self._indent if node.lineno == 1 else 0
@@ -1326,6 +1382,25 @@ class Expression:
     def names(self) -> frozenset[str]:
         """The captured names that it uses."""
         return self._parts.used
+
+    @property
+    def tree(self) -> ast.expr:
+        """The expression, parsed."""
+        return self._parts.tree
+
+    @property
+    def nodes(self) -> Sequence[ast.AST]:
+        """All parts of the expression."""
+        return self._parts.nodes
+
+    def is_constant(self, part: ast.expr) -> bool:
+        """Tell whether a part of it needs no names but those of its own comprehensions."""
+        nodes = list(ast.walk(part))
+        return {node.id for node in names_in(nodes)} <= _local_names(nodes)
+
+    def constant(self, part: ast.expr) -> object:
+        """Return the value of a part that is constant; what cannot be computed raises."""
+        return self._evaluate(part, {})
 
     def asks_for(self, fact: str) -> bool:
         """Tell whether it may ask a captured value for *fact*, as in ``x.uses``."""
@@ -1345,7 +1420,7 @@ class Expression:
         try:
             return self._evaluate(self._parts.tree, self._facts(bindings))
         except UNANSWERABLE as error:
-            raise ValueError(" ".join(str(error).split())) from error
+            raise ValueError(in_plain_words(error)) from error
 
     def _facts(self, bindings: Mapping[str, Value]) -> dict[str, ValueFacts | None]:
         """Return the facts of each name; None for a name that may be absent and is."""
@@ -1511,7 +1586,7 @@ class Condition(Expression):
         except UnknownFactError as error:
             return f"{self.text!r} is not known to hold: {error}"
         except UNANSWERABLE as error:
-            return f"{self.text!r} cannot be evaluated: {' '.join(str(error).split())}"
+            return f"{self.text!r} cannot be evaluated: {in_plain_words(error)}"
         return "" if holds else f"{self.text!r} does not hold"
 
     def _left_of(self, absent: frozenset[str]) -> ast.expr | None:

@@ -113,7 +113,15 @@ from dplcli.dpl.pattern import (
 from dplcli.dpl.text import all_parts, check_pattern, is_closed, letters_of, visible_parts
 from dplcli.errors import PassError
 from dplcli.ir import Node, Value
-from dplcli.ir.operators import COMMUTATIVE, MOVED, OP_KINDS, inputs_of, parameter_of, slot_of
+from dplcli.ir.operators import (
+    COMMUTATIVE,
+    DTYPE_ATTRIBUTES,
+    MOVED,
+    OP_KINDS,
+    inputs_of,
+    parameter_of,
+    slot_of,
+)
 from dplcli.ir.printer import print_attribute
 from dplcli.ir.traversal import behind_identities, is_identity, is_read_only_by, users
 from dplcli.ir.types import DTYPE_CODES
@@ -197,12 +205,6 @@ def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
 
 
 # Compare the attributes of a node with those of a pattern.
-
-
-DTYPE_ATTRIBUTES = frozenset(
-    {"to", "dtype", "output_dtype", "stash_type", "precision", "softmax_precision"}
-)
-"""The attributes that hold an element type."""
 
 
 def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:

@@ -30,6 +30,7 @@ from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, 
 from dplcli.dpl.text import (
     BINARY_OPS,
     all_parts,
+    check_foreign,
     parse_lines,
     read_dotted,
     read_lines,
@@ -758,6 +759,7 @@ class _Reader:
     def _op(self, node: ast.expr) -> tuple[str, str]:
         if not isinstance(node, ast.Name):
             domain, op_type = read_dotted(node)
+            check_foreign(domain, op_type, node, self.schemas)
             return canonical_domain(domain), op_type
         if node.id not in self.op_types:
             hint = did_you_mean(node.id, [*self.op_types, "const"])
@@ -808,6 +810,11 @@ class _Reader:
 
     def _check_against_schema(self, made: NodeCall, node: ast.expr) -> None:
         """Refuse what no opset version of the operator allows."""
+        known = self.schemas.attributes_of(made.op_type, made.domain)
+        for name in made.attributes:
+            if known is not None and name not in known:
+                hint = did_you_mean(name, sorted(known))
+                raise wrong(node, f"{made.op_type} has no attribute {name!r}", hint)
         versions: list[OpSchema] = list(self.schemas.versions(made.op_type, made.domain))
         if not versions:
             return
@@ -820,11 +827,6 @@ class _Reader:
         missing = sorted(needed - made.attributes.keys())
         if missing and not made.carried:
             raise wrong(node, f"{made.op_type} needs the attribute {missing[0]!r}")
-        known = {name for schema in versions for name in schema.attributes}
-        for name in made.attributes:
-            if name not in known:
-                hint = did_you_mean(name, sorted(known))
-                raise wrong(node, f"{made.op_type} has no attribute {name!r}", hint)
 
 
 class ConstantPart(NamedTuple):

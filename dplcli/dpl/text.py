@@ -41,7 +41,7 @@ from dplcli.dpl.pattern import (
     WildcardPattern,
 )
 from dplcli.errors import PatternSyntaxError, did_you_mean
-from dplcli.ir.operators import MOVED
+from dplcli.ir.operators import DTYPE_ATTRIBUTES, MOVED, canonical_domain
 from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
@@ -265,20 +265,25 @@ def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> Non
         if not isinstance(choice, OpName):
             continue
         versions = list(schemas.versions(choice.op_type, choice.domain))
+        _check_attributes(call, node, choice, schemas)
         if versions:
-            _check_attributes(call, node, choice, versions)
             _check_inputs(call, node, choice, versions)
 
 
 def _check_attributes(
-    call: CallPattern, node: ast.Call, op: OpName, versions: Iterable[OpSchema]
+    call: CallPattern, node: ast.Call, op: OpName, schemas: SchemaLibrary
 ) -> None:
-    known = {name for schema in versions for name in (*schema.attributes, *schema.inputs)}
-    stated = {name for schema in versions for name in schema.attributes}
-    for name, _ in call.attributes:
-        if name not in known:
+    stated = schemas.attributes_of(op.op_type, op.domain)
+    if stated is None or not (call.attributes or call.captures):
+        return
+    versions = schemas.versions(op.op_type, op.domain)
+    inputs = {name for schema in versions for name in schema.inputs}
+    for name, value in call.attributes:
+        if name not in stated and name not in inputs:
             hint = did_you_mean(name, sorted(stated))
             raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
+        if name in DTYPE_ATTRIBUTES and isinstance(value, str) and value not in DTYPE_CODES:
+            raise wrong(node, *unknown_dtype(value))
     moved = {item.attribute for item in MOVED.get(op.op_type, ()) if not op.domain}
     for name, capture in call.captures:
         if name in moved:
@@ -287,6 +292,26 @@ def _check_attributes(
         if name not in stated:
             hint = did_you_mean(name, sorted(stated - moved))
             raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
+
+
+def check_foreign(domain: str, op_type: str, node: ast.expr, schemas: SchemaLibrary) -> None:
+    """Refuse an operator that its domain does not have, if all that it has are known.
+
+    Raises:
+        PatternSyntaxError: Says which one was perhaps meant.
+    """
+    known = schemas.op_types(canonical_domain(domain))
+    if known and op_type not in known:
+        raise wrong(
+            node,
+            f"unknown operator {f'{domain}.{op_type}'!r}",
+            did_you_mean(op_type, sorted(known)),
+        )
+
+
+def unknown_dtype(name: str) -> tuple[str, str | None]:
+    """Say that there is no such element type, and which one was perhaps meant."""
+    return f"{name!r} is not an element type", did_you_mean(name, DTYPE_CODES)
 
 
 def _check_inputs(
@@ -805,6 +830,7 @@ class PatternReader:
         hint = did_you_mean(op_type, _METHODS)
         if owned or op_type in _FOREIGN_METHODS or (hint and "." not in domain):
             raise wrong(node, f"patterns have no method {op_type!r}", hint)
+        check_foreign(domain, op_type, node, self.schemas)
         return pattern.is_op(op_type, domain)
 
     def _check_op(self, node: ast.Name) -> None:
@@ -965,6 +991,8 @@ def _read_value(_reader: PatternReader, node: ast.Call) -> DFPattern:
     items = read_literal(node.args[0])
     try:
         dtype = read_text(named["dtype"]) if "dtype" in named else None
+        if dtype is not None and dtype not in DTYPE_CODES:
+            raise wrong(node, *unknown_dtype(dtype))
         array = read_array(items, dtype)
         if "shape" in named:
             array = array.reshape(read_shape(named["shape"]))
@@ -1066,14 +1094,16 @@ def _read_dtypes(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFP
     for arg in node.args:
         dtype = read_text(arg)
         if dtype not in DTYPE_CODES:
-            hint = did_you_mean(dtype, DTYPE_CODES)
-            raise wrong(node, f"{dtype!r} is not an element type", hint)
+            raise wrong(node, *unknown_dtype(dtype))
     return _stated("has_dtype", read_text)(reader, node, inner)
 
 
 def _read_type(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
     if len(node.args) != 1:
         raise wrong(node, 'write x.has_type("float32[n, 4]")')
+    dtype = read_text(node.args[0]).partition("[")[0].strip()
+    if dtype not in {"", "?", "_"} | DTYPE_CODES.keys() and dtype.isidentifier():
+        raise wrong(node, *unknown_dtype(dtype))
     return _stated("has_type", read_text)(reader, node, inner)
 
 

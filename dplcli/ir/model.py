@@ -661,7 +661,10 @@ class SchemaLibrary(Protocol):
         """Return every version of an operator's schema, oldest first; none if unknown."""
 
     def op_types(self, domain: str) -> frozenset[str]:
-        """Return the operators known in *domain*, for suggestions; none for a foreign one."""
+        """Return all operators of *domain*; none if they are not known."""
+
+    def attributes_of(self, op_type: str, domain: str) -> frozenset[str] | None:
+        """Return the attributes of an operator, of all versions; None if they are not known."""
 
 
 class Codec(Protocol):

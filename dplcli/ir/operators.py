@@ -603,6 +603,11 @@ MOVED: dict[str, tuple[Parameter, ...]] = {
 }
 """By operator of the standard domain, in order of slots."""
 
+DTYPE_ATTRIBUTES = frozenset(
+    {"to", "dtype", "output_dtype", "stash_type", "precision", "softmax_precision"}
+)
+"""The attributes that hold an element type."""
+
 VECTORS = frozenset({"TopK"})
 """Operators whose number becomes an input with one element rather than a scalar."""
 

@@ -27,6 +27,7 @@ from dplcli.files import text_path
 from dplcli.ir import Attribute, Dim, Graph, OpSchema, Remarks, StatedType, Tensor, TensorType
 from dplcli.ir.model import NO_REMARKS
 from dplcli.ir.types import DTYPE_CODES, dtype_name
+from dplcli.onnx_io.contrib import CONTRIB, contrib_operators
 from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
 if TYPE_CHECKING:
@@ -353,7 +354,7 @@ class OnnxSchemas:
                 self._found[key] = None  # TypeError: a version beyond 32 bits
         return self._found[key]
 
-    def versions(self, op_type: str, domain: str) -> Iterable[OpSchema]:
+    def versions(self, op_type: str, domain: str) -> tuple[OpSchema, ...]:
         """Return every version of an operator's schema, oldest first; none if unknown."""
         key = (op_type, domain)
         if key not in self._versions:
@@ -362,12 +363,21 @@ class OnnxSchemas:
         return self._versions[key]
 
     def op_types(self, domain: str) -> frozenset[str]:
-        """Return the operators known in *domain*; none for a domain onnx does not define."""
+        """Return all operators of *domain*; none if they are not known."""
         return _op_types(domain)
+
+    def attributes_of(self, op_type: str, domain: str) -> frozenset[str] | None:
+        """Return the attributes of an operator, of all versions; None if they are not known."""
+        if domain == CONTRIB:
+            return contrib_operators().get(op_type)
+        versions = self.versions(op_type, domain)
+        return frozenset().union(*(v.attributes for v in versions)) if versions else None
 
 
 @cache
 def _op_types(domain: str) -> frozenset[str]:
+    if domain == CONTRIB:
+        return frozenset(contrib_operators())
     return frozenset(name for name, of_domain in _all_schemas() if of_domain == domain)
 
 

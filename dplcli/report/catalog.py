@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dplcli.catalog.template import shown
 from dplcli.dpl.explain import describe_part, headline
 from dplcli.dpl.replacement import RewriteRule
-from dplcli.errors import counted
+from dplcli.errors import CatalogError, counted
 from dplcli.ir.model import scope_of
 from dplcli.report.document import Case, Document, Finding, read_place
 from dplcli.report.json import picked, record_of
@@ -149,19 +149,25 @@ def problems_document(catalogs: Sequence[str], problems: Sequence[Problem]) -> D
 
 
 def unreadable_document(command: str, catalogs: Sequence[str], error: DplError) -> Document:
-    """Report on a catalogue that cannot be read; the finding points at the mistake."""
-    head, _, rest = error.message.partition(": ")
-    place = read_place(head, catalogs)
-    message = rest if place is not None else error.message
-    said = f"{message}\n{error.hint}" if error.hint else message
+    """Report on a catalogue that cannot be read; each finding points at a mistake."""
+    mistakes = (isinstance(error, CatalogError) and error.mistakes) or (error,)
     return Document(
         command=command,
         subject=", ".join(catalogs),
         ok=False,
         verdict="A catalogue cannot be read",
-        failures=(error.message,),
-        findings=(Finding("catalogue", "error", "catalogue", said, place),),
+        failures=tuple(mistake.message for mistake in mistakes),
+        findings=tuple(_mistake(mistake, catalogs) for mistake in mistakes),
     )
+
+
+def _mistake(error: DplError, catalogs: Sequence[str]) -> Finding:
+    """Return the finding that points at a mistake."""
+    head, _, rest = error.message.partition(": ")
+    place = read_place(head, catalogs)
+    message = rest if place is not None else error.message
+    said = f"{message}\n{error.hint}" if error.hint else message
+    return Finding("catalogue", "error", "catalogue", said, place)
 
 
 def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose: bool) -> Document:

@@ -1,0 +1,572 @@
+"""Conditions that make no sense: beside their pattern, beside each other, or alone.
+
+What can be asked of one quantity, ``x.rank`` say, is gathered as a set of constants and a range.
+A quantity is any expression that is compared with constants; what it says of others is not known.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from dplcli.dpl.conditions import UNANSWERABLE, Condition, in_plain_words, names_in
+from dplcli.dpl.pattern import (
+    AndPattern,
+    CallPattern,
+    ConstantPattern,
+    EdgePattern,
+    OpName,
+    OrPattern,
+    OutputPattern,
+    SameShapePattern,
+    TypedPattern,
+)
+from dplcli.dpl.text import all_parts, hidden_parts, names_of, unknown_dtype, visible_parts
+from dplcli.errors import did_you_mean
+from dplcli.ir.operators import MOVED
+from dplcli.ir.types import DTYPE_CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+    from dplcli.dpl.pattern import DFPattern
+    from dplcli.errors import PatternSyntaxError
+    from dplcli.ir import SchemaLibrary
+
+    Ranges: TypeAlias = "dict[str, _Range]"
+
+
+def mistakes_in(
+    conditions: Sequence[Condition],
+    pattern: DFPattern,
+    schemas: SchemaLibrary,
+    as_written: Sequence[bool],
+) -> Iterator[tuple[int, PatternSyntaxError]]:
+    """Yield what is wrong with the conditions of a rule, each with the number of its condition.
+
+    Args:
+        conditions: All must hold; their names are bound by the pattern.
+        pattern: The pattern.
+        schemas: The standard operators.
+        as_written: Whether each text stands in the file like this. Where values were put into it,
+            parts of it may well hold for all matches.
+    """
+    alone: set[int] = set()
+    for number, condition in enumerate(conditions):
+        faults = [*_strange_words(condition, pattern, schemas)]
+        faults += _constants(condition, is_written=as_written[number]) if not faults else []
+        for fault in faults:
+            alone.add(number)
+            yield number, condition.wrong(fault.node, fault.what, fault.hint)
+    yield from _contradictions(conditions, pattern, alone)
+
+
+class _Fault(NamedTuple):
+    node: ast.expr
+    what: str
+    hint: str | None = None
+
+
+# Words in conditions: element types, and attributes of the nodes that make values.
+
+
+_OF_DTYPES = frozenset({"cast", "widens"})
+
+
+def _strange_words(
+    condition: Condition, pattern: DFPattern, schemas: SchemaLibrary
+) -> Iterator[_Fault]:
+    for node in condition.nodes:
+        texts: list[ast.expr] = []
+        match node:
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                sides = [left, *others]
+                if any(isinstance(s, ast.Attribute) and s.attr == "dtype" for s in sides):
+                    texts = [inner for side in sides for inner in _items(side)]
+                if isinstance(ops[0], ast.Eq | ast.NotEq):
+                    yield from _lists(sides)
+            case ast.Call(func=ast.Name(id=name), args=args) if name in _OF_DTYPES:
+                texts = list(args)
+            case ast.Attribute(
+                value=ast.Attribute(value=ast.Name(id=name), attr="attrs"), attr=attribute
+            ):
+                known = _attributes_of(name, pattern, schemas)
+                if known and attribute not in known:
+                    what = f"asks for the attribute {attribute!r}, which {name!r} does not have"
+                    yield _Fault(node, what, did_you_mean(attribute, sorted(known)))
+            case _:
+                pass
+        for text in texts:
+            value = text.value if isinstance(text, ast.Constant) else None
+            if isinstance(value, str) and value not in DTYPE_CODES:
+                what, hint = unknown_dtype(value)
+                yield _Fault(text, f"is wrong: {what}", hint)
+
+
+def _items(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else [node]
+
+
+def _lists(sides: Sequence[ast.expr]) -> Iterator[_Fault]:
+    """Find lists that shapes or attributes are compared with, which equal tuples only."""
+    if len(sides) != 2 or not any(map(_is_tuple, sides)):  # noqa: PLR2004  # left and right
+        return
+    for side in sides:
+        if isinstance(side, ast.List):
+            hint = f"write {ast.unparse(ast.Tuple(side.elts, ast.Load()))}"
+            yield _Fault(side, "is wrong: shapes and attributes equal tuples, not lists", hint)
+
+
+def _is_tuple(node: ast.expr) -> bool:
+    if not isinstance(node, ast.Attribute):
+        return False
+    of_node = isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"
+    return node.attr == "shape" or of_node
+
+
+def _attributes_of(  # noqa: C901  # a case per kind
+    name: str, pattern: DFPattern, schemas: SchemaLibrary
+) -> set[str] | None:
+    """Return the attributes that the node may have that makes *name*; None if unknown."""
+    pending = [part for part in visible_parts(pattern) if name in names_of(part)]
+    found: set[str] = set()
+    while pending:
+        match pending.pop():
+            case CallPattern(op=op):
+                for choice in op.choices:
+                    if not isinstance(choice, OpName):
+                        return None
+                    known = schemas.attributes_of(choice.op_type, choice.domain)
+                    if known is None:
+                        return None
+                    found |= known
+                    found |= {item.attribute for item in MOVED.get(choice.op_type, ())}
+                    for schema in schemas.versions(choice.op_type, choice.domain):
+                        found.update(schema.inputs)
+            case OutputPattern(node=node):
+                pending.append(node)
+            case OrPattern(left=left, right=right):
+                pending += [left, right]
+            case AndPattern(left=left, right=right):
+                pending.append(left if isinstance(left, CallPattern) else right)
+            case TypedPattern(pattern=inner) | SameShapePattern(pattern=inner):
+                pending.append(inner)
+            case EdgePattern(consumer=consumer):
+                pending.append(consumer)
+            case _:
+                return None
+    return found
+
+
+# What is said of one quantity.
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The values that a quantity may have.
+
+    Attributes:
+        only: The constants that it may be; None for any.
+        never: Those that it is not.
+        low: Numbers are at least this, or more than this if *above*.
+        high: Numbers are at most this, or less than this if *below*.
+        above: Whether *low* itself is left out.
+        below: Whether *high* itself is left out.
+        whole: Whether its numbers are whole.
+    """
+
+    only: frozenset[Hashable] | None = None
+    never: frozenset[Hashable] = frozenset()
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+    whole: bool = False
+
+    def and_(self, other: _Range) -> _Range:
+        """Return the values that both allow."""
+        low, above = max((self.low, self.above), (other.low, other.above))
+        high, within = min((self.high, not self.below), (other.high, not other.below))
+        only = self.only if other.only is None else other.only
+        if self.only is not None and other.only is not None:
+            only = self.only & other.only
+        never = self.never | other.never
+        whole = self.whole or other.whole
+        return _Range(only, never, low, high, above, not within, whole)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no such value."""
+        if self.only is not None:
+            return not any(map(self._allows, self.only - self.never))
+        if not self.whole:
+            return self.low > self.high or (self.low == self.high and (self.above or self.below))
+        if math.isinf(self.low) or math.isinf(self.high):
+            return False
+        low = math.floor(self.low) + 1 if self.above else math.ceil(self.low)
+        high = math.ceil(self.high) - 1 if self.below else math.floor(self.high)
+        return high < low + len(self.never) and all(n in self.never for n in range(low, high + 1))
+
+    def _allows(self, value: Hashable) -> bool:
+        if not isinstance(value, (int, float)):
+            return True
+        if self.whole and value != value // 1:
+            return False
+        if value < self.low or value > self.high:
+            return False
+        return not (value == self.low and self.above) and not (value == self.high and self.below)
+
+
+_WHOLE = _Range(low=0, whole=True)
+_COUNTS = frozenset({"len", "depth", "columns"})
+_COUNTED = frozenset({"rank", "uses"})
+
+
+def _possible(node: ast.expr) -> _Range:
+    """Return what a quantity may be, whatever the match."""
+    match node:
+        case ast.Attribute(attr=fact) if fact in _COUNTED:
+            return _WHOLE
+        case ast.Attribute(value=ast.Name(), attr="dtype"):
+            return _Range(only=frozenset(DTYPE_CODES))
+        case ast.Attribute(value=ast.Name(), attr="is_const"):
+            return _Range(only=frozenset({True, False}))
+        case ast.Call(func=ast.Name(id=name)) if name in _COUNTS:
+            return _WHOLE
+        case ast.Subscript(value=ast.Attribute(attr="shape"), slice=ast.Constant(value=int())):
+            return _WHOLE
+        case _:
+            return _Range()
+
+
+# What a condition says of quantities: a tree of "all", "any" and single statements.
+
+
+class _Says(NamedTuple):
+    """A statement about a quantity."""
+
+    quantity: str
+    values: _Range
+
+
+class _All(NamedTuple):
+    parts: tuple[_Claim, ...]
+
+
+class _Any(NamedTuple):
+    parts: tuple[_Claim, ...]
+
+
+_Claim: TypeAlias = "_Says | _All | _Any"
+_TRUE, _FALSE = _All(()), _Any(())
+_MOST_TEXTS = 4096
+
+
+@lru_cache(maxsize=_MOST_TEXTS)
+def _claim_of(text: str) -> _Claim:
+    condition = Condition(text)
+    return _Reader(condition).read(condition.tree)
+
+
+class _Reader(NamedTuple):
+    """Reads what an expression says if it holds, or if it does not."""
+
+    condition: Condition
+
+    def read(self, node: ast.expr, *, holds: bool = True) -> _Claim:
+        match node:
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                return self.read(inner, holds=not holds)
+            case ast.BoolOp(op=sign, values=values):
+                return self._several(values, every=isinstance(sign, ast.And), holds=holds)
+            case ast.Call(func=ast.Name(id="all" | "any" as word), args=[ast.List(elts=items)]):
+                return self._several(items, every=word == "all", holds=holds)
+            case _ if self.condition.is_constant(node):
+                return self._constant(node, holds=holds)
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                sides = [left, *others]
+                found = tuple(
+                    self._compared(a, sign, b, holds=holds)
+                    for a, sign, b in zip(sides, ops, others, strict=False)
+                )
+                return found[0] if len(found) == 1 else _All(found) if holds else _Any(found)
+            case _:
+                return _true_or_not(node, holds=holds)
+
+    def _several(self, parts: Sequence[ast.expr], *, every: bool, holds: bool) -> _Claim:
+        found = tuple(self.read(part, holds=holds) for part in parts)
+        return _All(found) if every is holds else _Any(found)
+
+    def _constant(self, node: ast.expr, *, holds: bool) -> _Claim:
+        try:
+            return _TRUE if bool(self.condition.constant(node)) is holds else _FALSE
+        except UNANSWERABLE:
+            return _FALSE
+
+    def _compared(self, left: ast.expr, sign: ast.cmpop, right: ast.expr, *, holds: bool) -> _Claim:
+        if self.condition.is_constant(left) and type(sign) in _TURNED:
+            left, right, sign = right, left, _TURNED[type(sign)]()
+        if not self.condition.is_constant(right) or self.condition.is_constant(left):
+            return _true_or_not(ast.Compare(left, [sign], [right]), holds=holds)
+        possible = _possible(left)
+        try:
+            value = self.condition.constant(right)
+            if isinstance(value, str) and possible.whole and not isinstance(left, ast.Subscript):
+                return _FALSE if isinstance(sign, ast.Eq) is holds else _TRUE
+            values = _compared_with(type(sign), value, holds=holds, whole=possible.whole)
+        except UNANSWERABLE:
+            values = None
+        if values is None:
+            return _true_or_not(ast.Compare(left, [sign], [right]), holds=holds)
+        return _Says(_quantity(left), possible.and_(values))
+
+
+_TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.Eq,
+    ast.NotEq: ast.NotEq,
+    ast.Lt: ast.Gt,
+    ast.Gt: ast.Lt,
+    ast.LtE: ast.GtE,
+    ast.GtE: ast.LtE,
+}
+_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+}
+_ORDER = frozenset({ast.Lt, ast.LtE, ast.Gt, ast.GtE})
+
+
+def _compared_with(  # noqa: PLR0911  # a case per kind of comparison
+    sign: type[ast.cmpop],
+    value: Any,  # noqa: ANN401  # a constant
+    *,
+    holds: bool,
+    whole: bool,
+) -> _Range | None:
+    """Return the values for which a comparison holds, or does not; None if that is not known."""
+    if not holds:
+        if sign in _ORDER and not whole:
+            return None  # a number may be NaN
+        sign = _OPPOSITE.get(sign, ast.Is)
+    if sign in {ast.In, ast.NotIn}:
+        if not isinstance(value, (list, tuple, set)):
+            return None
+        items = frozenset(value)
+        return _Range(only=items) if sign is ast.In else _Range(never=items)
+    if not isinstance(value, (int, float, str)) or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if sign in {ast.Eq, ast.NotEq}:
+        items = frozenset({value})
+        return _Range(only=items) if sign is ast.Eq else _Range(never=items)
+    if sign not in _ORDER or isinstance(value, str):
+        return None
+    if sign in {ast.Lt, ast.LtE}:
+        return _Range(high=value, below=sign is ast.Lt)
+    return _Range(low=value, above=sign is ast.Gt)
+
+
+def _true_or_not(node: ast.expr, *, holds: bool) -> _Says:
+    is_fact = isinstance(node, ast.Attribute) and node.attr == "is_const"
+    quantity = ast.unparse(node) if is_fact else f"bool({ast.unparse(node)})"
+    return _Says(quantity, _Range(only=frozenset({holds})))
+
+
+def _quantity(node: ast.expr) -> str:
+    """Name a quantity; ``len(x.shape)`` is ``x.rank``."""
+    match node:
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Attribute(value=value, attr="shape")]):
+            return f"{ast.unparse(value)}.rank"
+        case _:
+            return ast.unparse(node)
+
+
+def _with(known: Ranges, claim: _Claim) -> Ranges | None:
+    """Return what is known if *claim* holds, too; None if it cannot hold."""
+    if isinstance(claim, _Says):
+        values = claim.values
+        if claim.quantity in known:
+            values = values.and_(known[claim.quantity])
+        return None if values.is_empty else {**known, claim.quantity: values}
+    if isinstance(claim, _All):
+        current: Ranges | None = known
+        for part in claim.parts:
+            current = None if current is None else _with(current, part)
+        return current
+    ways = [way for part in claim.parts if (way := _with(known, part)) is not None]
+    return ways[0] if len(ways) == 1 else known if ways else None
+
+
+# Conditions that are constant, and those that contradict each other.
+
+
+_ALWAYS_KNOWN = frozenset({"uses", "is_const", "name"})
+
+
+def _constants(condition: Condition, *, is_written: bool) -> Iterator[_Fault]:
+    """Find what holds for every match or for none."""
+    for node in _truths(condition.tree):
+        is_whole = node is condition.tree
+        if not condition.is_constant(node):
+            continue
+        if not (is_whole or is_written):
+            continue
+        try:
+            holds = bool(condition.constant(node))
+        except UNANSWERABLE as error:
+            yield _Fault(node, f"cannot be computed: {in_plain_words(error)}")
+            return
+        if holds and not is_written:
+            continue
+        word = "always" if holds else "never"
+        part = "" if is_whole else f": its part {ast.unparse(node)!r} {word} holds"
+        what = f"{word} holds" if is_whole else "asks in part nothing of the match"
+        yield _Fault(node, f"{what}{part}")
+        return
+    if is_written and _is_always_true(condition):
+        yield _Fault(condition.tree, "always holds")
+
+
+def _truths(tree: ast.expr) -> Iterator[ast.expr]:
+    """Yield the parts of a condition that are asked whether they hold, the largest ones first."""
+    pending = [tree]
+    while pending:
+        node = pending.pop(0)
+        yield node
+        match node:
+            case ast.BoolOp(values=values):
+                pending += values
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                pending.append(inner)
+            case ast.Call(func=ast.Name(id="all" | "any"), args=[ast.List(elts=items)]):
+                pending += items
+            case _:
+                pass
+
+
+def _is_always_true(condition: Condition) -> bool:
+    """Tell whether it cannot be false; what is unknown of a match does not hold, however."""
+    if isinstance(condition.tree, ast.Name):
+        return True
+    facts = {node.attr for node in condition.nodes if isinstance(node, ast.Attribute)}
+    if not facts or not facts <= _ALWAYS_KNOWN:
+        return False
+    if any(isinstance(node, ast.Call) for node in condition.nodes):
+        return False
+    return _with({}, _Reader(condition).read(condition.tree, holds=False)) is None
+
+
+def _contradictions(
+    conditions: Sequence[Condition], pattern: DFPattern, wrong: set[int]
+) -> Iterator[tuple[int, PatternSyntaxError]]:
+    said = {n: _claim_of(each.text) for n, each in enumerate(conditions) if n not in wrong}
+    if not said:
+        return
+    claims = dict(sorted(said.items(), key=lambda item: isinstance(item[1], _Any)))
+    facts, certain = _facts(pattern)
+    if _holds_together(facts, claims):
+        return
+    known, before = facts, dict[int, _Claim]()
+    for number in claims:
+        condition = conditions[number]
+        optional = frozenset(condition.names - certain)
+        tree = _certain_part(condition.tree, optional)
+        if tree is None:
+            continue
+        claim = _Reader(condition).read(tree)
+        then = _with(known, claim)
+        if then is not None:
+            known, before[number] = then, claim
+            continue
+        other = next((n for n, one in before.items() if _excludes(one, claim)), None)
+        if _with({}, claim) is None:
+            what = "never holds"
+        elif _with(facts, claim) is None:
+            what = "never holds, for the pattern says otherwise"
+        elif other is not None:
+            what = f"never holds together with {conditions[other].text!r}"
+        else:
+            what = "never holds together with the conditions before it"
+        yield number, condition.wrong(condition.tree, what)
+
+
+def _certain_part(tree: ast.expr, optional: frozenset[str]) -> ast.expr | None:
+    """Return what must hold whichever of the *optional* names take part; None if nothing must."""
+    if not any(name.id in optional for name in names_in(list(ast.walk(tree)))):
+        return tree
+    if not isinstance(tree, ast.BoolOp) or not isinstance(tree.op, ast.And):
+        return None
+    kept = [part for each in tree.values if (part := _certain_part(each, optional)) is not None]
+    return ast.BoolOp(tree.op, kept) if kept else None
+
+
+def _holds_together(known: Ranges, claims: Mapping[int, _Claim]) -> bool:
+    current: Ranges | None = known
+    for claim in claims.values():
+        current = None if current is None else _with(current, claim)
+    return current is not None
+
+
+def _excludes(one: _Claim, other: _Claim) -> bool:
+    known = _with({}, one)
+    return known is not None and _with(known, other) is None
+
+
+def _facts(pattern: DFPattern) -> tuple[Ranges, frozenset[str]]:
+    """Return what the pattern says of quantities, and the names that every match binds."""
+    certain: dict[int, dict[int, DFPattern]] = {}
+    for part in all_parts(pattern):
+        hidden = {id(item) for item in hidden_parts(part)}
+        parts = part.args if isinstance(part, CallPattern) else part.parts
+        if isinstance(part, SameShapePattern):
+            parts = (part.pattern,)
+        inner = [certain[id(item)] for item in parts if id(item) not in hidden]
+        if isinstance(part, OrPattern):
+            left, right = certain[id(part.left)], certain[id(part.right)]
+            found = {key: item for key, item in left.items() if key in right}
+        else:
+            found = {key: item for each in inner for key, item in each.items()}
+        certain[id(part)] = found | {id(part): part}
+    facts: Ranges = {}
+    names: set[str] = set()
+    for part in certain[id(pattern)].values():
+        names.update(names_of(part))
+        for quantity, values in _stated(part):
+            facts[quantity] = facts.get(quantity, _Range()).and_(values)
+    return facts, frozenset(names)
+
+
+def _stated(  # noqa: C901  # a case per kind
+    part: DFPattern,
+) -> Iterator[tuple[str, _Range]]:
+    """Yield what one part of a pattern says of its value."""
+    if isinstance(part, ConstantPattern) and part.name:
+        yield f"{part.name}.is_const", _Range(only=frozenset({True}))
+    if isinstance(part, CallPattern) and part.name:
+        for name, value in part.attributes:
+            if isinstance(value, int):
+                yield f"{part.name}.attrs.{name}", _Range(only=frozenset({value}))
+    if not isinstance(part, TypedPattern):
+        return
+    inner: DFPattern = part
+    names = {part.name}
+    while isinstance(inner, TypedPattern):
+        inner = inner.pattern
+        names.add(inner.name)
+    ranks = part.ranks if part.shape is None else (len(part.shape),)
+    for name in names - {""}:
+        if ranks is not None:
+            yield f"{name}.rank", replace(_WHOLE, only=frozenset(ranks))
+        if part.dtypes is not None:
+            yield f"{name}.dtype", _Range(only=frozenset(part.dtypes))
+        for axis, dim in enumerate(part.shape or ()):
+            if isinstance(dim, int):
+                yield f"{name}.shape[{axis}]", replace(_WHOLE, only=frozenset({dim}))
