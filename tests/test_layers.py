@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": set(),
     "lazy": set(),
     "ir": {"errors"},
-    "onnx_io": {"errors", "files", "lazy", "ir", "onnx"},
+    "onnx_io": {"errors", "files", "lazy", "ir", "onnx", "onnxruntime"},
     "diff": {"errors", "ir"},
     "shapes": {"errors", "ir"},
     "dpl": {"errors", "lazy", "ir", "shapes", "simpleeval"},

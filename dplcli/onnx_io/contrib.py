@@ -1,14 +1,19 @@
 """The operators of ``com.microsoft`` and their attributes, since onnx does not know them.
 
-They are written down because asking onnxruntime for them takes longer than reading a catalogue.
-A test compares them with the onnxruntime that is installed, and shows the lines that are missing.
+They are written down for one version of onnxruntime, because asking it for them takes longer than
+reading a catalogue. Another version is asked. A test compares the table with the version that it is
+for, and shows the lines that are missing.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
 CONTRIB = "com.microsoft"
+
+TABLE_VERSION = "1.32.0"
+"""The version of onnxruntime that the table is for."""
 
 _OPERATORS = """
 Attention: do_rotary mask_filter_value num_heads past_present_share_buffer qkv_hidden_sizes
@@ -200,6 +205,29 @@ WordConvEmbedding: char_embedding_size conv_window_size embedding_size
 @cache
 def contrib_operators() -> dict[str, frozenset[str]]:
     """Return the attributes of each operator, by its name."""
+    try:
+        is_other = version("onnxruntime") != TABLE_VERSION
+    except PackageNotFoundError:  # a build for some device has another name
+        is_other = True
+    return installed_operators() if is_other else written_operators()
+
+
+def installed_operators() -> dict[str, frozenset[str]]:
+    """Ask onnxruntime for the attributes of each operator, by its name."""
+    from onnxruntime.capi import (  # noqa: PLC0415  # slow to load
+        onnxruntime_pybind11_state as state,
+    )
+
+    found: dict[str, frozenset[str]] = {}
+    for schema in state.get_all_operator_schema():
+        if schema.domain == CONTRIB:
+            known = found.get(schema.name, frozenset[str]())
+            found[schema.name] = known.union(schema.attributes)
+    return found
+
+
+def written_operators() -> dict[str, frozenset[str]]:
+    """Return what the table says of each operator, by its name."""
     lines = _OPERATORS.replace("\n  ", " ").split("\n")[1:-1]
     pairs = (line.split(":") for line in lines)
     return {name: frozenset(attributes.split()) for name, attributes in pairs}

@@ -227,8 +227,8 @@ INCOMPUTABLE = {
     "no-constant": ("Relu(Neg(x))", "LeakyRelu(x, alpha=x.value)", "not a constant"),
     "no-part": ("Relu(Neg(x) | Abs(const(c)))", "Relu(const(c.value))", "took no part"),
     "captured-and-absent": ("Relu(Neg(x) | Abs(z))", "Relu(z)", "took no part"),
-    "division": ("Relu(Neg(x))", "Elu(x, alpha=1 / (x.rank - 1))", "division"),
-    "index": ("Relu(Neg(x))", "Elu(x, alpha=x.shape[7])", "index"),
+    "division": ("Relu(Neg(x))", "Elu(x, alpha=1 / (x.rank - 1))", "divides by zero"),
+    "index": ("Relu(Neg(x))", "Elu(x, alpha=x.shape[7])", "an item is asked for"),
     "wrong-kind": ("Relu(Neg(x))", "Elu(x, alpha=x.shape)", "alpha is float"),
     "newer-operator": ("Relu(Neg(x))", "Gelu(x)", "opset 17 has no Gelu"),
     "newer-attribute": ("Relu(Neg(x))", "Split(x, num_outputs=1)[0]", "num_outputs"),
@@ -977,7 +977,7 @@ def test_variables_of_comprehensions_hide_what_is_bound() -> None:
     _, _, done = apply(
         "g (float[2, 3] x) => (float[p, q] y) { t = Neg (x) y = Transpose <perm = [1, 0]> (t) }",
         ("Transpose(Neg(x), perm=p)", "Neg(Transpose(x, perm=[1, 0]))"),
-        where=["all([p > 2 for p in [3, 4]])"],
+        where=["all([p > 2 for p in [3, x.rank + 3]])"],
     )
     assert done.counts == {"r": 1}
 
