@@ -28,6 +28,9 @@ from difflib import get_close_matches
 _LONG_WORD = re.compile(r"\S{401,}")
 _LONG_LINE = re.compile(r".{1201,}")
 _SHORTENED = 150
+_SHORTEST_PART = 3
+_MOST_MEANT = 3
+_MOST_LISTED = 8
 
 
 class DplError(Exception):
@@ -174,3 +177,31 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     by_lower = {candidate.lower(): candidate for candidate in reversed(candidates)}
     close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
     return f"did you mean {by_lower[close[0]]!r}?" if close else None
+
+
+def did_you_mean_rule(name: str, known: Iterable[str]) -> str:
+    """Return which rules may be meant by *name*, which may be a part of theirs; else what there is.
+
+    Args:
+        name: What the user wrote.
+        known: Names of rules. Of one with and without its target, the hint has that with it.
+    """
+    names = list(dict.fromkeys(known))
+    full = {
+        rule: max((n for n in names if f".{n}".endswith(f".{rule}")), key=len) for rule in names
+    }
+    part = name.lower().rpartition(".")[2]
+    meant = [full[rule] for rule in names if len(part) >= _SHORTEST_PART and part in rule.lower()]
+    whole = [rule for rule in meant if f".{rule}".lower().endswith(f".{part}")]
+    found = sorted(dict.fromkeys(whole or meant), key=lambda rule: (len(rule), rule))
+    if not found:
+        found = [full[close] for close in get_close_matches(name, names, n=1, cutoff=0.6)]
+    if not found:
+        there = list(dict.fromkeys(full.values()))
+        more = len(there) - _MOST_LISTED
+        listed = ", ".join(there[:_MOST_LISTED]) or "none"
+        return f"there are: {listed}" + f" and {more} more" * (more > 0)
+    shown = list(map(repr, found[:_MOST_MEANT]))
+    if len(found) > _MOST_MEANT:
+        shown = [", ".join(shown), f"one of {len(found) - _MOST_MEANT} others"]
+    return f"did you mean {' or '.join(shown)}?"

@@ -34,10 +34,12 @@ class ModelOutcome:
     Attributes:
         label: The model's file name.
         notes: What a reader should know about it and the run.
+        hints: What would let rules do more, if that was asked for.
     """
 
     label: str
     notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
 # What matches, and why the rest does not.
@@ -147,6 +149,25 @@ class InlineOutcome(WrittenOutcome):
         return self.verdict.is_sound
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """What was rewritten before matches were outlined.
+
+    Attributes:
+        counts: How often each rule was applied, of those that were.
+        rounds: How many rounds changed something.
+        nodes: Nodes of all graphs before and after.
+        proof: What is proved by structure of the result and the prepared model, or "".
+        unproved: Why nothing is, if that was tried, or "".
+    """
+
+    counts: Mapping[str, int]
+    rounds: int
+    nodes: tuple[int, int]
+    proof: str = ""
+    unproved: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PartitionOutcome(MatchOutcome, WrittenOutcome):
     """Matches outlined as functions.
@@ -158,6 +179,7 @@ class PartitionOutcome(MatchOutcome, WrittenOutcome):
         regions: What the targets are handed, in program order; None if nothing was to be merged.
         is_sorted: Whether the nodes had to be brought into topological order.
         written: How many functions were written for each rule, if that was counted.
+        prepared: What was rewritten first; None if nothing was to be.
     """
 
     partitions: Sequence[Partition]
@@ -166,6 +188,7 @@ class PartitionOutcome(MatchOutcome, WrittenOutcome):
     regions: tuple[Region, ...] | None = None
     is_sorted: bool = False
     written: Mapping[str, int] | None = None
+    prepared: Preparation | None = None
 
     @property
     def functions(self) -> Mapping[str, int]:

@@ -318,6 +318,18 @@ def _shipped_folder() -> Path | None:
     return next((folder for folder in SHIPPED_FOLDERS if folder.is_dir()), None)
 
 
+def shipped_catalog(name: str) -> Path:
+    """Return the file of a catalogue that dpl ships, whatever files of that name lie around.
+
+    Raises:
+        CatalogError: dpl was installed without it.
+    """
+    folder = _shipped_folder()
+    if folder is None:
+        raise CatalogError(f"{name}: the catalogues that dpl ships are missing: install it again")
+    return folder / f"{name}.yaml"
+
+
 def find_catalog(name: str) -> Path:
     """Return the file that *name* means: a path, or the name of a shipped catalogue.
 

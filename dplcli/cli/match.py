@@ -49,5 +49,6 @@ def command(  # noqa: PLR0913  # one parameter per option
             allow_code=allow_code,
             policies=pipeline.Policies(**POLICIES.take(policies)),
             lists=printing.verbose or printing.json_path is not None,
+            hints=printing.wants_hints,
         )
     printing.conclude(match_document(outcome, verbose=printing.verbose))

@@ -479,6 +479,11 @@ class Printing:
 
             check_plotting()
 
+    @property
+    def wants_hints(self) -> bool:
+        """Whether anybody reads what else could be done."""
+        return not self.quiet or self.json_path is not None
+
     def progress(self) -> AbstractContextManager[Callable[[str], None]]:
         """Show what is going on, as far as it is wanted."""
         return progress(quiet=self.quiet, verbose=self.verbose)

@@ -90,7 +90,7 @@ def take_repeat_options(
         return None
     if has_policies:
         raise UsageError(
-            "--constants, --escape, --order, --merge and --prune are for patterns",
+            "--constants, --escape, --order, --prepare, --merge and --prune are for patterns",
             hint="leave them out with --repeat",
         )
     if has_rules:
@@ -126,6 +126,13 @@ REGIONS = options.SettingsGroup(
 @options.model_argument
 @options.catalog_options
 @REPEAT
+@options.option(
+    options.RULES,
+    "--prepare",
+    is_flag=True,
+    help="Rewrite MODEL by the catalogue prepare first, as dpl rewrite does. The result is "
+    "compared with MODEL as it was.",
+)
 @options.expect_option
 @options.allow_code_option
 @_POLICIES
@@ -142,6 +149,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     targets: tuple[str, ...],
     expectations: tuple[str, ...],
     allow_code: bool,
+    prepare: bool,
     output: Path | None,
     printing: options.Printing,
     **given: Any,  # noqa: ANN401  # those of the groups
@@ -153,7 +161,9 @@ def command(  # noqa: PLR0913  # one parameter per option
     """
     policies, regions = _POLICIES.take(given), REGIONS.take(given)
     repeat = take_repeat_options(
-        given, has_rules=bool(patterns or targets), has_policies=bool(policies or regions)
+        given,
+        has_rules=bool(patterns or targets),
+        has_policies=bool(policies or regions or prepare),
     )
     writing = options.WRITING.take(given)
     output = options.choose_output(model, output, "partitioned", writing)
@@ -164,7 +174,9 @@ def command(  # noqa: PLR0913  # one parameter per option
         verification=options.take_verification(given, allow_code=allow_code),
         expectations=expectations,
         measure=True,
+        prepare=prepare,
         lists=printing.verbose or printing.json_path is not None,
+        hints=printing.wants_hints,
     )
     outcome: PartitionOutcome
     with printing.progress() as say:

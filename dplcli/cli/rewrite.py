@@ -123,6 +123,7 @@ def carry_out(  # noqa: PLR0913  # what the commands hand over
         **RUN.take(given),
         verification=options.take_verification(given, allow_code=allow_code),
         lists=printing.verbose or printing.json_path is not None,
+        hints=printing.wants_hints,
     )
     files = (model, output, settings.plan, *reads)
     printed = ["--trace-json -"] if trace_json == "-" else []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias, T
 from dplcli.dpl.matcher import Matcher
 from dplcli.dpl.pattern import OutputsPattern
 from dplcli.dpl.text import bound_names, captures_of
-from dplcli.errors import UsageError, did_you_mean
+from dplcli.errors import UsageError, did_you_mean, did_you_mean_rule
 from dplcli.ir import Attribute, Node, Value
 
 if TYPE_CHECKING:
@@ -251,8 +251,7 @@ def _rules_meant(option: str, name: str, rules: Sequence[Rule]) -> list[str]:
     meant = [rule for rule in rules if name in {"", rule.name, rule.qualified_name}]
     if not meant:
         known = [n for rule in rules for n in (rule.name, rule.qualified_name)]
-        there = [rule.qualified_name for rule in rules if isinstance(rule, PatternRule)]
-        hint = did_you_mean(name, known) or f"there are: {', '.join(there)}"
+        hint = did_you_mean_rule(name, known)
         raise UsageError(f"{option}: there is no rule {name!r}", hint=hint)
     outlining = [rule.qualified_name for rule in meant if isinstance(rule, PatternRule)]
     if not outlining:
@@ -307,7 +306,7 @@ def parse_expectations(texts: Iterable[str], rules: Sequence[Rule]) -> list[Expe
         if rule not in known:
             raise UsageError(
                 f"--expect {text!r}: there is no rule {rule!r}",
-                hint=did_you_mean(rule, sorted(known)),
+                hint=did_you_mean_rule(rule, sorted(known)),
             )
         expectations.append(Expectation(text.strip(), rule, relation, int(number)))
     return expectations

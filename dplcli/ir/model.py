@@ -714,6 +714,9 @@ class Codec(Protocol):
             data: Values that are known beyond the model's constants.
         """
 
+    def derived_type(self, value: Value) -> TensorType | None:
+        """Derive a type by following the arithmetic on sizes; None if the rank does not follow."""
+
     def evaluate(
         self, node: Node, inputs: Sequence[NDArray[Any] | None]
     ) -> tuple[NDArray[Any], ...] | None:
@@ -890,6 +893,16 @@ class Value:
         self.type_source = source.refined(found) if type(source) is TypeStatement else found
 
     def known_type(self) -> TensorType | None:
+        """The declared type, or what follows; where onnx leaves a rank open, dpl derives it.
+
+        onnx gives up at a Reshape to sizes that the model computes, and so at all behind it.
+        """
+        found = self.inferred_type()
+        if found is None or found.shape is None:
+            return self.graph.model.codec.derived_type(self) or found
+        return found
+
+    def inferred_type(self) -> TensorType | None:
         """The declared type, or what shape inference finds (run once for the whole model).
 
         What a pass has made is inferred node by node.
@@ -898,7 +911,7 @@ class Value:
         if type(known) is TypeStatement:
             if not self.graph.model.is_checked:
                 self.graph.model.check_statements()
-                return self.known_type()
+                return self.inferred_type()
             known = known.type
         if type(known) is TensorType and known.dtype is not None and known.shape is not None:
             return known
@@ -909,7 +922,7 @@ class Value:
         return found
 
     def settled_type(self) -> TensorType | None:
-        """As :meth:`known_type`, but nothing is inferred for what a pass has made."""
+        """As :meth:`inferred_type`, but nothing is inferred for what a pass has made."""
         if self.producer is not None or self.graph.owner is not None:  # else it is given
             self.graph.model.check_statements()
         declared = self.declared_type

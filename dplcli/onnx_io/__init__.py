@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
     from dplcli.onnx_io.read import (
         TableRows,
+        as_written,
         built_again,
         check_imports,
         load_model,
@@ -38,8 +39,8 @@ else:
             "dplcli.onnx_io.infer": "check_model check_sizes open_sizes",
             "dplcli.onnx_io.opset": "AdaptedNode RaisedOpset raise_opset",
             "dplcli.onnx_io.read": (
-                "TableRows built_again check_imports load_model load_rows model_from_proto "
-                "parse_model paused_gc read_model_file"
+                "TableRows as_written built_again check_imports load_model load_rows "
+                "model_from_proto parse_model paused_gc read_model_file"
             ),
             "dplcli.onnx_io.splice": "pieces",
             "dplcli.onnx_io.write": (

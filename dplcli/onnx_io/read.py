@@ -58,7 +58,8 @@ from dplcli.onnx_io.source import Source, source_of
 from dplcli.onnx_io.splice import field_of, head_of
 from dplcli.onnx_io.table import read_table
 from dplcli.onnx_io.wire import PADDING, padded_file
-from dplcli.onnx_io.write import encode_interface
+from dplcli.onnx_io.write import encode_interface, to_proto
+from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -188,6 +189,11 @@ class ProtoCodec:
     ) -> Sequence[TensorType | None]:
         """Infer the types of one node's outputs; those of nodes that are alike are known."""
         return self._nodes.infer(node, types or {}, data or {})
+
+    @staticmethod
+    def derived_type(value: Value) -> TensorType | None:
+        """Derive a type by following the arithmetic on sizes; None if the rank does not follow."""
+        return value.graph.model.memory(Knowledge).type_of(value)
 
     evaluate = staticmethod(infer.evaluate)
 
@@ -401,6 +407,16 @@ def built_again(model: Model) -> Model:
     again = _model(table, source.home)
     again.path = model.path
     again.may_have_external_data = model.may_have_external_data
+    return again
+
+
+def as_written(model: Model) -> Model:
+    """Build an edited model anew from what its file would be: the result is nobody's file yet."""
+    home = source_of(model).home
+    again = model_from_proto(to_proto(model), home.folder, home.label)
+    again.path = model.path
+    again.may_have_external_data = model.may_have_external_data
+    again.graph.modified = True
     return again
 
 
@@ -856,7 +872,7 @@ class RowValue(Value):
             UnknownTypeError: It cannot, so inference is to find one, and the table is edited.
         """
         if not self.rows.follows_edits:
-            return super().known_type()
+            return super().inferred_type()
         declared = self.declared_type
         is_made = self.rows.table.values.producer[self.row] >= 0
         if declared is None or declared.dtype is None or declared.shape is None:

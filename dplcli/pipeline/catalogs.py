@@ -14,7 +14,13 @@ from dplcli.catalog.schema import json_schema
 from dplcli.catalog.yaml import YamlSource
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import PatternRule
-from dplcli.errors import DplError, InvalidModelError, UsageError, VerificationError, did_you_mean
+from dplcli.errors import (
+    DplError,
+    InvalidModelError,
+    UsageError,
+    VerificationError,
+    did_you_mean_rule,
+)
 from dplcli.files import temporary_folder
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import Tensor
@@ -348,7 +354,7 @@ def _named(rules: Sequence[AnyRule], only: Sequence[str]) -> list[AnyRule]:
     known = names_of(rules)
     for name in only:
         if name not in known:
-            raise UsageError(f"{name}: no such rule", hint=did_you_mean(name, known))
+            raise UsageError(f"{name}: no such rule", hint=did_you_mean_rule(name, known))
     return rules_named(rules, only)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.dpl.rule import Policies, parse_expectations, unmet_expectations
-from dplcli.errors import UsageError, did_you_mean
+from dplcli.errors import UsageError, did_you_mean_rule
 from dplcli.ir.model import is_exact
 from dplcli.lazy import Deferred
 from dplcli.onnx_io import (
@@ -24,6 +24,7 @@ from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import Selection, explain_rules, measure, select_matches
 from dplcli.passes.tabular import MANY_NODES, count_operators, select_rows
+from dplcli.pipeline.hints import hints_on_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import RuleSource, load_any_rules, names_of, rules_named
 from dplcli.shapes import Knowledge
@@ -55,6 +56,7 @@ def match(  # noqa: PLR0913  # all by keyword
     allow_code: bool = False,
     policies: Policies | None = None,
     lists: bool = False,
+    hints: bool = False,
 ) -> MatchOutcome:
     """Find what :func:`partition` would outline; nothing is changed.
 
@@ -67,6 +69,7 @@ def match(  # noqa: PLR0913  # all by keyword
         allow_code: Whether YAML may name Python functions to import.
         policies: What to use instead of the policies that rules state.
         lists: Whether all matches are to be listed, so that there should be objects of each.
+        hints: Whether to find out what would let more rules match.
 
     Raises:
         DplError: The model or a catalogue cannot be used.
@@ -92,6 +95,9 @@ def match(  # noqa: PLR0913  # all by keyword
         selection=selection,
         notes=tuple(model.notes),
     )
+    if hints and found is None:
+        said = hints_on_matches(model_path, model, selection)
+        outcome = replace(outcome, hints=said)
     return replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
 
 
@@ -166,8 +172,9 @@ def explain(  # noqa: PLR0913  # all by keyword
     known = names_of(tried)
     for name in only:
         if name not in known:
-            hint = did_you_mean(name, known) or f"there are: {', '.join(r.name for r in tried)}"
-            raise UsageError(f"--rule {name}: there is no such rule", hint=hint)
+            raise UsageError(
+                f"--rule {name}: there is no such rule", hint=did_you_mean_rule(name, known)
+            )
     asked = rules_named(tried, only)
     nodes = [] if node is None else find_nodes(model, node)
     explainer = explain_rules(model, tried)

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from dplcli.catalog.catalog import shipped_catalog
 from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Policies, Rejection, parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
 from dplcli.lazy import Deferred
-from dplcli.onnx_io import is_modified, load_model, paused_gc, pieces
-from dplcli.outcomes import InlineOutcome, PartitionOutcome, RepeatOutcome
+from dplcli.onnx_io import as_written, is_modified, load_model, paused_gc, pieces, staged
+from dplcli.outcomes import InlineOutcome, PartitionOutcome, Preparation, RepeatOutcome
 from dplcli.passes.inline import inline as inline_functions
 from dplcli.passes.merge import light_regions, merge_partitions
 from dplcli.passes.outlining import outline_rows
@@ -23,9 +24,11 @@ from dplcli.passes.records import REPEAT_DOMAIN, is_written
 from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from dplcli.passes.select import Selection, fates, select_matches
 from dplcli.passes.tabular import MANY_NODES, measure_rows, row_fates, select_rows
+from dplcli.pipeline.hints import hints_on_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import DeferredSelection, Measuring, given_sizes
-from dplcli.pipeline.rules import RuleSource, load_rules
+from dplcli.pipeline.rules import RuleSource, load_rewrites, load_rules
+from dplcli.pipeline.verifying import prove
 from dplcli.pipeline.writing import WriteJob, WriteSettings
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Function, Model, Node
     from dplcli.ir.table import Table
     from dplcli.onnx_io import TableRows
+    from dplcli.outcomes import Verdict
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.passes.tabular import TypedRows
@@ -248,12 +252,15 @@ class PartitionSettings(WriteSettings):
         merge: Whether to merge neighbouring partitions of one target into regions.
         prune: Whether to leave out the matches whose regions have no heavy operator.
         lists: Whether all partitions are to be listed, so that there should be objects of each.
+        prepare: Whether to rewrite the model by the shipped catalogue ``prepare`` first. The result
+            is compared with the model as it was before.
     """
 
     measure: bool = False
     merge: bool = False
     prune: bool = False
     lists: bool = False
+    prepare: bool = False
 
 
 @paused_gc()
@@ -280,17 +287,20 @@ def partition(  # noqa: PLR0913  # all by keyword
     """
     settings = settings or PartitionSettings()
     check_merge(merge=settings.merge, prune=settings.prune)
-    job = WriteJob(model_path, output, settings, progress)
+    job = _PartitionJob(model_path, output, settings, progress)
     rows = job.open_rows()
-    needs_objects = not _needs_no_objects(rows, settings)
+    needs_objects = settings.prepare or not _needs_no_objects(rows, settings)
     model = job.built(rows) if needs_objects else rows.model
+    if settings.prepare:
+        model = job.prepare(model)
     job.say("loading rules")
     source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
     tried, files = load_rules(source, model)
     job.protect(model, files)
     expected = parse_expectations(settings.expectations, tried)
     job.say("matching")
-    outlined = _outline_rows(model.rows if needs_objects else rows, tried, job, settings)
+    known = None if job.prepared is not None else model.rows if needs_objects else rows
+    outlined = _outline_rows(known, tried, job, settings)
     if outlined is None:
         model = model if needs_objects else job.built(rows)
         outlined = _outline_matches(model, tried, job.say, settings)
@@ -304,7 +314,61 @@ def partition(  # noqa: PLR0913  # all by keyword
     coverage = outcome.coverage
     if measuring is not None:
         coverage = measuring.coverage(verdict.verification)
-    return replace(outcome, unmet=unmet, verdict=verdict, coverage=coverage)
+    outcome = replace(outcome, unmet=unmet, verdict=verdict, coverage=coverage)
+    if job.preparation is None:
+        return outcome
+    return replace(outcome, prepared=job.preparation, nodes=(job.nodes, outcome.nodes[1]))
+
+
+class _PartitionJob(WriteJob):
+    """Outlines matches of a model, which may be rewritten first.
+
+    Attributes:
+        prepared: The rewritten model as it was before matches were outlined; None if it is that
+            of the file.
+        preparation: What was rewritten; None if nothing was to be.
+        nodes: How many nodes the main graph of the file has.
+    """
+
+    prepared: Model | None = None
+    preparation: Preparation | None = None
+    nodes: int = 0
+
+    def prepare(self, model: Model) -> Model:
+        """Rewrite *model* by the shipped catalogue; return it as a file would hold it."""
+        from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # only to prepare
+
+        self.say("preparing")
+        rules, _ = load_rewrites(RuleSource([str(shipped_catalog("prepare"))]), model)
+        self.nodes, before = model.graph.node_count, _count(model)
+        done = rewrite(model, rules)
+        counts = {rule: count for rule, count in done.counts.items() if count}
+        self.preparation = Preparation(counts, done.rounds, (before, _count(model)))
+        if not is_modified(model):
+            return model
+        self.prepared = model
+        prepared = as_written(model)
+        prepared.notes = model.notes
+        return prepared
+
+    def check(self, written: Path) -> Verdict:
+        """Judge the result against the file; prove that calls stand for the prepared nodes."""
+        if self.prepared is None or self.preparation is None:
+            return super().check(written)
+        self.moves_only = False
+        verdict = super().check(written)
+        with staged(self.prepared, self.output) as file:
+            proof, unproved = prove(file.path, written)
+        self.preparation = replace(self.preparation, proof=proof, unproved=unproved)
+        found = verdict.verification
+        if not unproved or found is None:
+            return verdict
+        doubt = f"what calls stand for is not proved by structure: {unproved}"
+        return replace(verdict, verification=replace(found, warnings=(doubt, *found.warnings)))
+
+
+def _count(model: Model) -> int:
+    return sum(graph.node_count for graph in model.graphs())
 
 
 class _Outlined(NamedTuple):
@@ -322,7 +386,7 @@ class _Outlined(NamedTuple):
 def _merged(
     rules: Sequence[PatternRule],
     outlined: _Outlined,
-    job: WriteJob,
+    job: _PartitionJob,
     settings: PartitionSettings,
 ) -> _Outlined:
     """Merge partitions; to prune, begin anew without the matches whose regions are light."""
@@ -337,7 +401,8 @@ def _merged(
             return outlined._replace(outcome=replace(outcome, regions=tuple(regions), nodes=nodes))
         light |= found
         job.say("matching")
-        outlined = _outline_matches(load_model(job.path), rules, job.say, settings, light)
+        anew = load_model(job.path) if job.prepared is None else as_written(job.prepared)
+        outlined = _outline_matches(anew, rules, job.say, settings, light)
 
 
 def _is_large(table: Table, settings: PartitionSettings) -> bool:
@@ -405,7 +470,11 @@ def _outline_matches(
     light: Mapping[int, str] = MappingProxyType({}),
 ) -> _Outlined:
     before, is_sorted = model.graph.node_count, is_modified(model)
-    selection = without_matches(select_matches(model, rules), light)
+    found = select_matches(model, rules)
+    selection = without_matches(found, light)
+    hints: tuple[str, ...] = ()
+    if settings.hints and model.path is not None and not light:
+        hints = hints_on_matches(model.path, model, found, is_prepared=settings.prepare)
     measuring = None
     if settings.measure:
         say("measuring")
@@ -421,6 +490,7 @@ def _outline_matches(
         partitions=tuple(partitions),
         nodes=(before, model.graph.node_count),
         is_sorted=is_sorted,
+        hints=hints,
     )
     return _Outlined(model, outcome, measuring)
 

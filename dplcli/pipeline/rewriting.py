@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dplcli.catalog.catalog import exists, find_catalog, installed_catalogs
 from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
 from dplcli.dpl.rule import parse_expectations, unmet_expectations
-from dplcli.errors import CatalogError, UsageError, did_you_mean
+from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
 from dplcli.ir.model import QUICKLY_CHECKED
 from dplcli.lazy import Deferred
 from dplcli.onnx_io import (
@@ -37,6 +37,7 @@ from dplcli.passes.rewrite import (
 )
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.passes.tabular import MANY_NODES, count_operators
+from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import RuleSource, load_rewrites, names_of
 from dplcli.pipeline.writing import (
@@ -165,7 +166,7 @@ def check_rules_of(plan: Plan, rules: Sequence[RewriteRule]) -> None:
     known = {rule.qualified_name for rule in rules}
     for entry in plan.entries:
         if entry.rule not in known:
-            hint = did_you_mean(entry.rule, sorted(known))
+            hint = did_you_mean_rule(entry.rule, sorted(known))
             raise CatalogError(f"{plan.place(entry)}: there is no rule {entry.rule!r}", hint=hint)
 
 
@@ -218,10 +219,14 @@ class RewriteSettings(WriteSettings):
     lists: bool = False
 
     @property
+    def is_restricted(self) -> bool:
+        """Whether something is not to be tried."""
+        return bool(self.only or self.skip or self.limit is not None)
+
+    @property
     def asks_for_each(self) -> bool:
         """Whether single nodes or applications matter, so that there must be objects of each."""
-        restricted = self.only or self.skip or self.limit is not None
-        return bool(restricted or self.verify_each or self.plan is not None or self.lists)
+        return bool(self.is_restricted or self.verify_each or self.plan is not None or self.lists)
 
 
 # Where rules may be tried: ``RULE``, ``RULE@NODE`` or ``@NODE``, as users write it.
@@ -281,7 +286,7 @@ def _parse(option: str, text: str, known: Sequence[str], model: Model) -> Restri
     if not (rule or node) or (separator and not node):
         raise UsageError(f"{option} {text!r}: names nothing", hint="write RULE, RULE@NODE or @NODE")
     if rule and rule not in known:
-        hint = did_you_mean(rule, known) or f"there are: {', '.join(known)}"
+        hint = did_you_mean_rule(rule, known)
         raise UsageError(f"{option} {text!r}: there is no rule {rule!r}", hint=hint)
     if node and option == "--only":
         try:
@@ -358,6 +363,9 @@ def rewrite(  # noqa: PLR0913  # all by keyword
     if settings.plan is not None:
         catalogs = [*patterns, *targets]
         save_plan(settings.plan, model_path, catalogs, done.applications, opset=settings.opset)
+    if settings.hints and not settings.is_restricted:
+        said = hints_on_rewrite(model_path, job.rules, done.counts, done.refused)
+        outcome = replace(outcome, hints=said)
     return job.written(outcome)
 
 

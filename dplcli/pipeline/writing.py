@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from dplcli.errors import InvalidGraphError, UsageError, VerificationError
 from dplcli.files import encoded, write_file
@@ -47,6 +47,7 @@ class WriteSettings:
         expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
         in_place: Whether the output may replace the input.
         keep_failed: Whether to keep a result that fails as ``*.failed.onnx``.
+        hints: Whether to find out what would let rules do more.
 
     Raises:
         UsageError: The check is turned off, but is to have some power.
@@ -57,6 +58,7 @@ class WriteSettings:
     expectations: Sequence[str] = ()
     in_place: bool = False
     keep_failed: bool = False
+    hints: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other, before any work is done."""
@@ -82,7 +84,7 @@ class WriteJob:
         moves_only: Whether the result is to be the model itself, but for functions.
     """
 
-    moves_only: ClassVar[bool] = True
+    moves_only: bool = True
 
     def __init__(
         self, path: Path, output: Path, settings: WriteSettings, progress: Progress | None

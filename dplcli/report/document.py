@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dplcli.outcomes import (
         BrokenTurn,
         InlineOutcome,
+        ModelOutcome,
         PartitionOutcome,
         RewriteOutcome,
         Verdict,
@@ -286,6 +287,11 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
         "objection": verdict.objection,
         "verification": None if checked is None else checked.to_json(),
     }
+
+
+def hints_record(outcome: ModelOutcome) -> dict[str, Any]:
+    """Return the entry of the JSON with what would let rules do more; nothing if nothing would."""
+    return {"hints": list(outcome.hints)} if outcome.hints else {}
 
 
 def chosen_layers(layers: Sequence[LayerError], most: int) -> list[LayerError]:

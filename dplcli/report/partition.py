@@ -10,13 +10,21 @@ from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.outcomes import RepeatOutcome
 from dplcli.passes.select import in_program_order
-from dplcli.report.document import Document, broken_rule, result_document, rule_uses, verdict_record
-from dplcli.report.json import picked, record_of
+from dplcli.report.document import (
+    Document,
+    broken_rule,
+    hints_record,
+    result_document,
+    rule_uses,
+    verdict_record,
+)
+from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
     ending,
     function_name,
+    hint,
     named,
     note,
     refusal_list,
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Match
     from dplcli.ir import Function, Node
-    from dplcli.outcomes import MatchOutcome, PartitionOutcome
+    from dplcli.outcomes import MatchOutcome, PartitionOutcome, Preparation
     from dplcli.passes.merge import Region
     from dplcli.passes.repeat import Family
     from dplcli.passes.select import Coverage, LeftOut, Selection, Share, Work
@@ -49,13 +57,14 @@ def match_document(outcome: MatchOutcome, *, verbose: bool) -> Document:
     if verbose:
         parts += _listing(selection)
     return Document(
-        text=Group(*parts, *map(note, outcome.notes)),
+        text=Group(*parts, *map(note, outcome.notes), *map(hint, outcome.hints)),
         record=lambda: {
             "schema": "dpl.match/1",
             "model": outcome.label,
             **picked(outcome, "counts unmet"),
             "matches": [_match(found) for found in in_program_order(selection.matches)],
             "refused": record_of(selection.refused),
+            **hints_record(outcome),
         },
         ok=not outcome.unmet,
         complaints=outcome.unmet,
@@ -116,10 +125,13 @@ def partition_document(
     problem = "" if outcome.coverage is None else outcome.coverage.problem
     notes = [note(text) for text in outcome.notes if text != problem]
     end = ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
+    if outcome.prepared is not None and outcome.prepared.proof:
+        proved = Text(f"Of the prepared model, {outcome.prepared.proof}: proved by structure.")
+        end.insert(len(end) - (outcome.verdict.output is not None), proved)
     return result_document(
         "dpl partition",
         outcome,
-        text=Group(*said, *notes, *end),
+        text=Group(*said, *notes, *map(hint, outcome.hints), *end),
         record=lambda: partition_record(outcome),
         failures=[*outcome.unmet, *check_failure(outcome.verdict)],
         nodes=outcome.nodes,
@@ -131,7 +143,10 @@ def partition_document(
 
 def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
     selection = outcome.selection
-    parts: list[Part] = [rule_table(outcome.counts, selection.refused, outcome.functions)]
+    parts: list[Part] = []
+    if outcome.prepared is not None:
+        parts += [*_prepared(outcome.prepared, verbose=verbose), Text()]
+    parts.append(rule_table(outcome.counts, selection.refused, outcome.functions))
     if verbose:
         parts += _listing(selection)
     if outcome.regions is not None:
@@ -140,6 +155,18 @@ def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
     if outcome.coverage is not None:
         parts.append(coverage_report(outcome.coverage, verbose=verbose))
     return parts
+
+
+def _prepared(done: Preparation, *, verbose: bool) -> list[Part]:
+    """Say what was rewritten first, and how calls relate to that; *verbose* lists all rules."""
+    if not done.counts:
+        return [Text("Nothing is to be prepared.")]
+    applied = sorted(done.counts.items(), key=lambda item: -item[1])
+    names = [f"{rule} {count:,}" for rule, count in applied]
+    before, after = done.nodes
+    count = counted(sum(done.counts.values()), "application")
+    named = ", ".join(names) if verbose else some(names, _MOST_PREPARED)
+    return [Text(f"Prepared: {before:,} nodes became {after:,} by {count}: {named}.")]
 
 
 def _repeated(outcome: RepeatOutcome, *, verbose: bool) -> list[Part]:
@@ -172,7 +199,14 @@ def partition_record(outcome: PartitionOutcome) -> Json:
         "regions": None
         if regions is None
         else [_called(item.function, item.call, partitions=item.partitions) for item in regions],
+        **hints_record(outcome),
     }
+    if outcome.prepared is not None:
+        done = outcome.prepared
+        record["prepared"] = {
+            **picked(done, "counts rounds proof unproved"),
+            "nodes": ends(*done.nodes),
+        }
     if isinstance(outcome, RepeatOutcome):
         record["families"] = family_records(outcome.families)
     return record
@@ -210,6 +244,7 @@ def _summary(outcome: PartitionOutcome) -> Text:
 
 
 _TOP = 5
+_MOST_PREPARED = 4
 _MOST_SIZES = 4
 _UNITS = ("", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 _STEP = 1000

@@ -9,13 +9,20 @@ from dplcli.dpl.matcher import reach_of
 from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
-from dplcli.report.document import broken_rule, result_document, rule_uses, verdict_record
+from dplcli.report.document import (
+    broken_rule,
+    hints_record,
+    result_document,
+    rule_uses,
+    verdict_record,
+)
 from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
     ending,
     function_name,
+    hint,
     named,
     note,
     refusal_list,
@@ -264,6 +271,7 @@ def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) 
     if outcome.is_changed and is_whole:
         parts += [Text(), *_changes(outcome)]
     parts += map(note, outcome.notes)
+    parts += map(hint, outcome.hints)
     if outcome.may_miss:
         parts += [Text(f"left out: {line}", style="yellow") for line in _missing(outcome)]
     if outcome.is_dry:
@@ -400,6 +408,7 @@ def _rewrite_record(outcome: RewriteOutcome) -> Json:
         "bytes": ends(*outcome.size),
         "growth": outcome.growth,
         **verdict_record(outcome.verdict),
+        **hints_record(outcome),
     }
 
 

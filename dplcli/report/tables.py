@@ -472,6 +472,11 @@ def note(text: str) -> Text:
     return Text(f"note: {text}", style="yellow")
 
 
+def hint(text: str) -> Text:
+    """Return what a reader may do next."""
+    return Text(f"hint: {text}", style="cyan")
+
+
 def ending(written: Verdict, *, is_changed: bool, is_verified: bool) -> list[Part]:
     """Return the last lines of a report.
 

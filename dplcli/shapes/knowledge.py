@@ -57,6 +57,11 @@ MOST_COMPUTED = 1024
 _MOST_WORK = 1_000_000
 """Most operations to spend on computing a value; a window may be huge, and a sum may not end."""
 
+_LONGEST_SYMBOL = 200
+
+_SAME_TYPE = (0, 3)
+"""Outputs of onnxruntime's operators with the first input's element type, if there is a rule."""
+
 _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
 """Symbols that some tools write for every dimension they do not know."""
 
@@ -81,6 +86,8 @@ class Knowledge:
         self._facts: dict[Value, Fact] = {}
         self._stored: dict[Value, NDArray[Any]] = {}
         self._up_to_callers: set[Value] | None = None
+        self._types: dict[Value, TensorType | None] = {}
+        self._named: dict[str, Number] = {}
 
     def fact(self, value: Value) -> Fact:
         """Return what is known of *value*."""
@@ -104,6 +111,38 @@ class Knowledge:
     def content(self, value: Value) -> Dims | None:
         """Return the elements of a scalar or vector of whole numbers."""
         return self.fact(value).content
+
+    def type_of(self, value: Value) -> TensorType | None:
+        """Return the type of *value* as far as it follows; None if not even the rank does.
+
+        Equal dimensions have equal symbols: that of the file, or the sum of products in brackets.
+        """
+        if value not in self._types:
+            self._types[value] = None  # whoever asks on the way to the answer is told nothing
+            try:
+                fact = self.fact(value)
+            except Exception:  # noqa: BLE001  # a broken node: what it makes stays unknown
+                fact = NOTHING
+            if fact.dtype is not None and fact.shape is not None:
+                shape = tuple([self._symbol(number, value.graph) for number in fact.shape])
+                self._types[value] = TensorType(fact.dtype, shape)
+        return self._types[value]
+
+    def _symbol(self, number: Number, graph: Graph) -> int | str | None:
+        """Write a dimension for a type; None if it is too long to be read."""
+        if isinstance(number, int):
+            return number
+        match self.algebra.meaning(number):
+            case ("symbol", of, str() as said) if of is graph:
+                return said
+        if not self._named:  # a file may have odd symbols, which mean something else
+            types = [value.declared_type for value in graph.model.graph.inputs]
+            dims = [dim for known in types if known is not None for dim in known.shape or ()]
+            self._named = {dim: 0 for dim in dims if isinstance(dim, str)}
+        text = f"({self.describe(number)})"
+        while self._named.setdefault(text, number) != number:
+            text += "'"
+        return text if len(text) <= _LONGEST_SYMBOL else None
 
     def complete(self, nodes: Iterable[Node]) -> None:
         """Add the types of what *nodes* make, as far as they follow, to the bound types."""
@@ -187,7 +226,7 @@ class Knowledge:
         """
         if self._bound is not None:
             return self._bound.get(value) or value.declared_type
-        known = value.known_type()
+        known = value.inferred_type()
         if known is None or known.shape is None:
             return known
         if self._up_to_callers is None:
@@ -465,6 +504,8 @@ def _elements(tensor: Tensor) -> Dims | None:
 
 def _dtype(view: View, index: int) -> str | None:
     """Return the element type of what a node makes, where no type says it."""
+    if view.node.domain == "com.microsoft" and view.op_type in ONNXRUNTIME_RULES:
+        return view.fact().dtype if index in _SAME_TYPE else None
     if view.op_type == "Cast":
         code = attribute_of(view.node, "to")
         return dtype_name(code.value) if code and isinstance(code.value, int) else None

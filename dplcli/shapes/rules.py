@@ -340,13 +340,6 @@ def _matmul_nbits(view: View) -> Shapes:
 ATTENTION_RULES: dict[str, ShapeRule] = {"Attention": _attention, "RotaryEmbedding": _same}
 """Operators of the standard."""
 
-ONNXRUNTIME_RULES: dict[str, ShapeRule] = {
-    **dict.fromkeys(CONTRIB_KEEPS_SHAPE, _same),
-    "MatMulNBits": _matmul_nbits,
-    "MultiHeadAttention": _multi_head_attention,
-}
-"""Operators of the domain com.microsoft."""
-
 
 # What whole numbers come to: the arithmetic that exporters do on shapes.
 #
@@ -1010,3 +1003,51 @@ WINDOW_RULES = {
     **dict.fromkeys(GLOBAL_POOLS, global_pool),
 }
 """By operator of the standard domain."""
+
+
+# Shapes of what onnxruntime's fusions make, of operators of its own.
+
+
+def _packed_attention(view: View) -> Shapes:
+    """Attention with one weight for queries, keys and values."""
+    shape, sizes = view.shape(), view.integers("qkv_hidden_sizes")
+    if sizes is not None:
+        return [(*shape[:-1], sizes[-1])]
+    weight = view.shape(1)
+    return [(*shape[:-1], divide(weight[-1], 3))]
+
+
+def _skip_normalization(view: View) -> Shapes:
+    """Return the result, mean and scale of each row, and the sum that was normalized."""
+    shape = view.shape()
+    of_row = (*shape[:-1], 1)
+    return [shape, of_row, of_row, shape]
+
+
+def _fused_matmul(view: View) -> Shapes:
+    if view.integer("transBatchA", 0) or view.integer("transBatchB", 0):
+        return []
+    sides = [view.shape(0), view.shape(1)]
+    if min(map(len, sides)) < _MATRIX:
+        return []
+    for slot, name in enumerate(("transA", "transB")):
+        if view.integer(name, 0):
+            *batch, rows, columns = sides[slot]
+            sides[slot] = (*batch, columns, rows)
+    a, b = sides
+    return [(*broadcast(view.algebra, [a[:-2], b[:-2]]), a[-2], b[-1])]
+
+
+ONNXRUNTIME_RULES: dict[str, ShapeRule] = {
+    **dict.fromkeys(CONTRIB_KEEPS_SHAPE, _same),
+    "Attention": _packed_attention,
+    "FusedConv": conv,
+    "FusedGemm": _gemm,
+    "FusedMatMul": _fused_matmul,
+    "MatMulNBits": _matmul_nbits,
+    "MultiHeadAttention": _multi_head_attention,
+    **dict.fromkeys(
+        ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_normalization
+    ),
+}
+"""Operators of the domain com.microsoft."""

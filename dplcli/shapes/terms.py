@@ -177,6 +177,12 @@ class Algebra:
 
     # -- reading -------------------------------------------------------------------------------
 
+    def meaning(self, number: Term) -> Hashable:
+        """Return the key of a number that is one atom; None if it is not."""
+        (product, factor), *others = number.products.items()
+        is_atom = factor == 1 and len(product) == 1 and not others
+        return self._keys[product[0]] if is_atom else None
+
     def written(self, number: Number, name_of: Callable[[Hashable], str | None]) -> str:
         """Write *number* with names for the atoms, from their keys; the largest products first."""
         if isinstance(number, int):

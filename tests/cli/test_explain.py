@@ -693,7 +693,7 @@ def test_an_unknown_rule(dpl: Dpl, model: Path) -> None:
     answer = refused(dpl(*command, "conv2d_bais_relu"))
 
     assert "conv2d_bais_relu" in answer.message
-    assert answer.hint == "did you mean 'conv2d_bias_relu'?"
+    assert answer.hint == "did you mean 'dnnl.conv2d_bias_relu'?"
     assert refused(dpl(*command, "xyzzy")).hint
 
 

@@ -93,8 +93,8 @@ NO_OPTION = {
     "VerifySettings": {"save_results", "sizes", "request", "execution", "whole"},
     "Execution": {"isolated"},  # for programs: a crash would end the command
     "InputRequest": {"given", "function", "label", "shapes"},  # --inputs and --shape, read apart
-    "RewriteSettings": {"verification", "expectations", "lists"},
-    "PartitionSettings": {"verification", "expectations", "measure", "lists"},
+    "RewriteSettings": {"verification", "expectations", "lists", "hints"},
+    "PartitionSettings": {"verification", "expectations", "measure", "lists", "hints", "prepare"},
     "RepeatOptions": set[str](),
 }
 SETTINGS = {

@@ -107,7 +107,7 @@ def test_usage(dpl: Dpl, write: Write, command: str) -> None:
     unknown = dpl("patterns", command, "conv_rleu")
     assert (unknown.code, unknown.hint) == (2, "did you mean 'conv_relu'?")
     rule = dpl("patterns", command, path, "--rule", "rleu")
-    assert (rule.code, rule.out, rule.hint) == (2, "", "did you mean 'relu'?")
+    assert (rule.code, rule.out, rule.hint) == (2, "", "did you mean 't.relu'?")
 
 
 # -- show --------------------------------------------------------------------------------------

@@ -429,3 +429,102 @@ def test_bound_numbers_are_followed_through_what_is_computed(
     known = bound.get(model.graph.values["y"])
     shape = None if known is None else known.shape
     assert (shape if shape is not None and None not in shape else None) == expected
+
+
+# The types that rules are told where onnx leaves a rank open.
+
+
+FLAT = """s = Shape (x) v = Constant <value = int64[1] {0}> ()
+    o = Constant <value = int64[1] {1}> () h = Slice (s, v, o)
+    e = Constant <value = int64[1] {-1}> () t = Concat <axis = 0> (h, e)"""
+"""To what an exporter reshapes: the first size, and the rest. onnx does not follow a Slice."""
+
+
+def known(body: str, inputs: str, name: str = "y", outputs: str = "y") -> str:
+    """Return what is known of the type of a value, as rules see it."""
+    model = model_from_text(f"{EXPORTED} g ({inputs}) => ({outputs}) {{ {body} }}")
+    return str(model.graph.values[name].known_type())
+
+
+EXPORTED = '<ir_version: 7, opset_import: ["" : 13, "com.microsoft" : 1, "own" : 1]>'
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "expected"),
+    [
+        pytest.param(f"{FLAT} y = Reshape (x, t)", "float[b,3,4] x", "float32[b,12]", id="numbers"),
+        pytest.param(
+            f"{FLAT} r = Reshape (x, t) y = Relu (r)",
+            "float[b,c,4] x",
+            "float32[b,(4*c)]",
+            id="term",
+        ),
+        pytest.param(
+            f"{FLAT} r = Reshape (x, t) y = Cast <to = 7> (r)",
+            "float[b,3,4] x",
+            "int64[b,12]",
+            id="type",
+        ),
+        pytest.param("y = own.Foo (x)", "float[b,3] x", "None", id="foreign"),
+        pytest.param(
+            "y = Reshape (x, t)", "float[b,3] x, int64[k] t", "float32", id="sizes-nobody-knows"
+        ),
+        pytest.param("y = Relu (x)", "float x", "float32[]", id="scalar"),
+        pytest.param("z = own.Foo (x) y = Add (z, x)", "float[b,3] x", "None", id="half-known"),
+    ],
+)
+def test_what_rules_are_told(body: str, inputs: str, expected: str) -> None:
+    """A rank and sizes if they follow from the graph, and nothing that is only likely."""
+    assert known(body, inputs) == expected
+
+
+def with_symbols(text: str, symbols: dict[str, str]) -> Model:
+    """Read a model; give its inputs symbols that ONNX text cannot spell."""
+    proto = proto_from_text(text)
+    for info in proto.graph.input:
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.HasField("dim_param"):
+                dim.dim_param = symbols.get(dim.dim_param, dim.dim_param)
+    return model_from_bytes(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("odd", ["(2*n)", "2*n", "n", "(2*n)'", "?", "n0", "y.shape[1]"])
+def test_equal_sizes_have_equal_symbols_and_others_do_not(odd: str) -> None:
+    """However odd the symbols of a file are: one may be spelled as ours are."""
+    body = f"""{FLAT} y = Reshape (x, t) z = Neg (y)
+        us = Shape (u) uh = Slice (us, v, o) ut = Concat <axis = 0> (uh, e)
+        w = Reshape (u, ut)"""
+    text = f"{EXPORTED} g (float[b,n,2] x, float[odd,3] u) => (z, w) {{ {body} }}"
+    values = with_symbols(text, {"odd": odd}).graph.values
+    types = [values[name].known_type() for name in "yzw"]
+    y, z, w = (found.shape for found in types if found is not None and found.shape is not None)
+
+    assert y == z
+    assert y[0] == "b"
+    assert y[1] not in {w[0], None, "n"}
+    assert w[1] == 3
+    assert w[0] is not None
+
+
+def test_what_a_broken_node_makes_stays_unknown() -> None:
+    """A permutation of too many axes is no reason to stop."""
+    assert known(
+        f"{FLAT} r = Reshape (x, t) y = Transpose <perm = [0, 1, 7]> (r)", "float[b,3] x"
+    ) in {
+        "None",
+        "float32",
+    }
+
+
+def test_a_body_sees_what_is_known_outside() -> None:
+    """Captured values have types, too."""
+    body = f"""{FLAT} r = Reshape (x, t)
+        y = If (c) <then_branch = a () => (float[p,q] k) {{ k = Relu (r) }},
+                    else_branch = d () => (float[p,q] l) {{ l = Neg (r) }}>"""
+    model = model_from_text(f"{EXPORTED} g (float[b,3,4] x, bool c) => (float[p,q] y) {{ {body} }}")
+    branches = next(node for node in model.graph if node.subgraphs).subgraphs
+    value = branches["then_branch"].values["k"]
+    reads = value.producer.inputs[0] if value.producer is not None else None
+
+    assert reads is not None
+    assert str(reads.known_type()) == "float32[b,12]"

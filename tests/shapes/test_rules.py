@@ -113,6 +113,45 @@ OWN = "com.microsoft"
         ),
         ("y = RotaryEmbedding (q, k, k)", "float[b,2,s,8] q, float[b,s,4] k", "b, 2, s, 8"),
         (f"y = {OWN}.SkipLayerNormalization (q, q, k)", "float[b,s,8] q, float[8] k", "b, s, 8"),
+        (
+            f"z, , , y = {OWN}.SkipLayerNormalization (q, q, k)",
+            "float[b,s,8] q, float[8] k",
+            "b, s, 8",
+        ),
+        (
+            f"z, y = {OWN}.SkipLayerNormalization (q, q, k)",
+            "float[b,s,8] q, float[8] k",
+            "b, s, 1",
+        ),
+        (f"y = {OWN}.Attention <num_heads = 2> (q, k)", "float[b,s,8] q, float[8,24] k", "b, s, 8"),
+        (
+            f"y = {OWN}.Attention <num_heads = 2> (q, k)",
+            "float[b,s,8] q, float[8,25] k",
+            "b, s, y.shape[2]",
+        ),
+        (
+            f"y = {OWN}.Attention <num_heads = 2, qkv_hidden_sizes = [8, 8, 4]> (q, k)",
+            "float[b,s,8] q, float[8,20] k",
+            "b, s, 4",
+        ),
+        (f"y = {OWN}.FusedMatMul (q, k)", "float[b,s,8] q, float[8,t] k", "b, s, t"),
+        (
+            f"y = {OWN}.FusedMatMul <transA = 1, transB = 1> (q, k)",
+            "float[b,s,8] q, float[b,t,s] k",
+            "b, 8, t",
+        ),
+        (
+            f"y = {OWN}.FusedMatMul <transBatchA = 1> (q, k)",
+            "float[b,s,8] q, float[8,t] k",
+            "unknown",
+        ),
+        (f"y = {OWN}.FusedMatMul (q, k)", "float[8] q, float[8,t] k", "unknown"),
+        (
+            f'y = {OWN}.FusedConv <activation = "Relu", strides = [2, 2]> (q, k)',
+            "float[b,3,9,9] q, float[4,3,3,3] k",
+            "b, 4, 4, 4",
+        ),
+        (f"y = {OWN}.FusedGemm <transB = 1> (q, k)", "float[b,3] q, float[4,3] k", "b, 4"),
     ],
 )
 def test_attention_and_its_companions(body: str, inputs: str, expected: str) -> None:

@@ -1,0 +1,248 @@
+"""What would let rules do more: a hint is given where it is true, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx.parser
+import pytest
+
+from dplcli import pipeline
+from dplcli.errors import DplError
+from dplcli.onnx_io import load_model
+from dplcli.pipeline import hints
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GELU = """g (float[n,4] x) => (float[n,4] y)
+    <float s = {1.4142135623730951}, float one = {1}, float half = {0.5}> {
+    d = Div (x, s) e = Erf (d) a = Add (e, one) m = Mul (x, a) y = Mul (m, half) }"""
+PLAIN = "g (float[n,4] x) => (float[n,4] y) { t = Tanh (x) y = Exp (t) }"
+RULES = """
+dpl: 1
+target: t
+patterns:
+  - {name: tanh, pattern: Tanh(x), where: ["x.rank == 2"]}
+  - {name: gemm, pattern: "Gemm(x, w, b)"}
+"""
+REWRITES = """
+dpl: 1
+rewrites:
+  - {name: ranked, pattern: Tanh(x), replacement: Sin(x), where: ["x.rank == 2"]}
+"""
+
+
+def saved(folder: Path, text: str, opset: int = 13) -> Path:
+    """Write a model."""
+    header = f'<ir_version: 8, opset_import: ["" : {opset}, "own" : 1]>\n'
+    path = folder / "m.onnx"
+    onnx.save(onnx.parser.parse_model(header + text), path)
+    return path
+
+
+def catalogue(folder: Path, text: str) -> str:
+    """Write a catalogue."""
+    path = folder / "rules.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def rewritten(path: Path, *patterns: str, **settings: object) -> tuple[str, ...]:
+    """Return the hints of a rewrite."""
+    chosen = pipeline.RewriteSettings(dry_run=True, hints=True, **settings)  # type: ignore[arg-type]
+    output = path.with_name("o.onnx")
+    return pipeline.rewrite(path, output=output, patterns=patterns, settings=chosen).hints
+
+
+def matched(path: Path, *patterns: str) -> tuple[str, ...]:
+    """Return the hints on matches."""
+    return pipeline.match(path, patterns=patterns, hints=True).hints
+
+
+# A later opset.
+
+
+def test_rules_of_a_later_opset_are_named(tmp_path: Path) -> None:
+    """With the opset that is needed, how often they match, and the option."""
+    path = saved(tmp_path, GELU)
+
+    assert rewritten(path, "fuse") == ("1 more rule matches at opset 20 (gelu once): --opset 20",)
+    assert matched(path, "fuse")[0] == (
+        "1 more rule matches at opset 20 (gelu once): dpl rewrite --opset 20"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "opset"),
+    [
+        pytest.param(GELU, 20, id="new-enough"),
+        pytest.param(PLAIN, 13, id="nothing-fits"),
+        pytest.param(GELU.replace("{0.5}", "{0.25}"), 13, id="near-miss"),
+    ],
+)
+def test_a_later_opset_that_is_of_no_use_is_not_proposed(
+    tmp_path: Path, text: str, opset: int
+) -> None:
+    """All rules that wait for a later opset would find nothing there."""
+    assert not any("opset" in hint for hint in rewritten(saved(tmp_path, text, opset), "fuse"))
+
+
+def test_a_model_that_cannot_be_raised_gets_no_such_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the run ends as it would have without."""
+    path = saved(tmp_path, GELU)
+
+    def refuse(path: Path, *, opset: int | None = None) -> object:
+        if opset is not None:
+            raise DplError("it cannot be raised")
+        return load_model(path)
+
+    monkeypatch.setattr(hints, "load_model", refuse)
+    assert rewritten(path, "fuse") == ()
+
+
+def test_what_was_left_out_on_purpose_is_not_proposed(tmp_path: Path) -> None:
+    """--only and --skip say what is wanted."""
+    path = saved(tmp_path, GELU)
+
+    assert rewritten(path, "fuse", skip=["gelu"]) == ()
+    assert rewritten(path, "fuse", only=["layer_normalization"]) == ()
+
+
+# Ranks that nothing tells.
+
+
+def test_the_value_where_the_doubt_begins_is_named(tmp_path: Path) -> None:
+    """Not the one whose rank is asked: that would follow."""
+    path = saved(
+        tmp_path,
+        """g (float[n,4] x) => (float[p,q] y, float[r,s] z) {
+        f = own.Foo (x) r = Relu (f) t = Tanh (r) y = Exp (t) u = Tanh (f) z = Exp (u) }""",
+    )
+    expected = (
+        "2 matches are refused because a rank is unknown: state the shape of 'f', made by own.Foo, "
+        "in the file, and the others follow"
+    )
+
+    assert matched(path, catalogue(tmp_path, RULES)) == (expected,)
+    assert rewritten(path, catalogue(tmp_path, REWRITES)) == (expected,)
+
+
+def test_an_input_without_a_rank_is_named(tmp_path: Path) -> None:
+    """Its shape can be stated as well."""
+    path = saved(tmp_path, "g (float[n,4] x) => (float[p,q] y) { t = Tanh (x) y = Exp (t) }")
+    proto = onnx.load(path)
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(proto, path)
+
+    (hint,) = matched(path, catalogue(tmp_path, RULES))
+    assert hint.startswith("1 match is refused because a rank is unknown: ")
+    assert "state the shape of 'x', an input, in the file" in hint
+
+
+def test_a_condition_that_does_not_hold_is_no_doubt(tmp_path: Path) -> None:
+    """A known rank that is another one, and an unknown size, are no unknown ranks."""
+    path = saved(tmp_path, "g (float[n] x) => (float[n] y) { t = Tanh (x) y = Exp (t) }")
+    rules = RULES.replace("x.rank == 2", "x.shape[0] == 3")
+
+    assert matched(path, catalogue(tmp_path, RULES)) == ()
+    assert matched(path, catalogue(tmp_path, rules)) == ()
+
+
+# What prepare would make of a model first.
+
+
+LINEAR = """g (float[n,4] x) => (float[n,4] z)
+    <float[4,4] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}, float[4] b = {1,2,3,4}> {
+    i = Identity (x) m = MatMul (i, w) y = Add (m, b) z = Identity (y) }"""
+
+
+def test_prepare_is_proposed_where_more_would_match(tmp_path: Path) -> None:
+    """In nodes that match, of all nodes, before and after; and how to get there."""
+    path = saved(tmp_path, LINEAR)
+
+    assert matched(path, catalogue(tmp_path, RULES)) == (
+        "0 of 4 nodes match now, and 1 of 1 after prepare: dpl partition --prepare",
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(PLAIN, id="nothing-to-prepare"),
+        pytest.param(
+            "g (float[n,4] x) => (float[n,4] y) { i = Identity (x) y = Sin (i) }",
+            id="no-match-then",
+        ),
+        pytest.param(
+            "g (float[n,4] x) => (float[n,4] y) { a = Tanh (x) b = Tanh (a) i = Identity (b) "
+            "y = Tanh (i) }",
+            id="most-match-now",
+        ),
+    ],
+)
+def test_prepare_is_not_proposed_in_vain(tmp_path: Path, text: str) -> None:
+    """There is nothing to win, or hardly anything."""
+    assert not any(
+        "prepare" in h for h in matched(saved(tmp_path, text), catalogue(tmp_path, RULES))
+    )
+
+
+def test_prepare_is_not_proposed_beside_itself(tmp_path: Path) -> None:
+    """Neither to a rewrite by prepare, nor to a partition with --prepare."""
+    path = saved(tmp_path, LINEAR)
+    settings = pipeline.PartitionSettings(prepare=True, hints=True)
+    outcome = pipeline.partition(
+        path,
+        output=tmp_path / "o.onnx",
+        patterns=[catalogue(tmp_path, RULES)],
+        settings=settings,
+    )
+
+    assert outcome.hints == ()
+    assert rewritten(path, "prepare") == ()
+    assert matched(path, "prepare") == ()
+
+
+def test_a_rewrite_that_does_nothing_is_told_what_comes_first(tmp_path: Path) -> None:
+    """The same run with prepare before it would do something."""
+    text = REWRITES.replace(
+        'Tanh(x), replacement: Sin(x), where: ["x.rank == 2"]',
+        '"Gemm(x, w, b, **_)", replacement: "Tanh(x)"',
+    )
+    path = saved(tmp_path, LINEAR)
+
+    assert rewritten(path, catalogue(tmp_path, text)) == (
+        "the rules match once after prepare: add -p prepare",
+    )
+
+
+# Where and when hints are given.
+
+
+def test_nobody_pays_who_did_not_ask(tmp_path: Path) -> None:
+    """Programs ask for hints, and large models get none."""
+    path = saved(tmp_path, GELU)
+
+    assert pipeline.match(path, patterns=["fuse"]).hints == ()
+
+
+def test_large_models_get_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To try what a hint says takes as long as the run."""
+    monkeypatch.setattr(hints, "_MOST_NODES", 4)
+    path = saved(tmp_path, GELU)
+
+    assert rewritten(path, "fuse") == matched(path, "fuse") == ()
+
+
+def test_an_outcome_with_hints_is_a_record(tmp_path: Path) -> None:
+    """Hints are plain text."""
+    path = saved(tmp_path, LINEAR)
+    outcome = pipeline.match(path, patterns=[catalogue(tmp_path, RULES)], hints=True)
+
+    assert json.loads(json.dumps(outcome.hints)) == list(outcome.hints)
