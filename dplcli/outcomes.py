@@ -326,16 +326,22 @@ class Trial:
     Attributes:
         rule: The rule.
         kind: "example" or "made up".
-        place: Where the example is written, or which variant of the pattern was made up.
-        verdict: "passed", "failed", or "not tried" (nothing could be made up).
-        reason: Why it failed or was not tried, or how far the numbers moved.
+        place: Where the example is written, which variant of the pattern was made up, or how many
+            graphs were.
+        verdict: "passed", "failed", "not tried" (nothing could be made up), or "by example"
+            (neither, but the rule has examples that it applies to: they are its trials).
+        reason: Why it failed or was not tried.
+        graphs: How many graphs were made up that the rule applies to.
+        counterexample: The smallest graph found on which the rule is wrong, as ONNX text; or "".
     """
 
     rule: PatternRule | RewriteRule
     kind: Literal["example", "made up"]
     place: str
-    verdict: Literal["passed", "failed", "not tried"]
+    verdict: Literal["passed", "failed", "not tried", "by example"]
     reason: str = ""
+    graphs: int = 0
+    counterexample: str = ""
 
 
 @dataclass(frozen=True)

@@ -118,19 +118,29 @@ def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]
     Raises:
         NoInstanceError: The pattern has a part for which nothing can be made up.
     """
+    for sketch, outputs in sketches(rule, schemas):
+        yield _guesses(rule, sketch, outputs)
+
+
+def sketches(rule: Rule, schemas: SchemaLibrary) -> Iterator[tuple[VariantSketch, list[str]]]:
+    """Yield the variants of a rule's pattern, each with the names of its outputs.
+
+    Raises:
+        NoInstanceError: The pattern has a part for which nothing can be made up.
+    """
     choices = [(id(part), count) for part in _parts(rule) if (count := _ways(part)) > 1]
     variants = itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
     seen: list[list[InstanceNode]] = []
     for variant in variants:
         taken = {part: way for (part, _), way in zip(choices, variant, strict=False)}
-        sketch = _Sketch(taken, schemas)
+        sketch = VariantSketch(taken, schemas)
         try:
             outputs = sketch.values_of(rule.pattern)
         except RecursionError as error:
             raise NoInstanceError("the pattern is nested too deeply") from error
         if sketch.nodes not in seen and len(seen) < MOST_VARIANTS:
             seen.append(sketch.nodes)
-            yield _guesses(rule, sketch, outputs)
+            yield sketch, outputs
 
 
 def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> int:
@@ -155,14 +165,14 @@ def _ways(part: DFPattern) -> int:
     return len(part.op.choices) if isinstance(part, CallPattern) else 1
 
 
-def _guesses(rule: Rule, sketch: _Sketch, outputs: Sequence[str]) -> Iterator[Instance]:
+def _guesses(rule: Rule, sketch: VariantSketch, outputs: Sequence[str]) -> Iterator[Instance]:
     offers = [sketch.shapes(leaf) for leaf in sketch.leaves]
     for shapes in itertools.islice(itertools.product(*offers), _MOST_GUESSES):
         yield _filled(rule, sketch, outputs, shapes)
 
 
 def _filled(
-    rule: Rule, sketch: _Sketch, outputs: Sequence[str], shapes: Sequence[tuple[int, ...]]
+    rule: Rule, sketch: VariantSketch, outputs: Sequence[str], shapes: Sequence[tuple[int, ...]]
 ) -> Instance:
     numbers = {m[1]: float(m[2]) for c in rule.where for m in _CLOSE_TO.finditer(c.text)}
     made = Instance(nodes=sketch.nodes, constants=dict(sketch.given), outputs=list(outputs))
@@ -190,7 +200,7 @@ class _Leaf:
 
 
 @dataclass
-class _Sketch:
+class VariantSketch:
     """The nodes of one variant, and its leaves without shapes yet.
 
     Attributes:
@@ -201,6 +211,9 @@ class _Sketch:
         given: The constants whose numbers the pattern states.
         values: The name of the value that stands for a part.
         stand_ins: Values that take the place of wildcards.
+        exact: Those of *given* whose type and shape the pattern states, too.
+        open_nodes: Which nodes may have further inputs.
+        assumed: By node, the attributes that it needs and the pattern does not state.
     """
 
     taken: Mapping[int, int]
@@ -210,15 +223,20 @@ class _Sketch:
     given: dict[str, NDArray[Any]] = field(default_factory=dict)
     values: dict[int, str] = field(default_factory=dict)
     stand_ins: dict[int, str] = field(default_factory=dict)
+    exact: set[str] = field(default_factory=set)
+    open_nodes: set[int] = field(default_factory=set)
+    assumed: dict[int, set[str]] = field(default_factory=dict)
 
     # -- nodes ---------------------------------------------------------------------------------
 
     def values_of(self, pattern: DFPattern) -> list[str]:
+        """Add what *pattern* needs, and return the names of its outputs."""
         if isinstance(pattern, OutputsPattern):
             return [self.value(output) for output in pattern.outputs]
         return [self.value(pattern)]
 
     def value(self, part: DFPattern) -> str:
+        """Add what *part* needs, unless it is there, and return the name of its value."""
         known = self.stand_ins.get(id(part)) or self.values.get(id(part))
         if known is None:
             known = self.values[id(part)] = self._make(part)
@@ -287,10 +305,14 @@ class _Sketch:
         while args and not args[-1]:
             args.pop()
         self._note_readers(op_type, args)
-        attributes = dict(_REQUIRED.get(op_type, {})) | dict(part.attributes)
+        stated = dict(part.attributes)
+        attributes = dict(_REQUIRED.get(op_type, {})) | stated
+        self.assumed[len(self.nodes)] = attributes.keys() - stated
         count = 1 + len(part.output_names)
         if op_type == "Split":
             count = _split_into(attributes, args)
+        if part.rest:
+            self.open_nodes.add(len(self.nodes))
         name = part.name or f"made_{len(self.nodes)}"
         outputs = [name, *(f"{name}_{index}" for index in range(1, count))]
         self.nodes.append(InstanceNode(op_type, domain, tuple(args), tuple(outputs), attributes))
@@ -316,6 +338,7 @@ class _Sketch:
         name = part.name or f"number_{len(self.given)}"
         if part.exact is not None:
             self.given[name] = np.array(part.exact.items, dtype=part.exact.dtype)
+            self.exact.add(name)
         else:
             self.given[name] = np.array(part.value, dtype="float32")
         return name

@@ -119,23 +119,48 @@ def check(  # one parameter per option
     "List every trial, not only those that failed.",
     *options.EVERY_FORM,
 )
-def test(  # one parameter per option
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=pipeline.DEFAULT_TRIALS,
+    show_default=True,
+    help="On how many graphs each rewrite is tried.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Which graphs are made up, and which numbers they are fed.",
+)
+def test(  # noqa: PLR0913  # one parameter per option
     *,
     catalogues: tuple[str, ...],
     only: tuple[str, ...],
     allow_code: bool,
+    trials: int,
+    seed: int,
     printing: options.Printing,
 ) -> None:
     """Run the examples of CATALOGUEs, and try every rule on graphs made up for its pattern.
 
-    Each result must be a valid model and compute the same in onnxruntime. Exit code 1 if one does
-    not, or if an example turns out differently.
+    Each result must be a valid model and compute the same in onnxruntime. Ranks, sizes, element
+    types, attributes and constants are drawn at random, as far as pattern and conditions allow;
+    examples are tried with something changed, too. A rule that is wrong ends with the smallest
+    graph found that shows it, to be pasted into its examples.
+
+    Exit code 1 if a result is wrong, if an example turns out differently, or if a rule could not be
+    tried. Where no graph can be made up for a rule, the examples that it applies to are its trials.
     """
     printing.check(*catalogues)
     with printing.progress() as say, _told("test", catalogues, printing):
         say("trying rules")
-        trials = pipeline.try_catalogs(catalogues, only=only, allow_code=allow_code)
-    document = trials_document(catalogues, trials, verbose=printing.verbose)
+        found = pipeline.try_catalogs(
+            catalogues, only=only, allow_code=allow_code, trials=trials, seed=seed
+        )
+    document = trials_document(catalogues, found, verbose=printing.verbose)
     printing.conclude(document)
 
 

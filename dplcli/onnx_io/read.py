@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import onnx
 import onnx.parser
+import onnx.printer
 import onnx.shape_inference
 from google.protobuf.message import DecodeError
 from onnx import (
@@ -42,7 +43,7 @@ from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, Rows, is_in_function, rec
 from dplcli.ir.operators import canonical_domain
 from dplcli.ir.relations import distinct
 from dplcli.ir.table import OMITTED, GraphKind, Payload
-from dplcli.ir.types import DTYPE_CODES, ArrayTensor, UnknownTypeError
+from dplcli.ir.types import DTYPE_CODES, ArrayTensor, UnknownTypeError, dtype_name
 from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
     Home,
@@ -732,6 +733,27 @@ def _from_text(text: str, label: str, wrong: str, *, is_checked: bool) -> Model:
     return model_from_proto(proto, Path(), label)
 
 
+_UNFIT = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
+
+
+def text_of_model(model: Model) -> str:
+    """Return ONNX text that :func:`model_from_text` reads; opset 21 goes without saying."""
+    text = onnx.printer.to_text(to_proto(model))
+    head, _, rest = text.partition(">\n")
+    is_usual = f'"" : {DEFAULT_OPSET}]' in head
+    lines = (rest if is_usual else f"{' '.join(head.split())}>\n{rest}").splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def objection_to(content: bytes) -> str:
+    """Return what onnx's full check says against the file of a small model, "" if nothing."""
+    try:
+        onnx.checker.check_model(content, full_check=True)
+    except _UNFIT as error:
+        return " ".join(str(error).split())
+    return ""
+
+
 class MadeUpGraph(Protocol):
     """A graph, by names.
 
@@ -748,6 +770,53 @@ class MadeUpGraph(Protocol):
     outputs: list[str]
 
 
+def node_types(
+    node: Any,  # noqa: ANN401  # as in MadeUpGraph
+    types: Mapping[str, tuple[str, tuple[int, ...]]],
+    constants: Mapping[str, NDArray[Any]],
+    opset: int,
+) -> dict[str, tuple[str, tuple[int, ...]]] | None:
+    """Return element type and shape of what a made-up node makes; None if onnx cannot tell."""
+    try:
+        proto = onnx.helper.make_node(
+            node.op_type, node.inputs, node.outputs, domain=node.domain, **dict(node.attributes)
+        )
+        inferred = onnx.shape_inference.infer_node_outputs(
+            onnx.defs.get_schema(node.op_type, opset, node.domain),
+            proto,
+            {
+                name: onnx.helper.make_tensor_type_proto(
+                    DTYPE_CODES[types[name][0]], types[name][1]
+                )
+                for name in node.inputs
+                if name
+            },
+            {
+                n: onnx.numpy_helper.from_array(constants[n], n)
+                for n in node.inputs
+                if n in constants
+            },
+            opset_imports=[onnx.helper.make_opsetid("", opset)],
+            ir_version=10,
+        )
+    except (*_UNFIT, onnx.defs.SchemaError, RuntimeError, ValueError, TypeError):
+        return None
+    found = {}
+    for name, kind in inferred.items():
+        dims = kind.tensor_type.shape.dim
+        if not kind.tensor_type.HasField("shape") or any(not d.HasField("dim_value") for d in dims):
+            return None
+        shape = tuple(dim.dim_value for dim in dims)
+        if min(shape, default=1) < 1:
+            return None
+        found[name] = (dtype_name(kind.tensor_type.elem_type), shape)
+    return found
+
+
+def _attribute_of(value: object) -> Any:  # noqa: ANN401  # what onnx takes
+    return onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+
+
 def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     """Make a model of a made-up graph; None if operators and shapes do not fit together."""
     inputs = [
@@ -757,7 +826,13 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     constants = [onnx.numpy_helper.from_array(a, name) for name, a in graph.constants.items()]
     try:
         nodes = [
-            onnx.helper.make_node(node.op_type, node.inputs, node.outputs, **dict(node.attributes))
+            onnx.helper.make_node(
+                node.op_type,
+                node.inputs,
+                node.outputs,
+                domain=node.domain,
+                **{k: _attribute_of(v) for k, v in node.attributes.items()},
+            )
             for node in graph.nodes
         ]
     except (ValueError, TypeError):
@@ -765,7 +840,10 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     outputs = [onnx.ValueInfoProto(name=name) for name in graph.outputs]
     proto = onnx.helper.make_model(
         onnx.helper.make_graph(nodes, "made_up", inputs, outputs, constants),
-        opset_imports=[onnx.helper.make_opsetid("", opset)],
+        opset_imports=[
+            onnx.helper.make_opsetid("", opset),
+            *(onnx.helper.make_opsetid(d, 1) for d in {n.domain: 1 for n in graph.nodes} if d),
+        ],
         ir_version=10,
     )
     try:
@@ -775,7 +853,7 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
         del proto.graph.output[:]
         proto.graph.output.extend(types[name] for name in graph.outputs)
         onnx.checker.check_model(proto, full_check=True)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, KeyError):
+    except (*_UNFIT, KeyError):
         return None
     return model_from_proto(proto, Path(), "made up")
 

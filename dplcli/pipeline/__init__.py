@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         partition,
         repeat,
     )
+    from dplcli.pipeline.proving import DEFAULT_TRIALS
     from dplcli.pipeline.rewriting import RewriteSettings, apply_plan, rewrite
     from dplcli.pipeline.rules import RuleSource, load_rules
     from dplcli.pipeline.verifying import (
@@ -76,6 +77,7 @@ else:
             "dplcli.pipeline.partitioning": (
                 "InlineChoice PartitionSettings inline partition repeat"
             ),
+            "dplcli.pipeline.proving": "DEFAULT_TRIALS",
             "dplcli.pipeline.rewriting": "RewriteSettings apply_plan rewrite",
             "dplcli.pipeline.rules": "RuleSource load_rules",
             "dplcli.pipeline.verifying": "compare input_request judge_again verify verify_against",

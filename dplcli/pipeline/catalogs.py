@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,302 +10,28 @@ from dplcli.catalog.catalog import installed_catalogs, write_catalog
 from dplcli.catalog.lint import MOST_VARIANTS, NoInstanceError, Problem, instances, lint
 from dplcli.catalog.schema import json_schema
 from dplcli.catalog.yaml import YamlSource
-from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import PatternRule
-from dplcli.errors import (
-    DplError,
-    InvalidModelError,
-    UsageError,
-    VerificationError,
-    did_you_mean_rule,
-)
-from dplcli.files import temporary_folder
-from dplcli.ir.traversal import behind_identities
-from dplcli.ir.types import Tensor
-from dplcli.onnx_io import OnnxSchemas, check_model, load_model, paused_gc, to_proto
-from dplcli.onnx_io.read import DEFAULT_OPSET, build_model, model_from_text
+from dplcli.errors import UsageError, did_you_mean_rule
+from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc
 from dplcli.outcomes import CatalogEntry, LearnOutcome, Trial
 from dplcli.passes.learn import learn_rule
 from dplcli.passes.partition import partition
-from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.inspecting import find_nodes
+from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
 from dplcli.pipeline.rules import READERS, names_of, rules_named
-from dplcli.pipeline.verifying import compare
 from dplcli.pipeline.writing import write_text
 from dplcli.targets import Contract, contract_of, with_parts
 from dplcli.targets.contract import possible_function
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from dplcli.catalog.lint import Instance
-    from dplcli.dpl import Rejection
-    from dplcli.dpl.rule import Example, Rule
-    from dplcli.ir import Attribute, Graph, Model, SchemaLibrary, Value
+    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.ir import Model
     from dplcli.targets import FunctionContract
 
-    Form: TypeAlias = tuple[Hashable, ...]
-
     AnyRule: TypeAlias = PatternRule | RewriteRule
-
-
-# Comparing two models by what they compute, whatever the names in them.
-
-
-def same_structure(first: Model, second: Model) -> bool:
-    """Tell whether the main graphs are equal but for the names of values and nodes.
-
-    Inputs and outputs correspond by position. Identity nodes are skipped. Constants are compared
-    by their data, and functions of the model by their names.
-    """
-    numbers: dict[Form, int] = {}
-    return _form(first.graph, numbers) == _form(second.graph, numbers)
-
-
-def _form(graph: Graph, numbers: dict[Form, int]) -> list[int]:
-    """Number every value by what computes it; equal values get equal numbers."""
-    inputs = (value for value in graph.inputs if not value.is_initializer)
-    known = {value: _number(("input", place), numbers) for place, value in enumerate(inputs)}
-    for node in graph:
-        reads = tuple(-1 if v is None else _of(v, known, numbers) for v in node.inputs)
-        attributes = tuple(sorted((name, _value(a)) for name, a in node.attributes.items()))
-        shape = (node.domain, node.op_type, reads, attributes)
-        for output in node.outputs:
-            if output is not None:
-                known[output] = _number((*shape, output.index), numbers)
-    return [_of(value, known, numbers) for value in graph.outputs]
-
-
-def _of(value: Value, known: dict[Value, int], numbers: dict[Form, int]) -> int:
-    origin = behind_identities(value)
-    tensor = origin.constant
-    if tensor is not None:
-        data = (tensor.dtype, tensor.shape, str(tensor.numpy().tolist()))
-        return _number(("constant", *data), numbers)
-    if origin not in known:
-        known[origin] = _number(("outside", origin.name), numbers)
-    return known[origin]
-
-
-def _number(form: Form, numbers: dict[Form, int]) -> int:
-    return numbers.setdefault(form, len(numbers))
-
-
-def _value(attribute: Attribute) -> str:
-    if isinstance(attribute.value, Tensor):
-        return str(attribute.value.numpy().tolist())
-    return f"{attribute.ref}{attribute.value!r}"
-
-
-# Trying rules: on their own examples, and on graphs made up for their patterns.
-
-
-_OWN_MOST = 100
-_MOST_RUNS = 6
-
-
-@dataclass(frozen=True)
-class Trier:
-    """Tries rules.
-
-    Attributes:
-        schemas: The standard operators.
-    """
-
-    schemas: SchemaLibrary
-
-    def trials(self, rule: AnyRule) -> Iterator[Trial]:
-        """Run the examples of *rule*, then try it on each variant of its pattern."""
-        for number, example in enumerate(rule.examples, start=1):
-            try:
-                wrong = _run_example(rule, example)
-            except DplError as error:
-                wrong = error.message
-            place = example.origin or f"example {number}"
-            yield Trial(rule, "example", place, "failed" if wrong else "passed", wrong)
-        if isinstance(rule, RewriteRule) and rule.text is None:
-            reason = "only its examples can show what a function does"
-            yield Trial(rule, "made up", "variant 1", "not tried", reason)
-            return
-        try:
-            for number, guesses in enumerate(instances(rule, self.schemas), start=1):
-                yield _trial_of(rule, f"variant {number}", guesses)
-        except NoInstanceError as error:
-            yield Trial(rule, "made up", "variant 1", "not tried", str(error))
-
-    # -- conflicts -----------------------------------------------------------------------------
-
-    def find_conflicts(self, rules: Sequence[AnyRule]) -> list[Problem]:
-        """Look for rules that can never match, and for rewrites that never end."""
-        problems: list[Problem] = []
-        models = {id(rule): list(self.models(rule)) for rule in rules}
-        for kind in (PatternRule, RewriteRule):
-            same = [rule for rule in rules if isinstance(rule, kind)]
-            for number, rule in enumerate(same):
-                problems += _shadowed(rule, same[:number], models[id(rule)])
-        rewrites = [rule for rule in rules if isinstance(rule, RewriteRule)]
-        for rule in rewrites:
-            problems += _endless(rule, rewrites, models[id(rule)])
-        return problems
-
-    def shown(self, rule: AnyRule) -> Iterator[Model]:
-        """Yield the models of those examples of *rule* that it matches."""
-        for example in rule.examples:
-            if example.after == "unchanged":
-                continue
-            try:
-                model = model_from_text(example.before, "before")
-            except InvalidModelError:  # `dpl patterns test` says so
-                continue
-            if _takes(rule, model):
-                yield model
-
-    def models(self, rule: AnyRule) -> Iterator[Model]:
-        """Make up one model for each variant of the pattern of *rule*, if the rule matches it."""
-        if isinstance(rule, RewriteRule) and rule.is_nodewise:
-            return
-        try:
-            for guesses in instances(rule, self.schemas):
-                fitting = _fitting(rule, guesses)
-                yield from itertools.islice((again for _, again in fitting), 1)
-        except NoInstanceError:
-            return
-
-
-def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
-    """Try *rule* on the first guess that onnxruntime runs."""
-    reason = "no graph was found that the pattern and all conditions fit"
-    for before, after in itertools.islice(_fitting(rule, guesses), _MOST_RUNS):
-        try:
-            changed, why_not = _apply(rule, after)
-            wrong = f"the rule does not apply to a graph made up for it{why_not}"
-            if changed:
-                wrong = _difference(before, after)
-        except VerificationError as error:
-            reason = f"onnxruntime runs none of the graphs made up: {error.message}"
-            continue
-        except DplError as error:
-            wrong = error.message
-        return Trial(rule, "made up", place, "failed" if wrong else "passed", wrong)
-    return Trial(rule, "made up", place, "not tried", reason)
-
-
-def _fitting(rule: AnyRule, guesses: Iterator[Instance]) -> Iterator[tuple[Model, Model]]:
-    """Yield the guesses that *rule* matches, each as two models: one to keep, one to change."""
-    opset = _opset_of(rule)
-    for guess in guesses:
-        model, again = build_model(guess, opset), build_model(guess, opset)
-        if model is not None and again is not None and _takes(rule, model):
-            yield model, again
-
-
-def _opset_of(rule: Rule) -> int:
-    first, last = rule.opsets
-    return max(first or 0, min(last or DEFAULT_OPSET, DEFAULT_OPSET))
-
-
-def _takes(rule: AnyRule, model: Model) -> bool:
-    return bool(select_matches(model, [rule]).matches)
-
-
-def _run_example(rule: AnyRule, example: Example) -> str:
-    """Return what is wrong with the answer to an example, or ""."""
-    before = model_from_text(example.before, "before")
-    after = model_from_text(example.before, "before")
-    changed, why_not = _apply(rule, after)
-    if example.after == "unchanged":
-        return "the rule matches, though the example says unchanged" if changed else ""
-    if not changed:
-        return f"the rule does not match{why_not}"
-    wrong = _difference(before, after)
-    if wrong or example.after == "any":
-        return wrong
-    try:
-        expected = model_from_text(example.after, "after")
-    except InvalidModelError as error:
-        return error.message
-    return "" if same_structure(after, expected) else "the result is another one than the example's"
-
-
-def _apply(rule: AnyRule, model: Model) -> tuple[bool, str]:
-    """Apply *rule*; return whether it did anything, and why it was refused."""
-    if isinstance(rule, PatternRule):
-        selection = select_matches(model, [rule])
-        return bool(partition(model, selection)), _objection(selection.refused)
-    done = rewrite(model, [rule])
-    return done.rounds > 0, _objection(done.refused)
-
-
-def _objection(refused: Sequence[Rejection]) -> str:
-    return f": refused by {refused[0].stage}: {refused[0].reason}" if refused else ""
-
-
-def _difference(before: Model, after: Model) -> str:
-    """Compare in onnxruntime; return what is wrong, or ""."""
-    with temporary_folder() as folder:
-        paths = [folder / name for name in ("before.onnx", "after.onnx")]
-        for path, model in zip(paths, (before, after), strict=True):
-            path.write_bytes(to_proto(model).SerializeToString())
-        objection = check_model(paths[1])
-        if objection:
-            return f"the result is not valid: {objection}"
-        result = compare(paths[0], paths[1], None, None)
-    if result.equivalent:  # an example need not be large enough to be sure
-        return ""
-    worst = next((o for o in result.outputs if not o.ok), None)
-    found = (
-        "; ".join(result.objections) if worst is None else f"{worst.name} moved by {worst.max_abs}"
-    )
-    return f"the result is not equivalent: {found}"
-
-
-def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]) -> list[Problem]:
-    """Report a rule if earlier rules take nodes of every variant of its pattern."""
-    culprits = []
-    for model in models:
-        taking = next((e for e in earlier if _is_free(e) and _overlap(e, rule, model)), None)
-        if taking is None:
-            return []
-        culprits.append(taking.qualified_name)
-    if not culprits:
-        return []
-    names = ", ".join(dict.fromkeys(culprits))
-    message = f"can never match: {names}, listed before, takes its nodes"
-    return [Problem("warning", rule.qualified_name, rule.origin, message)]
-
-
-def _is_free(rule: Rule) -> bool:
-    """Tell whether *rule* takes all that its pattern fits; a function may decline."""
-    if isinstance(rule, RewriteRule) and rule.text is None:
-        return False
-    return not rule.where and rule.check is None and rule.opsets == (None, None)
-
-
-def _overlap(first: AnyRule, second: AnyRule, model: Model) -> bool:
-    taken, wanted = (
-        {node for match in select_matches(model, [rule]).matches for node in match.nodes}
-        for rule in (first, second)
-    )
-    return not taken.isdisjoint(wanted)
-
-
-def _endless(
-    rule: RewriteRule, rules: Sequence[RewriteRule], models: Sequence[Model]
-) -> list[Problem]:
-    """Report a rule that never comes to an end, by itself or with others."""
-    for model in models:
-        try:
-            rewrite(model, [rule], most=_OWN_MOST)
-        except RewriteLimitError:
-            message = "rewrites its own output forever"
-            return [Problem("error", rule.qualified_name, rule.origin, message)]
-        try:
-            rewrite(model, rules, most=_OWN_MOST)
-        except RewriteLimitError as error:
-            message = f"does not come to an end with others: {error.message}"
-            return [Problem("warning", rule.qualified_name, rule.origin, message)]
-    return []
 
 
 # Catalogues without a model: which there are, and whether their rules are right.
@@ -377,14 +101,26 @@ def check_catalogs(
 
 @paused_gc()
 def try_catalogs(
-    names: Sequence[str], *, only: Sequence[str] = (), allow_code: bool = False
+    names: Sequence[str],
+    *,
+    only: Sequence[str] = (),
+    allow_code: bool = False,
+    trials: int = DEFAULT_TRIALS,
+    seed: int = 0,
 ) -> list[Trial]:
     """Run the examples of catalogues, and try each rule on graphs made up for it.
+
+    Args:
+        names: The catalogues.
+        only: The rules to try; none for all.
+        allow_code: Whether catalogues may be code, which is executed.
+        trials: On how many graphs each rewrite is tried.
+        seed: Which graphs are made up, and which numbers they are fed.
 
     Raises:
         CatalogError: A catalogue cannot be read.
     """
-    trier = Trier(OnnxSchemas())
+    trier = Trier(OnnxSchemas(), trials, seed)
     rules = load_catalog_rules(names, only=only, allow_code=allow_code)
     return [trial for rule in rules for trial in trier.trials(rule)]
 

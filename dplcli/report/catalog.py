@@ -172,27 +172,28 @@ def _mistake(error: DplError, catalogs: Sequence[str]) -> Finding:
 
 def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose: bool) -> Document:
     """Report on what ``dpl patterns test`` tried; *verbose* also lists what passed."""
-    failed = [trial for trial in trials if trial.verdict == "failed"]
-    passed = sum(trial.verdict == "passed" for trial in trials)
-    verdict = f"{passed} passed, {len(failed)} failed"
-    status: dict[str, Status] = {"passed": "passed", "failed": "failed", "not tried": "skipped"}
+    wrong = [trial for trial in trials if trial.verdict in {"failed", "not tried"}]
+    counts = Counter(trial.verdict for trial in trials)
+    verdict = f"{counts['passed']} passed, {counts['failed']} failed"
+    verdict += f", {counts['not tried']} not tried" if counts["not tried"] else ""
     return Document(
         text=Group(*_trial_parts(trials, verbose=verbose), Text(), Text(f"{verdict}.")),
         record=lambda: {
             "schema": "dpl.patterns.test/1",
-            "failed": len(failed),
+            "failed": counts["failed"],
+            "not_tried": counts["not tried"],
             "trials": record_of(trials),
         },
         command="dpl patterns test",
         subject=", ".join(catalogs),
-        ok=not failed,
+        ok=not wrong,
         verdict=verdict,
         cases=tuple(
             Case(
                 trial.rule.qualified_name,
                 f"{trial.kind} {trial.place}",
-                status[trial.verdict],
-                "" if trial.verdict == "passed" else trial.reason,
+                _STATUS[trial.verdict],
+                "" if trial.verdict == "passed" else _whole_reason(trial),
             )
             for trial in trials
         ),
@@ -201,12 +202,33 @@ def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose
                 "example" if trial.kind == "example" else "made-up-graph",
                 "error",
                 trial.rule.qualified_name,
-                f"{trial.kind} {trial.place}: {trial.reason}",
+                f"{trial.kind} {trial.place}: {_whole_reason(trial)}",
                 read_place(trial.place, catalogs) or read_place(trial.rule.origin, catalogs),
             )
-            for trial in failed
+            for trial in wrong
         ),
     )
+
+
+_STATUS: dict[str, Status] = {
+    "passed": "passed",
+    "failed": "failed",
+    "not tried": "failed",
+    "by example": "skipped",
+}
+
+
+def _whole_reason(trial: Trial) -> str:
+    """Return the reason, and the example that shows it."""
+    return "\n".join([trial.reason, *_as_example(trial)])
+
+
+def _as_example(trial: Trial) -> list[str]:
+    """Return a counterexample as an entry of ``examples``."""
+    if not trial.counterexample:
+        return []
+    lines = [f"    {line}" for line in trial.counterexample.splitlines()]
+    return ["- before: |", *lines, "  after: unchanged"]
 
 
 def _problem_list(problems: Sequence[Problem], errors: int) -> Part:
@@ -229,21 +251,35 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     figures = ("examples", "made up", "not tried", "failed")
     counts: dict[str, Counter[str]] = {}
     for trial in trials:
-        passed = "examples" if trial.kind == "example" else trial.kind
-        figure = passed if trial.verdict == "passed" else trial.verdict
-        counts.setdefault(trial.rule.qualified_name, Counter())[figure] += 1
+        of_rule = counts.setdefault(trial.rule.qualified_name, Counter())
+        if trial.verdict == "passed" and trial.kind == "example":
+            of_rule["examples"] += 1
+        elif trial.verdict == "passed":
+            of_rule["made up"] += trial.graphs
+        else:
+            of_rule[trial.verdict] += 1
     rows = [
         (name, *(str(of_rule[figure]) for figure in figures)) for name, of_rule in counts.items()
     ]
     parts: list[Part] = [TextTable("rule", *figures, right=figures, rows=rows)]
-    shown = [t for t in trials if verbose or t.verdict == "failed"]
+    shown = [t for t in trials if verbose or t.verdict in {"failed", "not tried"}]
     if shown:
         parts.append(Text())
     for trial in shown:
         what = f"{trial.rule.qualified_name}, {trial.kind} {trial.place}: {trial.verdict}"
-        style = "red" if trial.verdict == "failed" else ""
+        style = "" if trial.verdict in {"passed", "by example"} else "red"
         parts.append(Text(f"{what}: {trial.reason}" if trial.reason else what, style=style))
+        if trial.counterexample:
+            parts.append(Text("  the smallest graph found that shows it, as an example:"))
+        parts += [Text(f"    {line}", whole=True) for line in _as_example(trial)]
+    by_example = sum(trial.verdict == "by example" for trial in trials)
+    if by_example:
+        parts.append(Text())
+        parts.append(Text(f"{counted(by_example, 'rule')} tried by examples only: {_NO_GRAPH}."))
     return parts
+
+
+_NO_GRAPH = "no graph could be made up, --verbose says why"
 
 
 # Contracts: what the kernels for a target must do.

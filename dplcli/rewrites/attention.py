@@ -1074,6 +1074,9 @@ def _softcap(match: Match) -> tuple[float, float]:
 
 def _mask_of_match(match: Match, dtype: str, scores: Dims) -> Mask:
     terms = [value for name in ("mask", "bias") if (value := match.value(name)) is not None]
+    for term in terms:  # a term of zeros is dropped below, but it may widen the scores
+        if _widens(shape_of(term) or (), scores):
+            refuse("the mask is larger than the scores", term)
     mask = read_mask(terms, scores)
     keep, drop, fill = (match.value(name) for name in ("keep", "drop", "fill"))
     chosen = keep if keep is not None else drop
@@ -1090,6 +1093,12 @@ def _mask_of_match(match: Match, dtype: str, scores: Dims) -> Mask:
         if dtype_of(tensor) != dtype:
             refuse(f"the mask is not known to be {dtype}", tensor)
     return mask
+
+
+def _widens(shape: Dims, scores: Dims) -> bool:
+    pairs = zip(reversed(shape), reversed(scores), strict=False)
+    known = [pair for pair in pairs if all(isinstance(dim, int) for dim in pair)]
+    return len(shape) > len(scores) or any(own not in {1, wanted} for own, wanted in known)
 
 
 def _is_guarded(match: Match) -> bool:

@@ -66,6 +66,16 @@ def in_float64(model: ModelProto, moved: np.random.Generator | None = None) -> M
     return wide
 
 
+def widened(content: bytes) -> bytes:
+    """Return the file of a model, its weights in it, that computes in float64.
+
+    Raises:
+        ValueError: A constant is damaged.
+    """
+    made: bytes = in_float64(onnx.ModelProto.FromString(content)).SerializeToString()
+    return made
+
+
 def wide_feed(value: Feed, moved: np.random.Generator | None = None) -> Feed:
     """Return in float64 what is fed in coarser floats; moved in the last place if asked.
 

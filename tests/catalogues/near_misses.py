@@ -11,7 +11,7 @@ from dplcli.catalog import read_catalogs
 from dplcli.onnx_io import OnnxSchemas
 from dplcli.onnx_io.read import model_from_text
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.catalogs import Trier
+from dplcli.pipeline.proving import Trier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ import pytest
 from dplcli.onnx_io import to_proto
 from dplcli.onnx_io.read import model_from_text as model_of_example
 from dplcli.passes.rewrite import rewrite
-from dplcli.pipeline.catalogs import Trier
+from dplcli.pipeline.proving import Trier
 from tests.helpers import SCHEMAS, model_from_text, proto_from_text, run_model, shipped_rewrites
 
 if TYPE_CHECKING:

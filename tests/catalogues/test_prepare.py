@@ -13,7 +13,7 @@ from dplcli.catalog import read_catalogs
 from dplcli.errors import DplError
 from dplcli.onnx_io.read import model_from_text
 from dplcli.passes.rewrite import rewrite
-from dplcli.pipeline.catalogs import Trier
+from dplcli.pipeline.proving import Trier
 from tests.helpers import SCHEMAS, one_in
 
 if TYPE_CHECKING:

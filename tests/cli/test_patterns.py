@@ -615,7 +615,9 @@ def test_examples(dpl: Dpl, write: Write, rule: Json, example: Json, reason: str
 
     assert found["schema"] == SCHEMAS["test"]
     trial = next(item for item in found["trials"] if item["kind"] == "example")
-    assert list(trial) == ["rule", "kind", "place", "verdict", "reason"]
+    assert list(trial) == [
+        *("rule", "kind", "place", "verdict", "reason", "graphs", "counterexample")
+    ]
     assert trial["verdict"] == ("failed" if reason else "passed"), trial
     assert reason in trial["reason"]
     assert trial["place"].startswith("rules.yaml:")
@@ -665,18 +667,23 @@ def test_a_wrong_rewrite_fails(dpl: Dpl, write: Write, pattern: str, replacement
 
     assert answer.code == 1, found
     assert found["failed"] >= 1
-    reasons = [trial["reason"] for trial in found["trials"]]
-    assert any("not equivalent" in reason or "feeds itself" in reason for reason in reasons)
+    (trial,) = found["trials"]
+    told = (" instead of ", "feeds itself", "still matches", "is not valid")
+    assert any(words in trial["reason"] for words in told), trial
+    assert trial["counterexample"].splitlines()[0].startswith("made_up (")
+    printed = dpl("patterns", "test", path).out
+    assert "as an example:\n    - before: |\n        made_up (" in printed
+    assert "      after: unchanged\n" in printed
 
 
 SOUND = {
     "neg-neg": ("Neg(Neg(x))", "x"),
     "relu-relu": ("Relu(Relu(x))", "Relu(x)"),
     "add-self": ("Add(x, x)", "Mul(x, 2.0)"),
-    "sub-to-add": ("Sub(x, y)", "Add(x, Neg(y))"),
+    "sub-to-add": ("Sub(x, Neg(y))", "Add(x, y)"),
     "abs-neg": ("Abs(Neg(x))", "Abs(x)"),
     "conv-scaled": (
-        "Conv(x, const(w), **attrs) * 2.0",
+        "Conv(Mul(x, 2.0), const(w).has_rank(3), **attrs)",
         "Conv(x, const(w.value * 2), **attrs)",
     ),
     "two-outputs": ("a = Neg(x)\na, Relu(a)", "b = x * -1.0\nb, Relu(b)"),
@@ -704,16 +711,16 @@ NOT_TRIED = {
 def test_what_cannot_be_made_up_is_not_tried(
     dpl: Dpl, write: Write, pattern: str, reason: str
 ) -> None:
-    """That is no failure, and the reason is given."""
+    """That is a failure, and the reason is given."""
     where = ["x.rank == 2 and x.shape[0] == 7777"] if reason.startswith("no graph") else []
     path = write(patterns=[{"name": "r", "pattern": pattern, "where": where}])
-    found = record(dpl("patterns", "test", path, "--json", "-"))
+    found = record(dpl("patterns", "test", path, "--json", "-"), 1)
 
     (trial,) = found["trials"]
-    assert (trial["verdict"], found["failed"]) == ("not tried", 0)
+    assert (trial["verdict"], found["failed"], found["not_tried"]) == ("not tried", 0, 1)
     assert trial["reason"]
     assert reason in trial["reason"]
-    assert trial["reason"] in dpl("patterns", "test", path, "--verbose").out
+    assert trial["reason"] in dpl("patterns", "test", path).out
 
 
 def test_verbose_lists_every_trial(dpl: Dpl, write: Write) -> None:
@@ -722,8 +729,38 @@ def test_verbose_lists_every_trial(dpl: Dpl, write: Write) -> None:
     brief, full = dpl("patterns", "test", path).out, dpl("patterns", "test", path, "-v").out
 
     assert "2 passed, 0 failed." in brief
-    assert "variant 1: passed" not in brief
-    assert "r, made up variant 1: passed" in full
+    assert "60 graphs: passed" not in brief
+    assert "r, made up 60 graphs: passed" in full
+
+
+def test_how_many_graphs_and_which(dpl: Dpl, write: Write) -> None:
+    """--trials says how many, --seed which; none at all is wrong usage."""
+    path = write(rewrites=[SELF])
+    (trial,) = record(dpl("patterns", "test", path, "--trials", "3", "--json", "-"))["trials"]
+    assert (trial["graphs"], trial["place"]) == (3, "3 graphs")
+
+    wrong = write(rewrites=[SELF | {"replacement": "Mul(x, 3.0)"}])
+    first, again = (
+        record(dpl("patterns", "test", wrong, "--seed", "7", "--json", "-"), 1) for _ in range(2)
+    )
+    assert first == again
+    for option in ("--trials=0", "--seed=-1", "--trials=many"):
+        assert dpl("patterns", "test", path, option).code == 2
+
+
+def test_reports_hold_the_counterexample(dpl: Dpl, write: Write, folder: Path) -> None:
+    """JUnit, SARIF and Markdown, whole; a rule that is not tried is a failure there, too."""
+    wrong = {"name": "w", "pattern": "Sub(x, y)", "replacement": "Add(x, y)"}
+    idle = {"name": "i", "pattern": "Relu(x)", "where": ["x.rank == 9"], "replacement": "x"}
+    path = write(rewrites=[wrong, idle])
+    forms = {form: f"report.{form}" for form in ("junit", "sarif", "markdown")}
+    options = [word for form, name in forms.items() for word in (f"--{form}", name)]
+
+    assert dpl("patterns", "test", path, *options).code == 1
+    for name in forms.values():
+        text = (folder / name).read_text(encoding="utf-8")
+        assert "Sub (x, leaf_1)" in text or "Sub (x, y)" in text
+        assert "x.rank == 9" in text
 
 
 def test_one_rule_only_is_tried(dpl: Dpl, write: Write) -> None:

@@ -180,7 +180,8 @@ CALLS: dict[str, Calls] = {
     "patterns": [
         (0, "patterns", "list"),
         (0, "patterns", "schema"),
-        *((0, "patterns", do, CATALOGUE) for do in ("show", "check", "contract", "test")),
+        *((0, "patterns", do, CATALOGUE) for do in ("show", "check", "contract")),
+        (1, "patterns", "test", CATALOGUE),
         (0, "patterns", "show", "rewrites.yaml"),
         (1, "patterns", "test", "rewrites.yaml", "-v"),
     ],

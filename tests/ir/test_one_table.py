@@ -22,6 +22,7 @@ WHY_ELSEWHERE = {
     ("shapes/rules.py", "SHAPE_RULES"): "by operator the rule itself, which is code",
     ("shapes/rules.py", "WINDOW_RULES"): "by operator the rule itself, which is code",
     ("rewrites/operands.py", "_BEHIND"): "by operator the way through it, which is code",
+    ("pipeline/sampling.py", "_OPERANDS"): "by operator what draws its operands, which is code",
     ("dpl/text.py", "BINARY_OPS"): "how the language spells them",
     ("catalog/lint.py", "_KIND_EXAMPLES"): "one example per class",
     ("verify/power.py", "_NEIGHBOURS"): "mistakes that are made on purpose, a choice of some",

@@ -1,0 +1,1223 @@
+"""Graphs drawn at random for a pattern, and for the examples of a rule, to try the rule on.
+
+A node's operands are drawn when its turn comes, so that they fit what is known by then: onnx says
+what each node makes of them. What a rule asks for in its conditions is drawn more often than other
+things. Most of what is drawn is valid; the rest is thrown away by whoever asks onnx.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from dplcli.catalog.lint import Instance, InstanceNode, VariantSketch
+from dplcli.dpl.pattern import CallPattern
+from dplcli.dpl.text import all_parts
+from dplcli.ir.operators import (
+    BROADCASTING,
+    CHANNEL_SLOTS,
+    GLOBAL_POOLS,
+    POOLS,
+    REDUCTIONS,
+    SCALAR_SLOTS,
+)
+from dplcli.ir.types import DTYPE_CODES, Tensor
+from dplcli.onnx_io.read import node_types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dplcli.dpl.pattern import AttributeValue
+    from dplcli.dpl.rule import Rule
+    from dplcli.ir import Model, OpSchema, SchemaLibrary
+
+    Shape: TypeAlias = tuple[int, ...]
+    Type: TypeAlias = tuple[str, Shape]
+    Array: TypeAlias = NDArray[Any]
+    Attributes: TypeAlias = dict[str, AttributeValue]
+
+
+class DeadEndError(Exception):
+    """What was drawn so far fits together with nothing; draw again."""
+
+
+# What a rule asks for, read off the text of its conditions.
+
+
+_RANK = re.compile(r"\b(\w+)\.rank\s*(==|in|>=|<=|>|<)\s*[\[({]?([\d, ]+)")
+_DTYPE = re.compile(r"\b(\w+)\.dtype\s*(?:==|in)\s*[\[({]?((?:[\"']\w+[\"'][, ]*)+)")
+_SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]\s*==\s*(\d+)")
+_SAME_SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]")
+_CLOSE = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.]+(?:[eE][+-]?\d+)?)")
+_EQUAL = re.compile(r"\b(\w+)\.value(?:\[[^\]]*\])?\s*==\s*(-?[\d.]+)")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
+_MOST_RANK = 5
+_LARGEST_WISH = 64
+
+
+@dataclass
+class Wishes:
+    """What a rule's conditions and pattern mention, by the names that they mention it of.
+
+    Attributes:
+        ranks: Ranks that a value shall have.
+        dtypes: Element types that a value shall have.
+        sizes: A size that an axis of a value shall have.
+        close: A number that a constant shall be.
+        numbers: All numbers mentioned: good sizes, attributes and elements of constants.
+    """
+
+    ranks: dict[str, list[int]] = field(default_factory=dict)
+    dtypes: dict[str, list[str]] = field(default_factory=dict)
+    sizes: dict[str, dict[int, int]] = field(default_factory=dict)
+    close: dict[str, float] = field(default_factory=dict)
+    numbers: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Make the mapping of sizes open."""
+        self.sizes = defaultdict(dict, self.sizes)
+
+
+_FITS: dict[str, Callable[[int, int], bool]] = {
+    "==": int.__eq__,
+    "in": int.__eq__,
+    ">=": int.__ge__,
+    "<=": int.__le__,
+    ">": int.__gt__,
+    "<": int.__lt__,
+}
+
+
+def wishes_of(rule: Rule) -> Wishes:
+    """Read off the conditions of *rule* what graphs it may apply to."""
+    found = Wishes()
+    numbers = [1.0, 0.0]
+    for condition in rule.where:
+        text = condition.text
+        for name, relation, given in _RANK.findall(text):
+            stated = [int(number) for number in re.findall(r"\d+", given)]
+            fits = _FITS[relation]
+            ranks = [r for r in range(_MOST_RANK + 1) if any(fits(r, s) for s in stated)]
+            known = found.ranks.get(name, ranks)
+            found.ranks[name] = [rank for rank in known if rank in ranks] or ranks
+        for name, given in _DTYPE.findall(text):
+            found.dtypes[name] = re.findall(r"\w+", given)
+        for name, axis, size in _SIZE.findall(text):
+            found.sizes[name][int(axis)] = int(size)
+        for name, number in _CLOSE.findall(text):
+            found.close[name] = float(number)
+        for name, number in _EQUAL.findall(text):
+            found.close.setdefault(name, float(number))
+        numbers += [float(number) for number in _NUMBER.findall(text)]
+    for part in all_parts(rule.pattern):
+        if isinstance(part, CallPattern):
+            for _, value in part.attributes:
+                items = value if isinstance(value, tuple) else (value,)
+                numbers += [float(item) for item in items if isinstance(item, (int, float))]
+    found.numbers = [n for n in dict.fromkeys(numbers) if abs(n) < _LARGEST_WISH**2]
+    return found
+
+
+# Attributes by their names: what values operators give them.
+
+
+_CASTS = (1, 7, 6, 11, 10, 2, 3, 9)
+_TEXTS: dict[str, tuple[str, ...]] = {
+    "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
+    "approximate": ("none", "tanh"),
+    "direction": ("LEFT", "RIGHT"),
+    "reduction": ("none", "add", "mul", "max", "min"),
+}
+_MODES: dict[str, tuple[str, ...]] = {
+    "Pad": ("constant", "reflect", "edge", "wrap"),
+    "DepthToSpace": ("DCR", "CRD"),
+    "Resize": ("nearest", "linear", "cubic"),
+    "Upsample": ("nearest", "linear"),
+}
+_SWITCHES = frozenset(
+    [
+        "keepdims",
+        "exclusive",
+        "reverse",
+        "ceil_mode",
+        "count_include_pad",
+        "transA",
+        "transB",
+        "allowzero",
+        "upper",
+        "largest",
+        "select_last_index",
+        "noop_with_empty_axes",
+        "fmod",
+        "saturate",
+        "sorted",
+    ]
+)
+_FACTORS = frozenset(["alpha", "beta", "gamma", "lambd", "bias"])
+_EPSILONS = (1e-5, 1e-12, 1e-2, 0.3, 1e-3)
+
+
+# Constants.
+
+
+def _numbers_of(  # noqa: PLR0911  # a case for each kind
+    kind: str, shape: Shape, random: np.random.Generator, wished: Sequence[float]
+) -> NDArray[np.float64]:
+    """Return numbers of one kind."""
+    match kind:
+        case "positive":
+            return random.uniform(0.5, 1.5, shape)
+        case "mixed":
+            return np.round(random.normal(0, 2, shape), 3)
+        case "zero":
+            return np.zeros(shape)
+        case "one":
+            return np.ones(shape)
+        case "negative":
+            return -random.uniform(0.5, 2.5, shape)
+        case "small":
+            return random.uniform(1e-4, 1e-2, shape)
+        case "huge":
+            return random.choice([-1.0, 1.0], shape) * random.uniform(100, 3000, shape)
+        case "nan":
+            values = random.uniform(0.5, 1.5, shape)
+            return np.where(random.random(shape) < 0.5, np.nan, values)  # noqa: PLR2004  # half
+        case "whole":
+            return random.integers(-3, 4, shape).astype(np.float64)
+        case _:
+            return np.full(shape, float(random.choice(list(wished) or [1.0])))
+
+
+_BYTES, _LARGEST_BYTE = frozenset({"int8", "uint8"}), 3
+_USUAL = ("positive", "mixed", "wished")
+_KINDS = (*_USUAL, "zero", "one", "negative", "small", "huge", "whole", "nan")
+
+
+def as_type(numbers: NDArray[Any], dtype: str) -> Array:
+    """Return numbers in an element type; what it cannot hold becomes the nearest that it can."""
+    if dtype == "bool":
+        return np.asarray(numbers > 0)
+    kind = np.dtype(dtype)
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        whole = np.round(np.nan_to_num(numbers, nan=1.0))
+        return np.asarray(
+            np.clip(whole, max(limits.min, -(2**31)), min(limits.max, 2**31 - 1)), dtype=kind
+        )
+    with np.errstate(over="ignore"):
+        return np.asarray(numbers, dtype=kind)
+
+
+def _drawn_as(numbers: NDArray[Any], dtype: str) -> Array:
+    """Return drawn numbers in an element type; rules of arithmetic hold where it does not wrap."""
+    if dtype in _BYTES:
+        numbers = np.clip(np.nan_to_num(numbers, nan=1.0), -_LARGEST_BYTE, _LARGEST_BYTE)
+    return as_type(numbers, dtype)
+
+
+# Drawing a graph for a pattern.
+
+
+_PLAIN_FLOATS = ("float32",) * 6
+_OTHER_TYPES = ("float64", "int64", "int32", "uint8", "float16", "int8", "bool")
+_DATA = (2, 3, 4, 5, 6)
+_HALF, _SELDOM, _RARELY = 0.5, 0.3, 0.12
+
+
+@dataclass
+class Sampler:
+    """Draws graphs for one variant of a pattern.
+
+    Attributes:
+        sketch: The nodes of the variant.
+        wishes: What the rule asks for.
+        schemas: The standard operators.
+        opset: The opset of the graphs.
+        random: Where chance comes from.
+        daring: From 0 to 1, how far from the usual the graph may be.
+    """
+
+    sketch: VariantSketch
+    wishes: Wishes
+    schemas: SchemaLibrary
+    opset: int
+    random: np.random.Generator
+    daring: float = 0.0
+    types: dict[str, Type] = field(default_factory=dict)
+    made: Instance = field(default_factory=Instance)
+
+    def draw(self, outputs: Sequence[str]) -> Instance:
+        """Draw one graph.
+
+        Raises:
+            DeadEndError: Nothing fits what was drawn first.
+        """
+        self.types, self.made = {}, Instance(outputs=list(outputs))
+        self.dtype: str = self._one_of(_PLAIN_FLOATS if self._dares(1 - _SELDOM) else _OTHER_TYPES)
+        self.rank = self._rank()
+        self.dims = [int(d) for d in self.random.permutation(_DATA)]
+        if self._dares(_SELDOM):
+            self.dims[int(self.random.integers(3))] = 1
+        if self.wishes.numbers and self._dares(_HALF):
+            number = int(self._one_of(self.wishes.numbers))
+            if 0 < number <= _LARGEST_WISH:
+                self.dims[int(self.random.integers(4))] = number
+        operators = {node.op_type for node in self.sketch.nodes}
+        if operators & _WINDOWED:
+            self.dims[: self.rank] = self._image()
+        elif operators & _IN_BLOCKS:
+            self.rank = 4
+            size = int(self._one_of((2, 2, 3)))
+            self.dims[:4] = [1, size * size * 2, size * 2, size * 3]
+        self.leaves = {leaf.name: leaf for leaf in self.sketch.leaves}
+        for number, node in enumerate(self.sketch.nodes):
+            assumed = self.sketch.assumed.get(number, set())
+            stated = {k: v for k, v in node.attributes.items() if k not in assumed}
+            is_open = number in self.sketch.open_nodes
+            self._add(replace(node, attributes=stated), is_open=is_open)
+        return self.made
+
+    # -- chance --------------------------------------------------------------------------------
+
+    def _one_of(self, items: Sequence[Any]) -> Any:  # noqa: ANN401  # of any kind
+        return items[int(self.random.integers(len(items)))]
+
+    def _dares(self, share: float) -> bool:
+        """Tell whether to do something unusual, that is done in *share* of daring graphs."""
+        return bool(self.random.random() < share * min(1.0, 2 * self.daring))
+
+    def _rank(self) -> int:
+        stated = [leaf.rank for leaf in self.sketch.leaves if leaf.rank is not None]
+        wished = [rank for ranks in self.wishes.ranks.values() for rank in ranks]
+        if any(node.op_type in _WINDOWED for node in self.sketch.nodes):
+            return int(self._one_of((4, 4, 4, 3, 5)))
+        lengths = [
+            len(value)
+            for node in self.sketch.nodes
+            for name, value in node.attributes.items()
+            if name == "perm" and isinstance(value, tuple)
+        ]
+        if lengths and not self._dares(_RARELY):
+            return max(lengths)
+        if stated and not self._dares(_RARELY):
+            return max(stated)
+        if wished and not self._dares(_SELDOM):
+            return int(self._one_of(wished))
+        usual = (2, 3, 4)
+        return int(self._one_of((*usual, 0, 1, 5) if self._dares(_HALF) else usual))
+
+    # -- leaves --------------------------------------------------------------------------------
+
+    def shape(self, name: str) -> Shape | None:
+        """Return the shape of a value, None if it is a leaf that has none yet."""
+        return self.types[name][1] if name in self.types else None
+
+    def leaf(  # one parameter per fact
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "",
+        *,
+        data: NDArray[Any] | None = None,
+        positive: bool = False,
+    ) -> Shape:
+        """Give a leaf its type, unless it has one; *data* makes it a constant."""
+        if not name:
+            return ()
+        if name in self.types:
+            return self.types[name][1]
+        if name in self.sketch.given:
+            return self._number(name, dtype)
+        leaf = self.leaves.get(name)
+        chosen = tuple(map(int, shape))
+        if leaf is not None and data is None:
+            chosen = self._wished_shape(name, leaf, chosen)
+        wished = self.wishes.dtypes.get(name)
+        kind = (leaf.dtype if leaf else "") or dtype or self.dtype
+        if wished and not (leaf and leaf.dtype) and kind not in wished:
+            kind = self._one_of(wished)
+        self.types[name] = (kind, chosen)
+        becomes_constant = data is not None or (leaf is not None and leaf.is_constant)
+        if (not becomes_constant and not (leaf is None or self._dares(_RARELY))) or (
+            leaf is None and data is None
+        ):
+            self.made.inputs[name] = self.types[name]
+        elif data is None:
+            drawn = self._constant(name, chosen, positive=positive)
+            self.made.constants[name] = _drawn_as(drawn, kind)
+        else:
+            self.made.constants[name] = as_type(np.asarray(data), kind)
+        return chosen
+
+    def _wished_shape(self, name: str, leaf: Any, shape: Shape) -> Shape:  # noqa: ANN401
+        if leaf.shape is not None:
+            return tuple(leaf.shape)
+        ranks = [leaf.rank] if leaf.rank is not None else self.wishes.ranks.get(name, [])
+        if ranks and len(shape) not in ranks and not self._dares(_RARELY):
+            rank = int(self._one_of(ranks))
+            shape = (*self.dims, *self.dims)[: max(rank - len(shape), 0)] + shape
+            shape = shape[len(shape) - rank :]
+        dims = list(shape)
+        for axis, size in self.wishes.sizes.get(name, {}).items():
+            if -len(dims) <= axis < len(dims):
+                dims[axis] = size
+        return tuple(dims)
+
+    def _number(self, name: str, dtype: str) -> Shape:
+        """Add a constant whose number the pattern states, as one element in some shape."""
+        data = self.sketch.given[name]
+        if name not in self.sketch.exact:
+            ones = (1,) * int(self.random.integers(self.rank + 2)) if self._dares(_HALF) else ()
+            data = np.broadcast_to(data, ones)
+            data = as_type(np.asarray(data, dtype=np.float64), dtype or self.dtype)
+        self.made.constants[name] = data
+        self.types[name] = (str(data.dtype), data.shape)
+        return data.shape
+
+    def _constant(self, name: str, shape: Shape, *, positive: bool) -> NDArray[np.float64]:
+        if name in self.wishes.close and not self._dares(_RARELY):
+            shape = () if self._dares(1.0) and self._dares(_HALF) else shape
+            return np.full(shape, self.wishes.close[name])
+        kind = str(self._one_of(_KINDS if self._dares(0.7) else _USUAL))
+        if positive and not self._dares(_RARELY):
+            kind = "positive"
+        return _numbers_of(kind, shape, self.random, self.wishes.numbers)
+
+    def data(self, name: str, rank: int | None = None) -> Shape:
+        """Give a leaf that data comes in by a shape of the graph's own rank."""
+        size = self.rank if rank is None else rank
+        dims = [*self.dims, 7, 8][:size]
+        if self.types and self.random.random() < _SELDOM:
+            dims = [int(dim) for dim in self.random.permutation(dims)]  # as a product may want it
+        return self.leaf(name, dims)
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def _add(self, node: InstanceNode, *, is_open: bool) -> None:
+        schema = self.schemas.find(node.op_type, node.domain, self.opset)
+        if schema is None:
+            raise DeadEndError
+        args = list(node.inputs)
+        attributes: Attributes = dict(node.attributes)
+        if is_open:
+            self._open(node.op_type, schema, args)
+        self._operands(node.op_type, args, attributes, schema)
+        self._attributes(node.op_type, schema, attributes, self.shape(args[0]) if args else ())
+        if node.op_type == "Split":
+            attributes["num_outputs"] = len(node.outputs)
+        known = {name for name in schema.attributes if name in attributes}
+        stated = {name for name in node.attributes if name in schema.attributes}
+        attributes = {name: attributes[name] for name in attributes if name in known | stated}
+        made = replace(node, inputs=tuple(args), attributes=attributes)
+        types = node_types(made, self.types, self.made.constants, self.opset)
+        if types is None:
+            raise DeadEndError
+        self.types.update(types)
+        self.made.nodes.append(made)
+
+    def _open(self, op_type: str, schema: OpSchema, args: list[str]) -> None:
+        """Draw inputs where the pattern leaves the further ones open."""
+        room = min(schema.max_inputs - len(args), 2)
+        count = int(self.random.integers(room + 1)) if room > 0 else 0
+        for _ in range(count):
+            if op_type in {"Conv", "ConvTranspose", "Gemm"} or schema.max_inputs > len(args):
+                args.append(f"more_{len(self.types)}_{len(args)}")
+
+    def _operands(
+        self, op_type: str, args: list[str], attributes: Attributes, schema: OpSchema
+    ) -> None:
+        handler = _OPERANDS.get(op_type)
+        if handler is not None:
+            getattr(self, handler)(args, attributes)
+        elif op_type in REDUCTIONS:
+            self._reduced(args, attributes)
+        elif op_type in POOLS | GLOBAL_POOLS:
+            self._pooled(args, attributes)
+        elif op_type in BROADCASTING:
+            self._broadcast(args, op_type)
+        self._further_operands(op_type, args, schema)
+
+    def _further_operands(self, op_type: str, args: Sequence[str], schema: OpSchema) -> None:
+        """Draw what is missing yet, by what the operator's slots are for."""
+        first = next((self.types[name] for name in args if name in self.types), None)
+        for slot, name in enumerate(args):
+            if not name or name in self.types:
+                continue
+            if slot in schema.integer_inputs:
+                self.leaf(name, (), "int64", data=np.asarray(self.random.integers(0, 2)))
+            elif slot in CHANNEL_SLOTS.get(op_type, ()):
+                shape = self.shape(args[0]) or (4, 4)
+                self.leaf(name, (shape[1] if len(shape) > 1 else 1,), first[0] if first else "")
+            elif slot in SCALAR_SLOTS.get(op_type, ()):
+                self.leaf(name, (), first[0] if first else "")
+            elif first is None:
+                self.data(name)
+                first = self.types[name]
+            else:
+                self.leaf(name, first[1], first[0])
+
+    def _attributes(
+        self, op_type: str, schema: OpSchema, attributes: Attributes, shape: Shape | None
+    ) -> None:
+        """Draw attributes that the pattern does not state."""
+        rank = len(shape or ())
+        for name, kind in schema.attributes.items():
+            if name in attributes:
+                continue
+            required = name in schema.required_attributes
+            if required or self._dares(0.6):
+                value = self.attribute(op_type, name, kind, rank)
+                if value is not None:
+                    attributes[name] = value
+
+    def attribute(  # noqa: PLR0911  # a case for each kind of name
+        self, op_type: str, name: str, kind: str, rank: int
+    ) -> AttributeValue | None:
+        """Draw the value of an attribute; None to leave it out."""
+        if name == "mode":
+            return self._one_of(_MODES[op_type]) if op_type in _MODES else None
+        if name in _TEXTS:
+            return str(self._one_of(_TEXTS[name]))
+        if name in _SWITCHES:
+            return int(self.random.integers(2))
+        if name == "axis":
+            return int(self.random.integers(-rank, rank)) if rank else 0
+        if name == "epsilon":
+            return float(self._one_of(_EPSILONS))
+        if name in _FACTORS and kind == "float":
+            wished = [float(n) for n in self.wishes.numbers]
+            return float(self._one_of([0.25, 1.5, -0.5, 2.0, *wished]))
+        if name == "to":
+            wished = [int(n) for n in self.wishes.numbers if int(n) in _CASTS]
+            return int(self._one_of([*_CASTS[:3], *_CASTS, *wished]))
+        if name in {"blocksize", "k"}:
+            return int(self._one_of((2, 2, 3)))
+        if name == "perm":
+            return tuple(int(axis) for axis in self.random.permutation(rank))
+        return None
+
+    # -- operands of operators that want something of theirs -------------------------------------
+
+    def _broadcast(self, args: Sequence[str], op_type: str) -> None:
+        known = [self.types[name] for name in args if name in self.types]
+        numbers = [name for name in args if name in self.sketch.given and name not in self.types]
+        open_ = [n for n in args if n and n not in self.types and n not in self.sketch.given]
+        dtype = known[0][0] if known else self._leaf_type(open_)
+        if op_type in {"And", "Or", "Xor"}:
+            dtype = "bool"
+        if op_type == "Where":
+            self._where(args)
+            return
+        base: Shape | None = None
+        if known:
+            try:
+                base = np.broadcast_shapes(*(shape for _, shape in known))
+            except ValueError as error:
+                raise DeadEndError from error
+        # what carries the data comes first, constants after it
+        open_.sort(key=lambda name: name in self.leaves and self.leaves[name].is_constant)
+        for name in open_:
+            if base is None:
+                base = self.data(name)
+                dtype = self.types[name][0]
+            else:
+                self.leaf(name, self.beside(base), dtype)
+        for name in numbers:
+            self.leaf(name, (), dtype)
+
+    def _leaf_type(self, names: Sequence[str]) -> str:
+        stated = (self.leaves[n].dtype for n in names if n in self.leaves)
+        wished = (self._one_of(self.wishes.dtypes[n]) for n in names if n in self.wishes.dtypes)
+        return next((str(d) for d in (*stated, *wished) if d), self.dtype)
+
+    def beside(self, base: Shape) -> Shape:  # noqa: PLR0911  # a case for each kind
+        """Draw a shape that broadcasts with *base*."""
+        rank = len(base)
+        choice = int(self.random.integers(9))
+        if not self._dares(1.0):
+            choice = choice % 4
+        match choice:
+            case 0 | 1:
+                return base
+            case 2:
+                return base[-1:]
+            case 3:
+                return ()
+            case 4:
+                return tuple(1 if self.random.random() < _HALF else d for d in base)
+            case 5:
+                return base[int(self.random.integers(rank + 1)) :]
+            case 6:
+                return (base[1], *(1,) * (rank - 2)) if rank > 1 else (1,)
+            case 7:
+                return (int(self.random.integers(1, 3)), *base)
+            case _:  # where the base has a one, this may have more
+                return tuple(3 if d == 1 else d for d in base)
+
+    def _where(self, args: Sequence[str]) -> None:
+        known = [self.types[name] for name in args[1:] if name in self.types]
+        dtype = known[0][0] if known else self._leaf_type(args[1:])
+        base = known[0][1] if known else (self.shape(args[0]) or tuple(self.dims[: self.rank]))
+        for name in args[1:]:
+            self.leaf(name, base if name == args[1] else self.beside(base), dtype)
+        self.leaf(args[0], self.beside(base), "bool")
+
+    def _reduced(self, args: Sequence[str], attributes: Attributes) -> None:
+        rank = len(self.data(args[0]))
+        count = 1 + int(self.random.integers(2)) if rank > 1 else 1
+        axes = self.random.permutation(rank)[:count]
+        axes = np.array([a - rank if self._dares(_HALF) else a for a in axes], dtype=np.int64)
+        if len(args) > 1:
+            self.leaf(args[1], axes.shape, "int64", data=axes)
+        elif rank and self._dares(_HALF):
+            attributes.setdefault("axes", tuple(int(axis) for axis in axes))
+
+    def _pooled(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.leaf(args[0], self._image())
+        spatial = len(shape) - 2
+        if spatial < 1:
+            raise DeadEndError
+        attributes.setdefault("kernel_shape", self._ints(spatial, 1, 4))
+        self._window(attributes, spatial)
+
+    def _image(self) -> Shape:
+        spatial = [int(self.random.integers(4, 8)) for _ in range(max(self.rank - 2, 0))]
+        return (int(self._one_of((1, 2))), int(self._one_of((4, 4, 2, 6))), *spatial)
+
+    def _ints(self, count: int, low: int, high: int) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.random.integers(low, high, count))
+
+    def _window(self, attributes: Attributes, spatial: int) -> None:
+        if self._dares(_HALF):
+            attributes.setdefault("strides", self._ints(spatial, 1, 3))
+        if self._dares(_SELDOM):
+            attributes.setdefault("dilations", self._ints(spatial, 1, 3))
+        if self._dares(0.7) and attributes.get("auto_pad", "NOTSET") == "NOTSET":
+            attributes.setdefault("pads", self._ints(2 * spatial, 0, 2))
+        if "pads" in attributes:
+            attributes.setdefault("auto_pad", "NOTSET")
+
+    def _conv(self, args: Sequence[str], attributes: Attributes, *, turned: bool = False) -> None:
+        data = self.leaf(args[0], self._image())
+        spatial = len(data) - 2
+        if spatial < 1:
+            raise DeadEndError
+        channels = data[1]
+        stated = attributes.get("group")
+        divisors = [d for d in (1, 1, 2, 3, channels) if channels % d == 0]
+        group = stated if isinstance(stated, int) else int(self._one_of(divisors))
+        if not self._dares(_HALF) and stated is None:
+            group = 1
+        if group > 1:
+            attributes["group"] = group
+        filters = group * int(self._one_of((1, 2, 3)))
+        kernel = attributes.get("kernel_shape")
+        window = kernel if isinstance(kernel, tuple) else self._ints(spatial, 1, 4)
+        if channels % group:
+            raise DeadEndError
+        first = (channels, filters // group) if turned else (filters, channels // group)
+        dtype = self.types[args[0]][0]
+        weight = self.leaf(args[1], (*first, *map(int, window)), dtype)
+        if len(args) > 2:  # noqa: PLR2004  # the bias
+            count = weight[1] * group if turned else weight[0]
+            self.leaf(args[2], (count,), dtype)
+        self._window(attributes, spatial)
+
+    def _conv_transpose(self, args: Sequence[str], attributes: Attributes) -> None:
+        self._conv(args, attributes, turned=True)
+
+    def _matmul(self, args: Sequence[str], _: Attributes) -> None:
+        left, right = self.shape(args[0]), self.shape(args[1])
+        dtype = next((self.types[n][0] for n in args if n in self.types), self._leaf_type(args))
+        if left is None and right is None:
+            left = self.data(args[0], max(self.rank, 1) if self._dares(_HALF) else None)
+            dtype = self.types[args[0]][0]
+        if left is not None and right is None:
+            if not left:
+                raise DeadEndError
+            batch = left[:-2] if self._dares(_HALF) else ()
+            columns = (int(self._one_of(self.dims)),) if not self._dares(_RARELY) else ()
+            inner = left[-1]
+            self.leaf(args[1], (*batch, inner, *columns) if columns else (inner,), dtype)
+        elif left is None and right is not None:
+            if not right:
+                raise DeadEndError
+            inner = right[-2] if len(right) > 1 else right[0]
+            batch = right[:-2] if self._dares(_HALF) or not self.daring else ()
+            self.leaf(args[0], (*batch, int(self._one_of(self.dims)), inner), dtype)
+
+    def _gemm(self, args: Sequence[str], attributes: Attributes) -> None:
+        for name in ("transA", "transB"):
+            if self._dares(_HALF):
+                attributes.setdefault(name, int(self.random.integers(2)))
+        left, right = self.shape(args[0]), self.shape(args[1])
+        dtype = next((self.types[n][0] for n in args if n in self.types), self._leaf_type(args))
+        if left is None and right is not None and len(right) > 1:
+            inner = right[1] if attributes.get("transB") else right[0]
+            pair = (inner, self.dims[0]) if attributes.get("transA") else (self.dims[0], inner)
+            left = self.leaf(args[0], pair, dtype)
+        left = self.data(args[0], 2) if left is None else left
+        if len(left) != 2:  # noqa: PLR2004  # matrices
+            raise DeadEndError
+        rows, inner = left[::-1] if attributes.get("transA") else left
+        columns = int(self._one_of(self.dims))
+        pair = (columns, inner) if attributes.get("transB") else (inner, columns)
+        right = self.leaf(args[1], pair, dtype)
+        if len(right) != 2:  # noqa: PLR2004  # matrices
+            raise DeadEndError
+        columns = right[0] if attributes.get("transB") else right[1]
+        if len(args) > 2:  # noqa: PLR2004  # what is added
+            shapes = [(columns,), (rows, columns), (1, columns), (), (rows, 1)]
+            self.leaf(args[2], self._one_of(shapes), dtype)
+
+    def _channelled(self, args: Sequence[str], _: Attributes) -> None:
+        shape = self.leaf(
+            args[0], self._image() if self.rank > 1 else tuple(self.dims[: self.rank])
+        )
+        count = shape[1] if len(shape) > 1 else 1
+        dtype = self.types[args[0]][0]
+        for slot, name in enumerate(args[1:], start=1):
+            self.leaf(name, (count,), dtype, positive=slot == len(args) - 1)
+
+    def _layer_norm(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.data(args[0])
+        if not shape:
+            raise DeadEndError
+        stated = attributes.get("axis", -1)
+        axis = stated if isinstance(stated, int) else -1
+        if "axis" not in attributes and self._dares(_HALF):
+            axis = int(self.random.integers(-len(shape), len(shape)))
+            attributes["axis"] = axis
+        dtype = self.types[args[0]][0]
+        for name in args[1:]:
+            self.leaf(name, shape[axis:], dtype)
+
+    def _transpose(self, args: Sequence[str], attributes: Attributes) -> None:
+        perm = attributes.get("perm")
+        shape = self.data(args[0], len(perm) if isinstance(perm, tuple) else None)
+        if perm is None and not (shape and self.random.random() < _RARELY):
+            others = [n.attributes.get("perm") for n in self.made.nodes if n.op_type == "Transpose"]
+            known = [p for p in others if isinstance(p, tuple) and len(p) == len(shape)]
+            order = self.random.permutation(len(shape))
+            attributes["perm"] = tuple(int(axis) for axis in order)
+            if known and self.random.random() < _HALF:
+                back = tuple(int(a) for a in np.argsort(known[-1]))
+                attributes["perm"] = self._one_of((back, back, known[-1]))
+
+    def _reshape(self, args: Sequence[str], _: Attributes) -> None:
+        shape = self.data(args[0])
+        if self.shape(args[1]) is None:
+            target = self._regrouped(shape)
+            self.leaf(args[1], (len(target),), "int64", data=np.array(target, dtype=np.int64))
+
+    def _regrouped(self, shape: Shape) -> list[int]:
+        size = int(np.prod(shape))
+        options: list[list[int]] = [[size], [-1], list(shape), [1, size], [size, 1]]
+        for cut in range(1, len(shape)):
+            head, tail = int(np.prod(shape[:cut])), int(np.prod(shape[cut:]))
+            options += [[head, tail], [-1, tail], [head, -1], [0, *[1] * 0, -1]]
+            options += [[*shape[:cut], -1], [tail, head]]
+        for cut, dim in enumerate(shape):
+            if dim % 2 == 0:
+                options += [[*shape[:cut], 2, dim // 2, *shape[cut + 1 :]]]
+                options += [[*shape[:cut], dim // 2, 2, *shape[cut + 1 :]]]
+        options += [list(self.random.permutation(shape))] if shape else []
+        wished = [int(n) for n in self.wishes.numbers if n and float(n).is_integer()]
+        options += [[n, -1] for n in wished if n > 0 and size % n == 0]
+        return [int(dim) for dim in self._one_of(options)]
+
+    def _axes(self, args: Sequence[str], attributes: Attributes) -> None:
+        """Squeeze and Unsqueeze."""
+        inserts = attributes.pop("__inserts", 0)
+        shape = self.data(args[0])
+        if self.shape(args[0]) is not None and not inserts and 1 not in shape:
+            fed = self.made.inputs.get(args[0])
+            if fed is not None:
+                place = int(self.random.integers(len(shape) + 1))
+                shape = (*shape[:place], 1, *shape[place:])
+                self.types[args[0]] = self.made.inputs[args[0]] = (fed[0], shape)
+        rank = len(shape) + (1 if inserts else 0)
+        ones = list(range(rank)) if inserts else [a for a, d in enumerate(shape) if d == 1]
+        if len(args) > 1 and self.shape(args[1]) is None:
+            if not ones:
+                raise DeadEndError
+            axis = int(self._one_of(ones))
+            axis = axis - rank if self._dares(_HALF) else axis
+            self.leaf(args[1], (1,), "int64", data=np.array([axis]))
+
+    def _unsqueeze(self, args: Sequence[str], attributes: Attributes) -> None:
+        attributes["__inserts"] = 1
+        self._axes(args, attributes)
+
+    def _concat(self, args: Sequence[str], attributes: Attributes) -> None:
+        known = next((self.types[n] for n in args if n in self.types), None)
+        base = known[1] if known else self.data(args[0], max(self.rank, 1))
+        if not base:
+            raise DeadEndError
+        axis = attributes.get("axis")
+        if not isinstance(axis, int):
+            axis = int(self.random.integers(-len(base), len(base)))
+            attributes["axis"] = axis
+        if not -len(base) <= axis < len(base):
+            raise DeadEndError
+        for name in args:
+            dims = list(base)
+            dims[axis] = dims[axis] if self._dares(_HALF) else int(self._one_of((1, 2, 3)))
+            self.leaf(name, dims, self.types[args[0]][0] if args[0] in self.types else "")
+
+    def _slice(self, args: Sequence[str], _: Attributes) -> None:
+        shape = self.data(args[0])
+        if not shape:
+            raise DeadEndError
+        axis = int(self.random.integers(len(shape)))
+        size = shape[axis]
+        start = int(self.random.integers(size))
+        end = int(self._one_of((size, 2**31 - 1, -1, start + 1)))
+        step = 1
+        if self._dares(_SELDOM):
+            start, end, step = self._one_of(((-1, -(2**31), -1), (0, size, 2), (-2, size, 1)))
+        for name, number in zip(args[1:], (start, end, axis, step), strict=False):
+            self.leaf(name, (1,), "int64", data=np.array([number]))
+
+    def _gather(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.data(args[0])
+        if not shape:
+            raise DeadEndError
+        if "axis" not in attributes and self._dares(_HALF):
+            attributes["axis"] = int(self.random.integers(-len(shape), len(shape)))
+        axis = attributes.get("axis", 0)
+        size = shape[axis if isinstance(axis, int) and -len(shape) <= axis < len(shape) else 0]
+        form = self._one_of(((), (1,), (2,), (2, 2)))
+        low = -size if self._dares(_HALF) else 0
+        self.leaf(args[1], form, "int64", data=self.random.integers(low, size, form))
+
+    def _pad(self, args: Sequence[str], _: Attributes) -> None:
+        shape = self.leaf(args[0], self._image() if self._has("Conv") else self.dims[: self.rank])
+        pads = self.random.integers(0, 3, 2 * len(shape))
+        if self._has("Conv") or any(node.op_type in POOLS for node in self.sketch.nodes):
+            quiet = [0, 1, len(shape), len(shape) + 1]
+            pads[[q for q in quiet if q < len(pads)]] = 0
+        if len(args) > 1:
+            self.leaf(args[1], pads.shape, "int64", data=pads)
+        if len(args) > 2 and args[2]:  # noqa: PLR2004  # the value
+            self.leaf(args[2], (), self.types[args[0]][0])
+
+    def _has(self, op_type: str) -> bool:
+        return any(node.op_type == op_type for node in self.sketch.nodes)
+
+    def _expand(self, args: Sequence[str], _: Attributes) -> None:
+        shape = self.data(args[0])
+        if self.shape(args[1]) is None:
+            wide = tuple(3 if d == 1 else d for d in shape)
+            target = self._one_of((shape, wide, (2, *wide), tuple(1 for _ in shape), (2, *shape)))
+            self.leaf(args[1], (len(target),), "int64", data=np.array(target, dtype=np.int64))
+
+    def _tile(self, args: Sequence[str], _: Attributes) -> None:
+        shape = self.data(args[0])
+        counts = self.random.integers(1, 3, len(shape))
+        self.leaf(args[1], counts.shape, "int64", data=counts)
+
+    def _clip(self, args: Sequence[str], _: Attributes) -> None:
+        self.data(args[0])
+        dtype = self.types[args[0]][0]
+        for name, usual in zip(args[1:], (-0.5, 0.75), strict=False):
+            if name and name not in self.types and name not in self.sketch.given:
+                number = usual + (float(self.random.normal()) if self._dares(0.7) else 0.0)
+                self.leaf(name, (), dtype, data=np.array(round(number, 2)))
+            self.leaf(name, (), dtype)
+
+    def _quantize(self, args: Sequence[str], attributes: Attributes) -> None:
+        data = self.data(args[0])
+        kind = self.types[args[0]][0]
+        per_axis = bool(data) and self._dares(_SELDOM)
+        axis = int(self.random.integers(len(data))) if per_axis else 0
+        if per_axis:
+            attributes.setdefault("axis", axis)
+        form = (data[axis],) if per_axis else ()
+        kind = kind if kind.startswith("float") else "float32"
+        self.leaf(args[1], form, kind, positive=True)
+        if len(args) > 2:  # noqa: PLR2004  # the zero point
+            zero = self.random.integers(0, 9, form)
+            self.leaf(args[2], form, str(self._one_of(("uint8", "int8"))), data=zero)
+
+    def _dequantize(self, args: Sequence[str], attributes: Attributes) -> None:
+        data = self.leaf(args[0], self.dims[: self.rank], str(self._one_of(("uint8", "int8"))))
+        per_axis = bool(data) and self._dares(_SELDOM)
+        axis = int(self.random.integers(len(data))) if per_axis else 0
+        if per_axis:
+            attributes.setdefault("axis", axis)
+        form = (data[axis],) if per_axis else ()
+        self.leaf(args[1], form, "float32", positive=True)
+        if len(args) > 2:  # noqa: PLR2004  # the zero point
+            self.leaf(args[2], form, self.types[args[0]][0], data=self.random.integers(0, 9, form))
+
+    def _prelu(self, args: Sequence[str], _: Attributes) -> None:
+        shape = self.data(args[0])
+        dtype = self.types[args[0]][0]
+        if args[1] in self.sketch.given:
+            self.leaf(args[1], (), dtype)
+            return
+        narrow = (shape[1], *(1,) * (len(shape) - 2)) if len(shape) > 1 else shape
+        self.leaf(args[1], self._one_of((narrow, (), shape, (1,))), dtype)
+
+    def _split(self, args: Sequence[str], attributes: Attributes) -> None:
+        count = attributes.get("num_outputs", 2)
+        shape = self.data(args[0], max(self.rank, 1))
+        axis = attributes.get("axis", 0)
+        fed = self.made.inputs.get(args[0])
+        if fed is not None and isinstance(axis, int) and isinstance(count, int):
+            dims = list(shape)
+            if -len(dims) <= axis < len(dims):
+                dims[axis] = 2 * count
+            self.types[args[0]] = self.made.inputs[args[0]] = (fed[0], tuple(dims))
+
+    def _of_numbers(self, args: Sequence[str], _: Attributes) -> None:
+        """Operators whose one operand is a shape: ConstantOfShape."""
+        dims = self.dims[: max(self.rank, 1)]
+        self.leaf(args[0], (len(dims),), "int64", data=np.array(dims))
+
+    def _einsum(self, args: Sequence[str], attributes: Attributes) -> None:
+        equation = str(attributes.get("equation", ""))
+        terms = equation.replace(" ", "").partition("->")[0].split(",")
+        letters = sorted(set(equation) & set("abcdefghijklmnopqrstuvwxyz"))
+        sizes = {letter: (*self.dims, *self.dims)[at % 10] for at, letter in enumerate(letters)}
+        for name, term in zip(args, terms, strict=False):
+            self.leaf(name, [sizes[letter] for letter in term if letter in sizes])
+
+
+_WINDOWED = POOLS | GLOBAL_POOLS | {"Conv", "ConvTranspose", "InstanceNormalization"}
+_IN_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})
+_OPERANDS = {
+    "Conv": "_conv",
+    "ConvTranspose": "_conv_transpose",
+    "MatMul": "_matmul",
+    "Gemm": "_gemm",
+    "BatchNormalization": "_channelled",
+    "InstanceNormalization": "_channelled",
+    "LayerNormalization": "_layer_norm",
+    "RMSNormalization": "_layer_norm",
+    "Transpose": "_transpose",
+    "Reshape": "_reshape",
+    "Squeeze": "_axes",
+    "Unsqueeze": "_unsqueeze",
+    "Concat": "_concat",
+    "Slice": "_slice",
+    "Gather": "_gather",
+    "Pad": "_pad",
+    "Expand": "_expand",
+    "Tile": "_tile",
+    "Clip": "_clip",
+    "QuantizeLinear": "_quantize",
+    "DequantizeLinear": "_dequantize",
+    "PRelu": "_prelu",
+    "Split": "_split",
+    "ConstantOfShape": "_of_numbers",
+    "Einsum": "_einsum",
+}
+
+
+# Drawing a graph by changing one that is there: an example of the rule.
+
+
+def instance_of(model: Model) -> Instance:
+    """Describe a small model by names.
+
+    Raises:
+        DeadEndError: It has bodies, functions, or types that are not made up.
+    """
+    graph = model.graph
+    made = Instance(outputs=[value.name for value in graph.outputs])
+    sizes: dict[object, int] = {}
+    for value in graph.inputs:
+        if value.is_initializer:
+            continue
+        kind = value.known_type()
+        if kind is None or kind.dtype not in DTYPE_CODES or kind.shape is None:
+            raise DeadEndError
+        shape = tuple(
+            dim if isinstance(dim, int) else sizes.setdefault(dim, 2 + len(sizes))
+            for dim in kind.shape
+        )
+        made.inputs[value.name] = (kind.dtype, shape)
+    for value in graph.initializers:
+        made.constants[value.name] = _data_of(value.constant)
+    for node in graph:
+        if node.op_type == "Constant" and node.outputs[0] is not None:
+            made.constants[node.outputs[0].name] = _data_of(node.outputs[0].constant)
+            continue
+        attributes: dict[str, Any] = {}
+        for name, attribute in node.attributes.items():
+            found = attribute.value
+            if isinstance(found, Tensor):
+                found = found.numpy()
+            if attribute.ref or not isinstance(found, (int, float, str, tuple, np.ndarray)):
+                raise DeadEndError
+            attributes[name] = found
+        names = [
+            ["" if v is None else v.name for v in side] for side in (node.inputs, node.outputs)
+        ]
+        made.nodes.append(
+            InstanceNode(node.op_type, node.domain, tuple(names[0]), tuple(names[1]), attributes)
+        )
+    return made
+
+
+def _data_of(tensor: Tensor | None) -> Array:
+    if tensor is None or tensor.dtype not in _KNOWN_TYPES:
+        raise DeadEndError
+    return np.asarray(tensor.numpy())
+
+
+_KNOWN_TYPES = frozenset(
+    [
+        "float32",
+        "float64",
+        "float16",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "bool",
+    ]
+)
+
+
+def changed_at_random(
+    graph: Instance,
+    wishes: Wishes,
+    schemas: SchemaLibrary,
+    opset: int,
+    random: np.random.Generator,
+) -> Instance:
+    """Return *graph* with one to three things changed."""
+    made = graph
+    for _ in range(int(random.integers(1, 4))):
+        match int(random.integers(6)):
+            case 0 | 1:
+                made = _with_constant(made, wishes, random)
+            case 2:
+                sizes = sorted({d for _, shape in made.inputs.values() for d in shape})
+                if sizes:
+                    old = int(random.choice(sizes))
+                    made = resized(made, old, int(random.integers(1, 7)))
+            case 3:
+                made = _with_attribute(made, wishes, schemas, opset, random)
+            case 4:
+                made = _with_narrow_input(made, random)
+            case _:
+                dtype = str(random.choice(["float32", "float64", "float16"]))
+                made = retyped(made, dtype)
+    return made
+
+
+def _with_constant(graph: Instance, wishes: Wishes, random: np.random.Generator) -> Instance:
+    if not graph.constants:
+        return graph
+    name = str(random.choice(sorted(graph.constants)))
+    old = graph.constants[name]
+    if old.dtype.kind == "f":
+        kind = str(random.choice(_KINDS))
+        numbers = _numbers_of(kind, old.shape, random, wishes.numbers)
+    elif old.dtype.kind in "iu" and old.size:
+        numbers = old.astype(np.float64).reshape(-1)
+        numbers[int(random.integers(old.size))] += float(random.choice([-1, 1]))
+        if old.min() >= 0:  # a place counted from the end is another kind of graph
+            numbers = np.maximum(numbers, 0)
+        numbers = numbers.reshape(old.shape)
+    else:
+        return graph
+    return replace(graph, constants={**graph.constants, name: as_type(numbers, str(old.dtype))})
+
+
+def _with_attribute(
+    graph: Instance,
+    wishes: Wishes,
+    schemas: SchemaLibrary,
+    opset: int,
+    random: np.random.Generator,
+) -> Instance:
+    at = int(random.integers(len(graph.nodes)))
+    node = graph.nodes[at]
+    schema = schemas.find(node.op_type, node.domain, opset)
+    if schema is None or not schema.attributes:
+        return graph
+    name = str(random.choice(sorted(schema.attributes)))
+    attributes = dict(node.attributes)
+    old = attributes.get(name)
+    if name in attributes and random.random() < _SELDOM:
+        del attributes[name]
+    elif isinstance(old, tuple) and old and isinstance(old[0], int):
+        attributes[name] = tuple(int(n) for n in random.permutation(old))
+    else:
+        sampler = Sampler(VariantSketch({}, schemas), wishes, schemas, opset, random, daring=1.0)
+        value = sampler.attribute(node.op_type, name, schema.attributes[name], 4)
+        if value is None:
+            return graph
+        attributes[name] = value
+    nodes = list(graph.nodes)
+    nodes[at] = replace(node, attributes=attributes)
+    return replace(graph, nodes=nodes)
+
+
+def _with_narrow_input(graph: Instance, random: np.random.Generator) -> Instance:
+    """Give one input, or constant, one element along an axis, so that it is broadcast."""
+    names = [name for name, (_, shape) in graph.inputs.items() if shape]
+    if not names:
+        return graph
+    name = str(random.choice(names))
+    dtype, shape = graph.inputs[name]
+    axis = int(random.integers(len(shape)))
+    narrow = (*shape[:axis], 1, *shape[axis + 1 :])
+    return replace(graph, inputs={**graph.inputs, name: (dtype, narrow)})
+
+
+def resized(graph: Instance, old: int, new: int) -> Instance:
+    """Return *graph* with *new* wherever a size was *old*: of inputs, constants, and lists."""
+    inputs = {
+        name: (dtype, tuple(new if d == old else d for d in shape))
+        for name, (dtype, shape) in graph.inputs.items()
+    }
+    constants: dict[str, Array] = {}
+    for name, data in graph.constants.items():
+        if data.dtype.kind in "iu" and data.ndim == 1:
+            constants[name] = np.where(data == old, np.asarray(new, data.dtype), data)
+            continue
+        changed = data
+        for axis, size in enumerate(data.shape):
+            if size == old:
+                changed = np.take(changed, np.arange(new) % old, axis=axis)
+        constants[name] = changed
+    return replace(graph, inputs=inputs, constants=constants)
+
+
+def retyped(graph: Instance, dtype: str) -> Instance:
+    """Return *graph* with floats of another type."""
+    inputs = {
+        name: (dtype if kind.startswith("float") else kind, shape)
+        for name, (kind, shape) in graph.inputs.items()
+    }
+    constants = {
+        name: as_type(data, dtype) if data.dtype.kind == "f" else data
+        for name, data in graph.constants.items()
+    }
+    return replace(graph, inputs=inputs, constants=constants)
+
+
+# Making a graph simpler, one step at a time: what is wrong with a rule shows best in a small graph.
+
+
+def simpler(graph: Instance) -> Iterator[Instance]:
+    """Yield graphs that are simpler than *graph* in one thing, those that save most first."""
+    for kind in {kind: None for kind, _ in graph.inputs.values() if kind != "float32"}:
+        yield _as_floats(graph, kind)
+    yield from _without_axes(graph)
+    shapes = [shape for _, shape in graph.inputs.values()]
+    shapes += [data.shape for data in graph.constants.values()]
+    sizes = sorted({d for shape in shapes for d in shape if d > 1}, reverse=True)
+    for size in sizes:
+        for new in range(1, min(size, 4)):
+            yield resized(graph, size, new)
+    for name, (dtype, shape) in graph.inputs.items():
+        for axis, size in enumerate(shape):
+            for new in range(1, min(size, 3)):
+                narrow = (*shape[:axis], new, *shape[axis + 1 :])
+                yield replace(graph, inputs={**graph.inputs, name: (dtype, narrow)})
+    yield from _plainer_attributes(graph)
+    yield from _plainer_constants(graph)
+
+
+def _as_floats(graph: Instance, dtype: str) -> Instance:
+    """Return *graph* with float32 wherever inputs and constants are of the type *dtype*."""
+    inputs = {
+        name: ("float32" if kind == dtype else kind, shape)
+        for name, (kind, shape) in graph.inputs.items()
+    }
+    constants = {
+        name: data.astype(np.float32) if str(data.dtype) == dtype else data
+        for name, data in graph.constants.items()
+    }
+    return replace(graph, inputs=inputs, constants=constants)
+
+
+def _without_axes(graph: Instance) -> Iterator[Instance]:
+    """Drop the first axis of everything that has the most, or of one operand."""
+    ranks = [len(shape) for _, shape in graph.inputs.values()]
+    ranks += [data.ndim for data in graph.constants.values() if data.dtype.kind == "f"]
+    most = max(ranks, default=0)
+    if most > 0:
+        yield replace(
+            graph,
+            inputs={
+                name: (kind, shape[1:] if len(shape) == most else shape)
+                for name, (kind, shape) in graph.inputs.items()
+            },
+            constants={
+                name: data[0]
+                if data.ndim == most and len(data) and data.dtype.kind == "f"
+                else data
+                for name, data in graph.constants.items()
+            },
+        )
+    for name, (kind, shape) in graph.inputs.items():
+        if shape:
+            yield replace(graph, inputs={**graph.inputs, name: (kind, shape[1:])})
+            yield replace(graph, inputs={**graph.inputs, name: (kind, shape[:-1])})
+    for name, data in graph.constants.items():
+        if data.ndim and data.size and data.dtype.kind == "f":
+            yield replace(graph, constants={**graph.constants, name: data[0]})
+
+
+def _plainer_attributes(graph: Instance) -> Iterator[Instance]:
+    for at, node in enumerate(graph.nodes):
+        for name, value in node.attributes.items():
+            without = {key: kept for key, kept in node.attributes.items() if key != name}
+            yield _with_node(graph, at, replace(node, attributes=without))
+            plainer: list[AttributeValue] = []
+            if isinstance(value, tuple) and value and all(isinstance(n, int) for n in value):
+                if name != "perm":
+                    plainer = [(0,) * len(value), (1,) * len(value)]
+                    low = [1 if isinstance(n, int) and n > 1 else n for n in value]
+                    plainer.append(tuple(low))
+            elif isinstance(value, int) and name not in {"to", "axis"}:
+                plainer = [number for number in (0, 1) if number < value]
+            elif isinstance(value, int) and name == "axis":
+                plainer = [number for number in (0, 1, -1) if abs(number) < abs(value)]
+            elif isinstance(value, float):
+                plainer = [number for number in (1.0, 0.5) if len(repr(value)) > len(repr(number))]
+            for simple in plainer:
+                if simple != value:
+                    changed = {**node.attributes, name: simple}
+                    yield _with_node(graph, at, replace(node, attributes=changed))
+
+
+def _with_node(graph: Instance, at: int, node: InstanceNode) -> Instance:
+    return replace(graph, nodes=[*graph.nodes[:at], node, *graph.nodes[at + 1 :]])
+
+
+def _plainer_constants(graph: Instance) -> Iterator[Instance]:
+    for name, data in graph.constants.items():
+        if data.dtype.kind != "f":
+            continue
+        options = [np.full(data.shape, number) for number in (0.0, 1.0, 2.0, -1.0)]
+        options += [np.round(data), np.round(data, 1)]
+        cost = _untidiness(data)
+        for option in options:
+            plain = as_type(option, str(data.dtype))
+            if _untidiness(plain) < cost:
+                yield replace(graph, constants={**graph.constants, name: plain})
+
+
+def _untidiness(data: Array) -> int:
+    return sum(len(f"{number:g}") for number in data.reshape(-1).tolist()) + len(
+        set(data.reshape(-1).tolist())
+    )

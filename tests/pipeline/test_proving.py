@@ -1,0 +1,198 @@
+"""Rules are tried on graphs drawn at random: wrong ones are refused with a graph that shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dplcli.dpl import is_op, wildcard
+from dplcli.dpl.replacement import RewriteRule
+from dplcli.dpl.rule import Example
+from dplcli.onnx_io import OnnxSchemas
+from dplcli.onnx_io.read import model_from_text
+from dplcli.pipeline.catalogs import load_catalog_rules
+from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
+from tests.helpers import one_in
+
+if TYPE_CHECKING:
+    from dplcli.dpl.replacement import GraphBuilder, RewriteFunction
+    from dplcli.dpl.rule import Match
+    from dplcli.outcomes import Trial
+
+SCHEMAS = OnnxSchemas()
+RULES = Path(__file__).parent / "rules"
+HEAD = "dpl: 1\nrewrites:\n"
+
+
+def rules_in(path: Path) -> dict[str, RewriteRule]:
+    """Return the rewrites of a catalogue, by name."""
+    found = load_catalog_rules([str(path)])
+    return {rule.name: rule for rule in found if isinstance(rule, RewriteRule)}
+
+
+def made_up(rule: RewriteRule, most: int = DEFAULT_TRIALS, seed: int = 0) -> Trial:
+    """Return the one trial on graphs made up for *rule*."""
+    (trial,) = [t for t in Trier(SCHEMAS, most, seed).trials(rule) if t.kind == "made up"]
+    return trial
+
+
+def rule_of(folder: Path, *lines: str) -> RewriteRule:
+    """Return the rule that *lines* of a catalogue describe."""
+    path = folder / "rules.yaml"
+    path.write_text(HEAD + "\n".join(["  - name: r", *(f"    {line}" for line in lines)]))
+    return rules_in(path)["r"]
+
+
+WRONG = rules_in(RULES / "wrong.yaml")
+RIGHT = rules_in(RULES / "right.yaml")
+
+
+def test_there_are_forty_of_each() -> None:
+    """As many as were asked for, and no name stands twice in a file."""
+    assert len(WRONG) >= 40
+    assert len(RIGHT) >= 40
+
+
+@pytest.mark.parametrize("name", one_in(4, WRONG))
+def test_refuses_a_wrong_rule(name: str) -> None:
+    """And the counterexample is a model by itself, on which the rule is still wrong."""
+    trial = made_up(WRONG[name])
+
+    assert trial.verdict == "failed"
+    assert trial.reason
+    model = model_from_text(trial.counterexample, "counterexample")
+    assert len(list(model.graph)) <= 4
+
+
+@pytest.mark.parametrize("name", one_in(4, RIGHT))
+def test_passes_a_right_rule(name: str) -> None:
+    """It is tried on graphs, and none is against it."""
+    trial = made_up(RIGHT[name])
+
+    assert (trial.verdict, trial.reason) == ("passed", "")
+    assert trial.graphs > 5
+
+
+# Counterexamples.
+
+
+def test_counterexample_is_as_small_as_it_gets() -> None:
+    """One axis, two elements, one of them negative: nothing can go."""
+    trial = made_up(WRONG["scale_through_relu"])
+
+    assert " ".join(trial.counterexample.split()) == (
+        "made_up (float x) => (float[2] made_1) <float[2] c = {3,-3}> "
+        "{ made_0 = Mul (x, c) made_1 = Relu (made_0) }"
+    )
+    assert trial.reason == "made_1[1] is -0.377191 instead of 0"
+
+
+def test_counterexample_becomes_an_example(tmp_path: Path) -> None:
+    """Pasted as it is printed, it fails for the wrong rule and passes for the mended one."""
+    pattern = 'pattern: "Relu(Mul(x, const(c)))"'
+    replacement = 'replacement: "Mul(Relu(x), c)"'
+    lines = made_up(rule_of(tmp_path, pattern, replacement)).counterexample.splitlines()
+    example = ["examples:", "  - before: |", *(f"      {line}" for line in lines)]
+    example.append("    after: unchanged")
+    wrong = rule_of(tmp_path, pattern, replacement, *example)
+    right = rule_of(tmp_path, pattern, 'where: ["all(c.value >= 0)"]', replacement, *example)
+
+    assert next(t.verdict for t in Trier(SCHEMAS, 1).trials(wrong)) == "failed"
+    assert [t.verdict for t in Trier(SCHEMAS).trials(right)] == ["passed", "passed"]
+
+
+def test_counterexample_of_another_opset_says_so(tmp_path: Path) -> None:
+    """Without a header, a text is of opset 21."""
+    rule = rule_of(
+        tmp_path,
+        "opsets: [9, 12]",
+        'pattern: "Softmax(Relu(x), axis=1)"',
+        'replacement: "Relu(Softmax(x, axis=1))"',
+    )
+
+    text = made_up(rule).counterexample
+
+    assert text.startswith('< ir_version: 10, opset_import: ["" : 12]>')
+    assert model_from_text(text, "counterexample").graph.opset_imports[""] == 12
+
+
+def test_the_same_seed_gives_the_same_counterexample() -> None:
+    """Another one may give another."""
+    first, again = (made_up(WRONG["clips_merge"], seed=3) for _ in range(2))
+
+    assert (first.reason, first.counterexample) == (again.reason, again.counterexample)
+
+
+def test_tries_as_many_graphs_as_asked_for() -> None:
+    """Not more, if the rule holds."""
+    assert made_up(RIGHT["negative_twice"], most=7).graphs == 7
+
+
+# What cannot be tried, and what is tried by its examples.
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (['pattern: "Relu(x)"', 'where: ["x.uses == 9"]', 'replacement: "x"'], "x.uses == 9"),
+        (['pattern: "Relu(x)"', 'where: ["x.rank == 9"]', 'replacement: "x"'], "x.rank == 9"),
+        (['pattern: "com.microsoft.Gelu(x, **_)"', 'replacement: "Gelu(x)"'], "com.microsoft"),
+        (['pattern: "Relu(x) & Neg(x)"', 'replacement: "x"'], "no graph was found"),
+    ],
+)
+def test_says_what_keeps_a_rule_from_being_tried(
+    tmp_path: Path, lines: list[str], reason: str
+) -> None:
+    """The condition that refuses the graphs, or the operator that nothing is known of."""
+    trial = made_up(rule_of(tmp_path, *lines))
+
+    assert trial.verdict == "not tried"
+    assert reason in trial.reason
+
+
+def test_examples_are_trials_where_no_graph_can_be_made_up(tmp_path: Path) -> None:
+    """Those on which the rule does something; an example that stays unchanged shows nothing."""
+    lines = ['pattern: "com.microsoft.Gelu(x, **_)"', 'replacement: "Gelu(x)"', "opsets: [20]"]
+    before = (
+        '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> '
+        "g (float[2] x) => (float[2] y) { y = com.microsoft.Gelu(x) }"
+    )
+    applies = ["examples:", f"  - before: '{before}'"]
+    idle = ["examples:", f"  - before: '{before.replace('Gelu(x)', 'QuickGelu(x)')}'"]
+    idle += ["    after: unchanged"]
+
+    assert made_up(rule_of(tmp_path, *lines, *applies)).verdict == "by example"
+    assert made_up(rule_of(tmp_path, *lines, *idle)).verdict == "not tried"
+
+
+# Rules whose replacement is a function.
+
+
+BEFORE = "g (float[3] x) => (float[3] y) { a = Neg(x)\n y = Relu(a) }"
+
+
+def of_function(replacement: RewriteFunction) -> RewriteRule:
+    """Return a rule that a function does, with an example."""
+    pattern = is_op("Relu")(is_op("Neg")(wildcard("x")))
+    return RewriteRule("r", pattern, replacement, examples=(Example(before=BEFORE),))
+
+
+def largest_of_two(match: Match, build: GraphBuilder) -> object:
+    """Write -x where x is negative as Max(-x, x - x)."""
+    x = match["x"]
+    return build.op("Max", build.op("Neg", x), build.op("Sub", x, x))
+
+
+@pytest.mark.parametrize(
+    ("replacement", "verdict"),
+    [
+        (largest_of_two, "passed"),
+        (lambda match, build: build.op("Neg", match["x"]), "failed"),
+        (lambda _match, _build: None, "not tried"),
+    ],
+)
+def test_tries_functions_likewise(replacement: RewriteFunction, verdict: str) -> None:
+    """On graphs made up for the pattern, as a text."""
+    assert made_up(of_function(replacement)).verdict == verdict
