@@ -141,6 +141,15 @@ LIGHT = (
 """Operators that do little for each element: they move it, or compute one thing of it."""
 
 
+LEFTOVERS = frozenset(
+    {
+        *("BatchNormalization", "Cast", "ConstantOfShape", "Dropout", "Equal", "Expand", "Gather"),
+        *("Identity", "Range", "Shape", "Slice", "Squeeze", "Unsqueeze", "Where"),
+    }
+)
+"""What exporters leave behind: the arithmetic on sizes, and what other operators can take in."""
+
+
 def kind_of(op_type: str) -> str | None:
     """Return the class of *op_type*; None for an operator the standard domain does not have."""
     return _KIND_OF.get(op_type)

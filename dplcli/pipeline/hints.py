@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from dplcli.catalog.catalog import shipped_catalog
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.errors import DplError, counted
+from dplcli.ir.operators import LEFTOVERS
 from dplcli.onnx_io import load_model
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.rules import RuleSource, load_rewrites
@@ -39,14 +40,6 @@ _MOST_OF_IT = 0.5
 
 _MORE = 1.2
 """By which factor a run must do more to be worth a sentence."""
-
-_LEFTOVERS = frozenset(
-    {
-        *("BatchNormalization", "Cast", "ConstantOfShape", "Dropout", "Equal", "Expand", "Gather"),
-        *("Identity", "Range", "Shape", "Slice", "Squeeze", "Unsqueeze", "Where"),
-    }
-)
-"""What exporters leave behind: the arithmetic on sizes, and what other operators can take in."""
 
 _MOST_NAMED = 3
 
@@ -211,7 +204,7 @@ def _is_ranked(value: Value) -> bool:
 def _on_coverage(path: Path, selection: Selection, preparing: str) -> str:
     """Say how many nodes would be in matches after ``prepare``, if few are and more would be."""
     inside, total = _covered(selection)
-    left = sum(selection.totals.get(op, 0) - selection.covered.get(op, 0) for op in _LEFTOVERS)
+    left = sum(selection.totals.get(op, 0) - selection.covered.get(op, 0) for op in LEFTOVERS)
     if not total or inside / total > _POOR or (total - left) * _MORE > total:
         return ""
     model = load_model(path)

@@ -363,6 +363,7 @@ def test_skip_missing_goes_on(
 
 def test_a_refused_match_says_why(dpl: Dpl, folder: Path, planned: Path, save: Save) -> None:
     """A value that is now read outside is the reason."""
+    (folder / "rules.yaml").write_text(RULES.replace('"Abs(x)"}', '"Abs(x)", escape: refuse}'))
     with_entries(planned, LINES[3])
     save(NET.replace("(float[2] y)", "(float[2] y, float[2] u)"))
     before = contents(folder)

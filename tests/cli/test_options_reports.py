@@ -240,8 +240,10 @@ def test_a_catalogue_that_cannot_be_read_is_reported_too(dpl: Dpl, wrong: Path) 
         answer = dpl("patterns", name, wrong, "--sarif", "r.sarif", "--junit", "r.xml")
 
         assert answer.code == 2
-        assert answer.message.startswith("wrong.yaml:5:5: unknown key 'replaced'")
-        assert places(wrong.parents[1] / "r.sarif") == [("sub/wrong.yaml", 5)]
+        assert "dpl: error: wrong.yaml:5:5: unknown key 'replaced'" in answer.err
+        assert answer.err.rstrip().endswith("dpl: error: 2 mistakes")
+        both = [("sub/wrong.yaml", 5), ("sub/wrong.yaml", 8)]
+        assert places(wrong.parents[1] / "r.sarif") == both
         assert failed(wrong.parents[1] / "r.xml") == ["verdict"]
 
 

@@ -130,7 +130,7 @@ def test_a_refused_match_is_counted_with_its_reason(
     dpl: Dpl, folder: Path, save: Save, rewrites: Rewrites
 ) -> None:
     """A value that is read outside stays, and the table says so."""
-    rewrites("{name: r, pattern: 'Abs(Neg(x))', replacement: 'Abs(x)'}")
+    rewrites("{name: r, pattern: 'Abs(Neg(x))', replacement: 'Abs(x)', escape: refuse}")
     save("g (float[2] x) => (float[2] y, float[2] n) { n = Neg (x) y = Abs (n) }")
 
     answer = dpl(*REWRITE, *OUT, "-v")
@@ -569,7 +569,7 @@ def test_trace_is_a_tree_before_the_tables(dpl: Dpl) -> None:
 
 def test_trace_tells_refusals_and_scopes(dpl: Dpl, save: Save, rewrites: Rewrites) -> None:
     """A refusal has its stage and reason; what is not in the main graph says where it is."""
-    rewrites("{name: r, pattern: 'Abs(Neg(x))', replacement: 'Abs(x)'}")
+    rewrites("{name: r, pattern: 'Abs(Neg(x))', replacement: 'Abs(x)', escape: refuse}")
     save(
         """g (bool c, float[2] x) => (float[2] y, float[2] n) {
             n = Neg (x)  a = Abs (n)
