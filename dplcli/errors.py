@@ -91,6 +91,10 @@ class PatternSyntaxError(PatternError):
         self.column = column
 
 
+MOST_MISTAKES = 50
+"""Of more mistakes in catalogues, the first ones are said."""
+
+
 class CatalogError(PatternError):
     """A catalogue cannot be found, read or understood.
 
@@ -112,7 +116,10 @@ class CatalogError(PatternError):
         kept = tuple(one for one in alone if one in by_place.values())
         if len(kept) == 1:
             return kept[0]
-        texts = (f"{one.message}\n    {one.hint}" if one.hint else one.message for one in kept)
+        said = kept[:MOST_MISTAKES]
+        texts = [f"{one.message}\n    {one.hint}" if one.hint else one.message for one in said]
+        if len(said) < len(kept):
+            texts.append(f"… and {len(kept) - len(said):,} more")
         error = cls("\n".join([counted(len(kept), "mistake"), *texts]))
         error.mistakes = kept
         return error

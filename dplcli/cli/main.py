@@ -18,7 +18,7 @@ import click
 
 from dplcli import __version__
 from dplcli.cli.printing import guarded, say, write
-from dplcli.errors import CatalogError, DplError, shortened
+from dplcli.errors import MOST_MISTAKES, CatalogError, DplError, shortened
 from dplcli.escaping import one_line
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _invoke(command: click.Command) -> int:
 def _refused(error: DplError) -> int:
     """Say what is wrong; several mistakes in catalogues one by one, and then how many they are."""
     mistakes = error.mistakes if isinstance(error, CatalogError) else ()
-    for mistake in mistakes or (error,):
+    for mistake in mistakes[:MOST_MISTAKES] or (error,):
         _report(mistake.message, mistake.hint)
     return _report(f"{len(mistakes)} mistakes", None) if mistakes else EXIT_COULD_NOT
 

@@ -15,7 +15,7 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -215,6 +215,7 @@ _START = "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
 _START += "from dplcli.verify.run import main; main(int(sys.argv[1]))"
 _STARTING = 120.0
 _GRACE = 2.0
+_SOON = 0.02
 _MOST_IDLE = 2
 
 IS_POSSIBLE = hasattr(socket, "send_fds") and sys.platform != "win32"
@@ -298,10 +299,10 @@ class Worker:
 
     def kill(self) -> None:
         """End the process, and wait until nothing is left of it."""
-        self._socket.close()
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+        self._socket.close()  # not before: a thread may wait for an answer, and gets none now
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._relay.join(_GRACE)  # what it said last explains why it ended
@@ -562,9 +563,11 @@ def run_levels(
     """
     runs: dict[str, Runs] = {}
     reasons: list[str] = []
+    pending: dict[str, Future[Runs]] = {}
     with ThreadPoolExecutor(max(1, at_once)) as pool:
-        pending = {level: pool.submit(run, level) for level in levels}
         try:
+            for level in levels:
+                pending[level] = pool.submit(run, level)
             for level, found in pending.items():
                 try:
                     runs[level] = found.result()
@@ -573,9 +576,11 @@ def run_levels(
                     reasons.append(why)
                 except StoppedError as error:
                     reasons.append(error.message)
-        except BaseException:
+        except BaseException:  # nobody waits for what the others do
             pool.shutdown(wait=False, cancel_futures=True)
-            end_workers()  # nobody waits for what they do
+            while any(future.running() for future in pending.values()):
+                end_workers()  # one may have been started just now
+                time.sleep(_SOON)
             raise
     return runs, reasons
 
