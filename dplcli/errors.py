@@ -112,8 +112,10 @@ class CatalogError(PatternError):
             mistakes: At least one; of those at the same place the first one counts.
         """
         alone = [one for each in mistakes for one in each.mistakes or (each,)]
-        by_place = {one.message.partition(": ")[0]: one for one in reversed(alone)}
-        kept = tuple(one for one in alone if one in by_place.values())
+        by_place: dict[str, CatalogError] = {}
+        for one in alone:
+            by_place.setdefault(one.message.partition(": ")[0], one)
+        kept = tuple(by_place.values())
         if len(kept) == 1:
             return kept[0]
         said = kept[:MOST_MISTAKES]

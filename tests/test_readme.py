@@ -21,6 +21,8 @@ import onnx
 import onnx.parser
 import pytest
 
+from dplcli.pipeline.catalogs import load_catalog_rules
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 FENCE = "```"
@@ -188,6 +190,19 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     shown = shell(f'PYTHONPATH="{ROOT}" "{sys.executable}" script.py')
 
     assert shown == "{'dnnl.conv2d_bias_relu': 2}\n"
+
+
+def test_the_conditions_of_the_language_table_load(tmp_path: Path) -> None:
+    """A row that shows a pattern and a condition on it shows two that go together."""
+    text = README.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`]*)` \|.*`where: (\[[^`]*\])`", text, re.MULTILINE)
+    assert rows
+    for number, (pattern, where) in enumerate(rows):
+        rule = f"name: r, pattern: '{pattern}', where: {where}"
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(f"dpl: 1\ntarget: t\npatterns:\n  - {{{rule}}}\n", encoding="utf-8")
+
+        assert len(load_catalog_rules([str(path)])) == 1
 
 
 SAMPLE = """\

@@ -553,19 +553,19 @@ class RuleMaker:
         """Read the pattern and the conditions over its names."""
         mistakes = Mistakes()
         names: frozenset[str] | None = None
+        captures: dict[str, str] = {}
         with mistakes.gathered():
             try:
                 pattern, unused = read_pattern(entry.pattern, self.schemas)
-                names = bound_names(pattern)
+                names, captures = bound_names(pattern), captures_of(pattern)
             except PatternSyntaxError as error:
                 raise place.error_in_text(error, ("pattern",)) from error
         conditions = []
         for number, text in enumerate(entry.where):
             with mistakes.gathered():
                 try:
-                    condition = Condition(text)
+                    condition = Condition(text, captures)
                     if names is not None:
-                        condition = condition.over(captures_of(pattern))
                         condition.check_names(names)
                 except PatternSyntaxError as error:
                     raise place.error_in_text(error, ("where", number)) from error

@@ -160,7 +160,15 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "ConvTranspose"})
 
 
 class UnknownFactError(Exception):
-    """A condition asks for a fact that the model does not tell."""
+    """A condition asks for a fact that the model does not tell.
+
+    Attributes:
+        unranked: The value whose rank would have to be known, if that is all.
+    """
+
+    def __init__(self, message: str, unranked: Value | None = None) -> None:
+        super().__init__(message)
+        self.unranked = unranked
 
 
 class ExpressionError(ValueError, TypeError):
@@ -250,7 +258,7 @@ class ValueFacts:
         """The dimensions: numbers, symbols, and those that are unknown."""
         shape = self._type.shape
         if shape is None:
-            raise UnknownFactError(f"the rank of {self.name!r} is unknown")
+            raise _unranked(self._value)
         if None not in shape:
             return shape  # type: ignore[return-value]  # all are numbers or symbols
         return tuple([UnknownDim(self.name) if dim is None else dim for dim in shape])
@@ -292,8 +300,12 @@ class ValueFacts:
     def _type(self) -> TensorType:
         known = self._value.known_type()
         if known is None:
-            raise UnknownFactError(f"the type of {self.name!r} is unknown")
+            raise UnknownFactError(f"the type of {self.name!r} is unknown", self._value)
         return known
+
+
+def _unranked(value: Value) -> UnknownFactError:
+    return UnknownFactError(f"the rank of {value.name!r} is unknown", value)
 
 
 # What expressions may compute with arrays and lists: numpy's functions, within bounds.
@@ -667,7 +679,7 @@ def per_column(vector: ValueFacts, product: ValueFacts) -> bool:
     left, right = _operands(product)
     shape = shape_of(vector.subject)
     if shape is None:
-        raise UnknownFactError(f"the rank of {vector.name!r} is unknown")
+        raise _unranked(vector.subject)
     if not 1 <= len(shape) <= max(len(left), len(right)):
         return False
     return _is_one(shape[:-1]) and shape[-1] == right[-1]
@@ -786,7 +798,7 @@ def _turns_right(node: Node) -> bool:
 def _matrices(product: ValueFacts, operand: Value | None) -> Dims:
     shape = None if operand is None else shape_of(behind_identities(operand))
     if shape is None:
-        raise UnknownFactError(f"the rank of an operand of {product.name!r} is unknown")
+        raise UnknownFactError(f"the rank of an operand of {product.name!r} is unknown", operand)
     if len(shape) < _MATRIX:
         raise UnknownFactError(f"an operand of {product.name!r} is a vector")
     return shape
@@ -934,7 +946,7 @@ def dims(value: object) -> Dims:
         raise ExpressionError("dims takes a name of the pattern")
     shape = shape_of(value.subject)
     if shape is None:
-        raise UnknownFactError(f"the rank of {value.name!r} is unknown")
+        raise _unranked(value.subject)
     return shape
 
 
@@ -1318,9 +1330,10 @@ class Expression:
     ) -> None:
         self.role = role
         self.text = text.strip()
+        self.captures = tuple(captures.items())
         self._indent = len(text) - len(text.lstrip())
         try:
-            self._parts = _parsed(self.text, tuple(captures.items()))
+            self._parts = _parsed(self.text, self.captures)
         except _FormError as error:
             raise self.wrong(error.node, error.what, error.hint) from None
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -1550,6 +1563,18 @@ def _syntax_message(error: Exception) -> str:
 # A condition that needs an unknown fact, an unknown shape say, does not hold; the reason says so.
 
 
+class Unmet(NamedTuple):
+    """Why a condition does not hold.
+
+    Attributes:
+        reason: What to tell a reader.
+        unranked: The value whose rank would have to be known first.
+    """
+
+    reason: str
+    unranked: Value | None = None
+
+
 class Condition(Expression):
     """One expression of a ``where`` list.
 
@@ -1567,10 +1592,11 @@ class Condition(Expression):
 
     def over(self, captures: Mapping[str, str]) -> Condition:
         """Return the same condition, in which some names stand for attributes."""
-        return Condition(self.text, captures) if self.names & captures.keys() else self
+        used = {(name, captures[name]) for name in self.names & captures.keys()}
+        return self if used <= {*self.captures} else Condition(self.text, captures)
 
-    def reason_against(self, bindings: Mapping[str, Value]) -> str:
-        """Return why the condition does not hold for *bindings*, or "" if it does.
+    def unmet_by(self, bindings: Mapping[str, Value]) -> Unmet | None:
+        """Return why the condition does not hold for *bindings*, or None if it does.
 
         A name may be unbound, since the match took the other side of an alternative. Operands of
         ``and`` and ``or`` that use such a name are left out; if nothing is left, the condition
@@ -1580,14 +1606,14 @@ class Condition(Expression):
         is_whole = len(facts) == len(self._parts.used)
         tree = self._parts.tree if is_whole else self._left_of(self._parts.used.difference(facts))
         if tree is None:
-            return ""
+            return None
         try:
             holds = bool(self._evaluate(tree, facts))
         except UnknownFactError as error:
-            return f"{self.text!r} is not known to hold: {error}"
+            return Unmet(f"{self.text!r} is not known to hold: {error}", error.unranked)
         except UNANSWERABLE as error:
-            return f"{self.text!r} cannot be evaluated: {in_plain_words(error)}"
-        return "" if holds else f"{self.text!r} does not hold"
+            return Unmet(f"{self.text!r} cannot be evaluated: {in_plain_words(error)}")
+        return None if holds else Unmet(f"{self.text!r} does not hold")
 
     def _left_of(self, absent: frozenset[str]) -> ast.expr | None:
         """Return the expression without the operands that use *absent* names; None if all do."""

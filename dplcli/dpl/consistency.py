@@ -266,8 +266,8 @@ _MOST_TEXTS = 4096
 
 
 @lru_cache(maxsize=_MOST_TEXTS)
-def _claim_of(text: str) -> _Claim:
-    condition = Condition(text)
+def _claim_of(text: str, captures: tuple[tuple[str, str], ...]) -> _Claim:
+    condition = Condition(text, dict(captures))
     return _Reader(condition).read(condition.tree)
 
 
@@ -467,7 +467,11 @@ def _is_always_true(condition: Condition) -> bool:
 def _contradictions(
     conditions: Sequence[Condition], pattern: DFPattern, wrong: set[int]
 ) -> Iterator[tuple[int, PatternSyntaxError]]:
-    said = {n: _claim_of(each.text) for n, each in enumerate(conditions) if n not in wrong}
+    said = {
+        n: _claim_of(each.text, each.captures)
+        for n, each in enumerate(conditions)
+        if n not in wrong
+    }
     if not said:
         return
     claims = dict(sorted(said.items(), key=lambda item: isinstance(item[1], _Any)))

@@ -105,10 +105,9 @@ class Rule:
             PatternSyntaxError: A condition uses such a name.
         """
         names, captures = bound_names(self.pattern), captures_of(self.pattern)
-        if captures:
-            where = tuple(condition.over(captures) for condition in self.where)
-            object.__setattr__(self, "where", where)
-        for condition in self.where:
+        where = tuple(condition.over(captures) for condition in self.where)
+        object.__setattr__(self, "where", where)
+        for condition in where:
             condition.check_names(names)
 
     def holds_for(self, graph: Graph) -> bool:
@@ -421,6 +420,7 @@ class Rejection(NamedTuple):
         stage: Which test it failed.
         reason: What the test found, for a reader.
         at: The value or node concerned.
+        unranked: The value whose rank would have to be known to tell.
     """
 
     rule: Rule
@@ -428,6 +428,7 @@ class Rejection(NamedTuple):
     stage: Stage
     reason: str
     at: Value | Node | None = None
+    unranked: Value | None = None
 
 
 def read_match(rule: Rule, root: Node, state: State) -> Match | None:

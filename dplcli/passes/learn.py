@@ -644,7 +644,7 @@ class _Builder:
         if product.op_type in {"Conv", "ConvTranspose"} and output is not None:
             name = self._nodes[product].name
             condition = Condition(f"per_channel({leaf.name}, {name})")
-            if not condition.reason_against({leaf.name: value, name: output}):
+            if condition.unmet_by({leaf.name: value, name: output}) is None:
                 self.where.append(condition)
                 self._kept.append(f"one number per channel in input {slot}")
         return leaf

@@ -289,9 +289,11 @@ def _object_to_kept(match: Match, escaping: Sequence[Value], taken: Taken) -> Re
 
 def _object_to_facts(match: Match) -> Rejection | None:
     for condition in match.rule.where:
-        reason = condition.reason_against(match.bindings)
-        if reason:
-            return Rejection(match.rule, match.root, "where", reason, match.root)
+        unmet = condition.unmet_by(match.bindings)
+        if unmet is not None:
+            return Rejection(
+                match.rule, match.root, "where", unmet.reason, match.root, unmet.unranked
+            )
     return None if match.rule.check is None else _checked(match, match.rule.check)
 
 

@@ -150,7 +150,7 @@ class Asker:
             for number, row in enumerate(left[example].tolist()):
                 bound = {name: int(matches.values[name][row]) for name in names}
                 bindings = {n: self.rows.value(v) for n, v in bound.items() if v != NONE}
-                answers[number] = not condition.reason_against(bindings)
+                answers[number] = condition.unmet_by(bindings) is None
             holds[left] = answers[which]
         return holds
 

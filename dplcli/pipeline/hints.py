@@ -6,7 +6,6 @@ get any, and only where rules do little.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -149,17 +148,10 @@ def _listed(counts: Mapping[str, int]) -> str:
 # Ranks that nothing tells.
 
 
-_UNKNOWN = re.compile(r"the (?:rank|type) of '(?P<name>.*)' is unknown$")
-
-
 def _on_ranks(refused: Iterable[Rejection]) -> str:
     """Say how many matches are refused for want of a rank, and where the doubt begins."""
-    asked = [
-        item.root.graph.values.get(found["name"])
-        for item in refused
-        if (found := _UNKNOWN.search(item.reason)) is not None
-    ]
-    sources = _where_doubt_begins([value for value in asked if value is not None])
+    asked = [item.unranked for item in refused if item.unranked is not None]
+    sources = _where_doubt_begins(asked)
     if not sources:
         return ""
     count = "1 match is" if len(asked) == 1 else f"{len(asked):,} matches are"

@@ -29,7 +29,7 @@ from dplcli.ir.types import DTYPE_CODES, Tensor
 from dplcli.onnx_io.read import node_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -224,7 +224,7 @@ def _drawn_as(numbers: NDArray[Any], dtype: str) -> Array:
 # Drawing a graph for a pattern.
 
 
-_PLAIN_FLOATS = ("float32",) * 6
+_FLOATS = ("float32", "float64", "float16")
 _OTHER_TYPES = ("float64", "int64", "int32", "uint8", "float16", "int8", "bool")
 _DATA = (2, 3, 4, 5, 6)
 _HALF, _SELDOM, _RARELY = 0.5, 0.3, 0.12
@@ -259,7 +259,7 @@ class Sampler:
             DeadEndError: Nothing fits what was drawn first.
         """
         self.types, self.made = {}, Instance(outputs=list(outputs))
-        self.dtype: str = self._one_of(_PLAIN_FLOATS if self._dares(1 - _SELDOM) else _OTHER_TYPES)
+        self.dtype: str = self._one_of(_OTHER_TYPES) if self._dares(_SELDOM) else "float32"
         self.rank = self._rank()
         self.dims = [int(d) for d in self.random.permutation(_DATA)]
         if self._dares(_SELDOM):
@@ -406,7 +406,7 @@ class Sampler:
         args = list(node.inputs)
         attributes: Attributes = dict(node.attributes)
         if is_open:
-            self._open(node.op_type, schema, args)
+            self._open(schema, args)
         self._operands(node.op_type, args, attributes, schema)
         self._attributes(node.op_type, schema, attributes, self.shape(args[0]) if args else ())
         if node.op_type == "Split":
@@ -421,13 +421,12 @@ class Sampler:
         self.types.update(types)
         self.made.nodes.append(made)
 
-    def _open(self, op_type: str, schema: OpSchema, args: list[str]) -> None:
+    def _open(self, schema: OpSchema, args: list[str]) -> None:
         """Draw inputs where the pattern leaves the further ones open."""
         room = min(schema.max_inputs - len(args), 2)
         count = int(self.random.integers(room + 1)) if room > 0 else 0
         for _ in range(count):
-            if op_type in {"Conv", "ConvTranspose", "Gemm"} or schema.max_inputs > len(args):
-                args.append(f"more_{len(self.types)}_{len(args)}")
+            args.append(f"more_{len(self.types)}_{len(args)}")
 
     def _operands(
         self, op_type: str, args: list[str], attributes: Attributes, schema: OpSchema
@@ -721,7 +720,7 @@ class Sampler:
         options: list[list[int]] = [[size], [-1], list(shape), [1, size], [size, 1]]
         for cut in range(1, len(shape)):
             head, tail = int(np.prod(shape[:cut])), int(np.prod(shape[cut:]))
-            options += [[head, tail], [-1, tail], [head, -1], [0, *[1] * 0, -1]]
+            options += [[head, tail], [-1, tail], [head, -1], [0, -1]]
             options += [[*shape[:cut], -1], [tail, head]]
         for cut, dim in enumerate(shape):
             if dim % 2 == 0:
@@ -732,28 +731,27 @@ class Sampler:
         options += [[n, -1] for n in wished if n > 0 and size % n == 0]
         return [int(dim) for dim in self._one_of(options)]
 
-    def _axes(self, args: Sequence[str], attributes: Attributes) -> None:
-        """Squeeze and Unsqueeze."""
-        inserts = attributes.pop("__inserts", 0)
+    def _squeeze(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
-        if self.shape(args[0]) is not None and not inserts and 1 not in shape:
-            fed = self.made.inputs.get(args[0])
-            if fed is not None:
-                place = int(self.random.integers(len(shape) + 1))
-                shape = (*shape[:place], 1, *shape[place:])
-                self.types[args[0]] = self.made.inputs[args[0]] = (fed[0], shape)
-        rank = len(shape) + (1 if inserts else 0)
-        ones = list(range(rank)) if inserts else [a for a, d in enumerate(shape) if d == 1]
+        fed = self.made.inputs.get(args[0])
+        if 1 not in shape and fed is not None:
+            place = int(self.random.integers(len(shape) + 1))
+            shape = (*shape[:place], 1, *shape[place:])
+            self.types[args[0]] = self.made.inputs[args[0]] = (fed[0], shape)
+        self._axis(args, [axis for axis, size in enumerate(shape) if size == 1], len(shape))
+
+    def _unsqueeze(self, args: Sequence[str], _: Attributes) -> None:
+        rank = len(self.data(args[0])) + 1
+        self._axis(args, range(rank), rank)
+
+    def _axis(self, args: Sequence[str], axes: Sequence[int], rank: int) -> None:
+        """Draw the second operand: one of *axes*, counted from either end."""
         if len(args) > 1 and self.shape(args[1]) is None:
-            if not ones:
+            if not axes:
                 raise DeadEndError
-            axis = int(self._one_of(ones))
+            axis = int(self._one_of(axes))
             axis = axis - rank if self._dares(_HALF) else axis
             self.leaf(args[1], (1,), "int64", data=np.array([axis]))
-
-    def _unsqueeze(self, args: Sequence[str], attributes: Attributes) -> None:
-        attributes["__inserts"] = 1
-        self._axes(args, attributes)
 
     def _concat(self, args: Sequence[str], attributes: Attributes) -> None:
         known = next((self.types[n] for n in args if n in self.types), None)
@@ -835,27 +833,25 @@ class Sampler:
     def _quantize(self, args: Sequence[str], attributes: Attributes) -> None:
         data = self.data(args[0])
         kind = self.types[args[0]][0]
-        per_axis = bool(data) and self._dares(_SELDOM)
-        axis = int(self.random.integers(len(data))) if per_axis else 0
-        if per_axis:
-            attributes.setdefault("axis", axis)
-        form = (data[axis],) if per_axis else ()
         kind = kind if kind.startswith("float") else "float32"
-        self.leaf(args[1], form, kind, positive=True)
-        if len(args) > 2:  # noqa: PLR2004  # the zero point
-            zero = self.random.integers(0, 9, form)
-            self.leaf(args[2], form, str(self._one_of(("uint8", "int8"))), data=zero)
+        self._scaled(args, attributes, data, kind, str(self._one_of(("uint8", "int8"))))
 
     def _dequantize(self, args: Sequence[str], attributes: Attributes) -> None:
         data = self.leaf(args[0], self.dims[: self.rank], str(self._one_of(("uint8", "int8"))))
-        per_axis = bool(data) and self._dares(_SELDOM)
-        axis = int(self.random.integers(len(data))) if per_axis else 0
-        if per_axis:
+        self._scaled(args, attributes, data, "float32", self.types[args[0]][0])
+
+    def _scaled(
+        self, args: Sequence[str], attributes: Attributes, data: Shape, scale: str, steps: str
+    ) -> None:
+        """Draw the scale and the zero point: one number, or one per place along an axis."""
+        form: Shape = ()
+        if data and self._dares(_SELDOM):
+            axis = int(self.random.integers(len(data)))
             attributes.setdefault("axis", axis)
-        form = (data[axis],) if per_axis else ()
-        self.leaf(args[1], form, "float32", positive=True)
+            form = (data[axis],)
+        self.leaf(args[1], form, scale, positive=True)
         if len(args) > 2:  # noqa: PLR2004  # the zero point
-            self.leaf(args[2], form, self.types[args[0]][0], data=self.random.integers(0, 9, form))
+            self.leaf(args[2], form, steps, data=self.random.integers(0, 9, form))
 
     def _prelu(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
@@ -904,7 +900,7 @@ _OPERANDS = {
     "RMSNormalization": "_layer_norm",
     "Transpose": "_transpose",
     "Reshape": "_reshape",
-    "Squeeze": "_axes",
+    "Squeeze": "_squeeze",
     "Unsqueeze": "_unsqueeze",
     "Concat": "_concat",
     "Slice": "_slice",
@@ -1015,8 +1011,7 @@ def changed_at_random(
             case 4:
                 made = _with_narrow_input(made, random)
             case _:
-                dtype = str(random.choice(["float32", "float64", "float16"]))
-                made = retyped(made, dtype)
+                made = retyped(made, _FLOATS, str(random.choice(_FLOATS)))
     return made
 
 
@@ -1100,14 +1095,13 @@ def resized(graph: Instance, old: int, new: int) -> Instance:
     return replace(graph, inputs=inputs, constants=constants)
 
 
-def retyped(graph: Instance, dtype: str) -> Instance:
-    """Return *graph* with floats of another type."""
+def retyped(graph: Instance, old: Collection[str], new: str) -> Instance:
+    """Return *graph* with the type *new* wherever inputs and constants are of *old* types."""
     inputs = {
-        name: (dtype if kind.startswith("float") else kind, shape)
-        for name, (kind, shape) in graph.inputs.items()
+        name: (new if kind in old else kind, shape) for name, (kind, shape) in graph.inputs.items()
     }
     constants = {
-        name: as_type(data, dtype) if data.dtype.kind == "f" else data
+        name: as_type(data, new) if str(data.dtype) in old else data
         for name, data in graph.constants.items()
     }
     return replace(graph, inputs=inputs, constants=constants)
@@ -1119,7 +1113,12 @@ def retyped(graph: Instance, dtype: str) -> Instance:
 def simpler(graph: Instance) -> Iterator[Instance]:
     """Yield graphs that are simpler than *graph* in one thing, those that save most first."""
     for kind in {kind: None for kind, _ in graph.inputs.values() if kind != "float32"}:
-        yield _as_floats(graph, kind)
+        yield retyped(graph, [kind], "float32")
+    for name, data in graph.constants.items():
+        if data.dtype.kind == "f":  # fed, if the rule allows it: a pattern may ask for a constant
+            others = {other: kept for other, kept in graph.constants.items() if other != name}
+            fed = {**graph.inputs, name: (str(data.dtype), data.shape)}
+            yield replace(graph, inputs=fed, constants=others)
     yield from _without_axes(graph)
     shapes = [shape for _, shape in graph.inputs.values()]
     shapes += [data.shape for data in graph.constants.values()]
@@ -1134,19 +1133,6 @@ def simpler(graph: Instance) -> Iterator[Instance]:
                 yield replace(graph, inputs={**graph.inputs, name: (dtype, narrow)})
     yield from _plainer_attributes(graph)
     yield from _plainer_constants(graph)
-
-
-def _as_floats(graph: Instance, dtype: str) -> Instance:
-    """Return *graph* with float32 wherever inputs and constants are of the type *dtype*."""
-    inputs = {
-        name: ("float32" if kind == dtype else kind, shape)
-        for name, (kind, shape) in graph.inputs.items()
-    }
-    constants = {
-        name: data.astype(np.float32) if str(data.dtype) == dtype else data
-        for name, data in graph.constants.items()
-    }
-    return replace(graph, inputs=inputs, constants=constants)
 
 
 def _without_axes(graph: Instance) -> Iterator[Instance]:

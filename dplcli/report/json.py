@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from dplcli.dpl.rule import Rule
+from dplcli.dpl.rule import Rejection, Rule
 from dplcli.ir import Attribute, Function, Node, Tensor, Value
 from dplcli.ir.model import calls_in, scope_of
 from dplcli.ir.printer import node_window, print_attribute
@@ -35,6 +35,8 @@ def record_of(value: Any) -> Any:  # noqa: ANN401, PLR0911  # anything; a return
         return {"domain": value.domain, "name": value.name}
     if isinstance(value, Rule):
         return value.qualified_name
+    if isinstance(value, Rejection):
+        return picked(value, "rule root stage reason at")
     if isinstance(value, Attribute):
         return _attribute_record(value)
     if isinstance(value, float):
