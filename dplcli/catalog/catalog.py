@@ -479,9 +479,11 @@ class RuleMaker:
         with mistakes.gathered():
             where = self._checked(place, pattern, where)
         with mistakes.gathered():
-            replacement = self._becoming(place, entry, pattern)
+            replacement, last = self._becoming(place, entry, pattern)
         mistakes.check()
         common = self._common(place, entry, pattern, unused)
+        if last is not None:
+            common["opsets"] = (common["opsets"][0], last)
         try:
             return RewriteRule(
                 replacement=replacement,
@@ -519,10 +521,13 @@ class RuleMaker:
 
     def _becoming(
         self, place: RuleEntry, entry: RewriteEntry, pattern: DFPattern
-    ) -> RewriteFunction:
-        """Return the replacement as a function: parsed, or found by its name."""
+    ) -> tuple[RewriteFunction, int | None]:
+        """Return the replacement as a function: parsed, or found by its name.
+
+        With it comes the last opset that it is right for, if that is known.
+        """
         if entry.function is not None:
-            return self._function(place, entry, entry.function)
+            return self._function(place, entry, entry.function), None
         names = bound_names(pattern), attribute_names(pattern)
         key = "replacement"
         try:
@@ -530,10 +535,10 @@ class RuleMaker:
                 entry.replacement or "", *names, self.schemas, captures_of(pattern)
             )
             key = "pattern"
-            check_attributes(pattern, replacement.carried, self.schemas)
+            last = check_attributes(pattern, replacement.carried, _opsets(entry), self.schemas)
         except PatternSyntaxError as error:
             raise place.error_in_text(error, (key,)) from error
-        return replacement
+        return replacement, last
 
     def _function(self, place: RuleEntry, entry: RewriteEntry, name: str) -> RewriteFunction:
         where = ("function",)

@@ -28,14 +28,16 @@ from dplcli.dpl.pattern import (
     TypedPattern,
     WildcardPattern,
 )
-from dplcli.dpl.replacement import FIRST_OPSET, RewriteRule
+from dplcli.dpl.replacement import RewriteRule, in_force
 from dplcli.dpl.text import all_parts, bound_names, visible_parts
 from dplcli.ir.operators import (
     CHANNEL_SLOTS,
     CONVOLUTIONS,
     DTYPE_ATTRIBUTES,
+    FIRST_OPSET,
     MOVED,
     SCALAR_SLOTS,
+    VECTORS,
 )
 
 if TYPE_CHECKING:
@@ -299,13 +301,13 @@ class VariantSketch:
         domain = choice.domain if isinstance(choice, OpName) else ""
         if domain:
             raise NoInstanceError(f"operators of {domain} are not made up")
+        stated = self._read_by_name(op_type, part, args)
         versions = list(self.schemas.versions(op_type, domain))
         while versions and len(args) < versions[-1].min_inputs:
             args.append(self._leaf("", is_constant=False))
         while args and not args[-1]:
             args.pop()
         self._note_readers(op_type, args)
-        stated = dict(part.attributes)
         attributes = dict(_REQUIRED.get(op_type, {})) | stated
         self.assumed[len(self.nodes)] = attributes.keys() - stated
         count = 1 + len(part.output_names)
@@ -317,6 +319,24 @@ class VariantSketch:
         outputs = [name, *(f"{name}_{index}" for index in range(1, count))]
         self.nodes.append(InstanceNode(op_type, domain, tuple(args), tuple(outputs), attributes))
         return outputs
+
+    def _read_by_name(
+        self, op_type: str, part: CallPattern, args: list[str]
+    ) -> dict[str, AttributeValue]:
+        """Put among *args* what *part* names and the newest opset reads; return the attributes."""
+        stated, captured = dict(part.attributes), dict(part.captures)
+        for item in MOVED.get(op_type, ()):
+            for name in {item.name: "", item.attribute: ""}:
+                if name in stated:
+                    data = np.array(stated.pop(name), dtype=item.dtype)
+                    arg = self._given("", data if op_type not in VECTORS else data.reshape(-1))
+                elif name in captured:
+                    arg = self._leaf(captured[name], is_constant=True)
+                else:
+                    continue
+                args += [""] * (item.slot - len(args))
+                args.insert(item.slot, arg)
+        return stated
 
     def _note_readers(self, op_type: str, args: Sequence[str]) -> None:
         for slot, arg in enumerate(args):
@@ -335,12 +355,17 @@ class VariantSketch:
     def _constant(self, part: ConstantPattern) -> str:
         if part.value is None and part.exact is None:
             return self._leaf(part.name, is_constant=True)
-        name = part.name or f"number_{len(self.given)}"
-        if part.exact is not None:
-            self.given[name] = np.array(part.exact.items, dtype=part.exact.dtype)
+        if part.exact is None:
+            return self._given(part.name, np.array(part.value, dtype="float32"))
+        name = self._given(part.name, np.array(part.exact.items, dtype=part.exact.dtype))
+        self.exact.add(name)
+        return name
+
+    def _given(self, name: str, data: NDArray[Any]) -> str:
+        name = name or f"number_{len(self.given)}"
+        self.given[name] = data
+        if data.dtype.kind == "i":
             self.exact.add(name)
-        else:
-            self.given[name] = np.array(part.value, dtype="float32")
         return name
 
     def _typed(self, part: TypedPattern) -> str:
@@ -470,7 +495,7 @@ def _is_of(name: str, value: object, kind: str) -> bool:
 
 def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
     """Compare the operators and attributes of the pattern with the opsets that the rule states."""
-    first, last = rule.opsets
+    first = rule.opsets[0]
     for call, op in _named_calls(rule):
         versions = list(schemas.versions(op.op_type, op.domain))
         if first is None or op.domain or not versions:
@@ -481,18 +506,11 @@ def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
             yield Objection("warning", message, call)
             continue
         moved = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
-        for schema in _in_force(versions, first, last):
+        for schema in in_force(versions, rule.opsets):
             for name, _ in call.attributes:
                 if not (name in schema.attributes or name in schema.inputs or name in moved):
                     message = f"{op.op_type} has no attribute {name!r} in opset {schema.since}"
                     yield Objection("warning", message, call)
-
-
-def _in_force(versions: list[OpSchema], first: int, last: int | None) -> list[OpSchema]:
-    """Return the versions in force at some opset from *first* to *last*."""
-    older = [schema for schema in versions if schema.since <= first]
-    newer = [s for s in versions if s.since > first and (last is None or s.since <= last)]
-    return older[-1:] + newer
 
 
 def _two_nodes_at_once(rule: Rule) -> Iterator[Objection]:
@@ -519,7 +537,7 @@ def _unused_names(rule: Rule) -> Iterator[Objection]:
 
 def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Objection]:
     """Compare the nodes of a replacement with every opset that the rule claims."""
-    first, last = rule.opsets[0] or FIRST_OPSET, rule.opsets[1]
+    first = rule.opsets[0] or FIRST_OPSET
     for node in rule.text.calls if rule.text else ():
         versions = list(schemas.versions(node.op_type, node.domain))
         if not versions or node.domain:
@@ -529,7 +547,7 @@ def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Objection]
             message = f"makes {node.op_type}, which exists from opset {since} on"
             yield Objection("error", f"the replacement {message}: say opsets: [{since}]")
             continue
-        for schema in _in_force(versions, first, last):
+        for schema in in_force(versions, rule.opsets):
             yield from (Objection("error", message) for message in _misfits(node, schema))
 
 

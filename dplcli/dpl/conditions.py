@@ -1085,9 +1085,14 @@ def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object],
 
 
 def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object], object]:
-    """Let *operation* work on anything, arrays only if the result is not too large."""
+    """Let *operation* work on anything, arrays only if the result is not too large.
+
+    A list equals a tuple: shapes and attributes are tuples, which nobody has to know.
+    """
 
     def checked(left: object, right: object) -> object:
+        left = tuple(left) if isinstance(left, list) else left
+        right = tuple(right) if isinstance(right, list) else right
         if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
             claim(math.prod(np.broadcast_shapes(_dims_of(left), _dims_of(right))))
         return operation(left, right)
@@ -1103,7 +1108,7 @@ def _dims_of(operand: object) -> tuple[int, ...]:
 
 def _added(left: Any, right: Any) -> object:  # noqa: ANN401  # numbers, arrays, lists
     """Add numbers or arrays, or join two lists."""
-    if isinstance(left, (list, tuple)) and type(left) is type(right):
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return joined(left, right)
     return _plus(left, right)
 

@@ -82,12 +82,10 @@ def _strange_words(
     for node in condition.nodes:
         texts: list[ast.expr] = []
         match node:
-            case ast.Compare(left=left, ops=ops, comparators=others):
+            case ast.Compare(left=left, comparators=others):
                 sides = [left, *others]
                 if any(isinstance(s, ast.Attribute) and s.attr == "dtype" for s in sides):
                     texts = [inner for side in sides for inner in _items(side)]
-                if isinstance(ops[0], ast.Eq | ast.NotEq):
-                    yield from _lists(sides)
             case ast.Call(func=ast.Name(id=name), args=args) if name in _OF_DTYPES:
                 texts = list(args)
             case ast.Attribute(
@@ -108,23 +106,6 @@ def _strange_words(
 
 def _items(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else [node]
-
-
-def _lists(sides: Sequence[ast.expr]) -> Iterator[_Fault]:
-    """Find lists that shapes or attributes are compared with, which equal tuples only."""
-    if len(sides) != 2 or not any(map(_is_tuple, sides)):  # noqa: PLR2004  # left and right
-        return
-    for side in sides:
-        if isinstance(side, ast.List):
-            hint = f"write {ast.unparse(ast.Tuple(side.elts, ast.Load()))}"
-            yield _Fault(side, "is wrong: shapes and attributes equal tuples, not lists", hint)
-
-
-def _is_tuple(node: ast.expr) -> bool:
-    if not isinstance(node, ast.Attribute):
-        return False
-    of_node = isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"
-    return node.attr == "shape" or of_node
 
 
 def _attributes_of(  # noqa: C901  # a case per kind

@@ -278,7 +278,7 @@ class Matches:
             steps = [step for step in _calls(self.program) if step.attributes_slot == slot]
             step = next(step for step in steps if bound[step.slot] == number)
             node = self.joins.objects.node(number)
-            return Attributes(unnamed_attributes(node, step.attributes))
+            return Attributes(unnamed_attributes(node, step.pattern.attributes))
         return self.joins.objects.value(number)
 
 
@@ -1132,7 +1132,7 @@ class _Query:
         return way
 
 
-def _fits_by_kind(attributes: Sequence[tuple[str, AttributeValue]], node: Node) -> int:
+def _fits_by_kind(attributes: Sequence[tuple[str, AttributeValue | None]], node: Node) -> int:
     """Tell whether all nodes like *node* have attributes: 1 or 0; _NOT_ASKED if that differs."""
     answer = 1
     for name, expected in attributes:

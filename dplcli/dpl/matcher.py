@@ -118,6 +118,7 @@ from dplcli.ir.operators import (
     DTYPE_ATTRIBUTES,
     MOVED,
     OP_KINDS,
+    has_unknown_parameter,
     inputs_of,
     parameter_of,
     slot_of,
@@ -207,8 +208,8 @@ def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
 # Compare the attributes of a node with those of a pattern.
 
 
-def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
-    """Tell whether an attribute, or its default, equals what a pattern states.
+def attribute_equals(node: Node, name: str, expected: AttributeValue | None) -> bool:
+    """Tell whether an attribute, or its default, equals what a pattern states; None is any value.
 
     Floats are compared as float32, and an element type may be given by its name
     (``to="float32"``). An attribute that a function's caller supplies is unknown, hence unequal.
@@ -217,6 +218,8 @@ def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
     attribute = parameter_of(node, name)
     if attribute is None or attribute.ref:
         return False
+    if expected is None:
+        return True
     value = attribute.value
     if attribute.kind == "float":
         return _floats_equal((value,), (expected,))
@@ -239,9 +242,7 @@ def _floats_equal(values: Sequence[object], expected: Sequence[object]) -> bool:
         return False
 
 
-def unnamed_attributes(
-    node: Node, named: Sequence[tuple[str, AttributeValue]]
-) -> Mapping[str, Attribute]:
+def unnamed_attributes(node: Node, named: Sequence[tuple[str, object]]) -> Mapping[str, Attribute]:
     """Return the attributes of *node* except those in *named*."""
     if not named:
         return node.attributes
@@ -1058,7 +1059,9 @@ class CallStep(Step):
         self.functions = functions
         self.args = args
         self.bodies = bodies
-        self.attributes = pattern.attributes
+        captured = tuple((name, None) for name, _ in pattern.captures)
+        self.attributes: tuple[tuple[str, AttributeValue | None], ...]
+        self.attributes = pattern.attributes + captured
         self.attributes_slot = attributes_slot
         self.is_rotated = False
         self.is_plain = not (functions or bodies or attributes_slot is not None)
@@ -1147,7 +1150,7 @@ class CallStep(Step):
         """Bind the attributes that are not named, or compare them with those bound before."""
         slot = self.attributes_slot
         assert slot is not None  # noqa: S101  # checked by the caller
-        found = unnamed_attributes(node, self.attributes)
+        found = unnamed_attributes(node, self.pattern.attributes)
         if state.slots[slot] is None:
             state.bind(slot, Attributes(found))
             return True
@@ -1180,6 +1183,8 @@ class CallStep(Step):
         if node.op_type in MOVED and not node.domain:
             inputs = inputs_of(node)
             count = len(inputs)
+            if not self.pattern.rest and has_unknown_parameter(node):
+                return None
         elif count == wanted and not (self.attributes or self.is_rotated):
             return inputs
         if self.attributes:
@@ -1189,9 +1194,8 @@ class CallStep(Step):
             count -= 1
         if count > wanted and not self.pattern.rest:
             return None
-        for name, expected in self.attributes:
-            if not attribute_equals(node, name, expected):
-                return None
+        if not all(attribute_equals(node, name, wants) for name, wants in self.attributes):
+            return None
         fitting = inputs[:count]
         if count < wanted:
             fitting = (*fitting, *[None] * (wanted - count))
@@ -1293,13 +1297,14 @@ class CallStep(Step):
             if not attribute_equals(node, name, expected):
                 known = parameter_of(node, name)
                 shown = "unknown" if known is None else print_attribute(known)
-                return f"{self.title} with {name} = {expected!r}", f"{name} = {shown} at {who}"
+                wanted = "known" if expected is None else f"= {expected!r}"
+                return f"{self.title} with {name} {wanted}", f"{name} = {shown} at {who}"
         given = self._not_named(node, inputs_of(node))
-        wanted, count = len(self.args), len(given)
-        if count > wanted and not self.pattern.rest:
-            more = ", ".join(describe(value) for value in given[wanted:] if value is not None)
-            plural = "" if wanted == 1 else "s"
-            return f"{self.title} with {wanted} input{plural}", f"{count} at {who}: also {more}"
+        most, count = len(self.args), len(given)
+        if count > most and not self.pattern.rest:
+            more = ", ".join(describe(value) for value in given[most:] if value is not None)
+            plural = "" if most == 1 else "s"
+            return f"{self.title} with {most} input{plural}", f"{count} at {who}: also {more}"
         for place, arg in enumerate(self.args):
             if type(arg) is AnyStep and (place >= count or given[place] is None):
                 return f"{self.title} with input {place}", f"none at {who}"

@@ -42,17 +42,27 @@ from dplcli.dpl.text import (
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import LIGHT, MOVED, PREDICATES, VECTORS, canonical_domain, schema_of
+from dplcli.ir.operators import (
+    FIRST_OPSET,
+    LAST_OPSET,
+    LIGHT,
+    MOVED,
+    PREDICATES,
+    VECTORS,
+    canonical_domain,
+    schema_of,
+)
 from dplcli.ir.traversal import is_read
 from dplcli.ir.types import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
 
     from dplcli.dpl.pattern import DFPattern
+    from dplcli.dpl.rule import Opsets
     from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary
     from dplcli.ir.operators import Parameter
 
@@ -1131,36 +1141,52 @@ def whole_node(rule: RewriteRule, node: Node) -> Match | None:
 # Refuse a rewrite that would silently lose attributes of the nodes that it removes.
 
 
-FIRST_OPSET = 7
-"""The oldest opset that dpl supports."""
-
-
-def check_attributes(pattern: DFPattern, carried: AbstractSet[str], schemas: SchemaLibrary) -> None:
+def check_attributes(
+    pattern: DFPattern, carried: AbstractSet[str], opsets: Opsets, schemas: SchemaLibrary
+) -> int | None:
     """Refuse a pattern whose nodes may have attributes that the replacement would lose.
+
+    What became an input counts as one: the pattern reads it, or does not fit where it is.
+
+    Args:
+        pattern: What is replaced.
+        carried: Names of bound attributes that the replacement uses.
+        opsets: The opsets that the rule states.
+        schemas: The operators.
+
+    Returns:
+        The last opset in which nothing is lost, if an operator gains an attribute in one that is
+        newer than all that dpl knows: so it breaks no rule that was right before.
 
     Raises:
         PatternSyntaxError: Names the operator and the attributes, and says what to write.
     """
+    gained: list[int] = []
     parts = visible_parts(pattern)
     for part in parts + [part.link for part in parts if isinstance(part, RepeatPattern)]:
         if not isinstance(part, CallPattern) or part.attributes_name == WAIVED:
             continue
         if not part.attributes_name:
-            _check_call(part, schemas)
+            gained += _check_call(part, opsets, schemas)
         elif part.attributes_name not in carried:
             raise wrong_part(
                 part,
                 f"**{part.attributes_name} is bound and not carried into the replacement",
                 "write **_ if those attributes may be lost",
             )
+    return min(gained) - 1 if gained else None
 
 
-def _check_call(call: CallPattern, schemas: SchemaLibrary) -> None:
+def _check_call(call: CallPattern, opsets: Opsets, schemas: SchemaLibrary) -> Iterator[int]:
+    """Yield the opsets, newer than those that dpl knows, in which an attribute is gained."""
     named = {name for name, _ in (*call.attributes, *call.captures, *call.bodies)}
+    known = max(LAST_OPSET, opsets[1] or 0)
     for choice in call.op.choices:
         lost = {"attributes"} if isinstance(choice, OpKind) else set()
         if isinstance(choice, OpName):
-            lost = _attributes_of(choice, schemas) - named
+            since = _attributes_of(choice, opsets, schemas)
+            lost = {name for name in since.keys() - named if since[name] <= known}
+            yield from (since[name] for name in since.keys() - named - lost)
         if lost and isinstance(choice, (OpName, OpKind)):
             names = ", ".join(sorted(lost))
             raise wrong_part(
@@ -1170,14 +1196,29 @@ def _check_call(call: CallPattern, schemas: SchemaLibrary) -> None:
             )
 
 
-def _attributes_of(op: OpName, schemas: SchemaLibrary) -> set[str]:
+def _attributes_of(op: OpName, opsets: Opsets, schemas: SchemaLibrary) -> dict[str, int]:
+    """Return the attributes of an operator, and since when each is there."""
     versions = list(schemas.versions(op.op_type, op.domain))
     if not versions:
-        return {"attributes of its own"}
-    if op.domain == "":
-        older = [schema for schema in versions if schema.since <= FIRST_OPSET]
-        versions = older[-1:] + [schema for schema in versions if schema.since > FIRST_OPSET]
-    return {name for schema in versions for name in schema.attributes}
+        return {"attributes of its own": 0}
+    if op.domain:
+        return {name: 0 for schema in versions for name in schema.attributes}
+    read = {item.attribute for item in MOVED.get(op.op_type, ())}
+    opsets = max(opsets[0] or FIRST_OPSET, FIRST_OPSET), opsets[1]  # older ones: as they were then
+    return {
+        name: schema.since
+        for schema in reversed(in_force(versions, opsets))
+        for name in schema.attributes
+        if name not in read
+    }
+
+
+def in_force(versions: Sequence[OpSchema], opsets: Opsets) -> list[OpSchema]:
+    """Return the versions, oldest first, that are in force at some opset that a rule claims."""
+    first, last = opsets[0] or FIRST_OPSET, opsets[1]
+    older = [schema for schema in versions if schema.since <= first]
+    newer = [s for s in versions if s.since > first and (last is None or s.since <= last)]
+    return older[-1:] + newer
 
 
 # Rewrite rules.

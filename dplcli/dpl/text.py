@@ -284,13 +284,9 @@ def _check_attributes(
             raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
         if name in DTYPE_ATTRIBUTES and isinstance(value, str) and value not in DTYPE_CODES:
             raise wrong(node, *unknown_dtype(value))
-    moved = {item.attribute for item in MOVED.get(op.op_type, ()) if not op.domain}
-    for name, capture in call.captures:
-        if name in moved:
-            what = f"{name!r} of {op.op_type} is an input in newer opsets"
-            raise wrong(node, what, f"bind the input: const({capture}), and use {capture}.value")
-        if name not in stated:
-            hint = did_you_mean(name, sorted(stated - moved))
+    for name, _ in call.captures:
+        if name not in stated and name not in inputs:
+            hint = did_you_mean(name, sorted(stated))
             raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
 
 
@@ -336,7 +332,7 @@ def _input_names(call: CallPattern, op: OpName, versions: Iterable[OpSchema]) ->
     always = [set(schema.attributes) for schema in versions]
     renamed = {item.attribute: item.name for item in MOVED.get(op.op_type, ())}
     inputs = {name for schema in versions for name in schema.inputs}
-    names = {renamed.get(name, name) for name, _ in call.attributes}
+    names = {renamed.get(name, name) for name, _ in (*call.attributes, *call.captures)}
     return {name for name in names & inputs if not all(name in known for known in always)}
 
 

@@ -598,6 +598,9 @@ def _moved(kind: str, *names: str) -> tuple[Parameter, ...]:
     return tuple(Parameter(slot, name, name, kind) for slot, name in enumerate(names, 1))
 
 
+FIRST_OPSET, LAST_OPSET = 7, 28
+"""The oldest opset that dpl supports, and the newest whose operators it knows."""
+
 MOVED: dict[str, tuple[Parameter, ...]] = {
     **dict.fromkeys(REDUCTIONS | {"Squeeze", "Unsqueeze"}, _moved("ints", "axes")),
     "Clip": _moved("float", "min", "max"),
@@ -633,6 +636,12 @@ def inputs_of(node: Node) -> Sequence[Value | None]:
     while inputs and inputs[-1] is None:
         inputs.pop()
     return inputs
+
+
+def has_unknown_parameter(node: Node) -> bool:
+    """Tell whether a function's caller gives what is an input in the newest opset."""
+    stated = (node.attributes.get(item.attribute) for item in MOVED.get(node.op_type, ()))
+    return any(attribute is not None and attribute.ref for attribute in stated)
 
 
 def _implied_input(node: Node, parameter: Parameter) -> Value | None:

@@ -38,7 +38,7 @@ from onnx.helper import make_attribute
 from dplcli.errors import OpsetError, UsageError
 from dplcli.ir import TensorType
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
-from dplcli.ir.operators import MOVED, REDUCTIONS
+from dplcli.ir.operators import FIRST_OPSET, LAST_OPSET, MOVED, REDUCTIONS
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io.convert import (
     UNREADABLE,
@@ -806,8 +806,6 @@ def _split_18(site: Site) -> None:
 Adapter: TypeAlias = Callable[[Site], object]
 """Tells a site what takes the node's place; tells nothing if the node may stay."""
 
-OLDEST_COVERED, NEWEST_COVERED = 7, 28
-
 REFUSED = {
     ("Scan", 9): "Scan before opset 9 runs over a batch, which later ones do not",
 }
@@ -853,11 +851,11 @@ def rule_for(op_type: str, version: int) -> Adapter | None:
     key = (op_type, version)
     if key in REFUSED:
         raise NotRaisableError(REFUSED[key])
-    if version <= OLDEST_COVERED:
+    if version <= FIRST_OPSET:
         raise NotRaisableError(
             f"{op_type} changed in opset {version}, and only changes after 7 are covered"
         )
-    if version > NEWEST_COVERED:
+    if version > LAST_OPSET:
         raise NotRaisableError(
             f"{op_type} changed in opset {version} in a way that dpl does not know"
         )

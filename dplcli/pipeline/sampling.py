@@ -21,6 +21,7 @@ from dplcli.ir.operators import (
     BROADCASTING,
     CHANNEL_SLOTS,
     GLOBAL_POOLS,
+    MOVED,
     POOLS,
     REDUCTIONS,
     SCALAR_SLOTS,
@@ -408,6 +409,8 @@ class Sampler:
         if is_open:
             self._open(schema, args)
         self._operands(node.op_type, args, attributes, schema)
+        if not node.domain:
+            self._respell(node.op_type, args, attributes, schema)
         self._attributes(node.op_type, schema, attributes, self.shape(args[0]) if args else ())
         if node.op_type == "Split":
             attributes["num_outputs"] = len(node.outputs)
@@ -420,6 +423,21 @@ class Sampler:
             raise DeadEndError
         self.types.update(types)
         self.made.nodes.append(made)
+
+    def _respell(
+        self, op_type: str, args: list[str], attributes: Attributes, schema: OpSchema
+    ) -> None:
+        """Make attributes of the constants that an older opset has in attributes."""
+        for item in reversed(MOVED.get(op_type, ())):
+            if item.attribute not in schema.attributes or not schema.max_inputs <= item.slot:
+                continue
+            for name in args[item.slot :]:
+                data = self.made.constants.get(name)
+                if data is None:
+                    raise DeadEndError
+                is_one = item.kind in {"int", "float"}
+                attributes[item.attribute] = data.item() if is_one else tuple(data.tolist())
+                del args[item.slot :]
 
     def _open(self, schema: OpSchema, args: list[str]) -> None:
         """Draw inputs where the pattern leaves the further ones open."""

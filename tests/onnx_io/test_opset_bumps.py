@@ -11,10 +11,9 @@ import onnx
 import pytest
 from onnx.defs import OpSchema
 
+from dplcli.ir.operators import FIRST_OPSET, LAST_OPSET
 from dplcli.onnx_io.opset import (
     ADAPTERS,
-    NEWEST_COVERED,
-    OLDEST_COVERED,
     REFUSED,
     NotRaisableError,
     bumps,
@@ -109,7 +108,7 @@ def all_bumps() -> Iterator[tuple[OpSchema, OpSchema]]:
     """Iterate over the changes after opset 7: the schema before, the schema from then on."""
     for schemas in history().values():
         for old, new in pairwise(schemas):
-            if new.since_version > OLDEST_COVERED:
+            if new.since_version > FIRST_OPSET:
                 yield old, new
 
 
@@ -125,7 +124,7 @@ def test_every_bump_is_in_one_class() -> None:
     assert len(listed) == len(set(listed))
     assert {bump for bump in listed if bump[1] <= NEWEST} == real
     assert len(real) > 300
-    assert max(version for _, version in listed) == NEWEST_COVERED
+    assert max(version for _, version in listed) == LAST_OPSET
 
 
 @pytest.mark.parametrize("bump", sorted(REFUSED), ids=lambda bump: f"{bump[0]}-{bump[1]}")
@@ -143,7 +142,7 @@ def test_what_is_kept_has_no_rule() -> None:
 
 def test_an_unknown_bump_is_refused() -> None:
     """What a later onnx changes is not taken for harmless."""
-    for version in (99, NEWEST_COVERED + 1):
+    for version in (99, LAST_OPSET + 1):
         with pytest.raises(
             NotRaisableError,
             match=f"Relu changed in opset {version} in a way that dpl does not know",

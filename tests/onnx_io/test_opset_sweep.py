@@ -11,8 +11,9 @@ from onnx import helper
 from onnx.backend.test.case.node import collect_testcases
 from onnx.shape_inference import InferenceError
 
+from dplcli.ir.operators import FIRST_OPSET
 from dplcli.onnx_io import raise_opset
-from dplcli.onnx_io.opset import OLDEST_COVERED, REFUSED, bumps
+from dplcli.onnx_io.opset import REFUSED, bumps
 from tests.helpers import run_model
 from tests.onnx_io.test_opset_bumps import history
 
@@ -32,7 +33,7 @@ WITHOUT_KERNEL = {("RoiAlign", 22)}
 def changes_of(op_type: str) -> Sequence[int]:
     """Return the opsets that change an operator, which is not refused, and onnxruntime runs."""
     first = min(schema.since_version for schema in history()[op_type])
-    found = bumps(op_type, max(first, OLDEST_COVERED), NEWEST_RUN)
+    found = bumps(op_type, max(first, FIRST_OPSET), NEWEST_RUN)
     return [version for version in found if (op_type, version) not in REFUSED]
 
 

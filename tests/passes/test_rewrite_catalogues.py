@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from dplcli.catalog import read_catalogs
 from dplcli.dpl import is_op, wildcard
 from dplcli.errors import CatalogError
+from dplcli.ir.operators import LAST_OPSET
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, Rewriting, rewrite
@@ -35,7 +37,10 @@ from tests.passes.rewriting import rewrite_rule
 from tests.strategies import graphs, within
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dplcli.dpl.replacement import RewriteRule
+    from dplcli.ir import OpSchema, SchemaLibrary
     from tests.strategies import RandomGraph
 
     Entry: TypeAlias = tuple[str, str]
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
 OWN = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
 
 
-def rules(*entries: Entry, **more: object) -> list[RewriteRule]:
+def rules(*entries: Entry, schemas: SchemaLibrary = SCHEMAS, **more: object) -> list[RewriteRule]:
     """Read rules ``r``, ``r1``, … of pattern and replacement; *more* keys for all of them."""
     listed = [
         {"name": f"r{number or ''}", "pattern": pattern, "replacement": replacement, **more}
@@ -52,10 +57,14 @@ def rules(*entries: Entry, **more: object) -> list[RewriteRule]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rules.yaml"
         path.write_text(json.dumps({"dpl": 1, "rewrites": listed}, indent=1), encoding="utf-8")
-        return read_catalogs([str(path)], SCHEMAS).rewrites
+        return read_catalogs([str(path)], schemas).rewrites
 
 
-def apply(before: str, *entries: Entry, **more: object) -> tuple[str, onnx.ModelProto, Rewriting]:
+def apply(
+    before: str,
+    *entries: Entry,
+    **more: Any,  # noqa: ANN401  # keys of an entry
+) -> tuple[str, onnx.ModelProto, Rewriting]:
     """Rewrite; return the text afterwards, the model and what was done."""
     model = model_from_text(before)
     done = rewrite(model, rules(*entries, **more))
@@ -951,7 +960,7 @@ def test_texts_and_floats_are_attributes_too() -> None:
         ("Transpose(Transpose(x, perm=p), perm=p)", "x", "'p' names two patterns"),
         ("Transpose(x, perm=p)", "Add(x, p)", "'p' is the attribute 'perm', not a value"),
         ("Transpose(x, prem=p)", "x", "no attribute 'prem'"),
-        ("Unsqueeze(x, axes=p)", "x", "is an input in newer opsets"),
+        ("Unsqueeze(x, axis=p)", "x", "no attribute 'axis'"),
         ("Transpose(x, perm=Relu)", "x", "'Relu' cannot be used as a name"),
         ("Transpose(x, perm=_)", "x", "'_' cannot be used as a name"),
         ("Transpose(x, perm=p)", "Transpose(x, perm=q)", "uses the name 'q'"),
@@ -963,6 +972,90 @@ def test_a_wrong_capture_is_refused_where_it_stands(
     """With file, line and column."""
     with pytest.raises(CatalogError, match=rf"rules\.yaml:\d+:\d+.*{message}"):
         rules((pattern, replacement))
+
+
+@pytest.mark.parametrize("opset", [9, 13, 21])
+def test_what_became_an_input_is_bound_like_an_attribute(opset: int) -> None:
+    """Whether the model has it as an attribute or as a constant."""
+    given = "Unsqueeze <axes = [1]> (x)" if opset < 13 else "Unsqueeze (x, axes)"
+    before = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[2, 3] x) => (float[p, q, r] y) <int64[1] axes = {{1}}>
+        {{ u = {given}  y = Relu (u) }}"""
+    law = "Relu(Unsqueeze(x, axes=a))", "Unsqueeze(Relu(x), axes=a)"
+    _, result, done = apply(before, law)
+    assert done.counts == {"r": 1}
+    check_sound(proto_from_text(before), result)
+    _, _, done = apply(before, law, where=["a == [0]"])
+    assert done.counts == {"r": 0}
+
+
+def test_an_input_that_is_computed_is_not_bound() -> None:
+    """Nobody knows its value; that is a mismatch, not a refusal."""
+    _, _, done = apply(
+        """g (float[2, 3] x, int64[1] axes) => (float[p, q, r] y)
+        { u = Unsqueeze (x, axes)  y = Relu (u) }""",
+        ("Relu(Unsqueeze(x, axes=a))", "Unsqueeze(Relu(x), axes=a)"),
+    )
+    assert done.counts == {"r": 0}
+    assert not done.refused
+
+
+def test_what_the_pattern_reads_as_an_input_is_not_lost() -> None:
+    """Nor is an input that the pattern leaves out: then the node has none."""
+    rules(("Clip(x, 0.0, hi)", "Relu(x)"), ("Slice(x, [0], [1], [0])", "x"), ("Clip(x)", "x"))
+    left = """<ir_version: 8, opset_import: ["" : 6]> g (float[2] x) => (float[2] y)
+        { y = Clip <min = 0.0> (x) }"""
+    _, _, done = apply(left, ("Clip(x)", "x"), opsets=[6])
+    assert done.counts == {"r": 0}
+
+
+def test_a_bound_that_a_caller_gives_is_not_lost() -> None:
+    """Inside a function that takes it as an attribute nobody knows whether there is one."""
+    _, _, done = apply(
+        """<ir_version: 8, opset_import: ["" : 9, "own" : 1]>
+        g (float[2] x) => (float[2] y) { y = own.Cut <least = 0.5> (x) }
+        <domain: "own", opset_import: ["" : 9]>
+        Cut <least> (x) => (y) { y = Clip <min: float = @least> (x) }""",
+        ("Clip(x)", "x"),
+    )
+    assert done.counts == {"r": 0}
+
+
+class NextYear:
+    """The standard, and an opset in which LeakyRelu gains an attribute."""
+
+    SINCE = LAST_OPSET + 1
+
+    def __getattr__(self, name: str) -> object:
+        """Ask the standard of today."""
+        return getattr(SCHEMAS, name)
+
+    def versions(self, op_type: str, domain: str) -> Iterable[OpSchema]:
+        """Return those of today, and that of next year."""
+        *older, newest = SCHEMAS.versions(op_type, domain)
+        yield from (*older, newest)
+        if (op_type, domain) == ("LeakyRelu", ""):
+            attributes = {**newest.attributes, "gate": "float"}
+            yield replace(newest, attributes=attributes, since=self.SINCE)
+
+
+def test_an_attribute_of_next_year_breaks_no_rule() -> None:
+    """The rule holds for the opsets before; one that claims the new one is asked for it."""
+    entry = "LeakyRelu(LeakyRelu(x, alpha=a), alpha=b)", "LeakyRelu(x, alpha=a * b)"
+    schemas = cast("SchemaLibrary", NextYear())
+    (rule,) = rules(entry, schemas=schemas)
+    assert rule.opsets == (None, LAST_OPSET)
+    assert rules(("Neg(Neg(x))", "x"), schemas=schemas)[0].opsets == (None, None)
+    assert rules(entry, schemas=schemas, opsets=[16])[0].opsets == (16, LAST_OPSET)
+    with pytest.raises(CatalogError, match="LeakyRelu may have gate, which would be lost"):
+        rules(entry, schemas=schemas, opsets=[16, NextYear.SINCE])
+
+
+def test_only_attributes_of_the_opsets_that_a_rule_claims_count() -> None:
+    """Cast has no attribute but `to` until opset 18."""
+    rules(("Cast(x, to=1)", "x"), opsets=[13, 18])
+    with pytest.raises(CatalogError, match="Cast may have saturate, which would be lost"):
+        rules(("Cast(x, to=1)", "x"), opsets=[13, 19])
 
 
 def test_an_attribute_that_is_bound_is_not_lost() -> None:
