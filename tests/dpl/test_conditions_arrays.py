@@ -160,7 +160,7 @@ def test_numbers_and_lists(text: str, expected: object) -> None:
         ("value_or(3, 4)", "value_or takes a name of the pattern first"),
         ("value_or(missing, 0) + missing.value", "'missing' took no part in the match"),
         ("value_or(x, 0)", "'x' is not a constant"),
-        ("{1} + {2}", "arithmetic is for numbers"),
+        ("[1] - (2,)", "arithmetic is for numbers"),
         ("[1] * 3", "arithmetic is for numbers"),
     ],
 )
