@@ -47,7 +47,6 @@ from dplcli.dpl.replacement import (
 )
 from dplcli.dpl.rule import Example, PatternRule
 from dplcli.dpl.text import (
-    attribute_names,
     bound_names,
     captures_of,
     character_column,
@@ -528,12 +527,9 @@ class RuleMaker:
         """
         if entry.function is not None:
             return self._function(place, entry, entry.function), None
-        names = bound_names(pattern), attribute_names(pattern)
         key = "replacement"
         try:
-            replacement = parse_replacement(
-                entry.replacement or "", *names, self.schemas, captures_of(pattern)
-            )
+            replacement = parse_replacement(entry.replacement or "", pattern, self.schemas)
             key = "pattern"
             last = check_attributes(pattern, replacement.carried, _opsets(entry), self.schemas)
         except PatternSyntaxError as error:

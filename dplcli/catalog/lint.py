@@ -26,6 +26,7 @@ from dplcli.dpl.pattern import (
     OutputsPattern,
     RepeatPattern,
     TypedPattern,
+    VariadicPattern,
     WildcardPattern,
 )
 from dplcli.dpl.replacement import RewriteRule, in_force
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.pattern import AttributeValue, DFPattern
+    from dplcli.dpl.pattern import AttributeValue, Callee, DFPattern, OpPattern
     from dplcli.dpl.replacement import NodeCall
     from dplcli.dpl.rule import Rule
     from dplcli.ir import OpSchema, SchemaLibrary
@@ -64,16 +65,17 @@ MOST_VARIANTS = 16
 """How many variants of a pattern are made up at most."""
 
 _MOST_CHOICES = 8
+_MOST_TRIED = 1 << 8
 _MOST_OUTPUTS = 4
 _MOST_GUESSES = 48
 _KIND_EXAMPLES = {
-    "": "Relu",
-    "elementwise": "Relu",
-    "broadcast": "Add",
-    "injective": "Flatten",
-    "reduction": "ReduceMax",
-    "out-fusable": "MatMul",
-    "opaque": "CumSum",
+    "": ("Relu", "Exp"),
+    "elementwise": ("Relu", "Exp", "Neg"),
+    "broadcast": ("Add", "Mul", "Sub"),
+    "injective": ("Flatten", "Transpose"),
+    "reduction": ("ReduceMax", "ReduceSum"),
+    "out-fusable": ("MatMul",),
+    "opaque": ("CumSum",),
 }
 _CLOSE_TO = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.eE+-]+)")
 _REQUIRED: dict[str, dict[str, AttributeValue]] = {
@@ -130,17 +132,20 @@ def sketches(rule: Rule, schemas: SchemaLibrary) -> Iterator[tuple[VariantSketch
     Raises:
         NoInstanceError: The pattern has a part for which nothing can be made up.
     """
-    choices = [(id(part), count) for part in _parts(rule) if (count := _ways(part)) > 1]
+    ways = {_choice_of(part): _ways(part) for part in _parts(rule)}
+    choices = [(key, count) for key, count in ways.items() if count > 1]
     variants = itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
     seen: list[list[InstanceNode]] = []
-    for variant in variants:
+    for variant in itertools.islice(variants, _MOST_TRIED):
         taken = {part: way for (part, _), way in zip(choices, variant, strict=False)}
         sketch = VariantSketch(taken, schemas)
         try:
             outputs = sketch.values_of(rule.pattern)
         except RecursionError as error:
             raise NoInstanceError("the pattern is nested too deeply") from error
-        if sketch.nodes not in seen and len(seen) < MOST_VARIANTS:
+        if len(seen) == MOST_VARIANTS:
+            return
+        if sketch.nodes not in seen:
             seen.append(sketch.nodes)
             yield sketch, outputs
 
@@ -164,7 +169,23 @@ def _parts(rule: Rule) -> list[DFPattern]:
 def _ways(part: DFPattern) -> int:
     if isinstance(part, OrPattern):
         return 2
-    return len(part.op.choices) if isinstance(part, CallPattern) else 1
+    if isinstance(part, VariadicPattern):
+        return 3  # none, one and two inputs
+    return len(_operators(part.op)) if isinstance(part, CallPattern) else 1
+
+
+def _operators(op: OpPattern) -> list[Callee]:
+    """Return the operators to try where a pattern allows several; of a class, some."""
+    found: list[Callee] = []
+    for choice in op.choices:
+        examples = _KIND_EXAMPLES[choice.kind] if isinstance(choice, OpKind) else ()
+        found += [OpName(name) for name in examples] or [choice]
+    return found
+
+
+def _choice_of(part: DFPattern) -> int | str:
+    """Return the key of what may be chosen at *part*: a variable is one operator everywhere."""
+    return part.op.name or id(part) if isinstance(part, CallPattern) else id(part)
 
 
 def _guesses(rule: Rule, sketch: VariantSketch, outputs: Sequence[str]) -> Iterator[Instance]:
@@ -218,7 +239,7 @@ class VariantSketch:
         assumed: By node, the attributes that it needs and the pattern does not state.
     """
 
-    taken: Mapping[int, int]
+    taken: Mapping[int | str, int]
     schemas: SchemaLibrary
     nodes: list[InstanceNode] = field(default_factory=list)
     leaves: list[_Leaf] = field(default_factory=list)
@@ -255,7 +276,7 @@ class VariantSketch:
             case NotPattern():
                 return self._leaf("", is_constant=False)
             case CallPattern():
-                return self._call(part, [self.value(arg) for arg in part.args])[0]
+                return self._call(part, self._arguments(part))[0]
             case OutputPattern():
                 first = self.value(part.node)
                 return first if part.index == 0 else f"{first}_{part.index}"
@@ -278,6 +299,18 @@ class VariantSketch:
             case _:  # it says more of its first part
                 return self.value(part.parts[0])
 
+    def _arguments(self, part: CallPattern) -> list[str]:
+        """Add the arguments of a node; one that takes any number of inputs gets a few leaves."""
+        found: list[str] = []
+        for arg in part.args:
+            if isinstance(arg, VariadicPattern):
+                word = arg.name or f"more_{len(self.leaves)}"
+                names = [f"{word}_{n}" for n in range(self.taken.get(id(arg), 1))]
+                found += [self._leaf(name, is_constant=False) for name in names]
+            else:
+                found.append(self.value(arg))
+        return found
+
     def _joined(self, upper: DFPattern, lower: DFPattern) -> str:
         """Let the wildcards of *lower* stand for *upper*, unless *lower* reads it already."""
         made = self.value(upper)
@@ -294,11 +327,10 @@ class VariantSketch:
         return current
 
     def _call(self, part: CallPattern, args: list[str]) -> list[str]:
-        choice = part.op.choices[self.taken.get(id(part), 0)]
-        if part.bodies or not isinstance(choice, (OpName, OpKind)):
+        choice = _operators(part.op)[self.taken.get(_choice_of(part), 0)]
+        if part.bodies or not isinstance(choice, OpName):
             raise NoInstanceError("calls of functions and bodies of nodes are not made up")
-        op_type = choice.op_type if isinstance(choice, OpName) else _KIND_EXAMPLES[choice.kind]
-        domain = choice.domain if isinstance(choice, OpName) else ""
+        op_type, domain = choice.op_type, choice.domain
         if domain:
             raise NoInstanceError(f"operators of {domain} are not made up")
         stated = self._read_by_name(op_type, part, args)

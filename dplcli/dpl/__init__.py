@@ -15,6 +15,7 @@ from dplcli.dpl.pattern import (
     outputs,
     repeat,
     unordered,
+    variadic,
     wildcard,
 )
 from dplcli.dpl.text import parse_pattern
@@ -61,5 +62,6 @@ __all__ = [
     "parse_pattern",
     "repeat",
     "unordered",
+    "variadic",
     "wildcard",
 ]

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Node, TensorType, Value
     from dplcli.shapes.rules import Dims
+
+    Bound: TypeAlias = Value | tuple[Value, ...]
+    Facts: TypeAlias = "ValueFacts | list[ValueFacts] | None"
     from dplcli.shapes.terms import Number
 
     Array: TypeAlias = NDArray[Any]
@@ -1425,8 +1428,8 @@ class Expression:
         parts = (part for part in self._parts.nodes if isinstance(part, ast.Attribute))
         return any(part.attr == fact for part in parts)
 
-    def value(self, bindings: Mapping[str, Value]) -> object:
-        """Return its value.
+    def value(self, bindings: Mapping[str, Bound]) -> object:
+        """Return its value; a name may be bound to several inputs.
 
         Raises:
             UnknownFactError: It needs something that is not known, or a name that took no part.
@@ -1440,18 +1443,20 @@ class Expression:
         except UNANSWERABLE as error:
             raise ValueError(in_plain_words(error)) from error
 
-    def _facts(self, bindings: Mapping[str, Value]) -> dict[str, ValueFacts | None]:
+    def _facts(self, bindings: Mapping[str, Bound]) -> dict[str, Facts]:
         """Return the facts of each name; None for a name that may be absent and is."""
-        facts: dict[str, ValueFacts | None] = {}
+        facts: dict[str, Facts] = {}
         for name in self._parts.used:
             bound = bindings.get(name)
-            if bound is not None:
+            if isinstance(bound, tuple):
+                facts[name] = [ValueFacts(value) for value in bound]
+            elif bound is not None:
                 facts[name] = ValueFacts(bound)
             elif name not in self._parts.needed:
                 facts[name] = None
         return facts
 
-    def _evaluate(self, tree: ast.expr, facts: Mapping[str, ValueFacts | None]) -> object:
+    def _evaluate(self, tree: ast.expr, facts: Mapping[str, Facts]) -> object:
         call = self._parts.call
         if call is not None:
             return call.function(*[facts[name] for name in call.names])
@@ -1470,7 +1475,7 @@ class Expression:
             self._answers[key] = answer
         return answer
 
-    def _key(self, facts: Mapping[str, ValueFacts | None]) -> tuple[object, ...] | None:
+    def _key(self, facts: Mapping[str, Facts]) -> tuple[object, ...] | None:
         """Return the types that the answer depends on, to remember it by.
 
         None if it depends on more than types, or if one is unknown. Models repeat their types.
@@ -1600,7 +1605,7 @@ class Condition(Expression):
         used = {(name, captures[name]) for name in self.names & captures.keys()}
         return self if used <= {*self.captures} else Condition(self.text, captures)
 
-    def unmet_by(self, bindings: Mapping[str, Value]) -> Unmet | None:
+    def unmet_by(self, bindings: Mapping[str, Bound]) -> Unmet | None:
         """Return why the condition does not hold for *bindings*, or None if it does.
 
         A name may be unbound, since the match took the other side of an alternative. Operands of

@@ -104,7 +104,8 @@ def unjoined(program: Program) -> list[str]:
 
 def _reason_against(step: Step) -> str:
     if isinstance(step, CallStep):
-        return "a function's body" if step.functions else "bodies" if step.bodies else ""
+        several = "inputs in any number" if step.takers else ""
+        return "a function's body" if step.functions else "bodies" if step.bodies else several
     if isinstance(step, OutputsStep):
         return "several outputs"
     known = isinstance(step, (*_JOINED, ValueStep))
@@ -959,13 +960,17 @@ class _Query:
         """Take nodes (m,) into some rows (m,) of a frame if attributes and inputs fit."""
         if step.functions or not rows.size:
             return frame.take_bound(rows, step.slot, maker).bind(_UNSURE, 1)
-        joins = self.joins
+        joins, operator = self.joins, self.table.nodes.operator
+        for peer in step.peers:
+            bound = frame.column(peer)[rows]
+            is_like = (bound == NONE) | (operator[bound] == operator[maker])
+            rows, maker = rows[is_like], maker[is_like]
         fits = np.ones(maker.size, np.int64)
         if step.attributes:
             fits = joins.of_each_kind(maker, partial(_fits_by_kind, step.attributes))
             rows, maker, fits = rows[fits != 0], maker[fits != 0], fits[fits != 0]
         is_open = fits == _NOT_ASKED
-        commutes = joins.is_of(_COMMUTATIVE)[self.table.nodes.operator[maker]]
+        commutes = joins.is_of(_COMMUTATIVE)[operator[maker]]
         commutes = commutes | step.pattern.is_unordered
         implied = np.zeros(maker.size, np.bool_)
         if step.ops is None or not step.ops.isdisjoint(_MOVED):

@@ -108,9 +108,17 @@ from dplcli.dpl.pattern import (
     RepeatPattern,
     SameShapePattern,
     TypedPattern,
+    VariadicPattern,
     WildcardPattern,
 )
-from dplcli.dpl.text import all_parts, check_pattern, is_closed, letters_of, visible_parts
+from dplcli.dpl.text import (
+    all_parts,
+    check_pattern,
+    is_closed,
+    letters_of,
+    variadic_names,
+    visible_parts,
+)
 from dplcli.errors import PassError
 from dplcli.ir import Node, Value
 from dplcli.ir.operators import (
@@ -186,7 +194,7 @@ def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
         if id(part) in seen:
             continue
         seen.add(id(part))
-        if not isinstance(part, AbsentPattern):
+        if not isinstance(part, (AbsentPattern, VariadicPattern)):
             yield part, distance
         match part:
             case CallPattern():
@@ -664,6 +672,35 @@ class AbsentStep(Step):
         return "no input", describe(value)
 
 
+class VariadicStep(Step):
+    """Any number of inputs in a row, which the step of the node gives it."""
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Match nothing by itself."""
+        return False
+
+    def goal(self, inputs: Sequence[Value | None], rest: Goals) -> Goals:
+        """Return the goal to take *inputs*, before *rest*."""
+        return (RestStep(self.pattern, partial(self._take, inputs)), None, rest)
+
+    def _take(
+        self, inputs: Sequence[Value | None], state: State, _value: Value | None, rest: Goals
+    ) -> Outcome:
+        """Bind *inputs*, or compare them with those bound before."""
+        taken = tuple(behind_identities(value) for value in inputs if value is not None)
+        bound = state.slots[self.slot]
+        if len(taken) < len(inputs):
+            return False
+        if bound is None:
+            state.bind(self.slot, taken)
+        return rest if bound is None or bound == taken else False
+
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the inputs."""
+        bound = slots[self.slot]
+        return list(bound) if isinstance(bound, tuple) else []
+
+
 class OrStep(Step):
     """One of two steps."""
 
@@ -754,6 +791,7 @@ class AssignStep(Step):
         args: The arguments left, each with its place.
         inputs: The inputs left, each with its place.
         spare: How many further arguments match any input that is present.
+        taker: Takes the inputs that no argument gets.
     """
 
     def __init__(
@@ -762,14 +800,18 @@ class AssignStep(Step):
         args: Sequence[tuple[int, Step]],
         inputs: Sequence[tuple[int, Value | None]],
         spare: int,
+        taker: VariadicStep | None = None,
     ) -> None:
         super().__init__(call.pattern)
         self.args = args
         self.inputs = inputs
         self.spare = spare
+        self.taker = taker
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Give the first argument an input, its own if it can; leave the others as choices."""
+        if not self.args and self.taker is not None:
+            return self.taker.goal([candidate for _, candidate in self.inputs], rest)
         if not self.args:
             present = sum(candidate is not None for _, candidate in self.inputs)
             return rest if present >= self.spare else False
@@ -778,7 +820,7 @@ class AssignStep(Step):
         for place, candidate in sorted(self.inputs, key=lambda item: item[0] != home):
             if (candidate is not None or place == home) and first.is_plausible(candidate):
                 left = tuple(item for item in self.inputs if item[0] != place)
-                following = (AssignStep(self, others, left, self.spare), None, rest)
+                following = (AssignStep(self, others, left, self.spare, self.taker), None, rest)
                 goals.append((first, candidate, following))
         return state.choose(goals)
 
@@ -787,6 +829,42 @@ class AssignStep(Step):
         left = ", ".join(describe(candidate) for _, candidate in self.inputs)
         wanted = repr(self.args[0][1].pattern) if self.args else "one more input"
         return wanted, left or "no input left"
+
+
+class SpreadStep(Step):
+    """Gives the inputs that are left, in order, to the arguments that are left.
+
+    Args:
+        call: The node pattern.
+        args: The arguments left, some of which take any number of inputs.
+        inputs: The inputs left.
+    """
+
+    def __init__(self, call: Step, args: Sequence[Step], inputs: Sequence[Value | None]) -> None:
+        super().__init__(call.pattern)
+        self.args = args
+        self.inputs = inputs
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Give the first argument what it takes; leave other numbers of inputs as choices."""
+        if not self.args:
+            return False if self.inputs else rest
+        first, others = self.args[0], self.args[1:]
+        takers = sum(isinstance(arg, VariadicStep) for arg in others)
+        most = len(self.inputs) - (len(others) - takers)
+        if isinstance(first, VariadicStep):
+            counts = range(most + 1) if takers else range(max(most, 0), most + 1)
+            ways = [first.goal(self.inputs[:n], self._following(n, rest)) for n in counts]
+            return state.choose(ways)
+        return (first, self.inputs[0], self._following(1, rest)) if most > 0 else False
+
+    def _following(self, count: int, rest: Goals) -> Goals:
+        return (SpreadStep(self, self.args[1:], self.inputs[count:]), None, rest)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        """There are inputs left, or too few."""
+        found = ", ".join(map(describe, self.inputs)) or "no input left"
+        return (repr(self.args[0].pattern) if self.args else "no more inputs"), found
 
 
 # Steps for negation, and for choices that are made one by one.
@@ -1064,7 +1142,11 @@ class CallStep(Step):
         self.attributes = pattern.attributes + captured
         self.attributes_slot = attributes_slot
         self.is_rotated = False
-        self.is_plain = not (functions or bodies or attributes_slot is not None)
+        self.peers: tuple[int, ...] = ()
+        self.takers = tuple(arg for arg in args if isinstance(arg, VariadicStep))
+        self.least = len(args) - len(self.takers)
+        named = bool(pattern.op.name) or attributes_slot is not None
+        self.is_plain = not (functions or bodies or named)
         self.consumed: dict[tuple[str, int], frozenset[int]] = {}
         self.sees_identity = ops is not None and ("", "Identity") in ops
         if ops is not None and not functions:
@@ -1101,12 +1183,21 @@ class CallStep(Step):
         state.bind_node(self.slot, node)
         if self.is_plain:
             return self._match_inputs(node, inputs, state, None, rest)
-        if self.attributes_slot is not None and not self._bind_attributes(state, node):
+        if not (self._bind_attributes(state, node) and self._is_like_peers(state, node)):
             return False
         rest = self._with_bodies(node, rest)
         if not is_named:
             return self._called(state, node, inputs, rest)
         return self._match_inputs(node, inputs, state, None, rest)
+
+    def _is_like_peers(self, state: State, node: Node) -> bool:
+        """Tell whether *node* is of the operator that the variable stands for elsewhere."""
+        others = (state.slots[slot] for slot in self.peers)
+        return all(
+            (other.op_type, other.domain) == (node.op_type, node.domain)
+            for other in others
+            if isinstance(other, Node)
+        )
 
     def _at_identity(self, state: State, value: Value, index: int, rest: Goals) -> Value:
         """Return the value to match: the one that Identity nodes copy, unless one may be meant."""
@@ -1142,14 +1233,17 @@ class CallStep(Step):
         """Match the inputs in every order allowed."""
         if len(inputs) > 1 and self.args:
             commutes = node.op_type in COMMUTATIVE and not node.domain
-            if commutes or self.pattern.is_unordered:
+            if (commutes or self.pattern.is_unordered) and len(self.takers) < 2:  # noqa: PLR2004
                 return self._permuted(state, inputs, rest)
+        if self.takers:
+            return (SpreadStep(self, self.args, inputs), None, rest)
         return self._in_order(inputs, rest)
 
     def _bind_attributes(self, state: State, node: Node) -> bool:
         """Bind the attributes that are not named, or compare them with those bound before."""
         slot = self.attributes_slot
-        assert slot is not None  # noqa: S101  # checked by the caller
+        if slot is None:
+            return True
         found = unnamed_attributes(node, self.pattern.attributes)
         if state.slots[slot] is None:
             state.bind(slot, Attributes(found))
@@ -1179,7 +1273,7 @@ class CallStep(Step):
         None if the number of inputs or an attribute does not fit.
         """
         inputs: Sequence[Value | None] = node.inputs
-        count, wanted = len(inputs), len(self.args)
+        count, wanted = len(inputs), self.least
         if node.op_type in MOVED and not node.domain:
             inputs = inputs_of(node)
             count = len(inputs)
@@ -1192,7 +1286,7 @@ class CallStep(Step):
             count = len(inputs)
         while count and inputs[count - 1] is None:
             count -= 1
-        if count > wanted and not self.pattern.rest:
+        if count > wanted and not (self.pattern.rest or self.takers):
             return None
         if not all(attribute_equals(node, name, wants) for name, wants in self.attributes):
             return None
@@ -1233,6 +1327,11 @@ class CallStep(Step):
 
         An omitted input stays where it is: only the argument at its place can match it.
         """
+        if self.takers:
+            args = [arg for arg in self.args if not isinstance(arg, VariadicStep)]
+            offered = tuple(enumerate(inputs))
+            step = AssignStep(self, tuple(enumerate(args)), offered, 0, self.takers[0])
+            return (step, None, rest)
         if len(self.args) == 2 and len(inputs) == 2:  # noqa: PLR2004  # the common case
             first, second = self.args
             a, b = inputs
@@ -1280,7 +1379,7 @@ class CallStep(Step):
             return self.title, found
         return self._node_mismatch(state, node, value.index, index) or (self.title, found)
 
-    def _node_mismatch(  # noqa: PLR0911  # a guard each
+    def _node_mismatch(  # a guard each
         self, state: State, node: Node, found_index: int, index: int
     ) -> tuple[str, str] | None:
         who = f"{node.qualified_op} {node.label!r}"
@@ -1299,6 +1398,10 @@ class CallStep(Step):
                 shown = "unknown" if known is None else print_attribute(known)
                 wanted = "known" if expected is None else f"= {expected!r}"
                 return f"{self.title} with {name} {wanted}", f"{name} = {shown} at {who}"
+        return None if self.takers else self._count_mismatch(node, who)
+
+    def _count_mismatch(self, node: Node, who: str) -> tuple[str, str] | None:
+        """Say that there are too many inputs, or too few."""
         given = self._not_named(node, inputs_of(node))
         most, count = len(self.args), len(given)
         if count > most and not self.pattern.rest:
@@ -1508,6 +1611,8 @@ class Program:
         names: Each name in the pattern, with the slots it may be bound in, and which output is
             meant where a slot holds a node.
         attribute_names: Each ``**name``, with its slot.
+        operators: Each operator variable, with the slots of the nodes that are of it.
+        variadic: Each ``*name``, with its slot.
         leaves: The step of each leaf that binds a value.
         output_slots: Where several outputs are bound; empty if there is one.
         defers: Whether a step may defer a decision.
@@ -1518,6 +1623,8 @@ class Program:
     slot_count: int
     names: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
     attribute_names: tuple[tuple[str, int], ...]
+    operators: tuple[tuple[str, tuple[int, ...]], ...]
+    variadic: tuple[tuple[str, int], ...]
     leaves: tuple[LeafStep, ...]
     output_slots: tuple[int, ...]
     defers: bool
@@ -1578,6 +1685,19 @@ class Program:
             if isinstance(bound, Attributes):
                 found[name] = bound.values
         return found
+
+    def bound_operators(self, slots: Sequence[object]) -> dict[str, OpName]:
+        """Return what each operator variable stands for."""
+        found: dict[str, OpName] = {}
+        for name, places in self.operators:
+            nodes = (bound for place in places if isinstance(bound := slots[place], Node))
+            found.update((name, OpName(node.op_type, node.domain)) for node in nodes)
+        return found
+
+    def bound_inputs(self, slots: Sequence[object]) -> dict[str, tuple[Value, ...]]:
+        """Return what each ``*name`` is bound to."""
+        bound = ((name, slots[slot]) for name, slot in self.variadic)
+        return {name: inputs for name, inputs in bound if isinstance(inputs, tuple)}
 
     def outputs(self, state: State) -> tuple[Value, ...]:
         """Return the values of the pattern's outputs."""
@@ -1970,7 +2090,7 @@ def _type_of(value: Value | None) -> str:
 _NODES = (CallPattern, OutputPattern)
 _MANY_NEGATIONS = 64
 """A pattern with more negations decides all of them last: to analyse them takes long."""
-_LEAVES = (WildcardPattern, AbsentPattern, ConstantPattern, InputPattern)
+_LEAVES = (WildcardPattern, VariadicPattern, AbsentPattern, ConstantPattern, InputPattern)
 
 
 def compile_pattern(pattern: DFPattern, *, prune: bool = True, binds_all: bool = False) -> Program:
@@ -2001,6 +2121,7 @@ class _Compiler:
         self.slot_count = 0
         self.slots_by_name: dict[str, int] = {}
         self.names: dict[str, list[tuple[int, int]]] = {}
+        self.operators: dict[str, list[int]] = {}
         self.output_slots: tuple[int, ...] = ()
         self.negations = sum(isinstance(part, NotPattern) for part in self.order)
         self.parents: dict[int, int] = {}
@@ -2025,12 +2146,18 @@ class _Compiler:
             for step in self.made
             if isinstance(step, CallStep) and step.attributes_slot is not None
         }
+        for step in self.made:
+            if isinstance(step, CallStep) and step.pattern.op.name:
+                step.peers = tuple(self.operators[step.pattern.op.name])
+        variadic = sorted(variadic_names(self.pattern))
         return Program(
             root=self.steps[id(self.pattern)],
             steps=self.steps,
             slot_count=self.slot_count,
             names=tuple((name, tuple(slots)) for name, slots in self.names.items()),
             attribute_names=tuple(attributes.items()),
+            operators=tuple((name, tuple(slots)) for name, slots in self.operators.items()),
+            variadic=tuple((name, self.slots_by_name[name]) for name in variadic),
             leaves=tuple(step for step in self.made if isinstance(step, LeafStep)),
             output_slots=self.output_slots,
             defers=any(isinstance(p, (NotPattern, SameShapePattern)) for p in self.order),
@@ -2079,6 +2206,8 @@ class _Compiler:
                     is_asked_for = self._is_asked_for(part)
                     return UnnamedStep(part, self._slot()) if is_asked_for else AnyStep(part)
                 return LeafStep(part, self._leaf_slot(part.name))
+            case VariadicPattern():
+                return VariadicStep(part, self._leaf_slot(part.name))
             case AbsentPattern():
                 return AbsentStep(part)
             case ConstantPattern():
@@ -2124,6 +2253,8 @@ class _Compiler:
             self._bind_name(name, slot, index)
         for _, name in part.captures:  # an expression asks the node's first output for it
             self._bind_name(name, slot)
+        if part.op.name:
+            self.operators.setdefault(part.op.name, []).append(slot)
         return self._call_step(part, slot, map(self._step, part.args))
 
     def _call_step(self, part: CallPattern, slot: int, args: Iterable[Step]) -> CallStep:

@@ -169,9 +169,25 @@ _TYPE = re.compile(r"^([A-Za-z][A-Za-z0-9]*|[?_]?)(?:\[(.*)\])?$")
 
 @dataclass(frozen=True)
 class OpPattern:
-    """A callee: one of several operators or functions, preferred ones first."""
+    """A callee: one of several operators or functions, preferred ones first.
+
+    Attributes:
+        choices: Those.
+        name: Named, it is the same operator wherever the name stands, and a replacement may use it.
+    """
 
     choices: tuple[Callee, ...]
+    name: str = ""
+
+    def named(self, name: str) -> OpPattern:
+        """Return an operator variable: ``(is_op("Mul") | is_op("Add")).named("f")``.
+
+        Raises:
+            ValueError: A choice is a function.
+        """
+        if not all(isinstance(choice, (OpName, OpKind)) for choice in self.choices):
+            raise ValueError("a variable stands for operators, not for functions")
+        return OpPattern(self.choices, name)
 
     def __or__(self, other: OpPattern) -> OpPattern:
         """Accept either callee."""
@@ -182,7 +198,8 @@ class OpPattern:
 
         Args:
             args: One pattern per input; a number is a constant, None an omitted input, ``...`` as
-                the last one any further inputs, and one :func:`unordered` all of them.
+                the last one any further inputs, :func:`variadic` any number of inputs at its place,
+                and one :func:`unordered` all of them.
             attributes: Attributes that must be equal, defaults included.
 
         Raises:
@@ -202,7 +219,9 @@ class OpPattern:
         return tuple(part for function in functions for part in function.parts)
 
     def spelled(self, spell: Spell) -> str:
-        """``Conv`` or ``(Add | Sub)``."""
+        """``Conv``, ``(Add | Sub)`` or the name of a variable."""
+        if self.name:
+            return self.name
         text = self.alternatives(spell)
         return text if len(self.choices) == 1 else f"({text})"
 
@@ -227,6 +246,11 @@ class Unordered(tuple[Any, ...]):
 def wildcard(name: str = "") -> WildcardPattern:
     """Match any present value."""
     return WildcardPattern(name=name)
+
+
+def variadic(name: str = "") -> VariadicPattern:
+    """Match any number of inputs in a row, as an argument of a node: ``Concat(*head, x)``."""
+    return VariadicPattern(name=name)
 
 
 def absent() -> AbsentPattern:
@@ -676,6 +700,11 @@ class CallPattern(DFPattern):
         """Return a pattern that binds all attributes not named; it is a new pattern object."""
         return replace(self, attributes_name=name)
 
+    @property
+    def is_variadic(self) -> bool:
+        """Whether an argument takes any number of inputs."""
+        return any(isinstance(arg, VariadicPattern) for arg in self.args)
+
     @cached_property
     def parts(self) -> tuple[DFPattern, ...]:
         """Patterns of functions called, arguments, then results of bodies."""
@@ -714,6 +743,11 @@ class ExactValue:
 @dataclass(frozen=True, eq=False, repr=False)
 class WildcardPattern(DFPattern):
     """Any present value; named, the same value wherever the name stands."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VariadicPattern(DFPattern):
+    """Any number of inputs in a row; named, the same ones wherever the name stands."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from dplcli.dpl.conditions import NO_CAPTURES, Expression, UnknownFactError
+from dplcli.dpl.conditions import Expression, UnknownFactError
 from dplcli.dpl.matcher import reach_of
 from dplcli.dpl.pattern import (
     WAIVED,
@@ -25,16 +25,22 @@ from dplcli.dpl.pattern import (
     OrPattern,
     OutputsPattern,
     RepeatPattern,
+    is_op,
 )
 from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
     BINARY_OPS,
     all_parts,
+    attribute_names,
+    bound_names,
+    captures_of,
     check_foreign,
+    operators_of,
     parse_lines,
     read_dotted,
     read_lines,
     read_word,
+    variadic_names,
     visible_parts,
     wrong,
     wrong_part,
@@ -61,7 +67,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.pattern import DFPattern
+    from dplcli.dpl.pattern import DFPattern, OpPattern
     from dplcli.dpl.rule import Opsets
     from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary
     from dplcli.ir.operators import Parameter
@@ -566,11 +572,12 @@ class NodeCall:
     """A node that a text describes; one object is one node.
 
     Attributes:
-        op_type: The operator.
+        op_type: The operator; "" if a variable stands for it.
         domain: The operator's domain.
         args: The inputs; None is an omitted one.
         attributes: The attributes, as expressions.
         carried: Names of bound attributes (``**attrs``) that the node gets.
+        variable: Name of the operator variable, or "".
     """
 
     op_type: str
@@ -578,6 +585,7 @@ class NodeCall:
     args: tuple[Part | None, ...]
     attributes: Mapping[str, Expression]
     carried: tuple[str, ...]
+    variable: str = ""
 
     def spelled_for(self, schema: OpSchema) -> tuple[list[str], int]:
         """Return the names of its attributes, and its number of inputs, as an opset has them."""
@@ -600,8 +608,14 @@ class CallOutput(NamedTuple):
     number: int
 
 
-Part: TypeAlias = str | Expression | NodeCall | CallOutput
-"""A value in a text: a captured name, a constant, a new node or one of its outputs."""
+class Variadic(NamedTuple):
+    """The inputs that a ``*name`` is bound to."""
+
+    name: str
+
+
+Part: TypeAlias = str | Expression | NodeCall | CallOutput | Variadic
+"""In a text: a captured name, a constant, a new node or one of its outputs, or several inputs."""
 
 
 @dataclass(frozen=True)
@@ -648,27 +662,19 @@ class Replacement:
         return counts
 
 
-def parse_replacement(
-    text: str,
-    names: AbstractSet[str],
-    attribute_names: AbstractSet[str],
-    schemas: SchemaLibrary,
-    captures: Mapping[str, str] = NO_CAPTURES,
-) -> Replacement:
+def parse_replacement(text: str, pattern: DFPattern, schemas: SchemaLibrary) -> Replacement:
     """Read the text of a replacement.
 
     Args:
         text: Lines ``name = expression``, then one expression, or several separated by commas.
-        names: What the pattern binds to values.
-        attribute_names: What the pattern binds to attributes.
-        captures: Names that stand for one attribute.
+        pattern: Binds the names.
         schemas: The standard operators.
 
     Raises:
         PatternSyntaxError: With line, column and, if possible, what was meant.
     """
     module = parse_lines(text, "the replacement")
-    reader = _Reader(names, attribute_names, schemas, captures)
+    reader = _Reader(pattern, schemas)
     try:
         outputs = reader.read(module)
     except RecursionError as error:
@@ -677,17 +683,13 @@ def parse_replacement(
 
 
 class _Reader:
-    def __init__(
-        self,
-        names: AbstractSet[str],
-        attribute_names: AbstractSet[str],
-        schemas: SchemaLibrary,
-        captures: Mapping[str, str],
-    ) -> None:
-        self.names = names
-        self.attribute_names = attribute_names
+    def __init__(self, pattern: DFPattern, schemas: SchemaLibrary) -> None:
+        self.names = bound_names(pattern)
+        self.attribute_names = attribute_names(pattern)
         self.schemas = schemas
-        self.captures = captures
+        self.captures = captures_of(pattern)
+        self.operators = operators_of(pattern)
+        self.variadic = variadic_names(pattern)
         self.op_types = schemas.op_types("")
         self.assigned: dict[str, Part] = {}
         self.used: set[str] = set()
@@ -711,7 +713,8 @@ class _Reader:
 
     def _define(self, target: ast.expr, part: Part) -> None:
         name = read_word(target)
-        if not name or name in self.assigned or name in self.names or name in self.op_types:
+        taken = (self.assigned, self.names, self.op_types, self.operators)
+        if not name or any(name in names for names in taken):
             raise wrong(target, f"{name or '_'!r} has a meaning already")
         self.assigned[name] = part
 
@@ -726,17 +729,16 @@ class _Reader:
             case ast.List():
                 return self._expression(node)
             case ast.UnaryOp(op=ast.USub()):
-                return self._node("Neg", "", [node.operand], node)
+                return self._node(is_op("Neg"), [node.operand], node)
             case ast.BinOp() if type(node.op) in BINARY_OPS:
                 args = [node.left, node.right]
-                return self._node(BINARY_OPS[type(node.op)], "", args, node)
+                return self._node(is_op(BINARY_OPS[type(node.op)]), args, node)
             case ast.Subscript():
                 return self._output(node)
             case ast.Call(func=ast.Name(id="const"), args=[expression], keywords=[]):
                 return self._expression(expression)
             case ast.Call():
-                domain, op_type = self._op(node.func)
-                return self._node(op_type, domain, node.args, node, node.keywords)
+                return self._node(self._op(node.func), node.args, node, node.keywords)
             case _:
                 raise wrong(node, f"{ast.unparse(node)!r} is not a value")
 
@@ -746,6 +748,11 @@ class _Reader:
         if node.id in self.captures:
             what = f"{node.id!r} is the attribute {self.captures[node.id]!r}, not a value"
             raise wrong(node, what, f"const({node.id}) makes a constant of it")
+        if node.id in self.variadic:
+            what = f"{node.id!r} is several inputs, not one value"
+            raise wrong(node, what, f"write *{node.id}, as an argument of a node")
+        if node.id in self.operators:
+            raise wrong(node, f"the operator {node.id!r} needs arguments", f"write {node.id}(…)")
         if node.id in self.names:
             self.used.add(node.id)
             return node.id
@@ -766,28 +773,26 @@ class _Reader:
             raise wrong(at, f"{node.op_type} has no output {index}")
         return CallOutput(node, index)
 
-    def _op(self, node: ast.expr) -> tuple[str, str]:
+    def _op(self, node: ast.expr) -> OpPattern:
+        if isinstance(node, ast.Name) and node.id in self.operators:
+            return self.operators[node.id]
         if not isinstance(node, ast.Name):
             domain, op_type = read_dotted(node)
             check_foreign(domain, op_type, node, self.schemas)
-            return canonical_domain(domain), op_type
+            return is_op(op_type, domain)
         if node.id not in self.op_types:
-            hint = did_you_mean(node.id, [*self.op_types, "const"])
+            hint = did_you_mean(node.id, [*self.op_types, *self.operators, "const"])
             raise wrong(node, f"unknown operator {node.id!r}", hint)
-        return "", node.id
+        return is_op(node.id)
 
     def _node(
         self,
-        op_type: str,
-        domain: str,
+        op: OpPattern,
         args: Sequence[ast.expr],
         node: ast.expr,
         keywords: Sequence[ast.keyword] = (),
     ) -> NodeCall:
-        parts = tuple(
-            None if isinstance(arg, ast.Constant) and arg.value is None else self._part(arg)
-            for arg in args
-        )
+        parts = tuple(map(self._argument, args))
         attributes: dict[str, Expression] = {}
         carried: list[str] = []
         for keyword in keywords:
@@ -797,9 +802,25 @@ class _Reader:
                 raise wrong(keyword, f"the attribute {keyword.arg!r} is given twice")
             else:
                 attributes[keyword.arg] = self._expression(keyword.value)
-        made = NodeCall(op_type, domain, parts, attributes, tuple(carried))
-        self._check_against_schema(made, node)
+        named = [choice for choice in op.choices if isinstance(choice, OpName)]
+        one = OpName("") if op.name else named[0]
+        made = NodeCall(one.op_type, one.domain, parts, attributes, tuple(carried), op.name)
+        for choice in named:
+            self._check_against_schema(made, choice, node)
         return made
+
+    def _argument(self, node: ast.expr) -> Part | None:
+        """Read an argument of a node, which may be ``*name``; None is an omitted input."""
+        if isinstance(node, ast.Constant) and node.value is None:
+            return None
+        if not isinstance(node, ast.Starred):
+            return self._part(node)
+        name = read_word(node.value)
+        if name not in self.variadic:
+            hint = did_you_mean(name, sorted(self.variadic))
+            raise wrong(node, f"the pattern binds no *{name or '…'}", hint)
+        self.used.add(name)
+        return Variadic(name)
 
     def _carried(self, node: ast.expr) -> str:
         name = read_word(node)
@@ -818,25 +839,26 @@ class _Reader:
         self.used |= expression.names
         return expression
 
-    def _check_against_schema(self, made: NodeCall, node: ast.expr) -> None:
+    def _check_against_schema(self, made: NodeCall, op: OpName, node: ast.expr) -> None:
         """Refuse what no opset version of the operator allows."""
-        known = self.schemas.attributes_of(made.op_type, made.domain)
+        known = self.schemas.attributes_of(op.op_type, op.domain)
         for name in made.attributes:
             if known is not None and name not in known:
                 hint = did_you_mean(name, sorted(known))
-                raise wrong(node, f"{made.op_type} has no attribute {name!r}", hint)
-        versions: list[OpSchema] = list(self.schemas.versions(made.op_type, made.domain))
+                raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
+        versions: list[OpSchema] = list(self.schemas.versions(op.op_type, op.domain))
         if not versions:
             return
         most = max(schema.max_inputs for schema in versions)
         fewest = min(schema.min_inputs for schema in versions)
-        if not fewest <= len(made.args) <= most:
+        count = sum(not isinstance(arg, Variadic) for arg in made.args)
+        if count > most or (count == len(made.args) < fewest):
             wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-            raise wrong(node, f"{made.op_type} takes {wanted} inputs, not {len(made.args)}")
+            raise wrong(node, f"{op.op_type} takes {wanted} inputs, not {count}")
         needed = frozenset.intersection(*(schema.required_attributes for schema in versions))
         missing = sorted(needed - made.attributes.keys())
         if missing and not made.carried:
-            raise wrong(node, f"{made.op_type} needs the attribute {missing[0]!r}")
+            raise wrong(node, f"{op.op_type} needs the attribute {missing[0]!r}")
 
 
 class ConstantPart(NamedTuple):
@@ -898,17 +920,37 @@ class _Caller:
                 return DraftOutput(self._node(part))
             case CallOutput():
                 return DraftOutput(self._node(part.call), part.number)
+            case Variadic():
+                raise BuildError(f"*{part.name} is several inputs, not one value")
+
+    def _several(self, name: str) -> Sequence[Value]:
+        inputs = self.match.variadic.get(name)
+        if inputs is None:
+            raise BuildError(f"*{name} took no part in the match")
+        return inputs
+
+    def _op_of(self, node: NodeCall) -> OpName:
+        """Return the operator, which a variable may stand for."""
+        if not node.variable:
+            return OpName(node.op_type, node.domain)
+        found = self.match.operators.get(node.variable)
+        if found is None:
+            raise BuildError(f"the operator {node.variable!r} took no part in the match")
+        return found
 
     def _node(self, node: NodeCall) -> DraftNode:
         if node in self.made:
             return self.made[node]
-        inputs = [
-            None if arg is None else self.part(arg, node, index)
-            for index, arg in enumerate(node.args)
-        ]
+        inputs: list[Operand | None] = []
+        for index, arg in enumerate(node.args):
+            if isinstance(arg, Variadic):
+                inputs += self._several(arg.name)
+            else:
+                inputs.append(None if arg is None else self.part(arg, node, index))
+        op = self._op_of(node)
         made = self.made[node] = self.builder.node(
-            node.op_type,
-            node.domain,
+            op.op_type,
+            op.domain,
             inputs,
             self._attributes_of(node),
             self.replacement.output_counts.get(node, 1),
@@ -930,10 +972,10 @@ class _Caller:
         """
         if node is None:
             return None
-        graph = self.builder.graph
-        version = graph.opset_imports.get(node.domain, 0)
-        schema = graph.model.codec.schemas.find(node.op_type, node.domain, version)
-        moved = {} if node.domain else {item.slot: item for item in MOVED.get(node.op_type, ())}
+        graph, op = self.builder.graph, self._op_of(node)
+        version = graph.opset_imports.get(op.domain, 0)
+        schema = graph.model.codec.schemas.find(op.op_type, op.domain, version)
+        moved = {} if op.domain else {item.slot: item for item in MOVED.get(op.op_type, ())}
         if index in moved and moved[index].kind in {"int", "ints"}:
             return "int64"
         if schema is not None and index in schema.integer_inputs:
@@ -945,14 +987,17 @@ class _Caller:
         """Return the element type of *part*, None if unknown; a new node has its operand's type."""
         while isinstance(part, (NodeCall, CallOutput)):
             node = part.call if isinstance(part, CallOutput) else part
-            if node.op_type in PREDICATES:
+            op_type = self._op_of(node).op_type
+            if op_type in PREDICATES:
                 return None
-            if node.op_type == "Cast":
+            if op_type == "Cast":
                 wanted = self._attributes_of(node).get("to")
                 code = wanted.value if isinstance(wanted, Attribute) else wanted
                 return dtype_name(code) if isinstance(code, int) else None
-            operands = node.args[1:] if node.op_type == "Where" else node.args
+            operands = node.args[1:] if op_type == "Where" else node.args
             part = next((arg for arg in operands if not isinstance(arg, Expression)), None)
+        if isinstance(part, Variadic):
+            return next((_known_dtype(value) for value in self._several(part.name)), None)
         value = self.match.bindings.get(part) if isinstance(part, str) else None
         return _known_dtype(value)
 
@@ -981,7 +1026,7 @@ class _Caller:
 
     def _evaluate(self, expression: Expression) -> object:
         try:
-            return expression.value(self.match.bindings)
+            return expression.value(self.match.bound)
         except (UnknownFactError, ValueError) as error:
             raise BuildError(f"{expression.text!r} cannot be computed: {error}") from error
 
@@ -1290,6 +1335,8 @@ class RewriteRule(Rule):
             return False
         if len(calls) > 1 or isinstance(self.pattern, OutputsPattern):
             return True
+        if calls[0].variable and isinstance(self.pattern, CallPattern):
+            return calls[0].variable != self.pattern.op.name
         made = OpName(calls[0].op_type, calls[0].domain)
         is_light = not made.domain and made.op_type in LIGHT
         return not is_light and set(_root_operators(self.pattern)) != {made}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.conditions import Condition
     from dplcli.dpl.matcher import State
-    from dplcli.dpl.pattern import DFPattern, TextPosition
+    from dplcli.dpl.pattern import DFPattern, OpName, TextPosition
     from dplcli.ir import Graph
 
     Opsets: TypeAlias = tuple[int | None, int | None]
@@ -340,6 +340,8 @@ class Match:
             named node; names that took no part are missing.
         constants: The constants that ``const(…)`` and number leaves matched.
         attributes: What each ``**name`` is bound to.
+        operators: What each operator variable stands for.
+        variadic: The inputs that each ``*name`` is bound to.
         outputs: The values of the pattern's outputs.
         escaping: Inner values that something outside reads, where the rule allows that.
         slots: What each step of the compiled pattern is bound to.
@@ -354,6 +356,8 @@ class Match:
     outputs: Final[tuple[Value, ...]]
     escaping: Final[tuple[Value, ...]] = ()
     slots: Final[tuple[object, ...]] = ()
+    operators: Final[Mapping[str, OpName]] = field(default_factory=dict)
+    variadic: Final[Mapping[str, tuple[Value, ...]]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Name the rule and the root."""
@@ -362,6 +366,11 @@ class Match:
     def with_escaping(self, escaping: tuple[Value, ...]) -> Match:
         """Return the same match with other escaping values."""
         return replace(self, escaping=escaping)
+
+    @property
+    def bound(self) -> Mapping[str, Value | tuple[Value, ...]]:
+        """What each name of an expression stands for."""
+        return {**self.bindings, **self.variadic} if self.variadic else self.bindings
 
     @property
     def roots(self) -> tuple[Node, ...]:
@@ -460,6 +469,8 @@ def read_match(rule: Rule, root: Node, state: State) -> Match | None:
         program.bound_attributes(slots) if program.attribute_names else {},
         outputs,
         slots=tuple(slots),
+        operators=program.bound_operators(slots),
+        variadic=program.bound_inputs(slots),
     )
 
 

@@ -38,6 +38,7 @@ from dplcli.dpl.pattern import (
     SameShapePattern,
     TextPosition,
     TypedPattern,
+    VariadicPattern,
     WildcardPattern,
 )
 from dplcli.errors import PatternSyntaxError, did_you_mean
@@ -315,11 +316,11 @@ def _check_inputs(
 ) -> None:
     by_name = len(_input_names(call, op, versions))
     most = max(schema.max_inputs for schema in versions)
-    given = len(call.args) + by_name
+    given = by_name + sum(not isinstance(arg, VariadicPattern) for arg in call.args)
     if given > most:
         raise wrong(node, f"{op.op_type} takes at most {most} inputs, not {given}")
     fewest = min(schema.min_inputs for schema in versions)
-    if given < fewest and not call.rest:
+    if given < fewest and not (call.rest or call.is_variadic):
         raise wrong(
             node,
             f"{op.op_type} takes at least {fewest} inputs, not {given}",
@@ -430,6 +431,18 @@ def captures_of(pattern: DFPattern) -> dict[str, str]:
     return {name: attribute for call in calls for attribute, name in call.captures}
 
 
+def operators_of(pattern: DFPattern) -> dict[str, OpPattern]:
+    """Return each operator variable, with the operators that it may be."""
+    calls = (part for part in visible_parts(pattern) if isinstance(part, CallPattern))
+    return {call.op.name: call.op for call in calls if call.op.name}
+
+
+def variadic_names(pattern: DFPattern) -> frozenset[str]:
+    """Return every ``*name``."""
+    names = (p.name for p in visible_parts(pattern) if isinstance(p, VariadicPattern))
+    return frozenset(names) - {""}
+
+
 def attribute_names(pattern: DFPattern) -> frozenset[str]:
     """Return every ``**name``."""
     names = (p.attributes_name for p in visible_parts(pattern) if isinstance(p, CallPattern))
@@ -457,6 +470,7 @@ def _shared_words(parts: Iterable[DFPattern]) -> set[str]:
         words.update(f"dimension {letter}" for letter in letters_of(part))
         if isinstance(part, CallPattern):
             words |= _attribute_word(part)
+            words |= {f"operator {part.op.name}"} if part.op.name else set()
     return words
 
 
@@ -490,6 +504,7 @@ def check_pattern(pattern: DFPattern) -> None:
     _check_paths(parts)
     _check_names(parts)
     _check_compared(pattern, parts)
+    _check_variables(parts)
     values, attributes = bound_names(pattern), attribute_names(pattern)
     for name in sorted(values & attributes):
         part = next(p for p in parts if isinstance(p, CallPattern) and p.attributes_name == name)
@@ -527,12 +542,36 @@ def _check_names(parts: Iterable[DFPattern]) -> None:
     for part in parts:
         for name in names_of(part):
             other = first.setdefault(name, part)
-            if other is not part and not (_is_leaf(other) and _is_leaf(part)):
+            is_same = _is_leaf(other) and _is_leaf(part)
+            is_same = is_same and len({type(p) is VariadicPattern for p in (other, part)}) == 1
+            if other is not part and not is_same:
                 raise wrong_part(part, f"{name!r} names two patterns; use one pattern object twice")
 
 
+def _check_variables(parts: Iterable[DFPattern]) -> None:
+    """Refuse what stands for operators, or for several inputs, where it cannot."""
+    arguments: set[int] = set()
+    operators: dict[str, OpPattern] = {}
+    names = {name for part in parts for name in names_of(part)}
+    for part in parts:
+        if isinstance(part, RepeatPattern) and part.link.is_variadic:
+            raise wrong_part(part, "a node of a chain takes no *name")
+        if not isinstance(part, CallPattern):
+            continue
+        arguments |= {id(arg) for arg in part.args}
+        if part.is_variadic and part.rest:
+            raise wrong_part(part, "write *_ instead of ... beside a *name")
+        name = part.op.name
+        if name and (name in names or operators.setdefault(name, part.op) != part.op):
+            raise wrong_part(part, f"{name!r} stands for an operator and for something else")
+    for part in parts:
+        if isinstance(part, VariadicPattern) and id(part) not in arguments:
+            raise wrong_part(part, f"{part!r} is not an argument of a node")
+
+
 def _is_leaf(part: DFPattern) -> bool:
-    return isinstance(part, (WildcardPattern, ConstantPattern, InputPattern))
+    leaves = (WildcardPattern, ConstantPattern, InputPattern, VariadicPattern)
+    return isinstance(part, leaves)
 
 
 def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]) -> None:
@@ -549,7 +588,7 @@ def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]
     objects = {id(p) for p in inside} & {id(p) for p in outside}
     if shared or objects:
         what = "the path" if isinstance(part, DominatorPattern) else "a repeated part"
-        name = repr(min(shared).removeprefix("dimension ")) if shared else "one pattern"
+        name = repr(min(shared).rpartition(" ")[2]) if shared else "one pattern"
         raise wrong_part(
             part, f"{name} is used in {what}, which is matched anew each time, and outside it"
         )
@@ -633,7 +672,8 @@ class PatternReader:
 
     def __init__(self, schemas: SchemaLibrary) -> None:
         self.assigned: dict[str, DFPattern] = {}
-        self.wildcards: dict[str, WildcardPattern] = {}
+        self.wildcards: dict[str, WildcardPattern | VariadicPattern] = {}
+        self.operators: dict[str, OpPattern] = {}
         self.schemas = schemas
         self.op_types = schemas.op_types(STANDARD_DOMAIN)
 
@@ -656,13 +696,17 @@ class PatternReader:
             for part in self.assigned.values()
         )
         pairs = zip(self.assigned, used, strict=True)
-        return tuple(name for name, part in pairs if part not in needed)
+        unused = [name for name, part in pairs if part not in needed]
+        return (*unused, *(self.operators.keys() - operators_of(pattern).keys()))
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple):
             self._assign_outputs(target, value)
             return
         name = self._new_name(target)
+        if self._is_operator(value):
+            self.operators[name] = self.op(value).named(name)
+            return
         pattern = self.pattern(value)
         if name in self.wildcards:
             raise wrong(target, f"{name!r} is named inside its own pattern")
@@ -698,7 +742,7 @@ class PatternReader:
         if not isinstance(target, ast.Name):
             raise wrong(target, "only a name can be assigned")
         name = target.id
-        if name in self.assigned or name in self.wildcards:
+        if name in self.assigned or name in self.wildcards or name in self.operators:
             raise wrong(target, f"{name!r} has a meaning already")
         if name == "_" or name in self.op_types:
             raise wrong(target, f"{name!r} cannot be used as a name")
@@ -749,12 +793,31 @@ class PatternReader:
             return WildcardPattern(place=place_of(node))
         if name in self.assigned:
             return self.assigned[name]
-        if name in self.op_types:
+        if name in self.op_types or name in self.operators:
             raise wrong(node, f"the operator {name!r} needs arguments", f"write {name}(…)")
-        if name not in self.wildcards:
-            bound = "" if name.startswith("_") else name
-            self.wildcards[name] = WildcardPattern(name=bound, place=place_of(node))
-        return self.wildcards[name]
+        return self._leaf(node, WildcardPattern)
+
+    def _leaf(self, node: ast.Name, kind: type[WildcardPattern | VariadicPattern]) -> DFPattern:
+        """Return what stands for any value, or for any values, of a name."""
+        bound = "" if node.id.startswith("_") else node.id
+        made = kind(name=bound, place=place_of(node))
+        if node.id == "_":
+            return made
+        known = self.wildcards.setdefault(node.id, made)
+        if type(known) is not kind:
+            raise wrong(node, f"{node.id!r} stands for one value and for several")
+        return known
+
+    def _argument(self, node: ast.expr) -> DFPattern:
+        """Read an argument of a node, which may be ``*name``."""
+        if not isinstance(node, ast.Starred):
+            return self.pattern(node)
+        name = node.value
+        if not isinstance(name, ast.Name):
+            raise wrong(node, "only a name can take several inputs", "write *name or *_")
+        if name.id in self.op_types or name.id in self.assigned or name.id in self.operators:
+            raise wrong(node, f"{name.id!r} has a meaning already")
+        return self._leaf(name, VariadicPattern)
 
     def _output(self, node: ast.Subscript) -> DFPattern:
         pattern = self.pattern(node.value)
@@ -805,8 +868,7 @@ class PatternReader:
         """Read a callee."""
         match node:
             case ast.Name():
-                self._check_op(node)
-                return pattern.is_op(node.id)
+                return self.operators.get(node.id) or self._named_op(node)
             case ast.BinOp(op=ast.BitOr()):
                 return self.op(node.left) | self.op(node.right)
             case ast.Call(func=ast.Name(id="op")):
@@ -820,6 +882,22 @@ class PatternReader:
             case _:
                 raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
 
+    def _is_operator(self, node: ast.expr) -> bool:
+        """Tell whether *node* is an operator, or a choice of them, without arguments."""
+        match node:
+            case ast.Name():
+                return node.id in self.op_types
+            case ast.BinOp(op=ast.BitOr()):
+                return self._is_operator(node.left) and self._is_operator(node.right)
+            case ast.Attribute():
+                first = node
+                while isinstance(first, ast.Attribute):
+                    first = first.value  # type: ignore[assignment]  # of a dotted name
+                known = {*self.assigned, *self.wildcards}
+                return isinstance(first, ast.Name) and first.id not in known
+            case _:
+                return isinstance(node, ast.Call) and ast.unparse(node.func) == "op"
+
     def _foreign_op(self, node: ast.Attribute) -> OpPattern:
         domain, op_type = read_dotted(node)
         owned = domain in self.assigned or domain in self.wildcards
@@ -829,9 +907,9 @@ class PatternReader:
         check_foreign(domain, op_type, node, self.schemas)
         return pattern.is_op(op_type, domain)
 
-    def _check_op(self, node: ast.Name) -> None:
+    def _named_op(self, node: ast.Name) -> OpPattern:
         if node.id in self.op_types:
-            return
+            return pattern.is_op(node.id)
         if node.id in self.assigned:
             raise wrong(node, f"{node.id!r} is a pattern and takes no arguments")
         more = ["optional", "unordered", "call", "function", "op"]
@@ -887,7 +965,7 @@ class PatternReader:
                 is_unordered, args = True, inner
             case _:
                 is_unordered = False
-        patterns = (*first, *map(self.pattern, args))
+        patterns = (*first, *map(self._argument, args))
         attributes, captures, attributes_name = self._attributes(node.keywords)
         call = CallPattern(
             op,
@@ -1205,6 +1283,7 @@ class Spelling(NamedTuple):
 
 SPELLINGS = (
     Spelling(WildcardPattern, lambda part, _spell: part.name or "_"),
+    Spelling(VariadicPattern, lambda part, _spell: f"*{part.name or '_'}"),
     Spelling(AbsentPattern, lambda _part, _spell: "None"),
     Spelling(ConstantPattern, _write_constant, {"const": _read_const, "is_value": _read_value}),
     Spelling(InputPattern, _write_input, {"input": _read_input}),
@@ -1272,7 +1351,7 @@ def own_line(part: DFPattern) -> str:
     match part:
         case CallPattern() if part.output_names:
             return ", ".join(name or "_" for name in (part.name, *part.output_names))
-        case ConstantPattern(value=None, exact=None) | WildcardPattern():
+        case ConstantPattern(value=None, exact=None) | WildcardPattern() | VariadicPattern():
             return ""
         case InputPattern() if part.name == part.source:
             return ""
@@ -1282,7 +1361,7 @@ def own_line(part: DFPattern) -> str:
 
 def _is_shareable(part: DFPattern) -> bool:
     """Tell whether using one object twice differs from using two equal ones."""
-    if isinstance(part, (AbsentPattern, OutputPattern)):
+    if isinstance(part, (AbsentPattern, OutputPattern, VariadicPattern)):
         return False
     return not (_is_leaf(part) and part.name)
 
@@ -1310,8 +1389,16 @@ class _Writer:
             self._fold(part)
         self.texts: dict[int, str] = {}
         self.depths: dict[int, int] = {}
-        self.lines: list[str] = []
+        variables = {p.op.name: p.op for p in self.order if isinstance(p, CallPattern)}
+        self.lines = [
+            f"{name} = {replace(op, name='').spelled(self._spelled)}"
+            for name, op in variables.items()
+            if name
+        ]
         self.labels = 0
+
+    def _spelled(self, part: DFPattern) -> str:
+        return self.texts[id(part)]
 
     def text(self) -> str:
         for part in self.order:
@@ -1328,14 +1415,12 @@ class _Writer:
             self.uses[id(part.parts[0])] -= 1
 
     def _text_of(self, part: DFPattern) -> str:
-        def spell(inner: DFPattern) -> str:
-            return self.texts[id(inner)]
-
         node = self.optional.get(id(part))
         if node is None:
-            return write_part(part, spell)
-        arguments = write_part(node, spell).removeprefix(node.op.spelled(spell))
-        return f"optional({node.op.alternatives(spell)}){arguments}"
+            return write_part(part, self._spelled)
+        callee = node.op.spelled(self._spelled)
+        arguments = write_part(node, self._spelled).removeprefix(callee)
+        return f"optional({callee.removeprefix('(').removesuffix(')')}){arguments}"
 
     def _write(self, part: DFPattern) -> None:
         text = self._text_of(part)

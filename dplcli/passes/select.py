@@ -289,7 +289,7 @@ def _object_to_kept(match: Match, escaping: Sequence[Value], taken: Taken) -> Re
 
 def _object_to_facts(match: Match) -> Rejection | None:
     for condition in match.rule.where:
-        unmet = condition.unmet_by(match.bindings)
+        unmet = condition.unmet_by(match.bound)
         if unmet is not None:
             return Rejection(
                 match.rule, match.root, "where", unmet.reason, match.root, unmet.unranked

@@ -497,7 +497,7 @@ def _variations_of(part: DFPattern) -> Iterable[str]:
         case DominatorPattern():
             yield "the region may have further operators"
         case CallPattern():
-            if part.rest:
+            if part.rest or part.is_variadic:
                 op = part.op.alternatives(repr)
                 yield f"{op} may have further inputs, which the function has, too"
             kinds = [choice for choice in part.op.choices if isinstance(choice, OpKind)]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from dplcli.dpl import Condition, Rejection, RewriteRule
 from dplcli.dpl.replacement import Draft, draft_replacement, parse_replacement, whole_node
 from dplcli.dpl.rule import read_match
-from dplcli.dpl.text import attribute_names, bound_names, captures_of
 from dplcli.ir.model import RULE_KEY
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
@@ -47,11 +46,7 @@ def rewrite_rule(
     """Make a rule whose attributes nobody counts."""
     read = pattern_of(pattern)
     replacement: RewriteFunction
-    if isinstance(becomes, str):
-        names = bound_names(read), attribute_names(read)
-        replacement = parse_replacement(becomes, *names, SCHEMAS, captures_of(read))
-    else:
-        replacement = becomes
+    replacement = parse_replacement(becomes, read, SCHEMAS) if isinstance(becomes, str) else becomes
     conditions = tuple(Condition(text) for text in where)
     return RewriteRule(name, read, replacement, where=conditions, **settings)
 

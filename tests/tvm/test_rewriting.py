@@ -138,7 +138,7 @@ def test_rewrite_func_with_attr() -> None:
     )
     proto.functions[0].metadata_props.add(key="Composite", value="add")
     pattern = is_function(None, wildcard(), {"Composite": "add"})(wildcard("a"), wildcard("b"))
-    replacement = parse_replacement("Add(a, b)", {"a", "b"}, set(), SCHEMAS)
+    replacement = parse_replacement("Add(a, b)", wildcard("a") + wildcard("b"), SCHEMAS)
     model = model_from_proto(proto, Path(), "test")
     outcome = rewrite(model, [RewriteRule("inline_add", pattern, replacement)])
     check_structure(model)
