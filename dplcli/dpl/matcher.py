@@ -1358,7 +1358,8 @@ class CallStep(Step):
     @property
     def title(self) -> str:
         """What the pattern calls."""
-        return self.pattern.op.spelled(lambda _: "…")
+        op = self.pattern.op
+        return op.alternatives(lambda _: "…") if op.name else op.spelled(lambda _: "…")
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
         """Find out which of the tests of :meth:`match_output` failed."""
@@ -1377,7 +1378,10 @@ class CallStep(Step):
         is_named = self.ops is None or (node.domain, node.op_type) in self.ops
         if not (is_named or self.functions):
             return self.title, found
-        return self._node_mismatch(state, node, value.index, index) or (self.title, found)
+        wanted = self._node_mismatch(state, node, value.index, index)
+        if wanted is None and not self._is_like_peers(state, node):
+            return f"the operator that {self.pattern.op.name!r} is elsewhere", found
+        return wanted or (self.title, found)
 
     def _node_mismatch(  # a guard each
         self, state: State, node: Node, found_index: int, index: int

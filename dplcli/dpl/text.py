@@ -888,7 +888,7 @@ class PatternReader:
             case ast.Name():
                 return node.id in self.op_types
             case ast.BinOp(op=ast.BitOr()):
-                return self._is_operator(node.left) and self._is_operator(node.right)
+                return self._is_operator(node.left) or self._is_operator(node.right)
             case ast.Attribute():
                 first = node
                 while isinstance(first, ast.Attribute):

@@ -645,7 +645,7 @@ HOSTILE_PATTERNS = {
     "walrus": "Relu(y := x)",
     "await": "await x",
     "yield": "(yield x)",
-    "star": "Relu(*x)",
+    "star": "Relu(*[x])",
     "slice": "Relu(x)[1:2]",
     "import-statement": "import os\nRelu(x)",
     "def": "def f(): pass\nRelu(x)",

@@ -105,7 +105,7 @@ REFUSED = [
     "a if b else c",
     "lambda x: x",
     "(y := x)",
-    "Relu(*x)",
+    "Relu(*[x])",
     "Relu(x for x in y)",
     "Sum(..., x)",
     "...",

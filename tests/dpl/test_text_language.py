@@ -739,7 +739,7 @@ MISUSE = [
     ("Conv(x, w, **'a')", "'a'"),
     ("Conv(x, w, **a, **b)", "b"),
     ("Conv(x, w, group=1, group=2)", "2"),
-    ("Conv(x, *w)", "*w"),
+    ("Conv(x, *w[0])", "*w[0]"),
     ("Conv(x, ..., w)", "..."),
     ("Conv(x, w, True)", "True"),
     ("Conv(x, w, 'b')", "'b'"),

@@ -1,0 +1,388 @@
+"""Names that stand for operators, and for several inputs: in patterns and in replacements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dplcli.dpl import PatternRule, is_call, is_op, variadic, wildcard
+from dplcli.dpl.explain import Tracer
+from dplcli.dpl.rule import read_match
+from dplcli.dpl.text import read_pattern
+from dplcli.errors import PatternSyntaxError
+from dplcli.onnx_io import to_proto
+from dplcli.passes.rewrite import rewrite
+from dplcli.passes.select import select_matches
+from tests.dpl.test_joins import agree
+from tests.helpers import (
+    SCHEMAS,
+    all_bindings,
+    check_sound,
+    model_from_bytes,
+    model_from_text,
+    pattern_of,
+    print_model,
+    proto_from_text,
+)
+from tests.passes.rewriting import rewrite_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dplcli.dpl import Match
+
+# Operator variables.
+
+SAME = """
+    f = (Add | Mul)
+    f(f(x, y), z)
+"""
+CHAIN = """g (float[2] a, float[2] b, float[2] c) => (float[2] o)
+    { t = INNER (a, b)  o = OUTER (t, c) }"""
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "count"),
+    [("Add", "Add", 1), ("Mul", "Mul", 1), ("Mul", "Add", 0), ("Add", "Mul", 0), ("Sub", "Sub", 0)],
+)
+def test_a_variable_is_one_operator_everywhere(inner: str, outer: str, count: int) -> None:
+    """Each call of it; the search and the joins agree."""
+    text = CHAIN.replace("INNER", inner).replace("OUTER", outer)
+    found = all_bindings(SAME, text)
+    assert (len(found) > 0) == (count > 0)
+    agree(text, SAME)
+
+
+def test_another_domain_is_another_operator() -> None:
+    """Of one name, too."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[2] a) => (float[2] o) { t = own.Relu (a)  o = Relu (t) }"""
+    pattern = """
+        f = Relu | own.Relu
+        f(f(x))
+    """
+    assert not all_bindings(pattern, text)
+    agree(text, pattern)
+    assert all_bindings(pattern, text.replace("o = Relu", "o = own.Relu"))
+
+
+def test_a_variable_of_a_class() -> None:
+    """``op(kind=…)`` without arguments."""
+    pattern = """
+        f = op(kind="elementwise")
+        Add(f(x), f(y))
+    """
+    text = "g (float[2] a, float[2] b) => (float[2] o) { s = F (a) t = G (b) o = Add (s, t) }"
+    for one, other, count in [("Exp", "Exp", 2), ("Exp", "Tanh", 0), ("Transpose", "Exp", 0)]:
+        written = text.replace("F", one).replace("G", other)
+        assert len(all_bindings(pattern, written)) == count
+        agree(written, pattern)
+
+
+@given(
+    st.lists(st.sampled_from(["Add", "Mul", "Sub"]), min_size=2, max_size=5),
+    st.sampled_from(
+        [
+            "f = Add | Mul\nf(x, f(y, z))",
+            "f = Add | Sub | Mul\nf(f(x, y), f(x, z))",
+            "f = Add | Mul\nf(Sub(x, y), f(z, y) | Sub(x, z))",
+            "f = Add | Mul\ng = Mul | Sub\nf(g(x, y), g(z, w))",
+        ]
+    ),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=80, deadline=None, derandomize=True)
+def test_joins_and_search_agree(operators: list[str], pattern: str, random: object) -> None:
+    """On random chains of binary operators."""
+    values = ["a", "b"]
+    lines = []
+    for number, op_type in enumerate(operators):
+        left, right = random.choice(values[-3:]), random.choice(values)  # type: ignore[attr-defined]
+        lines.append(f"v{number} = {op_type} ({left}, {right})")
+        values.append(f"v{number}")
+    body = "  ".join(lines)
+    agree(f"g (float[2] a, float[2] b) => (float[2] {values[-1]}) {{ {body} }}", pattern)
+
+
+def test_a_miss_names_the_variable() -> None:
+    """The first node that is something else."""
+    rule = PatternRule("t", "r", pattern_of(SAME))
+    model = model_from_text(CHAIN.replace("INNER", "Add").replace("OUTER", "Mul"))
+    (root,) = [node for node in model.graph if node.op_type == "Mul"]
+    miss = Tracer(rule).trace(root).mismatch
+    assert miss is not None
+    assert miss.expected == "the operator that 'f' is elsewhere"
+    assert miss.found == "Add 't'"
+
+
+# Several inputs.
+
+
+def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to write *total* as a sum of *parts* numbers."""
+    if parts == 1:
+        yield (total,)
+    else:
+        for first in range(total + 1):
+            yield from ((first, *rest) for rest in compositions(total - first, parts - 1))
+
+
+def expected(args: Sequence[str], inputs: Sequence[str]) -> set[str]:
+    """Find the bindings by trying every way to cut *inputs*, each a name or ``relu(name)``."""
+    takers = [arg for arg in args if arg.startswith("*")]
+    spare = len(inputs) - (len(args) - len(takers))
+    found: set[str] = set()
+    cuts = compositions(spare, len(takers)) if takers else [()] if not spare else []
+    for cut in cuts if spare >= 0 else []:
+        lengths, place, bound = iter(cut), 0, dict[str, object]()
+        for arg in args:
+            count = next(lengths) if arg.startswith("*") else 1
+            taken = list(inputs[place : place + count])
+            place += count
+            if arg == "Relu(r)":
+                value: object = taken[0].removeprefix("relu_") if "relu_" in taken[0] else None
+                name = "r"
+            else:
+                name, value = (arg, taken) if arg.startswith("*") else (arg, taken[0])
+            if value is None or bound.setdefault(name, value) != value:
+                break
+        else:
+            found.add(str(sorted(bound.items())))
+    return found
+
+
+def bindings_of(match: Match) -> str:
+    """Write what the names of a match are bound to, as :func:`expected` does."""
+    named: dict[str, object] = {name: value.name for name, value in match.bindings.items()}
+    named |= {f"*{name}": [v.name for v in several] for name, several in match.variadic.items()}
+    return str(sorted(named.items()))
+
+
+def found_in(args: Sequence[str], inputs: Sequence[str]) -> set[str]:
+    """Return the bindings of all solutions of ``Concat(args)`` at ``Concat (inputs)``."""
+    relus = "  ".join(f"relu_{name} = Relu ({name})" for name in "abc")
+    model = model_from_text(
+        f"""g (float[1] a, float[1] b, float[1] c) => (float[n] o)
+        {{ {relus}  o = Concat <axis = 0> ({", ".join(inputs)}) }}"""
+    )
+    rule = PatternRule("t", "r", pattern_of(f"Concat({', '.join(args)})"))
+    (root,) = [node for node in model.graph if node.op_type == "Concat"]
+    states = rule.matcher.solutions(root)
+    return {bindings_of(m) for state in states if (m := read_match(rule, root, state)) is not None}
+
+
+@given(
+    st.lists(st.sampled_from(["*h", "*t", "x", "y", "Relu(r)"]), min_size=1, max_size=4),
+    st.lists(st.sampled_from(["a", "b", "c", "relu_a", "relu_b"]), min_size=1, max_size=5),
+)
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_agrees_with_brute_force(args: list[str], inputs: list[str]) -> None:
+    """Every way to cut the inputs; one name takes the same inputs wherever it stands."""
+    if args.count("Relu(r)") > 1:
+        args = [arg for arg in args if arg != "Relu(r)"] + ["Relu(r)"]
+    assert found_in(args, inputs) == expected(args, inputs)
+
+
+def test_what_commutes_leaves_the_rest() -> None:
+    """Of a Sum any input may be the one that is asked for; the others keep their order."""
+    text = """g (float[2] a, float[2] b, float[2] c) => (float[2] o)
+        { r = Relu (b)  o = Sum (a, r, c) }"""
+    rule = rewrite_rule("Sum(Relu(x), *others)", "Sum(*others, x)")
+    model = model_from_text(text)
+    (match,) = select_matches(model, [rule]).matches
+    assert [value.name for value in match.variadic["others"]] == ["a", "c"]
+    assert bindings_of(match) == str([("*others", ["a", "c"]), ("x", "b")])
+
+
+def test_a_match_without_further_inputs() -> None:
+    """No inputs are bound to the name, which is something else than not to take part."""
+    text = "g (float[2] a) => (float[2] o) { r = Relu (a) o = Concat <axis = 0> (r) }"
+    rule = rewrite_rule("Concat(*h, Relu(x), *t, axis=a)", "Concat(*h, x, *t, axis=a)")
+    (match,) = select_matches(model_from_text(text), [rule]).matches
+    assert match.variadic == {"h": (), "t": ()}
+
+
+# Replacements.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "where", "before", "after"),
+    [
+        pytest.param(
+            "Concat(*head, Concat(*inner, axis=a), *tail, axis=b)",
+            "Concat(*head, *inner, *tail, axis=a)",
+            ["a == b"],
+            """g (float[2] p, float[2] q, float[2] r, float[2] s) => (float[8] o) {
+                 t = Concat <axis = 0> (q, r)
+                 o = Concat <axis = 0> (p, t, s)
+            }""",
+            "(p, q, r, s) => (o) { o = Concat <axis = 0> (p, q, r, s) }",
+            id="flattened",
+        ),
+        pytest.param(
+            "Concat(*head, Concat(*inner, axis=a), *tail, axis=b)",
+            "Concat(*head, *inner, *tail, axis=a)",
+            ["a == b", "len(head) == 1", "all([v.rank == 1 for v in tail])"],
+            """g (float[2] p, float[2] q, float[2] r) => (float[6] o) {
+                 t = Concat <axis = 0> (q, r)
+                 o = Concat <axis = 0> (t, p)
+            }""",
+            """(p, q, r) => (o) {
+                 t = Concat <axis = 0> (q, r)
+                 o = Concat <axis = 0> (t, p)
+            }""",
+            id="a-condition-does-not-hold",
+        ),
+        pytest.param(
+            "f = (Add | Sub)\nf(Mul(x, k), Mul(y, k))",
+            "Mul(f(x, y), k)",
+            [],
+            """g (float[2] p, float[2] q, float[2] k) => (float[2] o) {
+                 s = Mul (p, k)  t = Mul (q, k)  o = Sub (s, t)
+            }""",
+            "(p, q, k) => (o) { o_Sub = Sub (p, q) o = Mul (o_Sub, k) }",
+            id="factored",
+        ),
+        pytest.param(
+            "f = Relu | LeakyRelu\nf(Transpose(x, perm=p), **attrs)",
+            "Transpose(f(x, **attrs), perm=p)",
+            [],
+            """g (float[2, 3] x) => (float[3, 2] o) {
+                 t = Transpose <perm = [1, 0]> (x)  o = LeakyRelu <alpha = 0.5> (t)
+            }""",
+            """(x) => (o) {
+                 o_LeakyRelu = LeakyRelu <alpha = 0.5> (x)
+                 o = Transpose <perm = [1, 0]> (o_LeakyRelu)
+            }""",
+            id="attributes-go-along",
+        ),
+        pytest.param(
+            "f = Max | Min\nf(x, 2.0)",
+            "f(x, 2.0, 2.0)",
+            ["x.rank == 1"],
+            "g (float[2] x) => (float[2] o) <float c = {2}> { o = Min (x, c) }",
+            """(x) => (o) { o = Min (x, o_Constant, o_Constant_1) }""",
+            id="numbers-beside-a-variable",
+        ),
+    ],
+)
+def test_before_and_after(
+    pattern: str, replacement: str, where: list[str], before: str, after: str
+) -> None:
+    """And the numbers are the same."""
+    rule = rewrite_rule(pattern, replacement, *where, once=True)
+    model = model_from_text(before)
+    rewrite(model, [rule])
+    assert print_model(model).split() == after.split()
+    check_sound(proto_from_text(before), to_proto(model))
+
+
+def test_inputs_of_a_side_that_was_not_taken() -> None:
+    """A replacement that needs them declines."""
+    rule = rewrite_rule("Relu(Concat(*h, axis=0) | Neg(x))", "Concat(*h, axis=0)")
+    model = model_from_text("g (float[2] a) => (float[2] o) { n = Neg (a) o = Relu (n) }")
+    done = rewrite(model, [rule])
+    assert done.rounds == 0
+    assert "*h took no part" in str([item.reason for item in done.refused])
+
+
+# The text.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Concat(*head, x, *tail)",
+        "Concat(*_, x)",
+        "f = (Add | com.microsoft.BiasAdd)\nf(x, ...)",
+        'f = op(kind="elementwise")\nf(f(x))',
+        "f = Relu\nf(x)",
+        "f = (Add | Mul)\noptional(f)(x, y)",
+    ],
+)
+def test_what_is_written_reads_back(text: str) -> None:
+    """As an equal pattern, in the same words."""
+    read = pattern_of(text)
+    assert repr(read) == text
+    assert pattern_of(repr(read)) == read
+
+
+def test_the_same_in_python() -> None:
+    """`named` and `variadic`."""
+    f = (is_op("Add") | is_op("Mul")).named("f")
+    assert f(f(wildcard("x"), wildcard("y")), 2.0) == pattern_of("f = Add | Mul\nf(f(x, y), 2.0)")
+    made = is_op("Concat")(variadic("head"), wildcard("x"), variadic(), axis=0)
+    assert made == pattern_of("Concat(*head, x, *_, axis=0)")
+    with pytest.raises(ValueError, match="not for functions"):
+        is_call("f").named("f")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("f = Add | Mul\nf", "the operator 'f' needs arguments"),
+        ("f = Add | Mul\nAdd(f, x)", "the operator 'f' needs arguments"),
+        ("f = Add | Mul\nf = Sub\nf(x, y)", "'f' has a meaning already"),
+        ("f = Add | Mull\nf(x, y)", "unknown operator 'Mull'"),
+        ("f = Add | Mul\nf(x, y, z)", "takes at most 2 inputs"),
+        ("f = Add | Mul\nf(*f, x)", "'f' has a meaning already"),
+        ("Add(x, Concat(*x))", "'x' stands for one value and for several"),
+        ("Add(Concat(*x), x)", "'x' stands for one value and for several"),
+        ("Concat(*head, ...)", r"write \*_ instead of"),
+        ("Concat(*Relu(x))", "only a name can take several inputs"),
+        ("Concat(*Relu)", "'Relu' has a meaning already"),
+        ("*x", "is not a pattern"),
+        ("repeat(Concat, x, *more)", "a node of a chain takes no"),
+        ("y = Relu(x)\nConcat(*y)", "'y' has a meaning already"),
+    ],
+)
+def test_misuse_is_refused(text: str, message: str) -> None:
+    """With a message that says what is wrong."""
+    with pytest.raises(PatternSyntaxError, match=message):
+        pattern_of(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "message"),
+    [
+        ("Concat(*head, x)", "Relu(head)", "several inputs, not one value"),
+        ("Concat(*head, x)", "head", "several inputs, not one value"),
+        ("Concat(*head, x)", "Concat(*tail, axis=0)", "the pattern binds no"),
+        ("Concat(*head, x)", "Concat(*x, axis=0)", "the pattern binds no"),
+        ("f = Add | Mul\nf(x, y)", "f", "the operator 'f' needs arguments"),
+        ("f = Add | Mul\nf(x, y)", "f(x)", "takes 2 inputs, not 1"),
+        ("f = Add | Mul\nf(x, y)", "f(x, y, axis=1)", None),
+        ("f = Relu | LeakyRelu\nf(x)", "f(x, alpha=1.0)", "Relu has no attribute 'alpha'"),
+        ("f = Add | Mul\nf(x, y)", "g(x, y)", "unknown operator 'g'"),
+        ("Add(x, y)", "Sub(*x, y)", "the pattern binds no"),
+    ],
+)
+def test_misuse_in_a_replacement_is_refused(
+    pattern: str, replacement: str, message: str | None
+) -> None:
+    """Axis was an attribute of Add once, so it passes."""
+    if message is None:
+        rewrite_rule(pattern, replacement)
+        return
+    with pytest.raises(PatternSyntaxError, match=message):
+        rewrite_rule(pattern, replacement)
+
+
+def test_unused_variables_are_told() -> None:
+    """As lines are that a pattern does not need."""
+    assert read_pattern("f = Add | Mul\ny = Relu(x)\nNeg(x)", SCHEMAS)[1] == ("y", "f")
+
+
+def test_a_model_with_many_inputs_is_quick() -> None:
+    """Of 300 inputs each may be the one that is looked for: 300 ways, not more."""
+    names = [f"v{n}" for n in range(300)]
+    listed = ", ".join(f"float[1] {name}" for name in names)
+    text = f"g ({listed}) => (float[n] o) {{ o = Concat <axis = 0> ({', '.join(names)}) }}"
+    pattern = pattern_of("Concat(*head, Relu(x), *tail)")
+    rule = PatternRule("t", "r", pattern)
+    model = model_from_bytes(proto_from_text(text).SerializeToString())
+    assert not select_matches(model, [rule]).matches
+    assert not select_matches(model, [rule]).refused
