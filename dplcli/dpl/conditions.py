@@ -22,6 +22,7 @@ import numpy as np
 from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpression
 
 from dplcli.errors import PatternSyntaxError, did_you_mean
+from dplcli.ir import Tensor
 from dplcli.ir.operators import (
     BROADCASTING,
     KEEPS_SHAPE,
@@ -211,6 +212,9 @@ class AttributeFacts:
         attribute = parameter_of(self._node, name)
         if attribute is None or attribute.ref:
             raise UnknownFactError(f"{self._node!r} has no attribute {name!r}")
+        if isinstance(attribute.value, Tensor):
+            allow_for(attribute.value.size)
+            return attribute.value.numpy()
         return attribute.value
 
 

@@ -120,7 +120,7 @@ from dplcli.dpl.text import (
     visible_parts,
 )
 from dplcli.errors import PassError
-from dplcli.ir import Node, Value
+from dplcli.ir import Node, Tensor, Value
 from dplcli.ir.operators import (
     COMMUTATIVE,
     DTYPE_ATTRIBUTES,
@@ -140,7 +140,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.pattern import AttributeValue, Callee, DFPattern, ExactValue
-    from dplcli.ir import Attribute, Function, Graph, Shape, Tensor
+    from dplcli.ir import Attribute, Function, Graph, Shape
 
     Deferred: TypeAlias = "tuple[Step, Value | None, Deferred] | None"
 
@@ -220,33 +220,38 @@ def attribute_equals(node: Node, name: str, expected: AttributeValue | None) -> 
     """Tell whether an attribute, or its default, equals what a pattern states; None is any value.
 
     Floats are compared as float32, and an element type may be given by its name
-    (``to="float32"``). An attribute that a function's caller supplies is unknown, hence unequal.
-    Where the node's opset has an input instead, its value is compared if it is constant.
+    (``to="float32"``). A tensor equals a list of its numbers, or its only number. An attribute that
+    a function's caller supplies is unknown, hence unequal. Where the node's opset has an input
+    instead, its value is compared if it is constant.
     """
     attribute = parameter_of(node, name)
     if attribute is None or attribute.ref:
         return False
+    value = attribute.value
     if expected is None:
         return True
-    value = attribute.value
-    if attribute.kind == "float":
-        return _floats_equal((value,), (expected,))
-    if attribute.kind == "floats" and isinstance(value, tuple) and isinstance(expected, tuple):
+    if attribute.kind in {"float", "floats", "tensor"}:
         return _floats_equal(value, expected)
     if attribute.kind == "int" and isinstance(expected, str) and name in DTYPE_ATTRIBUTES:
         return value == DTYPE_CODES.get(expected)
     return value == expected and type(value) is type(expected)
 
 
-def _floats_equal(values: Sequence[object], expected: Sequence[object]) -> bool:
-    if len(values) != len(expected) or any(isinstance(item, str) for item in expected):
+def _floats_equal(value: object, expected: AttributeValue) -> bool:
+    items = expected if isinstance(expected, tuple) else (expected,)
+    if isinstance(value, Tensor):
+        value = tuple(value.numpy().tolist()) if value.shape == (len(items),) else ()
+    elif isinstance(value, tuple) != isinstance(expected, tuple):
+        return False
+    values = value if isinstance(value, tuple) else (value,)
+    if len(values) != len(items) or any(isinstance(item, str) for item in items):
         return False
     try:
         with np.errstate(over="ignore"):
             return np.array_equal(
-                np.asarray(values, dtype=np.float32), np.asarray(expected, dtype=np.float32)
+                np.asarray(values, dtype=np.float32), np.asarray(items, dtype=np.float32)
             )
-    except OverflowError:
+    except (OverflowError, ValueError):
         return False
 
 

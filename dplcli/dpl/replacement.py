@@ -37,6 +37,7 @@ from dplcli.dpl.text import (
     check_foreign,
     operators_of,
     parse_lines,
+    read_array,
     read_dotted,
     read_lines,
     read_word,
@@ -150,13 +151,23 @@ def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
     """
     if isinstance(value, Tensor):
         return Attribute("tensor", value)
-    if isinstance(value, (np.ndarray, np.generic)) and kind == "tensor":
-        return Attribute("tensor", as_tensor(value))
+    if kind == "tensor":
+        return Attribute("tensor", as_tensor(_as_array(value, name)))
     plain = _plain(value)
     attribute = _attribute_of_list(plain) if isinstance(plain, list) else _attribute_of(plain)
     if attribute is None or not _is_encodable(attribute):
         raise BuildError(f"the attribute {name!r} cannot be {value!r}")
     return attribute
+
+
+def _as_array(value: object, name: str) -> NDArray[Any] | np.generic:
+    """Make an array of numbers: of whole ones int64, else float32; one number is a list of one."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value
+    items = value if isinstance(value, (list, tuple)) else [value]
+    if not all(isinstance(item, (int, float)) for item in items):
+        raise BuildError(f"the attribute {name!r} cannot be {value!r}")
+    return read_array(list(items), None)
 
 
 def _plain(value: object) -> object:

@@ -498,10 +498,14 @@ def _implied_attribute(node: Node, name: str) -> Attribute | None:
     return None if rank is None else Attribute("ints", (1,) * rank)
 
 
-def _textual_default(node: Node, name: str) -> Attribute | None:  # noqa: PLR0911  # a guard each
+def _textual_default(  # noqa: PLR0911  # a guard each
+    node: Node, name: str
+) -> Attribute | None:
     if node.op_type == "Transpose" and name == "perm":
         rank = _rank(node, 0)
         return None if rank is None else Attribute("ints", tuple(reversed(range(rank))))
+    if node.op_type == "ConstantOfShape" and name == "value":
+        return Attribute("tensor", ArrayTensor(np.zeros(1, np.float32)))
     if node.op_type not in WINDOWED:
         return None
     if name == "kernel_shape":

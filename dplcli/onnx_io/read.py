@@ -779,7 +779,11 @@ def node_types(
     """Return element type and shape of what a made-up node makes; None if onnx cannot tell."""
     try:
         proto = onnx.helper.make_node(
-            node.op_type, node.inputs, node.outputs, domain=node.domain, **dict(node.attributes)
+            node.op_type,
+            node.inputs,
+            node.outputs,
+            domain=node.domain,
+            **{name: _attribute_of(value) for name, value in node.attributes.items()},
         )
         inferred = onnx.shape_inference.infer_node_outputs(
             onnx.defs.get_schema(node.op_type, opset, node.domain),

@@ -416,7 +416,11 @@ class Sampler:
             attributes["num_outputs"] = len(node.outputs)
         known = {name for name in schema.attributes if name in attributes}
         stated = {name for name in node.attributes if name in schema.attributes}
-        attributes = {name: attributes[name] for name in attributes if name in known | stated}
+        attributes = {
+            name: self._as_tensor(value) if schema.attributes[name] == "tensor" else value
+            for name, value in attributes.items()
+            if name in known | stated
+        }
         made = replace(node, inputs=tuple(args), attributes=attributes)
         types = node_types(made, self.types, self.made.constants, self.opset)
         if types is None:
@@ -438,6 +442,12 @@ class Sampler:
                 is_one = item.kind in {"int", "float"}
                 attributes[item.attribute] = data.item() if is_one else tuple(data.tolist())
                 del args[item.slot :]
+
+    def _as_tensor(self, value: object) -> Any:  # noqa: ANN401  # what a graph may hold
+        """Make a tensor of the numbers that a pattern states."""
+        if isinstance(value, np.ndarray):
+            return value
+        return as_type(np.atleast_1d(np.asarray(value)), self.dtype)
 
     def _open(self, schema: OpSchema, args: list[str]) -> None:
         """Draw inputs where the pattern leaves the further ones open."""
@@ -891,10 +901,11 @@ class Sampler:
                 dims[axis] = 2 * count
             self.types[args[0]] = self.made.inputs[args[0]] = (fed[0], tuple(dims))
 
-    def _of_numbers(self, args: Sequence[str], _: Attributes) -> None:
-        """Operators whose one operand is a shape: ConstantOfShape."""
+    def _filled(self, args: Sequence[str], attributes: Attributes) -> None:
         dims = self.dims[: max(self.rank, 1)]
         self.leaf(args[0], (len(dims),), "int64", data=np.array(dims))
+        if self._dares(_HALF):
+            attributes.setdefault("value", float(self._one_of((0, 1, -1, 2, 3))))
 
     def _einsum(self, args: Sequence[str], attributes: Attributes) -> None:
         equation = str(attributes.get("equation", ""))
@@ -931,7 +942,7 @@ _OPERANDS = {
     "DequantizeLinear": "_dequantize",
     "PRelu": "_prelu",
     "Split": "_split",
-    "ConstantOfShape": "_of_numbers",
+    "ConstantOfShape": "_filled",
     "Einsum": "_einsum",
 }
 

@@ -942,6 +942,41 @@ def test_a_condition_asks_for_an_attribute() -> None:
     check_left(text.replace("AXIS", "0"), rule, "'a == 1'", stage="where", where=["a == 1"])
 
 
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        ("<value = int64[1] {0}>", 0),
+        ("<value = float[1] {2}>", 1),
+        ("<value = float16[1] {2}>", 1),
+        ("", 0),
+    ],
+)
+def test_a_tensor_is_an_attribute_too(value: str, count: int) -> None:
+    """Stated as a number, whatever its type; bound, an array with its type."""
+    dtype = value.partition("[")[0].removeprefix("<value = ") or "float"
+    text = f"""g (int64[2] s) => ({dtype}[p, q] y)
+        {{ f = ConstantOfShape {value} (s)  y = Neg (f) }}"""
+    law = "Neg(ConstantOfShape(s, value=2))", "ConstantOfShape(s, value=-2.0)"
+    if "16" not in value:
+        assert apply(text, law)[2].counts == {"r": count}
+    bound = "Neg(ConstantOfShape(s, value=v))", "ConstantOfShape(s, value=-v)"
+    _, result, done = apply(text, bound)
+    assert done.counts == {"r": 1}
+    check_sound(proto_from_text(text), result)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "count"),
+    [("float[2] {1, 2}", 1), ("float[2] {1, 3}", 0), ("float[1, 2] {1, 2}", 0), ("float {1}", 0)],
+)
+def test_a_list_of_numbers_is_a_tensor(tensor: str, count: int) -> None:
+    """Of one axis; of another shape it is another tensor."""
+    text = f"""g (float[2] x) => (float[2] y) {{
+        c = Constant <value = {tensor}> ()  s = Add (x, c)  y = Flatten (s) }}"""
+    law = "Add(x, Constant(value=[1.0, 2.0], **_))", "Neg(x)"
+    assert apply(text, law)[2].counts == {"r": count}
+
+
 def test_texts_and_floats_are_attributes_too() -> None:
     """A string in a condition, a number in a constant."""
     _, _, done = apply(
