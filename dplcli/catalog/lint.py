@@ -600,5 +600,5 @@ def _misfits(node: NodeCall, schema: OpSchema) -> Iterator[str]:
         except ValueError as error:
             yield f"the replacement's {name} of {node.op_type} cannot be computed: {error}"
             continue
-        if not _is_of(name, value, kind) or (kind == "int" and isinstance(value, str)):
+        if not _is_of(name, value, kind):
             yield f"{gives} {name} = {value!r}, which is no {kind}"

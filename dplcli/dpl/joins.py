@@ -105,6 +105,7 @@ def unjoined(program: Program) -> list[str]:
 def _reason_against(step: Step) -> str:
     if isinstance(step, CallStep):
         several = "inputs in any number" if step.takers else ""
+        several = several or ("attributes of one name" if step.alike else "")
         return "a function's body" if step.functions else "bodies" if step.bodies else several
     if isinstance(step, OutputsStep):
         return "several outputs"

@@ -255,6 +255,12 @@ def _floats_equal(value: object, expected: AttributeValue) -> bool:
         return False
 
 
+def _is_same(attribute: Attribute, other: Attribute | None) -> bool:
+    if other is None or isinstance(attribute.value, Tensor) or isinstance(other.value, Tensor):
+        return False
+    return attribute.value == other.value
+
+
 def unnamed_attributes(node: Node, named: Sequence[tuple[str, object]]) -> Mapping[str, Attribute]:
     """Return the attributes of *node* except those in *named*."""
     if not named:
@@ -1148,10 +1154,10 @@ class CallStep(Step):
         self.attributes_slot = attributes_slot
         self.is_rotated = False
         self.peers: tuple[int, ...] = ()
+        self.alike: tuple[tuple[str, int], ...] = ()
         self.takers = tuple(arg for arg in args if isinstance(arg, VariadicStep))
         self.least = len(args) - len(self.takers)
-        named = bool(pattern.op.name) or attributes_slot is not None
-        self.is_plain = not (functions or bodies or named)
+        self.is_plain = not (functions or bodies or attributes_slot is not None)
         self.consumed: dict[tuple[str, int], frozenset[int]] = {}
         self.sees_identity = ops is not None and ("", "Identity") in ops
         if ops is not None and not functions:
@@ -1188,12 +1194,21 @@ class CallStep(Step):
         state.bind_node(self.slot, node)
         if self.is_plain:
             return self._match_inputs(node, inputs, state, None, rest)
-        if not (self._bind_attributes(state, node) and self._is_like_peers(state, node)):
+        if not (self._bind_attributes(state, node) and self._is_like_others(state, node)):
             return False
         rest = self._with_bodies(node, rest)
         if not is_named:
             return self._called(state, node, inputs, rest)
         return self._match_inputs(node, inputs, state, None, rest)
+
+    def _is_like_others(self, state: State, node: Node) -> bool:
+        """Tell whether *node* is what its variable and its captures stand for elsewhere."""
+        for name, slot in self.alike:
+            other = state.slots[slot]
+            known = parameter_of(other, name) if isinstance(other, Node) else None
+            if known is not None and not _is_same(known, parameter_of(node, name)):
+                return False
+        return self._is_like_peers(state, node)
 
     def _is_like_peers(self, state: State, node: Node) -> bool:
         """Tell whether *node* is of the operator that the variable stands for elsewhere."""
@@ -1386,6 +1401,8 @@ class CallStep(Step):
         wanted = self._node_mismatch(state, node, value.index, index)
         if wanted is None and not self._is_like_peers(state, node):
             return f"the operator that {self.pattern.op.name!r} is elsewhere", found
+        if wanted is None and not self._is_like_others(state, node):
+            return f"{self.title} with the attributes that its names are elsewhere", found
         return wanted or (self.title, found)
 
     def _node_mismatch(  # a guard each
@@ -2155,9 +2172,17 @@ class _Compiler:
             for step in self.made
             if isinstance(step, CallStep) and step.attributes_slot is not None
         }
-        for step in self.made:
-            if isinstance(step, CallStep) and step.pattern.op.name:
+        calls = [step for step in self.made if isinstance(step, CallStep)]
+        for step in calls:
+            if step.pattern.op.name:
                 step.peers = tuple(self.operators[step.pattern.op.name])
+            step.alike = tuple(
+                (attribute, other.slot)
+                for attribute, name in step.pattern.captures
+                for other in calls
+                if other is not step and any(name == its for _, its in other.pattern.captures)
+            )
+            step.is_plain = step.is_plain and not (step.peers or step.alike)
         variadic = sorted(variadic_names(self.pattern))
         return Program(
             root=self.steps[id(self.pattern)],

@@ -41,6 +41,7 @@ from dplcli.dpl.text import (
     read_dotted,
     read_lines,
     read_word,
+    unknown_dtype,
     variadic_names,
     visible_parts,
     wrong,
@@ -50,6 +51,7 @@ from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import (
+    DTYPE_ATTRIBUTES,
     FIRST_OPSET,
     LAST_OPSET,
     LIGHT,
@@ -60,7 +62,7 @@ from dplcli.ir.operators import (
     schema_of,
 )
 from dplcli.ir.traversal import is_read
-from dplcli.ir.types import dtype_name
+from dplcli.ir.types import DTYPE_CODES, dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -153,6 +155,8 @@ def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
         return Attribute("tensor", value)
     if kind == "tensor":
         return Attribute("tensor", as_tensor(_as_array(value, name)))
+    if kind == "int" and isinstance(value, str) and name in DTYPE_ATTRIBUTES:
+        value = DTYPE_CODES.get(value, value)
     plain = _plain(value)
     attribute = _attribute_of_list(plain) if isinstance(plain, list) else _attribute_of(plain)
     if attribute is None or not _is_encodable(attribute):
@@ -625,8 +629,14 @@ class Variadic(NamedTuple):
     name: str
 
 
-Part: TypeAlias = str | Expression | NodeCall | CallOutput | Variadic
-"""In a text: a captured name, a constant, a new node or one of its outputs, or several inputs."""
+class Optional(NamedTuple):
+    """A captured name, or an omitted input if it took no part in the match."""
+
+    name: str
+
+
+Part: TypeAlias = str | Expression | NodeCall | CallOutput | Variadic | Optional
+"""In a text: a captured name, a constant, a new node or one of its outputs, or an argument only."""
 
 
 @dataclass(frozen=True)
@@ -813,6 +823,7 @@ class _Reader:
                 raise wrong(keyword, f"the attribute {keyword.arg!r} is given twice")
             else:
                 attributes[keyword.arg] = self._expression(keyword.value)
+                self._check_dtype(keyword.arg, keyword.value)
         named = [choice for choice in op.choices if isinstance(choice, OpName)]
         one = OpName("") if op.name else named[0]
         made = NodeCall(one.op_type, one.domain, parts, attributes, tuple(carried), op.name)
@@ -820,10 +831,21 @@ class _Reader:
             self._check_against_schema(made, choice, node)
         return made
 
+    def _check_dtype(self, name: str, node: ast.expr) -> None:
+        stated = node.value if isinstance(node, ast.Constant) else None
+        is_dtype = name in DTYPE_ATTRIBUTES and isinstance(stated, str)
+        if is_dtype and stated not in DTYPE_CODES:
+            raise wrong(node, *unknown_dtype(str(stated)))
+
     def _argument(self, node: ast.expr) -> Part | None:
-        """Read an argument of a node, which may be ``*name``; None is an omitted input."""
+        """Read an argument of a node: also ``*name``, ``optional(name)``, or None."""
         if isinstance(node, ast.Constant) and node.value is None:
             return None
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "optional":
+            name = self._part(node.args[0]) if len(node.args) == 1 and not node.keywords else None
+            if not isinstance(name, str):
+                raise wrong(node, "optional takes a name of the pattern here", "optional(bias)")
+            return Optional(name)
         if not isinstance(node, ast.Starred):
             return self._part(node)
         name = read_word(node.value)
@@ -931,8 +953,8 @@ class _Caller:
                 return DraftOutput(self._node(part))
             case CallOutput():
                 return DraftOutput(self._node(part.call), part.number)
-            case Variadic():
-                raise BuildError(f"*{part.name} is several inputs, not one value")
+            case Variadic() | Optional():
+                raise TypeError(f"{part!r} is an argument only")
 
     def _several(self, name: str) -> Sequence[Value]:
         inputs = self.match.variadic.get(name)
@@ -956,6 +978,8 @@ class _Caller:
         for index, arg in enumerate(node.args):
             if isinstance(arg, Variadic):
                 inputs += self._several(arg.name)
+            elif isinstance(arg, Optional):
+                inputs.append(self.match.bindings.get(arg.name))
             else:
                 inputs.append(None if arg is None else self.part(arg, node, index))
         op = self._op_of(node)
@@ -1004,12 +1028,15 @@ class _Caller:
             if op_type == "Cast":
                 wanted = self._attributes_of(node).get("to")
                 code = wanted.value if isinstance(wanted, Attribute) else wanted
+                if isinstance(code, str):
+                    return code if code in DTYPE_CODES else None
                 return dtype_name(code) if isinstance(code, int) else None
             operands = node.args[1:] if op_type == "Where" else node.args
             part = next((arg for arg in operands if not isinstance(arg, Expression)), None)
         if isinstance(part, Variadic):
             return next((_known_dtype(value) for value in self._several(part.name)), None)
-        value = self.match.bindings.get(part) if isinstance(part, str) else None
+        name = part.name if isinstance(part, Optional) else part
+        value = self.match.bindings.get(name) if isinstance(name, str) else None
         return _known_dtype(value)
 
     def array(self, part: Expression, reader: NodeCall | None, index: int) -> NDArray[Any]:
@@ -1438,8 +1465,8 @@ def _root_operators(pattern: DFPattern) -> list[OpName]:
 def _check_own_outputs(outputs: tuple[DFPattern, ...], replacement: Replacement) -> None:
     """Refuse a replacement that reads what it replaces."""
     made = replacement.outputs
-    read = {arg for call in replacement.calls for arg in call.args if isinstance(arg, str)}
-    read |= {part for part in made if isinstance(part, str)}
+    parts = [*made, *(arg for call in replacement.calls for arg in call.args)]
+    read = {part.name if isinstance(part, Optional) else part for part in parts}
     for output, part in zip(outputs, made, strict=True):
         if output.name in read and part != output.name:
             raise PatternSyntaxError(f"the replacement reads {output.name!r}, which it replaces")

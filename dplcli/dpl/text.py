@@ -537,10 +537,19 @@ def _check_paths(parts: Iterable[DFPattern]) -> None:
 
 
 def _check_names(parts: Iterable[DFPattern]) -> None:
-    """Refuse one name for two patterns; two leaves of one name are one value, though."""
+    """Refuse one name for two patterns; two leaves of one name are one value, though.
+
+    Attributes of one name, of two nodes, have one value: `Concat(x, Concat(y, axis=a), axis=a)`.
+    """
     first: dict[str, DFPattern] = {}
+    captured: dict[str, str] = {}
     for part in parts:
+        bound = part.captures if isinstance(part, CallPattern) else ()
+        again = {name for attribute, name in bound if captured.get(name) == attribute}
+        captured |= {name: attribute for attribute, name in bound}
         for name in names_of(part):
+            if name in again:
+                continue
             other = first.setdefault(name, part)
             is_same = _is_leaf(other) and _is_leaf(part)
             is_same = is_same and len({type(p) is VariadicPattern for p in (other, part)}) == 1

@@ -181,7 +181,6 @@ PREDICATES = COMPARISONS | _ops("And IsInf IsNaN Not Or Xor")
 """The results are truth values, which say nothing of the numbers that are compared."""
 
 REDUCTIONS = OP_KINDS["reduction"] - {"ArgMax", "ArgMin"}
-IDEMPOTENT = _ops("Abs Ceil Floor Relu Round Sign")
 RANDOM_OPS = _ops(
     "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
 )
@@ -446,6 +445,7 @@ _LATER = {
     ("LpPool", "ceil_mode"): 0,
     ("MaxPool", "ceil_mode"): 0,
     ("Reshape", "allowzero"): 0,
+    **{(op_type, "noop_with_empty_axes"): 0 for op_type in sorted(REDUCTIONS)},
 }
 """Attributes of later opsets, and the value that earlier opsets imply."""
 

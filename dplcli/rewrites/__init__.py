@@ -21,9 +21,7 @@ _FUNCTIONS = {
         finite_mask onnxruntime_attention onnxruntime_attention_with_cache
     """,
     "normalization": """
-        group_normalization instance_normalization layer_normalization
-        layer_normalization_of_rows layer_normalization_of_rows_with_statistics reduce_l1
-        reduce_l2 reduce_log_sum reduce_log_sum_exp reduce_sum_square rms_normalization
+        group_normalization instance_normalization layer_normalization rms_normalization
     """,
     "onnxruntime": """
         ort_dequantized_matmul ort_dynamic_quantize_matmul ort_embed_layer_normalization
@@ -35,11 +33,9 @@ _FUNCTIONS = {
     """,
     "rotary": "double_later onnxruntime_rotary_embedding rotary_embedding",
     "simplification": """
-        constants_to_initializers drop_identity drop_repeated drop_reshaping drop_unread
-        drop_zero_states fix_reshape_targets fold_constants merge_casts merge_clips merge_common
-        merge_concats merge_initializers merge_reshapes merge_slices_into_split merge_transposes
-        pad_into_average_pool pad_into_conv pad_into_max_pool resolve_cast_like
-        reuse_shape_arithmetic transpose_into_gemm
+        constants_to_initializers drop_identity drop_reshaping drop_unread drop_zero_states
+        fix_reshape_targets fold_constants merge_clips merge_common merge_initializers
+        merge_reshapes merge_slices_into_split reuse_shape_arithmetic
     """,
 }
 """The functions of each module."""

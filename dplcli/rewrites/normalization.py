@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dplcli.dpl.replacement import BuildError
-from dplcli.ir.operators import attribute_of, inputs_of, parameter_of
+from dplcli.ir.operators import attribute_of, parameter_of
 from dplcli.ir.traversal import behind_identities
 from dplcli.rewrites.operands import (
     dtype_of,
     input_of,
-    node_called,
     node_of,
     size_of,
     static_shape,
@@ -20,11 +19,9 @@ from dplcli.rewrites.operands import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
     from dplcli.dpl.rule import Match, Rejection
-    from dplcli.ir import Node, Value
+    from dplcli.ir import Value
 
 
 # Normalisations written in parts: layer, instance and root-mean-square normalisation.
@@ -216,36 +213,6 @@ def per_channel(
     return build.constant(np.broadcast_to(tensor.numpy().reshape(-1), (channels,)).copy())
 
 
-def layer_normalization_of_rows(match: Match, build: GraphBuilder) -> Operand:
-    """Normalise along the dimensions that the scale has."""
-    return _rows(match, build, 1)[0]
-
-
-def layer_normalization_of_rows_with_statistics(
-    match: Match, build: GraphBuilder
-) -> Sequence[Operand]:
-    """Normalise along the dimensions that the scale has, and return the statistics, too."""
-    return _rows(match, build, 3)
-
-
-def _rows(match: Match, build: GraphBuilder, outputs: int) -> Sequence[Operand]:
-    """Describe a LayerNormalization whose conditions the rule has made sure of."""
-    x, scale, eps = (value_called(match, name) for name in ("x", "scale", "eps"))
-    known, epsilon = scale.known_type(), eps.constant
-    assert known is not None  # noqa: S101  # the conditions ask for its shape
-    assert known.shape is not None  # noqa: S101
-    assert epsilon is not None  # noqa: S101  # a constant leaf
-    return build.ops(
-        "LayerNormalization",
-        x,
-        scale,
-        match.value("bias"),
-        outputs=outputs,
-        axis=-len(known.shape),
-        epsilon=float(epsilon.numpy().item()),
-    )
-
-
 # Group normalisation written as instance normalisation of a reshaped value.
 #
 # Before: ``Reshape(InstanceNormalization(Reshape(x, [0, G, -1]), ones, zeros), Shape(x))``, times a
@@ -337,67 +304,3 @@ def _target(reshaped: Value) -> list[int] | None:
         return None
     numbers: list[int] = tensor.numpy().tolist()
     return numbers
-
-
-# Reductions of something computed element by element, in one operator.
-#
-# The patterns name the sum ``sum``; the axes may be an attribute or an input, or missing.
-
-
-_AXES_ARE_INPUTS = 18
-"""First opset in which every reduction has its axes as an input; a sum has from 13 on."""
-
-
-def reduce_l1(match: Match, build: GraphBuilder) -> NewValue | Rejection:
-    """Sum absolute values."""
-    return _reduction("ReduceL1", match, build)
-
-
-def reduce_l2(match: Match, build: GraphBuilder) -> NewValue | Rejection:
-    """Take the root of a sum of squares."""
-    return _reduction("ReduceL2", match, build)
-
-
-def reduce_log_sum(match: Match, build: GraphBuilder) -> NewValue | Rejection:
-    """Take the logarithm of a sum."""
-    return _reduction("ReduceLogSum", match, build)
-
-
-def reduce_log_sum_exp(match: Match, build: GraphBuilder) -> NewValue | Rejection:
-    """Take the logarithm of a sum of exponentials."""
-    return _reduction("ReduceLogSumExp", match, build)
-
-
-def reduce_sum_square(match: Match, build: GraphBuilder) -> NewValue | Rejection:
-    """Sum squares."""
-    return _reduction("ReduceSumSquare", match, build)
-
-
-def _reduction(op_type: str, match: Match, build: GraphBuilder) -> NewValue | Rejection:
-    """Reduce ``x`` by *op_type* as ``sum`` reduces what is computed from it.
-
-    Refused where the sum may reduce nothing (``noop_with_empty_axes``), and where the axes would
-    have to become an attribute and are not constant.
-    """
-    total, reduced = node_called(match, "sum"), value_called(match, "x")
-    inputs = inputs_of(total)
-    axes = inputs[1] if len(inputs) > 1 else None
-    if _may_do_nothing(total, axes):
-        return match.reject("a sum without axes that sums nothing", at=total)
-    keepdims = attribute_of(total, "keepdims")
-    if build.opset >= _AXES_ARE_INPUTS or axes is None:
-        return build.op(op_type, reduced, axes, keepdims=keepdims)
-    listed = axes.constant
-    if listed is None:
-        reason = f"opset {build.opset} keeps the axes of {op_type} in an attribute"
-        return match.reject(f"{reason}, and these are computed", at=axes)
-    numbers = listed.numpy().tolist() or None
-    return build.op(op_type, reduced, axes=numbers, keepdims=keepdims)
-
-
-def _may_do_nothing(total: Node, axes: Value | None) -> bool:
-    """Tell whether empty axes may mean that nothing is summed."""
-    noop = attribute_of(total, "noop_with_empty_axes")
-    if noop is None or (noop.value == 0 and not noop.ref):
-        return False
-    return axes is None or axes.constant is None or axes.constant.size == 0

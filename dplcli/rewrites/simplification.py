@@ -9,22 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dplcli.dpl.conditions import widens
 from dplcli.dpl.replacement import nodewise
 from dplcli.ir import ArrayTensor, Tensor
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, is_in_function
 from dplcli.ir.operators import (
     COPYING,
     FOLDABLE,
-    IDEMPOTENT,
     MEASURING,
     RANDOM_OPS,
     RESHAPING,
-    attribute_of,
     is_placeholder,
 )
-from dplcli.ir.traversal import behind_identities
-from dplcli.ir.types import DTYPE_CODES
 from dplcli.rewrites.operands import dtype_of, fill_of, input_of, node_of, perm_of, remade
 from dplcli.shapes import Knowledge, shape_of
 from dplcli.shapes.rules import CONTENT_RULES, WHOLE
@@ -35,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
+    from dplcli.dpl.replacement import GraphBuilder, Operand
     from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Attribute, Graph, Node, Value
     from dplcli.shapes.rules import Dims
@@ -47,31 +42,6 @@ if TYPE_CHECKING:
     Signature: TypeAlias = tuple[Hashable, ...]
 
     Key: TypeAlias = tuple[Hashable, ...]
-
-
-# Casts to the element type of another value, where that is known.
-
-
-_CAST_FLOATS = frozenset({"float16", "float32", "float64"})
-_MOST_CAST_ELEMENTS = 1024
-"""Elements of the largest constant that is converted; larger ones are left to fold_constants."""
-
-
-@nodewise("CastLike")
-def resolve_cast_like(match: Match, build: GraphBuilder) -> NewValue | None:
-    """Cast to the type that the other value has; the result is a constant if it is a short one."""
-    node = match.root
-    data, like = node.inputs
-    dtype = dtype_of(like)
-    if data is None or dtype not in DTYPE_CODES:
-        return None
-    tensor = data.constant
-    is_short = tensor is not None and tensor.size <= _MOST_CAST_ELEMENTS
-    if tensor is not None and is_short and {tensor.dtype, dtype} <= _CAST_FLOATS:
-        with np.errstate(over="ignore"):
-            return build.constant(tensor.numpy().astype(dtype))
-    saturate = node.attributes.get("saturate")
-    return build.op("Cast", data, to=DTYPE_CODES[dtype], saturate=saturate)
 
 
 # Nodes that undo, repeat or continue what the node before them does.
@@ -97,79 +67,10 @@ def drop_identity(match: Match, build: GraphBuilder) -> Operand | None:  # noqa:
     return source if is_made_here and not source.returned_by else None
 
 
-@nodewise(*sorted(IDEMPOTENT), reach=_CHAIN_REACH)
-def drop_repeated(match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG001  # nothing is made
-    """Read the input of a node that does nothing more to what the same operator has made."""
-    inner = inner_node(match.root, match.root.op_type)
-    return None if inner is None else match.root.inputs[0]
-
-
-@nodewise("Transpose", reach=_CHAIN_REACH)
-def merge_transposes(match: Match, build: GraphBuilder) -> Operand | None:
-    """Transpose once what is transposed twice, or not at all.
-
-    Before: ``y = Transpose(Transpose(x, perm=p), perm=q)``
-    After:  ``y = Transpose(x, perm=[p[i] for i in q])``
-    """
-    inner = inner_node(match.root, "Transpose")
-    if inner is None:
-        return None
-    source, first, second = inner.inputs[0], perm_of(inner), perm_of(match.root)
-    if source is None or first is None or second is None or len(first) != len(second):
-        return None
-    perm = [first[axis] for axis in second]
-    return source if perm == sorted(perm) else build.op("Transpose", source, perm=perm)
-
-
-@nodewise("Cast", reach=_CHAIN_REACH)
-def merge_casts(match: Match, build: GraphBuilder) -> Operand | None:
-    """Convert once what is converted twice, if the first conversion keeps every number.
-
-    Before: ``y = Cast(Cast(x, to=float64), to=float32)`` with *x* float16
-    After:  ``y = Cast(x, to=float32)``
-    """
-    inner = inner_node(match.root, "Cast")
-    source = None if inner is None else inner.inputs[0]
-    if source is None:
-        return None
-    values = (source, match.root.inputs[0], match.root.outputs[0])
-    first, second, last = map(dtype_of, values)
-    if first is None or second is None or last is None or not widens(first, second):
-        return None
-    if first == last:
-        return source
-    return remade(build, match.root, [source])[0]
-
-
 def inner_node(node: Node, *op_types: str) -> Node | None:
     """Return the node of the same graph that makes the first input, by one of these operators."""
     inner = node_of(node.inputs[0], *op_types) if node.inputs else None
     return inner if inner is not None and inner.graph is node.graph else None
-
-
-@nodewise("Concat", reach=_CHAIN_REACH)
-def merge_concats(match: Match, build: GraphBuilder) -> Operand | None:
-    """Join at once what is joined in steps, along one axis.
-
-    Before: ``y = Concat(a, Concat(b, c, axis=1), axis=1)``
-    After:  ``y = Concat(a, b, c, axis=1)``
-    Holds when: nothing else reads the inner result.
-    """
-    node = match.root
-    parts: list[Value | None] = []
-    for value in node.inputs:
-        inner = node_of(value, "Concat")
-        if value is not None and inner is not None and _continues(node, inner, value):
-            parts += inner.inputs
-        else:
-            parts.append(value)
-    return None if len(parts) == len(node.inputs) else remade(build, node, parts)[0]
-
-
-def _continues(node: Node, inner: Node, value: Value) -> bool:
-    is_read_here_only = value.use_count == 1 and not value.returned_by
-    is_near = is_read_here_only and inner.graph is node.graph
-    return is_near and inner.attributes.get("axis") == node.attributes.get("axis")
 
 
 # Clips and Relus in a row.
@@ -227,107 +128,6 @@ def _within(bound: Bound, limits: Bounds, default: Bound) -> Bound:
     if low is not None:
         bound = np.maximum(bound, low)
     return bound if high is None else np.minimum(bound, high)
-
-
-# Transposed factors of products of matrices.
-
-
-def transpose_into_gemm(match: Match, build: GraphBuilder) -> Operand:
-    """Let a Gemm read its left or right factor as it was before it was transposed.
-
-    Before: ``y = Gemm(Transpose(p, perm=[1, 0]), b, ...)``, or a MatMul of matrices
-    After:  ``y = Gemm(p, b, ..., transA=1 - transA)``
-    The pattern binds *p* to what the left factor is a transpose of, or *q* for the right one.
-    """
-    node = match.root
-    slot = 0 if "p" in match.bindings else 1
-    inputs = list(node.inputs)
-    inputs[slot] = match.bindings["q" if slot else "p"]
-    name = "transB" if slot else "transA"
-    flags: dict[str, object] = {name: 1 - _flag(node, name)}
-    if node.op_type == "Gemm":
-        return remade(build, node, inputs, **flags)[0]
-    return build.op("Gemm", *inputs, transA=flags.get("transA"), transB=flags.get("transB"))
-
-
-def _flag(node: Node, name: str) -> int:
-    attribute = attribute_of(node, name)
-    return int(attribute is not None and attribute.value == 1)
-
-
-# Pads that become those of the convolution or pool behind them.
-#
-# The patterns of the rules bind *x* to what is padded and *pads* to the constant numbers, and their
-# conditions see to it that only spatial axes are padded, by numbers that are not negative.
-
-
-_NOT_SPATIAL = 2
-_LOWEST = np.finfo(np.float32).min
-
-
-def pad_into_conv(match: Match, build: GraphBuilder) -> Operand | Rejection:
-    """Add the numbers to the pads of a Conv."""
-    return _with_pads(match, build, {})
-
-
-def pad_into_average_pool(match: Match, build: GraphBuilder) -> Operand | Rejection:
-    """Add the numbers to the pads of an AveragePool, which counts them from now on."""
-    if not _fits_kernel(match):
-        return match.reject("a pool's pads must be smaller than its kernel")
-    return _with_pads(match, build, {"count_include_pad": 1})
-
-
-def pad_into_max_pool(match: Match, build: GraphBuilder) -> Operand | Rejection:
-    """Add the numbers to the pads of a MaxPool, where what they put in can never win.
-
-    That is so of minus infinity and the lowest float32, and of zero after a Relu.
-    """
-    if not _fits_kernel(match):
-        return match.reject("a pool's pads must be smaller than its kernel")
-    fill = match.bindings.get("v")
-    tensor = None if fill is None else fill.constant
-    number = 0.0 if tensor is None else float(tensor.numpy().reshape(-1)[0])
-    is_positive = node_of(behind_identities(match.bindings["x"]), "Relu") is not None
-    if number > _LOWEST and not (number == 0 and is_positive):
-        return match.reject(f"a maximum may be less than {number}")
-    return _with_pads(match, build, {})
-
-
-def _with_pads(match: Match, build: GraphBuilder, more: dict[str, object]) -> Operand | Rejection:
-    node = match.root
-    pads = _joined(match)
-    if pads is None:
-        return match.reject("the pads are not known")
-    inputs = [match.bindings["x"], *node.inputs[1:]]
-    return remade(build, node, inputs, pads=pads, **more)[0]
-
-
-def _joined(match: Match) -> list[int] | None:
-    """Return the sums of both pads along the spatial axes."""
-    tensor = match.bindings["pads"].constant
-    own = _numbers(match.root, "pads")
-    if tensor is None or own is None:
-        return None
-    numbers = [int(number) for number in tensor.numpy()]
-    rank = len(numbers) // 2
-    spatial = numbers[_NOT_SPATIAL:rank] + numbers[rank + _NOT_SPATIAL :]
-    if len(own) != len(spatial):
-        return None
-    return [first + second for first, second in zip(own, spatial, strict=True)]
-
-
-def _fits_kernel(match: Match) -> bool:
-    pads, kernel = _joined(match), _numbers(match.root, "kernel_shape")
-    if pads is None or kernel is None or len(pads) != 2 * len(kernel):
-        return False
-    return all(pad < size for pad, size in zip(pads, kernel * 2, strict=True))
-
-
-def _numbers(node: Node, name: str) -> list[int] | None:
-    attribute = attribute_of(node, name)
-    if attribute is None or attribute.ref or not isinstance(attribute.value, tuple):
-        return None
-    return [int(number) for number in attribute.value]
 
 
 # Nodes that change the shape of a tensor and not the order of its elements.

@@ -280,6 +280,21 @@ def test_before_and_after(
     check_sound(proto_from_text(before), to_proto(model))
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_optional_operand(bias: bool) -> None:  # noqa: FBT001  # with or without
+    """What took no part is an input that is omitted."""
+    rule = rewrite_rule(
+        "m = MatMul(x, w)\nAdd(m, b) | Relu(m)", "Relu(Gemm(x, w, optional(b)))", "w.rank == 2"
+    )
+    last = "o = Add (t, c)" if bias else "o = Relu (t)"
+    model = model_from_text(
+        f"""g (float[2, 3] a, float[3, 4] b) => (float[2, 4] o) <float[4] c = {{1, 2, 3, 4}}>
+        {{ t = MatMul (a, b)  {last} }}"""
+    )
+    rewrite(model, [rule])
+    assert ("Gemm (a, b, c)" if bias else "Gemm (a, b)") in print_model(model)
+
+
 def test_inputs_of_a_side_that_was_not_taken() -> None:
     """A replacement that needs them declines."""
     rule = rewrite_rule("Relu(Concat(*h, axis=0) | Neg(x))", "Concat(*h, axis=0)")
@@ -358,6 +373,9 @@ def test_misuse_is_refused(text: str, message: str) -> None:
         ("f = Relu | LeakyRelu\nf(x)", "f(x, alpha=1.0)", "Relu has no attribute 'alpha'"),
         ("f = Add | Mul\nf(x, y)", "g(x, y)", "unknown operator 'g'"),
         ("Add(x, y)", "Sub(*x, y)", "the pattern binds no"),
+        ("Add(x, y)", "Sub(x, optional(z))", "uses the name 'z'"),
+        ("Add(x, y)", "Sub(x, optional(Neg(y)))", "takes a name of the pattern"),
+        ("z = Add(x, y)\nz", "Sub(x, optional(z))", "reads 'z', which it replaces"),
     ],
 )
 def test_misuse_in_a_replacement_is_refused(

@@ -925,6 +925,28 @@ def test_a_replacement_computes_with_attributes(
     check_sound(proto_from_text(before), result)
 
 
+@pytest.mark.parametrize("to", ['"float16"', "like.dtype", "10"])
+def test_an_element_type_is_given_by_its_name(to: str) -> None:
+    """In a replacement as in a pattern, also where a condition's word makes it."""
+    text = "g (float[2] x, float16[2] z) => (float16[2] y) { y = CastLike (x, z) }"
+    _, result, done = apply(text, ("CastLike(x, like, **attrs)", f"Cast(x, **attrs, to={to})"))
+    assert done.counts == {"r": 1}
+    check_sound(proto_from_text(text), result)
+    with pytest.raises(CatalogError, match="'flaot16' is not an element type"):
+        rules(("Relu(x)", 'Cast(x, to="flaot16")'))
+
+
+@pytest.mark.parametrize(("inner", "count"), [("[1, 2, 0]", 1), ("[2, 0, 1]", 0), ("[1, 0, 2]", 0)])
+def test_one_name_is_one_value(inner: str, count: int) -> None:
+    """Two attributes of a name are equal, defaults included."""
+    before = f"""g (float[2, 3, 4] x) => (float[p, q, r] y)
+        {{ t = Transpose <perm = {inner}> (x)  y = Transpose <perm = [1, 2, 0]> (t) }}"""
+    law = "Transpose(Transpose(x, perm=p), perm=p)", "Transpose(x, perm=[p[i] for i in p])"
+    assert apply(before, law)[2].counts == {"r": count}
+    default = before.replace(f"<perm = {inner}>", "").replace("<perm = [1, 2, 0]>", "")
+    assert apply(default, law)[2].counts == {"r": 1}
+
+
 def test_a_condition_asks_for_an_attribute() -> None:
     """Where it does not hold, or the attribute is not known, nothing happens."""
     rule = "Concat(Relu(x), Relu(y), axis=a)", "Relu(Concat(x, y, axis=a))"
@@ -992,7 +1014,7 @@ def test_texts_and_floats_are_attributes_too() -> None:
     [
         ("Transpose(p, perm=p)", "p", "'p' has a meaning already"),
         ("Add(Transpose(x, perm=p), p)", "x", "'p' names two patterns"),
-        ("Transpose(Transpose(x, perm=p), perm=p)", "x", "'p' names two patterns"),
+        ("Concat(Transpose(x, perm=p), axis=p)", "x", "'p' names two patterns"),
         ("Transpose(x, perm=p)", "Add(x, p)", "'p' is the attribute 'perm', not a value"),
         ("Transpose(x, prem=p)", "x", "no attribute 'prem'"),
         ("Unsqueeze(x, axis=p)", "x", "no attribute 'axis'"),
