@@ -920,6 +920,9 @@ def _shape(node: Node, slot: int) -> Dims | None:
 
 _ROUNDING = 1e-6
 _RANKS = (3, _HEADS_RANK)
+_LARGEST_SCALE = 16.0
+"""Usual scales are 1 and less; a query and a key may be some digits larger than their product."""
+
 _CONSTANT_ROUNDING = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2, "float64": 2e-6}
 """Element types of attention, and how far constants in them are from what they are meant to be."""
 
@@ -987,6 +990,9 @@ def read_attention(match: Match) -> AttentionParts:
     scale = query.scale * key.scale * _factor(match) * by
     if not scale > 0:
         refuse(f"the scale is {scale:.6g}, and operators take positive ones only", match.value("q"))
+    if scale > _LARGEST_SCALE:
+        reason = "operators scale the factors, which may overflow where the product does not"
+        refuse(f"the scale is {scale:.6g}: {reason}", match.value("q"))
     return AttentionParts(
         query,
         key,

@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 # Nodes that undo, repeat or continue what the node before them does.
 
 
-_CHAIN_REACH = 2
-
-
 @nodewise("Identity")
 def drop_identity(match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG001  # nothing is made
     """Read what an Identity copies.
