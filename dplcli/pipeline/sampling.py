@@ -623,6 +623,8 @@ class Sampler:
         first = (channels, filters // group) if turned else (filters, channels // group)
         dtype = self.types[args[0]][0]
         weight = self.leaf(args[1], (*first, *map(int, window)), dtype)
+        if len(weight) != len(data):
+            raise DeadEndError
         if len(args) > 2:  # noqa: PLR2004  # the bias
             count = weight[1] * group if turned else weight[0]
             self.leaf(args[2], (count,), dtype)
