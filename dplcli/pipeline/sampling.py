@@ -50,7 +50,7 @@ class DeadEndError(Exception):
 # What a rule asks for, read off the text of its conditions.
 
 
-_RANK = re.compile(r"\b(\w+)\.rank\s*(==|in|>=|<=|>|<)\s*[\[({]?([\d, ]+)")
+_RANK = re.compile(r"(?<![-+*/%] )\b(\w+)\.rank\s*(==|in|>=|<=|>|<)\s*[\[({]?([\d, ]+)")
 _DTYPE = re.compile(r"\b(\w+)\.dtype\s*(?:==|in)\s*[\[({]?((?:[\"']\w+[\"'][, ]*)+)")
 _SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]\s*==\s*(\d+)")
 _SAME_SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]")
