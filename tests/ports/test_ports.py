@@ -80,7 +80,7 @@ PORTS: Mapping[str, tuple[str, tuple[Port, ...]]] = {
             Port("_collapse_slices.py", 71, ("slice_to_its_own_shape", "slice_to_the_end")),
             Port(
                 "_fuse_batchnorm.py",
-                132,
+                135,
                 (
                     "batch_norm_into_conv",
                     "batch_norm_into_conv_transpose",
