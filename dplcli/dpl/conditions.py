@@ -484,11 +484,12 @@ def is_finite(data: object) -> bool:
 
 
 def total(data: object, axes: object = None) -> object:
-    """Add up a list, or an array: all of it, or along *axes*."""
+    """Add up a list, or an array: all of it, or along *axes*; of truth values, count the true."""
     if not isinstance(data, np.ndarray):
         return builtins.sum(items_of(data))
     claim(data.size)
-    return data.sum(axis=None if axes is None else _dims(axes), dtype=data.dtype)
+    dtype = np.int64 if data.dtype == np.bool_ else data.dtype
+    return data.sum(axis=None if axes is None else _dims(axes), dtype=dtype)
 
 
 def value_or(constant: object, other: object) -> object:

@@ -51,7 +51,7 @@ class DeadEndError(Exception):
 # What a rule asks for, read off the text of its conditions.
 
 
-_RANK = re.compile(r"\b(\w+)\.rank\s*(==|in|>=|<=|>|<)\s*[\[({]?([\d, ]+)")
+_RANK = re.compile(r"(?<![-+*/%] )\b(\w+)\.rank\s*(==|in|>=|<=|>|<)\s*[\[({]?([\d, ]+)")
 _DTYPE = re.compile(r"\b(\w+)\.dtype\s*(?:==|in)\s*[\[({]?((?:[\"']\w+[\"'][, ]*)+)")
 _SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]\s*==\s*(\d+)")
 _SAME_SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]")
@@ -651,6 +651,8 @@ class Sampler:
         first = (channels, filters // group) if turned else (filters, channels // group)
         dtype = self.types[args[0]][0]
         weight = self.leaf(args[1], (*first, *map(int, window)), dtype)
+        if len(weight) != len(data):
+            raise DeadEndError
         if len(args) > 2:  # noqa: PLR2004  # the bias
             count = weight[1] * group if turned else weight[0]
             self.leaf(args[2], (count,), dtype)

@@ -89,6 +89,8 @@ def test_arrays(text: str, expected: np.ndarray) -> None:
         ("sum(w.value)", 15.0),
         ("sum([1, 2, 3])", 6),
         ("sum(w.value.shape)", 5),
+        ("sum(w.value > 1)", 4),
+        ("max(sum(w.value > 1, [0]))", 2),
         ("min(w.value)", 0.0),
         ("max(w.value)", 5.0),
         ("min(3, 4)", 3),

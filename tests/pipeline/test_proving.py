@@ -14,6 +14,7 @@ from dplcli.onnx_io import OnnxSchemas
 from dplcli.onnx_io.read import model_from_text
 from dplcli.pipeline.catalogs import load_catalog_rules
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
+from dplcli.pipeline.sampling import wishes_of
 from tests.helpers import one_in
 
 if TYPE_CHECKING:
@@ -128,6 +129,35 @@ def test_the_same_seed_gives_the_same_counterexample() -> None:
 def test_tries_as_many_graphs_as_asked_for() -> None:
     """Not more, if the rule holds."""
     assert made_up(RIGHT["negative_twice"], most=7).graphs == 7
+
+
+def test_a_weight_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
+    """A rank that a condition would allow is not one that a convolution has."""
+    rule = rule_of(
+        tmp_path,
+        'pattern: "Conv(Pad(x, const(n), **_), w, b, **attrs)"',
+        'where: ["all(n.value == 0)", "w.rank < 5"]',
+        'replacement: "Conv(x, w, b, **attrs)"',
+    )
+
+    assert made_up(rule, most=5).verdict == "passed"
+
+
+@pytest.mark.parametrize(
+    ("condition", "ranks"),
+    [
+        ("x.rank == 3", {"x": [3]}),
+        ("all([axis % x.rank < 2 for axis in [0, 1]])", {}),
+        ("5 - x.rank == 3", {}),
+    ],
+)
+def test_only_a_rank_by_itself_is_asked_for(
+    tmp_path: Path, condition: str, ranks: dict[str, list[int]]
+) -> None:
+    """What is computed with it says nothing of it."""
+    rule = rule_of(tmp_path, 'pattern: "Relu(x)"', f'where: ["{condition}"]', 'replacement: "x"')
+
+    assert wishes_of(rule).ranks == ranks
 
 
 # What cannot be tried, and what is tried by its examples.
