@@ -359,6 +359,44 @@ class LearnOutcome:
     yaml: str
 
 
+@dataclass(frozen=True)
+class LearnedRewrite:
+    """A rule that replaces, learned from places at which two models differ.
+
+    Attributes:
+        rule: The rule.
+        places: How many places it was learned from.
+        trial: What became of it on graphs made up for it.
+    """
+
+    rule: RewriteRule
+    places: int
+    trial: Trial
+
+
+@dataclass(frozen=True)
+class RewritesOutcome:
+    """What leads from one model to another.
+
+    Attributes:
+        before: The first model's file name.
+        after: The second one's.
+        learned: The rules, the most frequent first.
+        explained: How many changed places they explain.
+        left: The changed places that no rule explains: what they are and why, and how many.
+        beyond: How many places the rules change that the second model has as the first.
+        yaml: The catalogue that holds them; "" if there are none.
+    """
+
+    before: str
+    after: str
+    learned: tuple[LearnedRewrite, ...]
+    explained: int
+    left: tuple[tuple[str, int], ...]
+    beyond: int
+    yaml: str = ""
+
+
 # In what two models differ, and what makes them.
 
 

@@ -18,10 +18,11 @@ from importlib.metadata import entry_points
 from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedSeq
 from ruamel.yaml.scalarstring import LiteralScalarString
 
 from dplcli.catalog.schema import (
@@ -72,6 +73,8 @@ if TYPE_CHECKING:
 
     AnyEntry: TypeAlias = PatternEntry | RewriteEntry
 
+    Kind: TypeAlias = Literal["patterns", "rewrites"]
+
     Where: TypeAlias = tuple[str | int, ...]
 
     Reader: TypeAlias = Callable[[Path], Sequence[RewriteRule]]
@@ -85,13 +88,23 @@ if TYPE_CHECKING:
 _UNWRAPPED = 1 << 20
 """A width that no line has."""
 
+NO_COMMENTS: Mapping[str, str] = MappingProxyType({})
+"""Nothing to write above any rule."""
 
-def write_catalog(rules: Sequence[PatternRule], *, doc: str = "") -> str:
+
+def write_catalog(
+    rules: Sequence[PatternRule] | Sequence[RewriteRule],
+    *,
+    doc: str = "",
+    comments: Mapping[str, str] = NO_COMMENTS,
+) -> str:
     """Return the text of a catalogue.
 
     Args:
-        rules: At least one rule; all have the same target.
+        rules: At least one rule; all are of one kind and have the same target. Replacements are
+            texts.
         doc: What the catalogue is for.
+        comments: What to write above rules, by their names; an empty text is none.
 
     Raises:
         CatalogError: No catalogue can hold them: a bad name, several targets, a check in Python.
@@ -99,33 +112,52 @@ def write_catalog(rules: Sequence[PatternRule], *, doc: str = "") -> str:
     targets = list(dict.fromkeys(rule.target for rule in rules))
     if len(targets) > 1:
         raise CatalogError(f"a catalogue has one target, not {', '.join(targets)}")
-    policies = {rule.constants for rule in rules}
+    policies = {rule.constants for rule in rules if isinstance(rule, PatternRule)}
     policy = policies.pop() if len(policies) == 1 else "auto"
-    catalog: dict[str, Any] = {"dpl": 1, "target": targets[0]}
+    catalog: dict[str, Any] = {"dpl": 1}
+    if targets[0]:
+        catalog["target"] = targets[0]
     if doc:
         catalog["doc"] = doc
     if policy != "auto":
         catalog["constants"] = policy
-    catalog["patterns"] = [_entry(rule, policy) for rule in rules]
-    _check(catalog)
+    kind: Kind = "patterns" if isinstance(rules[0], PatternRule) else "rewrites"
+    entries = CommentedSeq(_entry(rule, policy) for rule in rules)
+    catalog[kind] = entries
+    _check(catalog, kind)
+    for place, rule in enumerate(rules):
+        if comment := comments.get(rule.name):
+            entries.yaml_set_comment_before_after_key(place, before=comment, indent=2)
     return _yaml(catalog)
 
 
-def _entry(rule: PatternRule, policy: ConstantsPolicy) -> dict[str, Any]:
+def _entry(rule: PatternRule | RewriteRule, policy: ConstantsPolicy) -> dict[str, Any]:
     """Return the entry of *rule*, without the keys whose values are the defaults."""
     if rule.check is not None:
         raise CatalogError(f"rule {rule.name!r}: its check is Python code, which YAML cannot hold")
     first, last = rule.opsets
     bounds = [first or 1] if last is None else [first or 1, last]
-    optional: dict[str, tuple[object, object]] = {
+    before: dict[str, tuple[object, object]] = {
         "where": ([condition.text for condition in rule.where], []),
-        "constants": (rule.constants, policy),
-        "escape": (rule.escape, "refuse"),
-        "order": (rule.order, "outermost"),
-        "attrs": (dict(rule.metadata), {}),
-        "opsets": (bounds, [1]),
-        "examples": ([{"before": e.before, "after": e.after} for e in rule.examples], []),
     }
+    if isinstance(rule, PatternRule):
+        before["constants"] = (rule.constants, policy)
+        before["escape"] = (rule.escape, "refuse")
+        before["order"] = (rule.order, "outermost")
+        before["attrs"] = (dict(rule.metadata), {})
+    else:
+        usual = "refuse" if rule.repeats_work else "keep"
+        before["replacement"] = (_lines(rule.becomes), "")
+        before["escape"] = (rule.escape, usual)
+        before["once"] = (rule.once, False)
+    after: dict[str, tuple[object, object]] = {
+        "opsets": (bounds, [1]),
+        "examples": (
+            [{"before": _lines(e.before), "after": _lines(e.after)} for e in rule.examples],
+            [],
+        ),
+    }
+    optional = before | after
     return {
         "name": rule.name,
         **({"doc": _escaped(rule.doc)} if rule.doc else {}),
@@ -137,7 +169,8 @@ def _entry(rule: PatternRule, policy: ConstantsPolicy) -> dict[str, Any]:
 def _escaped(data: Any) -> Any:  # noqa: ANN401  # what YAML holds
     """Escape ``${``, which would be read as a reference."""
     if isinstance(data, str):
-        return data.replace("${", "$${")
+        written = data.replace("${", "$${")
+        return type(data)(written) if isinstance(data, LiteralScalarString) else written
     if isinstance(data, dict):
         return {key: _escaped(item) for key, item in data.items()}
     return [_escaped(item) for item in data] if isinstance(data, list) else data
@@ -148,12 +181,19 @@ def _block(text: str) -> str:
     return LiteralScalarString(text) if text.replace("\n", "").isprintable() else text
 
 
-def _check(catalog: dict[str, Any]) -> None:
+def _lines(text: str) -> str:
+    """Let a text of several lines be written line by line."""
+    lines = text.strip("\n")
+    return _block(f"{lines}\n") if "\n" in lines else lines
+
+
+def _check(catalog: dict[str, Any], kind: Kind) -> None:
+    entry_type = PatternEntry if kind == "patterns" else RewriteEntry
     try:
-        entries = [dict(entry) for entry in catalog["patterns"]]
-        CatalogFile.model_validate(catalog | {"patterns": entries})
+        entries = [dict(entry) for entry in catalog[kind]]
+        CatalogFile.model_validate(catalog | {kind: entries})
         for entry in entries:
-            PatternEntry.model_validate(entry)
+            entry_type.model_validate(entry)
     except ValidationError as error:
         problem = error.errors()[0]
         key = next(item for item in reversed(problem["loc"]) if isinstance(item, str))

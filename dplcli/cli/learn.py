@@ -9,17 +9,17 @@ import click
 from dplcli import pipeline
 from dplcli.cli import options
 from dplcli.cli.printing import say, write
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, counted
 from dplcli.files import encoded, write_new_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.outcomes import LearnOutcome
+    from dplcli.outcomes import LearnedRewrite, LearnOutcome, RewritesOutcome
 
 
 @click.command("learn", cls=options.GroupedCommand)
-@options.model_argument
+@click.argument("model", type=options.PATH, required=False)
 @click.option(
     "--nodes",
     "lists",
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     "them. Repeatable.",
 )
 @click.option(
+    "--before",
+    type=options.PATH,
+    metavar="FILE",
+    help="Instead of MODEL and --nodes: a model as it was. Learn rules that replace.",
+)
+@click.option(
+    "--after", type=options.PATH, metavar="FILE", help="What somebody made of the model --before."
+)
+@click.option(
     "--name",
     default="",
     metavar="NAME",
@@ -36,8 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--target",
-    default="custom",
-    show_default=True,
+    show_default="custom",
     metavar="NAME",
     help="Target of the catalogue: the domain of the functions that its rule makes.",
 )
@@ -55,10 +63,12 @@ if TYPE_CHECKING:
 @click.option("--verbose", "-v", is_flag=True, help="Say what the rule keeps and leaves free.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
-    model: Path,
+    model: Path | None,
     lists: tuple[str, ...],
+    before: Path | None,
+    after: Path | None,
     name: str,
-    target: str,
+    target: str | None,
     exact: bool,
     output: Path | None,
     quiet: bool,
@@ -68,19 +78,107 @@ def command(  # noqa: PLR0913  # one parameter per option
 
     The rule keeps the operators, how they are wired, and numbers and attributes that say what is
     computed; it leaves weights, shapes and all other attributes free.
+
+    With --before and --after, write the rules that lead from one model to the other: one for each
+    kind of place at which they differ, the most frequent first. Each is tried on graphs made up for
+    it, and all of them on the model --before.
+
+    Exit codes: 0 a catalogue was written; 1 no rule was learned from two models; 2 it could not be
+    done.
     """
     if output is not None:
         _check_new(output)
+    if before is not None or after is not None:
+        others = {"MODEL": model, "--nodes": lists, "--target": target, "--exact": exact}
+        _check_pair(before, after, [option for option, value in others.items() if value])
+        assert before is not None  # noqa: S101  # checked just now
+        assert after is not None  # noqa: S101
+        _learn_rewrites(before, after, name, output, quiet=quiet, verbose=verbose)
+        return
+    if model is None:
+        raise UsageError(
+            "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
+        )
     names = [item.strip() for text in lists for item in text.split(",") if item.strip()]
     if not names:
         raise UsageError("no node is named", hint="pass --nodes NAME,NAME,…")
-    outcome = pipeline.learn(model, nodes=names, name=name, target=target, exact=exact)
+    outcome = pipeline.learn(model, nodes=names, name=name, target=target or "custom", exact=exact)
     if output is None:
         write(outcome.yaml)
     else:
         _write_new(output, outcome.yaml)
     if not quiet:
         _tell(outcome, output, verbose=verbose)
+
+
+def _check_pair(before: Path | None, after: Path | None, others: list[str]) -> None:
+    if before is None or after is None:
+        given, missing = ("--after", "--before") if before is None else ("--before", "--after")
+        raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
+    if others:
+        raise UsageError(
+            f"{others[0]} does not go with --before and --after",
+            hint="rules are learned from nodes of one model, or from two models",
+        )
+
+
+def _learn_rewrites(  # noqa: PLR0913  # two by keyword
+    before: Path, after: Path, name: str, output: Path | None, *, quiet: bool, verbose: bool
+) -> None:
+    outcome = pipeline.learn_rewrites(before, after, name=name)
+    if outcome.yaml:
+        if output is None:
+            write(outcome.yaml)
+        else:
+            _write_new(output, outcome.yaml)
+    if not quiet:
+        _tell_rewrites(outcome, output, verbose=verbose)
+    if not outcome.yaml:
+        raise click.exceptions.Exit(1)
+
+
+_MOST_LEFT = 5
+"""How many kinds of places that no rule explains are named without --verbose."""
+
+
+def _tell_rewrites(outcome: RewritesOutcome, output: Path | None, *, verbose: bool) -> None:
+    """Say what was learned, how much of the difference it explains, and what is wrong with it."""
+    lines = [_said(item) for item in outcome.learned]
+    left = sum(count for _, count in outcome.left)
+    if not outcome.learned and not left:
+        lines.append(f"{outcome.before} and {outcome.after} differ in no node: nothing to learn.")
+    else:
+        one = len(outcome.learned) == 1
+        explain = f"{counted(len(outcome.learned), 'rule')} explain{'s' if one else ''}"
+        changed = counted(outcome.explained + left, "changed place")
+        rest = "." if not left else f"; {left} {'is' if left == 1 else 'are'} left:"
+        lines.append(f"{explain} {outcome.explained} of {changed}{rest}")
+    shown = outcome.left if verbose else outcome.left[:_MOST_LEFT]
+    lines += [f"  {count} x {what}" for what, count in shown]
+    if len(shown) < len(outcome.left):
+        lines.append(f"  and {len(outcome.left) - len(shown)} more kinds (-v shows them)")
+    if outcome.beyond:
+        places = counted(outcome.beyond, "place")
+        lines.append(f"The rules also change {places} that {outcome.after} has as before.")
+    wrong = output is None or not outcome.yaml
+    for line in lines:
+        say(f"dpl: {line}" if wrong and not line.startswith(" ") else line, err=wrong)
+    for item in outcome.learned:
+        if item.trial.verdict == "failed":
+            say(
+                f"dpl: warning: {item.rule.name} is not right everywhere: {item.trial.reason}",
+                err=True,
+            )
+            if verbose:
+                say(item.trial.counterexample, err=True)
+
+
+def _said(item: LearnedRewrite) -> str:
+    tried = {
+        "passed": f"tried on {counted(item.trial.graphs, 'graph')} made up for it",
+        "failed": "wrong on a graph made up for it",
+    }.get(item.trial.verdict, "not tried: no graph was found for it")
+    return f"{item.rule.name}: {counted(item.places, 'place')}, {tried}"
 
 
 def _tell(outcome: LearnOutcome, output: Path | None, *, verbose: bool) -> None:

@@ -445,9 +445,10 @@ class Differ:
     def result(self, ignored: frozenset[Facet] = DEFAULT_IGNORED) -> ModelDiff:
         """Compare the main graphs with the bodies in them, and the functions."""
         first, second = self.models
-        graphs = list(self._graphs(first.graph, second.graph, None, is_main=True))
-        for one, other in self._functions:
-            graphs += self._graphs(one.body, other.body, None, is_main=False)
+        graphs = [
+            Comparison(pairing, named=is_main).result(remarks_on(pairing, named=is_main))
+            for pairing, is_main in self.pairings()
+        ]
         return ModelDiff(
             graphs=tuple(graphs),
             functions=tuple(function_changes(first, second, self._functions)),
@@ -456,10 +457,17 @@ class Differ:
             ignored=ignored,
         )
 
-    def _graphs(
+    def pairings(self) -> Iterator[tuple[Pairing, bool]]:
+        """Pair the main graphs with the bodies in them, and the functions; True for main graphs."""
+        first, second = self.models
+        yield from self._pairings(first.graph, second.graph, None, is_main=True)
+        for one, other in self._functions:
+            yield from self._pairings(one.body, other.body, None, is_main=False)
+
+    def _pairings(
         self, first: Graph, second: Graph, outer: Pairing | None, *, is_main: bool
-    ) -> Iterator[GraphDiff]:
-        """Compare two graphs, and the bodies of the nodes that they share, however deep."""
+    ) -> Iterator[tuple[Pairing, bool]]:
+        """Pair two graphs, and the bodies of the nodes that they share, however deep."""
         numbers = Numbers() if outer is None else outer.sides[0].numbers
         inputs = (pair_inputs if is_main else pair_places)(first.inputs, second.inputs)
         sides = tuple(
@@ -469,15 +477,15 @@ class Differ:
         outputs = pair_outputs(sides[0], sides[1], by_name=is_main)
         pairing, steps = align((sides[0], sides[1]), inputs, outputs)
         self.steps += steps
-        remarks = remarks_on(pairing, named=is_main)
-        yield Comparison(pairing, named=is_main).result(remarks)
+        yield pairing, is_main
         for node in sides[0].nodes:
             partner = pairing.forth.get(node)
             if partner is None:
                 continue
             for name, body in node.subgraphs.items():
                 if name in partner.subgraphs:
-                    yield from self._graphs(body, partner.subgraphs[name], pairing, is_main=False)
+                    other = partner.subgraphs[name]
+                    yield from self._pairings(body, other, pairing, is_main=False)
 
     def _side(
         self,

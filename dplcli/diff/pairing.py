@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
 
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import COMMUTATIVE, RANDOM_OPS, draws_random, schema_of
@@ -181,11 +183,13 @@ def attribute_form(attribute: Attribute) -> Form:
     """Return what *attribute* says in a form that can be compared and sorted."""
     if attribute.ref:
         return ("ref", attribute.ref)
-    value = attribute.value
+    value: Any = attribute.value
     if isinstance(value, Tensor):
         return (attribute.kind, repr(content_of(value)))
     if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
         return (attribute.kind, repr([content_of(item) for item in value]))
+    if attribute.kind == "float":  # files hold 32 bits, a rule may have made more
+        return (attribute.kind, repr(np.float32(value)))
     return (attribute.kind, repr(value))
 
 

@@ -1267,7 +1267,7 @@ def _check_call(call: CallPattern, opsets: Opsets, schemas: SchemaLibrary) -> It
     for choice in call.op.choices:
         lost = {"attributes"} if isinstance(choice, OpKind) else set()
         if isinstance(choice, OpName):
-            since = _attributes_of(choice, opsets, schemas)
+            since = possible_attributes(choice, opsets, schemas)
             lost = {name for name in since.keys() - named if since[name] <= known}
             yield from (since[name] for name in since.keys() - named - lost)
         if lost and isinstance(choice, (OpName, OpKind)):
@@ -1279,8 +1279,8 @@ def _check_call(call: CallPattern, opsets: Opsets, schemas: SchemaLibrary) -> It
             )
 
 
-def _attributes_of(op: OpName, opsets: Opsets, schemas: SchemaLibrary) -> dict[str, int]:
-    """Return the attributes of an operator, and since when each is there."""
+def possible_attributes(op: OpName, opsets: Opsets, schemas: SchemaLibrary) -> dict[str, int]:
+    """Return the attributes that *op* has in some of *opsets*, and since when each is there."""
     versions = list(schemas.versions(op.op_type, op.domain))
     if not versions:
         return {"attributes of its own": 0}

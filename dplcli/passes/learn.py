@@ -411,7 +411,7 @@ class Leaves:
 
     def number(self, node: Node, slot: int, number: float) -> tuple[DFPattern, list[Condition]]:
         """Return a leaf for a constant, and what must hold for it to be *number*."""
-        if isinstance(number, int) or _is_plain(number):
+        if isinstance(number, int) or is_plain(number):
             return is_const(value=number), []
         name = self._names.new(leaf_word(node, slot))
         return is_const(name), [Condition(f"is_close({name}, {number!r})")]
@@ -439,7 +439,8 @@ def shortest(scalar: np.generic) -> float:
     return float(str(scalar))
 
 
-def _is_plain(number: float) -> bool:
+def is_plain(number: float) -> bool:
+    """Tell whether *number* is one that a person would choose, rather than a rounded one."""
     if math.isinf(number):
         return True
     return abs(number) <= _LARGEST_PLAIN and (number * _FINEST_PLAIN).is_integer()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         write_bindings,
     )
     from dplcli.pipeline.inspecting import find_nodes, inspect
+    from dplcli.pipeline.learning import learn_rewrites
     from dplcli.pipeline.matching import explain, match
     from dplcli.pipeline.partitioning import (
         InlineChoice,
@@ -73,6 +74,7 @@ else:
                 "load_catalog_rules model_contract try_catalogs write_bindings"
             ),
             "dplcli.pipeline.inspecting": "find_nodes inspect",
+            "dplcli.pipeline.learning": "learn_rewrites",
             "dplcli.pipeline.matching": "explain match",
             "dplcli.pipeline.partitioning": (
                 "InlineChoice PartitionSettings inline partition repeat"

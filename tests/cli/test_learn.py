@@ -126,3 +126,100 @@ def test_says_what_is_wrong(
     answer = dpl("learn", path, *options)
     assert (answer.code, answer.message, answer.hint, answer.out) == (2, *said, "")
     assert contents(path.parent) == before
+
+
+# Rules that lead from one model to another.
+
+
+OLD = "g (float[2,3] x) => (y) { [a] s = Softmax <axis = 1> (x) [b] y = Log (s) }"
+NEW = "g (float[2,3] x) => (y) { y = LogSoftmax <axis = 1> (x) }"
+REWRITES = """\
+dpl: 1
+doc: Learned from a.onnx and b.onnx.
+rewrites:
+  - name: log_softmax
+    doc: Learned from 1 place, one at Softmax 'a', Log 'b'.
+    pattern: |
+      softmax = Softmax(x, axis=axis)
+      log_1 = Log(softmax)
+      log_1
+    replacement: LogSoftmax(x, axis=axis)
+    examples:
+"""
+SAID = [
+    "log_softmax: 1 place, tried on 60 graphs made up for it",
+    "1 rule explains 1 of 1 changed place.",
+]
+
+
+def test_learns_from_two_models(dpl: Dpl, save: Save) -> None:
+    """The catalogue goes to standard output, and what it explains to standard error."""
+    answer = dpl("learn", "--before", save(OLD, "a.onnx"), "--after", save(NEW, "b.onnx"))
+    assert answer.code == 0
+    assert answer.out.startswith(REWRITES)
+    assert answer.err.splitlines() == [f"dpl: {line}" for line in SAID]
+
+
+def test_two_models_to_a_file(dpl: Dpl, save: Save, folder: Path) -> None:
+    """The file is a catalogue that makes the one model of the other."""
+    pair = ("--before", save(OLD, "a.onnx"), "--after", save(NEW, "b.onnx"))
+    answer = dpl("learn", *pair, "--name", "soft", "-o", "rules.yaml")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.splitlines() == [SAID[0].replace("log_softmax", "soft"), SAID[1]]
+    assert dpl("patterns", "check", "rules.yaml").code == 0
+    made = dpl("rewrite", "a.onnx", "-p", "rules.yaml", "-o", "c.onnx", "--expect", "soft==1")
+    assert made.code == 0
+    assert dpl("diff", "c.onnx", "b.onnx").code == 0
+    assert dpl("learn", *pair, "--quiet").err == ""
+    assert {*contents(folder)} == {"a.onnx", "b.onnx", "c.onnx", "rules.yaml"}
+
+
+def test_two_models_without_a_rule(dpl: Dpl, save: Save, folder: Path) -> None:
+    """Without a rule the answer is no, and no catalogue is written."""
+    first, second = save(OLD, "a.onnx"), save(OLD, "b.onnx")
+    answer = dpl("learn", "--before", first, "--after", second, "-o", "rules.yaml")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == "dpl: a.onnx and b.onnx differ in no node: nothing to learn.\n"
+    assert {*contents(folder)} == {"a.onnx", "b.onnx"}
+
+
+def test_two_models_and_a_wrong_rule(dpl: Dpl, save: Save) -> None:
+    """A rule that is wrong elsewhere is written, with a warning and the graph that shows it."""
+    new = "g (float[2,3] x) => (y) { y = Log (x) }"
+    pair = ("--before", save(OLD, "a.onnx"), "--after", save(new, "b.onnx"))
+    answer = dpl("learn", *pair, "-v")
+    assert answer.code == 0
+    assert "  # Not right everywhere: " in answer.out
+    assert "dpl: warning: drop_softmax is not right everywhere: " in answer.err
+    assert "softmax = Softmax" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), ("no model is named", "pass MODEL --nodes NAMES, or --before FILE --after FILE")),
+        (("--before", "a.onnx"), ("--before without --after", "pass --after FILE as well")),
+        (("--after", "a.onnx"), ("--after without --before", "pass --before FILE as well")),
+        *(
+            (
+                ("--before", "a.onnx", "--after", "a.onnx", *others),
+                (
+                    f"{others[0].replace('a.onnx', 'MODEL')} does not go with --before and --after",
+                    "rules are learned from nodes of one model, or from two models",
+                ),
+            )
+            for others in (("a.onnx",), ("--nodes", "a"), ("--target", "dnnl"), ("--exact",))
+        ),
+        (
+            ("--before", "a.onnx", "--after", "a.onnx", "-o", "a.onnx"),
+            ("a.onnx: exists", "choose another name"),
+        ),
+    ],
+)
+def test_two_models_or_nodes_of_one(
+    dpl: Dpl, save: Save, options: tuple[str, ...], said: tuple[str, str]
+) -> None:
+    """What does not go together is refused before any work is done."""
+    save(OLD, "a.onnx")
+    answer = dpl("learn", *options)
+    assert (answer.code, answer.message, answer.hint, answer.out) == (2, *said, "")

@@ -1,0 +1,1382 @@
+"""Learn rules that replace from a model and from what somebody made of it.
+
+Places of one kind, with the same operators wired in the same way, give one rule. What is the same
+at all of them and says what is computed is kept; what differs is captured. Constants and attributes
+of the new nodes are looked for among a few expressions over what the pattern binds. Each rule is
+tried on graphs made up for it, and all of them on the first model.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from itertools import combinations, permutations
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from dplcli.catalog.catalog import write_catalog
+from dplcli.catalog.lint import NoInstanceError, lint
+from dplcli.diff.regions import find_regions
+from dplcli.dpl.conditions import Condition, Expression, UnknownFactError
+from dplcli.dpl.pattern import OpName
+from dplcli.dpl.replacement import (
+    FIRST_OPSET,
+    RewriteRule,
+    check_attributes,
+    parse_replacement,
+    possible_attributes,
+)
+from dplcli.dpl.rule import Example
+from dplcli.dpl.text import bound_names, captures_of, read_pattern
+from dplcli.errors import DplError, PatternSyntaxError, counted
+from dplcli.ir.model import RULE_KEY
+from dplcli.ir.operators import (
+    COMMUTATIVE,
+    MOVED,
+    attribute_of,
+    inputs_of,
+    schema_of,
+)
+from dplcli.ir.traversal import behind_identities, is_identity
+from dplcli.ir.types import DTYPE_NAMES, Tensor
+from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc
+from dplcli.onnx_io.read import model_from_text, text_of_model
+from dplcli.outcomes import LearnedRewrite, RewritesOutcome
+from dplcli.passes.learn import (
+    KEPT_ATTRIBUTES,
+    PatternNames,
+    is_plain,
+    leaf_word,
+    node_word,
+    number_at,
+    rule_name,
+    shortest,
+)
+from dplcli.passes.rewrite import RewriteLimitError, rewrite
+from dplcli.passes.select import select_matches
+from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, same_structure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from dplcli.diff.regions import ChangedRegion
+    from dplcli.dpl.rule import RewriteEscapePolicy
+    from dplcli.ir import Model, Node, TensorType, Value
+    from dplcli.outcomes import Trial
+    from dplcli.passes.rewrite import Rewriting
+
+    Array: TypeAlias = NDArray[Any]
+
+Operand: TypeAlias = tuple[Any, ...]
+"""A value in a place: ``("node", k, output)``, ``("new", k, output)``, ``("leaf", k)``,
+``("number",)``, ``("const",)`` or ``("none",)``."""
+
+Slot: TypeAlias = tuple[int, int]
+"""A node of a place, by its number, and one of its inputs."""
+
+
+class NoRuleError(Exception):
+    """No rule can say what was done at a place; the message says why."""
+
+
+# One place: the old nodes and the new ones, numbered alike wherever the same was done.
+
+
+_MOST_NODES = 60
+"""Places of more nodes are no pattern that anything else is like."""
+
+_FARTHEST = 6
+"""How many nodes that stay may lie between the old ones and a value that the new ones read."""
+
+
+@dataclass(eq=False)
+class ChangedPlace:
+    """What was done at one place.
+
+    Attributes:
+        region: The old nodes and the new ones.
+        nodes: The nodes of the pattern, producers first.
+        args: What each of them reads.
+        leaves: The values that they read from outside.
+        readers: The node and slot that reads each leaf first.
+        numbers: The numbers that say what a node computes, by where they stand.
+        made: The new nodes, producers first.
+        made_args: What each of them reads.
+        constants: The constants that they read, by where they stand.
+        outputs: What is replaced, and what by.
+    """
+
+    region: ChangedRegion
+    nodes: list[Node] = field(default_factory=list)
+    args: list[list[Operand]] = field(default_factory=list)
+    leaves: list[Value] = field(default_factory=list)
+    readers: list[Slot] = field(default_factory=list)
+    numbers: dict[Slot, int | float] = field(default_factory=dict)
+    made: list[Node] = field(default_factory=list)
+    made_args: list[list[Operand]] = field(default_factory=list)
+    constants: dict[Slot, Tensor] = field(default_factory=dict)
+    outputs: list[tuple[Operand, Operand]] = field(default_factory=list)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What it has in common with places of the same kind."""
+        return (
+            tuple((node.qualified_op, len(node.outputs)) for node in self.nodes),
+            _frozen(self.args),
+            tuple((node.qualified_op, len(node.outputs)) for node in self.made),
+            _frozen(self.made_args),
+            _frozen(self.outputs),
+            tuple(frozenset(_stated(node)) for node in self.made),
+            tuple(leaf.is_constant for leaf in self.leaves),
+        )
+
+    def bindings(self, names: Mapping[Operand, str]) -> dict[str, Value]:
+        """Return the value that each name stands for here."""
+        return {name: self.value(operand) for operand, name in names.items()}
+
+    def value(self, operand: Operand) -> Value:
+        """Return a value of the pattern."""
+        kind, number, *rest = operand
+        if kind == "leaf":
+            return self.leaves[number]
+        node = self.nodes[number]
+        found = node.outputs[rest[0]] if kind == "node" else inputs_of(node)[rest[0]]
+        assert found is not None  # noqa: S101  # only values are operands
+        return found
+
+
+def _frozen(lists: Iterable[Iterable[object]]) -> tuple[object, ...]:
+    return tuple(map(tuple, lists))
+
+
+class _PlaceReader:
+    """Reads one place.
+
+    Raises:
+        NoRuleError: No pattern can describe it.
+    """
+
+    def __init__(self, region: ChangedRegion, around: int) -> None:
+        self.region = region
+        self.around = around
+        self.place = ChangedPlace(region)
+        self.inside = set(region.removed)
+        if not all(map(is_identity, region.removed)):
+            self.inside = {node for node in region.removed if not is_identity(node)}
+        self.numbered: dict[Node, int] = {}
+        self.made: dict[Node, int] = {}
+        self.forms: dict[Node, int] = {}
+
+    def read(self) -> ChangedPlace:
+        """Number the old nodes and the new ones from what they are needed for."""
+        region, place = self.region, self.place
+        self._check()
+        self._add_context()
+        for _ in range(self.around):
+            makers = {value.producer for value in self._read_by(self.inside)}
+            self.inside |= {m for m in makers if m is not None and _is_plain_node(m)}
+        outputs = sorted(
+            dict.fromkeys((self._origin(old), new) for old, new in region.outputs),
+            key=lambda pair: (self._form_of(pair[0]), pair[0].index),
+        )
+        for old, _ in outputs:
+            self._visit(old)
+        for old, new in outputs:
+            pair = self._operand_of(old), self._new_operand(new, (-1, len(place.outputs)))
+            if pair[0] not in {known for known, _ in place.outputs}:
+                place.outputs.append(pair)
+        for node in (*place.nodes, *place.made):
+            attributes_of(node)  # raises for what no rule can say
+        return place
+
+    def _check(self) -> None:
+        """Refuse what cannot be a pattern."""
+        region = self.region
+        if not region.removed:
+            raise NoRuleError("nodes were added, and none there before makes what they make")
+        if not region.outputs:
+            raise NoRuleError("nobody reads what they make; dpl rewrite drops such nodes by itself")
+        if len(region.removed) > _MOST_NODES:
+            raise NoRuleError(f"more than {_MOST_NODES} connected nodes changed at once")
+        for node in (*region.removed, *region.added):
+            if node.subgraphs:
+                raise NoRuleError(f"{node.qualified_op} {node.label!r} has a body of its own")
+
+    def _origin(self, value: Value) -> Value:
+        """Look through Identity nodes, unless they are what is replaced."""
+        maker = value.producer
+        return value if maker in self.inside else behind_identities(value)
+
+    def _needed(self) -> Iterator[Value]:
+        """Yield the values of the first model that the new nodes read or that replace others."""
+        added = set(self.region.added)
+        read = [v for node in self.region.added for v in node.inputs]
+        for value in (*read, *(new for _, new in self.region.outputs)):
+            if value is None or value.producer in added or value.constant is not None:
+                continue
+            original = self.region.originals.get(value)
+            if original is None:
+                raise NoRuleError(f"{value.name!r} is not in the first model")
+            yield self._origin(original)
+
+    def _add_context(self) -> None:
+        """Add nodes that stay to the pattern, where the new ones read what is above them."""
+        for wanted in dict.fromkeys(self._needed()):
+            if wanted.producer in self.inside or wanted in self._read_by(self.inside):
+                continue
+            path = self._path_to(wanted)
+            if path is None:
+                raise NoRuleError(self._why_unread(wanted))
+            self.inside |= path
+
+    def _why_unread(self, wanted: Value) -> str:
+        maker = wanted.producer
+        for node in self.region.removed:
+            if maker is not None and (node.qualified_op, [*node.inputs]) == (
+                maker.qualified_op,
+                [*maker.inputs],
+            ):
+                return "another node that computes the same took its place"
+        return "the new nodes read a value that the old ones do not depend on"
+
+    def _read_by(self, nodes: Iterable[Node]) -> set[Value]:
+        return {self._origin(value) for node in nodes for value in node.inputs if value is not None}
+
+    def _path_to(self, wanted: Value) -> set[Node] | None:
+        below: dict[Node, Node | None] = dict.fromkeys(self.inside)
+        ring = list(self.inside)
+        for _ in range(_FARTHEST):
+            found: list[Node] = []
+            for node in ring:
+                for value in map(self._origin, filter(None, node.inputs)):
+                    if value is wanted:
+                        path = set()
+                        step: Node | None = node
+                        while step is not None and step not in self.inside:
+                            path.add(step)
+                            step = below[step]
+                        return path
+                    maker = value.producer
+                    if maker is None or maker in below or maker.graph is not node.graph:
+                        continue
+                    if _is_plain_node(maker):
+                        below[maker] = node
+                        found.append(maker)
+            ring = found
+        return None
+
+    def _form_of(self, value: Value) -> tuple[object, ...]:
+        maker = value.producer
+        return (0, "") if maker not in self.inside else (1, str(self._form(maker)), value.index)
+
+    def _form(self, node: Node) -> int:
+        """Number *node* by all that it computes from inside, as far as structure goes."""
+        if node not in self.forms:
+            args = [self._sketch(node, slot, v) for slot, v in enumerate(inputs_of(node))]
+            if _commutes(node):
+                args.sort()
+            self.forms[node] = hash((node.qualified_op, tuple(args)))
+        return self.forms[node]
+
+    def _sketch(self, node: Node, slot: int, value: Value | None) -> str:
+        if value is None:
+            return "4 none"
+        origin = self._origin(value)
+        if origin.producer in self.inside:
+            return f"0 node {self._form(origin.producer)} {origin.index}"
+        if number_at(node, slot, origin) is not None:
+            return "3 number"
+        return "2 constant" if origin.is_constant else "1 other"
+
+    def _visit(self, value: Value) -> None:
+        node = self._origin(value).producer
+        if node is None or node not in self.inside or node in self.numbered:
+            return
+        slots = list(enumerate(inputs_of(node)))
+        if _commutes(node):
+            slots.sort(key=lambda item: self._sketch(node, *item))
+        for _, read in slots:
+            if read is not None:
+                self._visit(read)
+        number = self.numbered[node] = len(self.place.nodes)
+        self.place.nodes.append(node)
+        self.place.args.append([self._read(node, number, *slot) for slot in slots])
+
+    def _read(self, node: Node, number: int, slot: int, value: Value | None) -> Operand:
+        if value is None:
+            return ("none",)
+        origin = self._origin(value)
+        if origin.producer in self.numbered:
+            return ("node", self.numbered[origin.producer], origin.index)
+        found = number_at(node, slot, origin)
+        if found is not None:
+            self.place.numbers[number, slot] = found
+            return ("number", number, slot)
+        if origin not in self.place.leaves:
+            self.place.leaves.append(origin)
+            self.place.readers.append((number, slot))
+        return ("leaf", self.place.leaves.index(origin))
+
+    def _operand_of(self, value: Value) -> Operand:
+        origin = self._origin(value)
+        if origin.producer in self.numbered:
+            return ("node", self.numbered[origin.producer], origin.index)
+        if origin in self.place.leaves:
+            return ("leaf", self.place.leaves.index(origin))
+        raise NoRuleError(self._why_unread(value))
+
+    def _new_operand(self, value: Value | None, slot: Slot) -> Operand:
+        if value is None:
+            return ("none",)
+        if value.producer in self.region.added and value.constant is None:
+            return ("new", self._new(value.producer), value.index)
+        tensor = value.constant
+        if tensor is not None:
+            self.place.constants[slot] = tensor
+            return ("const", *slot)
+        return self._operand_of(self.region.originals[value])
+
+    def _new(self, node: Node) -> int:
+        if node not in self.made:
+            read = list(node.inputs)
+            if _commutes(node):  # constants last, so that more places are of one kind
+                read.sort(key=lambda value: value is not None and value.constant is not None)
+            slots = list(enumerate(read))
+            for value in read:
+                if value is not None and value.producer in self.region.added:
+                    self._new(value.producer)
+            if schema_of(node) is None and not node.domain:
+                version = node.graph.opset_imports.get("", 0)
+                raise NoRuleError(f"opset {version} of the standard has no {node.op_type}")
+            number = self.made[node] = len(self.place.made)
+            self.place.made.append(node)
+            self.place.made_args.append([])
+            args = [self._new_operand(value, (number, slot)) for slot, value in slots]
+            while args and args[-1] == ("none",):
+                args.pop()
+            self.place.made_args[number] = args
+        return self.made[node]
+
+
+def _is_plain_node(node: Node) -> bool:
+    """Tell whether a pattern can have *node* as a part that stays."""
+    output = node.outputs[0] if node.outputs else None
+    return not node.subgraphs and output is not None and output.constant is None
+
+
+def _names_at(place: ChangedPlace, names: PatternNames) -> tuple[list[str], list[str]]:
+    """Name the nodes of a pattern, then what they read from outside."""
+    nodes = [names.new(node_word(node)) for node in place.nodes]
+    leaves = [names.new(leaf_word(place.nodes[n], slot)) for n, slot in place.readers]
+    return nodes, leaves
+
+
+def _commutes(node: Node) -> bool:
+    return not node.domain and node.op_type in COMMUTATIVE
+
+
+def attributes_of(node: Node) -> dict[str, object]:
+    """Return the attributes of *node* that have a value, those by default included."""
+    schema = schema_of(node)
+    names = dict.fromkeys([*node.attributes, *(schema.attributes if schema is not None else ())])
+    moved = {item.attribute for item in MOVED.get(node.op_type, ())} if not node.domain else set()
+    found: dict[str, object] = {}
+    for name in names:
+        attribute = attribute_of(node, name)
+        if attribute is None and schema is not None:
+            attribute = schema.defaults.get(name)
+        if attribute is None or name in moved:
+            continue
+        if attribute.ref or isinstance(attribute.value, Tensor):
+            raise NoRuleError(f"{node.qualified_op} {node.label!r}: no rule can say its {name}")
+        found[name] = attribute.value
+    return found
+
+
+# One kind of place: what is kept and what is captured, and how the new nodes are described by it.
+
+
+_MOST_WRITTEN = 16
+"""Most elements of a constant that a rule writes down."""
+
+_NEAR = 5e-6
+"""How near a number that is not plain must be to the one learned from."""
+
+_ROUNDING = 1e-4
+"""How far a constant may be from an expression: tools compute in other types and orders."""
+
+_WAIVED = frozenset({"momentum", "round_mode", "saturate"})
+"""Attributes that are not named at their default: nothing else in a model for use has them."""
+
+
+class _Guess(NamedTuple):
+    """An expression that may be what was computed.
+
+    Attributes:
+        text: The expression.
+        constants: The operands whose data it needs.
+        attributes: The attributes, by node and name, that it needs.
+    """
+
+    text: str
+    constants: tuple[Operand, ...] = ()
+    attributes: tuple[tuple[int, str], ...] = ()
+
+
+class _RuleWriter:
+    """Writes the rule of one kind of place.
+
+    Args:
+        places: The places.
+        schemas: The operators.
+        general: Whether attributes are captured where the new nodes can be described by them,
+            rather than kept.
+
+    Raises:
+        NoRuleError: What the new nodes have cannot be described.
+    """
+
+    def __init__(
+        self, places: Sequence[ChangedPlace], schemas: OnnxSchemas, *, general: bool
+    ) -> None:
+        self.places = places
+        self.first = places[0]
+        self.schemas = schemas
+        self.general = general
+        self.names = PatternNames(())
+        self.node_names, self.leaf_names = _names_at(self.first, self.names)
+        self.attributes = _in_common([list(map(attributes_of, p.nodes)) for p in places])
+        self.made_attributes = _in_common([list(map(_stated, p.made)) for p in places])
+        self.captured: dict[tuple[int, str], str] = {}
+        self.data: set[int] = set()
+        self.number_names: dict[Slot, str] = {}
+        self.carried: dict[int, tuple[int, str]] = {}
+        self.where: list[str] = []
+
+    # -- what the expressions may use --------------------------------------------------------------
+
+    def name_of(self, operand: Operand) -> str:
+        """Return what the pattern calls a value, and see to it that it is called so."""
+        kind, number, *rest = operand
+        if kind == "leaf":
+            return self.leaf_names[number]
+        if kind == "node":
+            if rest[0]:
+                raise NoRuleError(f"the new nodes read output {rest[0]} of an old node")
+            return self.node_names[number]
+        key = number, rest[0]
+        if key not in self.number_names:
+            word = leaf_word(self.first.nodes[number], rest[0])
+            self.number_names[key] = self.names.new(word)
+        return self.number_names[key]
+
+    def capture(self, number: int, attribute: str) -> str:
+        """Return the name that an attribute of the pattern is captured by."""
+        key = number, attribute
+        if key not in self.captured:
+            self.captured[key] = self.names.new(attribute)
+        return self.captured[key]
+
+    def fitting(
+        self, guesses: Iterator[_Guess], fits: Callable[[object, int], bool]
+    ) -> _Guess | None:
+        """Return the first guess that gives what it should at every place."""
+        for guess in guesses:
+            captures = {self.captured[key]: key[1] for key in guess.attributes}
+            try:
+                expression = Expression(guess.text, "replacement", captures)
+            except PatternSyntaxError:
+                continue
+            try:
+                if all(
+                    fits(expression.value(self._bound(place, guess)), number)
+                    for number, place in enumerate(self.places)
+                ):
+                    return guess
+            except (UnknownFactError, ValueError, TypeError):
+                continue
+        return None
+
+    def _bound(self, place: ChangedPlace, guess: _Guess) -> dict[str, Value]:
+        bound = {self.name_of(operand): place.value(operand) for operand in guess.constants}
+        for key in guess.attributes:
+            bound[self.captured[key]] = place.value(("node", key[0], 0))
+        return bound
+
+    def take(self, guess: _Guess) -> str:
+        """Use a guess: what it needs becomes part of the pattern."""
+        self.data |= {operand[1] for operand in guess.constants if operand[0] == "leaf"}
+        return guess.text
+
+    # -- attributes of the new nodes ---------------------------------------------------------------
+
+    def pair_nodes(self) -> None:
+        """Choose for each new node an old one of its operator, whose attributes it keeps."""
+        taken: set[int] = set()
+        for made, node in enumerate(self.first.made):
+            alike = [
+                (len(self._same_attributes(old, made)), -old)
+                for old, other in enumerate(self.first.nodes)
+                if old not in taken and other.qualified_op == node.qualified_op
+            ]
+            if not alike or not self.attributes[-max(alike)[1]]:
+                continue
+            old = -max(alike)[1]
+            taken.add(old)
+            self.carried[made] = old, ""
+
+    def _same_attributes(self, old: int, made: int) -> set[str]:
+        """Return the attributes that an old node and a new one have in common at every place."""
+        values = [attributes_of(place.made[made]) for place in self.places]
+        return {
+            name
+            for name, known in self.attributes[old].items()
+            if all(name in v and v[name] == k for v, k in zip(values, known, strict=True))
+        }
+
+    def attribute_texts(self, made: int) -> list[str]:
+        """Write the attributes of a new node."""
+        texts, same = [], set()
+        if made in self.carried:
+            old, _ = self.carried[made]
+            same = self._same_attributes(old, made)
+            if same:
+                word = self.names.new("attrs")
+                self.carried[made] = old, word
+                texts.append(f"**{word}")
+            else:
+                del self.carried[made]
+        for name, values in self.made_attributes[made].items():
+            if name not in same:
+                texts.append(f"{name}={self._attribute(name, values)}")
+        return texts
+
+    def _attribute(self, name: str, wanted: Sequence[object]) -> str:
+        keys = [key for key in self._captures() if key[0] not in self._carriers()]
+        guess = None
+        is_same = all(value == wanted[0] for value in wanted)
+        if self.general or not is_same:
+            guess = self.fitting(
+                self._attribute_guesses(name, keys, is_same=is_same),
+                lambda value, number: _is_value(value, wanted[number]),
+            )
+        if guess is not None:
+            return self.take(guess)
+        if not is_same:
+            raise NoRuleError(f"nothing says what the attribute {name} of the new node should be")
+        return _literal(wanted[0])
+
+    def _carriers(self) -> set[int]:
+        return {old for old, _ in self.carried.values()}
+
+    def _captures(self) -> list[tuple[int, str]]:
+        return [(number, name) for number, known in enumerate(self.attributes) for name in known]
+
+    def _attribute_guesses(
+        self, name: str, keys: Sequence[tuple[int, str]], *, is_same: bool
+    ) -> Iterator[_Guess]:
+        for number, slot in self.first.numbers:
+            if not self._is_kept(number, slot):
+                operand = ("number", number, slot)
+                yield _Guess(f"{self.name_of(operand)}.value", (operand,))
+        alike = [key for key in keys if key[1] == name]
+        for key in alike if is_same else sorted(keys, key=lambda key: key[1] != name):
+            yield _Guess(self.capture(*key), (), (key,))
+        if name == "perm":
+            for one, other in permutations(alike, 2):
+                p, q = self.capture(*one), self.capture(*other)
+                yield _Guess(f"[{p}[i] for i in {q}]", (), (one, other))
+            for key in alike:
+                yield _Guess(f"inverse({self.capture(*key)})", (), (key,))
+
+    # -- constants of the new nodes ----------------------------------------------------------------
+
+    def constant_text(self, slot: Slot) -> str:
+        """Write a constant that a new node reads, or that replaces an output."""
+        tensors = [place.constants[slot] for place in self.places]
+        arrays = [tensor.numpy() for tensor in tensors]
+        known = next((n for n in range(len(self.leaf_names)) if self._is_leaf(n, tensors)), None)
+        if known is not None:
+            return self.leaf_names[known]
+        is_same = all(
+            tensor.dtype == tensors[0].dtype and np.array_equal(array, arrays[0])
+            for tensor, array in zip(tensors, arrays, strict=True)
+        )
+        is_number = arrays[0].dtype.kind in "iuf"
+        is_short = is_same and is_number and slot[0] >= 0 and arrays[0].ndim <= 1
+        is_short = is_short and arrays[0].size <= _MOST_WRITTEN
+        if is_short and (arrays[0].size == 1 or not self.general):
+            return _literal_array(arrays[0])
+        guess = self.fitting(
+            self._constant_guesses(tensors),
+            lambda value, number: _is_array(value, arrays[number]),
+        )
+        if guess is not None:
+            return f"const({self.take(guess)})"
+        if is_short:
+            return _literal_array(arrays[0])
+        what = f"a constant of {tensors[0].dtype} {list(tensors[0].shape)}"
+        raise NoRuleError(f"no expression was found for {what} of the new nodes")
+
+    def _is_leaf(self, number: int, tensors: Sequence[Tensor]) -> bool:
+        leaves = [place.leaves[number].constant for place in self.places]
+        return all(
+            leaf is not None
+            and (leaf.dtype, leaf.shape) == (tensor.dtype, tensor.shape)
+            and np.array_equal(leaf.numpy(), tensor.numpy())
+            for leaf, tensor in zip(leaves, tensors, strict=True)
+        )
+
+    def _constant_guesses(self, tensors: Sequence[Tensor]) -> Iterator[_Guess]:
+        """Yield what tools fold: constants added, scaled, turned, joined, normalised."""
+        operands: list[Operand] = [
+            ("leaf", n) for n, leaf in enumerate(self.first.leaves) if leaf.is_constant
+        ]
+        operands += [("number", *slot) for slot in self.first.numbers]
+        data = {operand: f"{self.name_of(operand)}.value" for operand in operands}
+        yield from (_Guess(text, (operand,)) for operand, text in data.items())
+        shape = list(tensors[0].shape)
+        for operand, text in data.items():
+            yield _Guess(f"cast({text}, {tensors[0].dtype!r})", (operand,))
+            for key in self._captures():
+                if key[1] == "perm":
+                    yield _Guess(f"transpose({text}, {self.capture(*key)})", (operand,), (key,))
+            yield _Guess(f"transpose({text})", (operand,))
+            yield _Guess(f"squeeze({text})", (operand,))
+            for function in ("-{}", "1 / {}", "sqrt({})", "rsqrt({})", "exp({})"):
+                yield _Guess(function.format(text), (operand,))
+            for axes in ([0], [1], [-1], [0, 1], [1, 2], [0, 1, 2]):
+                yield _Guess(f"unsqueeze({text}, {axes})", (operand,))
+            if all(tensor.shape == tensors[0].shape for tensor in tensors):
+                yield _Guess(f"reshape({text}, {shape})", (operand,))
+        yield from self._pair_guesses(data)
+        yield from self._normalised(data)
+        large = [operand for operand in operands if self._size(operand) > 1]
+        for count in (2, 3, 4):
+            for parts in combinations(large, count):
+                for axis in (0, -1):
+                    texts = ", ".join(data[part] for part in parts)
+                    yield _Guess(f"concat([{texts}], {axis})", parts)
+
+    def _size(self, operand: Operand) -> int:
+        tensor = self.first.value(operand).constant
+        return 0 if tensor is None else tensor.size
+
+    @staticmethod
+    def _pair_guesses(data: Mapping[Operand, str]) -> Iterator[_Guess]:
+        for (one, a), (other, b) in permutations(data.items(), 2):
+            for sign in "*+-/":
+                yield _Guess(f"{a} {sign} {b}", (one, other))
+            rank = f"{a.removesuffix('.value')}.rank"
+            for axis in (0, 1):
+                for sign in "*/":
+                    yield _Guess(f"{a} {sign} along({b}, {axis}, {rank})", (one, other))
+            if one[0] == "leaf":
+                yield _Guess(f"{a} + reshape({b}, [-1])", (one, other))
+
+    def _normalised(self, data: Mapping[Operand, str]) -> Iterator[_Guess]:
+        """Yield what becomes of weights and biases that a batch normalisation is folded into."""
+        for number, node in enumerate(self.first.nodes):
+            own = [operand for operand in self.first.args[number][1:] if operand in data]
+            if node.qualified_op != "BatchNormalization" or len(own) < 4:  # noqa: PLR2004
+                continue
+            scale, shift, mean, var = (data[operand] for operand in own)
+            key = (number, "epsilon")
+            factor = f"({scale} / sqrt({var} + {self.capture(*key)}))"
+            yield _Guess(f"{shift} - {mean} * {factor}", tuple(own), (key,))
+            for other, text in data.items():
+                name, uses = text.removesuffix(".value"), (other, *own)
+                for axis in (0, 1):
+                    moved = f"along({factor[1:-1]}, {axis}, {name}.rank)"
+                    yield _Guess(f"{text} * {moved}", uses, (key,))
+                yield _Guess(f"({text} - {mean}) * {factor} + {shift}", uses, (key,))
+
+    # -- the texts ---------------------------------------------------------------------------------
+
+    def replacement(self) -> str:
+        """Write the replacement; what it needs of the pattern is known afterwards."""
+        self.pair_nodes()
+        uses = Counter(arg for args in self.first.made_args for arg in args)
+        uses.update(new for _, new in self.first.outputs)
+        lines: list[str] = []
+        texts: dict[int, str] = {}
+
+        def text_of(operand: Operand) -> str:
+            match operand:
+                case ("new", number, index):
+                    is_single = len(self.first.made[number].outputs) == 1
+                    return texts[number] if is_single else f"{texts[number]}[{index}]"
+                case ("const", *slot):
+                    return self.constant_text((slot[0], slot[1]))
+                case ("none",):
+                    return "None"
+                case _:
+                    return self.name_of(operand)
+
+        for number, (node, args) in enumerate(
+            zip(self.first.made, self.first.made_args, strict=True)
+        ):
+            operands = [*map(text_of, args), *self.attribute_texts(number)]
+            text = f"{_operator(node)}({', '.join(operands)})"
+            is_last = number == len(self.first.made) - 1 and len(self.first.outputs) == 1
+            is_short = is_last or len(text) < _LONG
+            if len(node.outputs) == 1 and uses["new", number, 0] == 1 and is_short:
+                texts[number] = text
+            else:
+                texts[number] = self.names.new(f"new_{node_word(node)}")
+                lines.append(f"{texts[number]} = {text}")
+        lines.append(", ".join(text_of(new) for _, new in self.first.outputs))
+        return "\n".join(lines) + "\n"
+
+    def pattern(self) -> str:
+        """Write the pattern."""
+        lines = []
+        for number, node in enumerate(self.first.nodes):
+            operands = self._operands(number)
+            operands += self._named(number, node)
+            lines.append(f"{self.node_names[number]} = {_operator(node)}({', '.join(operands)})")
+        outputs = [self._text_of(old) for old, _ in self.first.outputs]
+        return "\n".join([*lines, ", ".join(outputs)]) + "\n"
+
+    def _text_of(self, operand: Operand) -> str:
+        return (
+            f"{self.node_names[operand[1]]}[{operand[2]}]"
+            if operand[2]
+            else (self.node_names[operand[1]])
+        )
+
+    def _operands(self, number: int) -> list[str]:
+        texts: list[str] = []
+        named: list[str] = []
+        args = self.first.args[number]
+        for slot in range(len(args) - 1, -1, -1):
+            literal = self._moved(number, slot) if not texts else ""
+            if literal:
+                named.insert(0, literal)
+            else:
+                texts.insert(0, self._operand(args[slot]))
+        return texts + named
+
+    def _moved(self, number: int, slot: int) -> str:
+        """Write an input as the attribute that it was, if it is a constant to keep; else ""."""
+        node, operand = self.first.nodes[number], self.first.args[number][slot]
+        moved = {} if node.domain else {m.slot: m.attribute for m in MOVED.get(node.op_type, ())}
+        if slot not in moved or operand[0] != "leaf" or _commutes(node):
+            return ""
+        kept = self._kept_data(operand[1])
+        return "" if kept is None or kept.ndim > 1 else f"{moved[slot]}={kept.tolist()}"
+
+    def _kept_data(self, leaf: int) -> Array | None:
+        """Return what a constant is at every place, if the new nodes do not read it."""
+        if leaf in self.data or self._is_read(leaf):
+            return None
+        tensors = [place.leaves[leaf].constant for place in self.places]
+        if tensors[0] is None or tensors[0].size > _MOST_WRITTEN:
+            return None
+        arrays = [None if tensor is None else tensor.numpy() for tensor in tensors]
+        data = arrays[0]
+        if data is None or data.dtype.kind not in "iufb":
+            return None
+        same = all(array is not None and np.array_equal(array, data) for array in arrays)
+        return data if same else None
+
+    def _is_read(self, leaf: int) -> bool:
+        name = self.leaf_names[leaf]
+        return name in self.used
+
+    def _operand(self, operand: Operand) -> str:
+        match operand:
+            case ("none",):
+                return "None"
+            case ("node", *_):
+                return self._text_of(operand)
+            case ("leaf", number):
+                name = self.leaf_names[number]
+                kept = self._kept_data(number)
+                if kept is not None:
+                    condition = f"{name}.value == {kept.tolist()}"
+                    if kept.ndim:
+                        condition = f"list({name}.value) == {kept.tolist()}"
+                    if kept.ndim < 2 and condition not in self.where:  # noqa: PLR2004
+                        self.where.append(condition)
+                return f"const({name})" if kept is not None or number in self.data else name
+            case _:
+                return self._number(operand)
+
+    def _is_kept(self, number: int, slot: int) -> bool:
+        """Tell whether a number is plain and the same at every place, so that it is written."""
+        values = [place.numbers[number, slot] for place in self.places]
+        same = all(value == values[0] for value in values)
+        return same and (isinstance(values[0], int) or is_plain(values[0]))
+
+    def _number(self, operand: Operand) -> str:
+        _, number, slot = operand
+        values = [place.numbers[number, slot] for place in self.places]
+        name = self.number_names.get((number, slot), "")
+        if name not in self.used or not name:
+            if self._is_kept(number, slot):
+                return repr(values[0])
+            name = self.name_of(operand)
+            condition = f"is_close({name}, {values[0]!r}, {_NEAR})"
+            if all(value == values[0] for value in values) and condition not in self.where:
+                self.where.append(condition)
+        return f"const({name})"
+
+    def _named(self, number: int, node: Node) -> list[str]:
+        """Write the attributes of an old node: those carried, captured, and kept."""
+        carrier = next((m for m, (old, _) in self.carried.items() if old == number), None)
+        same = set() if carrier is None else self._same_attributes(number, carrier)
+        texts = []
+        named = set()
+        for name, values in self.attributes[number].items():
+            key = (number, name)
+            is_used = key in self.captured and self.captured[key] in self.used
+            if (name in same and not is_used) or (name in _WAIVED and not is_used):
+                continue
+            named.add(name)
+            if is_used or any(value != values[0] for value in values):
+                texts.append(f"{name}={self.capture(*key)}")
+            else:
+                texts.append(f"{name}={_literal(values[0], name)}")
+        op = OpName(node.op_type, node.domain)
+        others = possible_attributes(op, (None, None), self.schemas).keys() - named
+        if carrier is None:
+            versions = list(self.schemas.versions(node.op_type, node.domain))
+            newest = max(versions, key=lambda schema: schema.since).defaults if versions else {}
+            newer = (others & KEPT_ATTRIBUTES & newest.keys()) - self.attributes[number].keys()
+            texts += [f"{name}={_literal(newest[name].value, name)}" for name in sorted(newer)]
+            others -= newer
+        others -= {text.partition("=")[0] for text in self._literals(number)}
+        if others:
+            texts.append(f"**{'_' if carrier is None else self.carried[carrier][1]}")
+        return texts
+
+    def _literals(self, number: int) -> list[str]:
+        return [text for text in self._operands(number) if "=" in text and text[0].isalpha()]
+
+    def rule(self, name: str) -> RewriteRule:
+        """Make the rule.
+
+        Raises:
+            NoRuleError: It cannot be made.
+        """
+        replacement = self.replacement()
+        self.used = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", replacement))
+        pattern = self.pattern()
+        if any(node.op_type == "Cast" for node in self.first.nodes):
+            self.where += [
+                f"{self.name_of(new)}.dtype == {self.name_of(old)}.dtype"
+                for old, new in self.first.outputs
+                if new[0] in {"leaf", "node"}
+            ]
+        is_read = any(self._is_read_outside(place) for place in self.places)
+        old, new = (self._first_opset(nodes) for nodes in (self.first.nodes, self.first.made))
+        opsets = (new, None) if new > max(old, FIRST_OPSET) else (None, None)
+        escape: RewriteEscapePolicy | None = "keep" if is_read else None
+        try:
+            read, _ = read_pattern(pattern, self.schemas)
+            captures = captures_of(read)
+            becomes = parse_replacement(replacement, read, self.schemas)
+            check_attributes(read, becomes.carried, opsets, self.schemas)
+            where = tuple(Condition(text, captures) for text in self.where)
+            rule = RewriteRule(name, read, becomes, where=where, escape=escape, opsets=opsets)
+        except PatternSyntaxError as error:
+            raise NoRuleError(f"no rule can say it: {error.message}") from error
+        for problem in lint(rule, self.schemas):
+            if problem.severity == "error":
+                raise NoRuleError(f"no rule can say it: {problem.message}")
+        return rule
+
+    def _first_opset(self, nodes: Iterable[Node]) -> int:
+        """Return the first opset of the standard that has all operators of *nodes*."""
+        versions = (self.schemas.versions(n.op_type, "") for n in nodes if not n.domain)
+        return max((min(schema.since for schema in each) for each in versions), default=0)
+
+    def _is_read_outside(self, place: ChangedPlace) -> bool:
+        """Tell whether nodes of the pattern stay, since others read what they make."""
+        return len(place.nodes) > len(set(place.region.removed) & set(place.nodes))
+
+
+_LONG = 60
+"""A part of a replacement that is longer gets a line and a name."""
+
+
+def _operator(node: Node) -> str:
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def _stated(node: Node) -> dict[str, object]:
+    """Return the attributes that the file states of a new node, those at their default left out."""
+    schema = schema_of(node)
+    defaults = {} if schema is None else schema.defaults
+    values = attributes_of(node)
+    moved = {name: a.value for name, a in node.attributes.items() if name not in values}
+    return {
+        name: value
+        for name, value in (values | moved).items()
+        if name in node.attributes and (name not in defaults or defaults[name].value != value)
+    }
+
+
+def _in_common(
+    places: Sequence[Sequence[Mapping[str, object]]],
+) -> list[dict[str, list[object]]]:
+    """Turn attributes by place and node into values for all places, by node and name."""
+    found = []
+    for nodes in zip(*places, strict=True):
+        names = [name for name in nodes[0] if all(name in node for node in nodes)]
+        found.append({name: [node[name] for node in nodes] for name in names})
+    return found
+
+
+def _is_value(value: object, wanted: object) -> bool:
+    """Tell whether an expression gives an attribute's value."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.reshape(()).item() if value.size == 1 else value.tolist()
+    if isinstance(wanted, tuple):
+        return isinstance(value, (list, tuple)) and tuple(value) == wanted
+    if isinstance(wanted, float) and isinstance(value, (int, float)):
+        return math.isclose(value, wanted, rel_tol=1e-6)
+    return type(value) is type(wanted) and value == wanted
+
+
+def _is_array(value: object, wanted: Array) -> bool:
+    """Tell whether an expression gives a constant, up to rounding."""
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return False
+    found = np.asarray(value)
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        return False
+    return is_near(found, wanted)
+
+
+def is_near(found: Array, wanted: Array) -> bool:
+    """Tell whether two arrays of one type and shape are equal up to rounding."""
+    if wanted.dtype.kind != "f" or not wanted.size:
+        return bool(np.array_equal(found, wanted))
+    scale = float(np.max(np.abs(wanted), initial=0.0))
+    with np.errstate(all="ignore"):
+        return bool(np.allclose(found, wanted, rtol=_ROUNDING, atol=1e-6 * scale, equal_nan=True))
+
+
+def _literal(value: object, name: str = "") -> str:
+    """Write an attribute's value."""
+    if name in {"to", "dtype"} and isinstance(value, int) and 0 <= value < len(DTYPE_NAMES):
+        return repr(DTYPE_NAMES[value])
+    if isinstance(value, tuple):
+        return f"[{', '.join(_literal(item) for item in value)}]"
+    if isinstance(value, float):
+        return repr(shortest(np.float32(value)))
+    if isinstance(value, str):
+        return f'"{value}"'
+    return repr(value)
+
+
+def _literal_array(array: Array) -> str:
+    def written(item: Any) -> str:  # noqa: ANN401  # nested lists of numbers
+        if isinstance(item, list):
+            return f"[{', '.join(map(written, item))}]"
+        return repr(shortest(array.dtype.type(item))) if array.dtype.kind == "f" else repr(item)
+
+    return written(array.tolist())
+
+
+# All kinds of places: from the most frequent on, each proved, until nothing new is learned.
+
+
+_MOST_AROUND = 1
+"""How many nodes above the old ones are looked at, if a rule is wrong without them."""
+
+_MOST_COUNTEREXAMPLES = 8
+"""After so many graphs on which a rule is wrong, no conditions are looked for any more."""
+
+_LONGEST_EXAMPLE = 1500
+"""Longer examples, in characters, show nothing to a reader."""
+
+_MOST_ROUNDS = 4
+"""How often what is left is looked at again, with the rules so far applied."""
+
+
+class _Learner:
+    """Learns the rules between two models.
+
+    Args:
+        before: The file of the first model.
+        after: The file of the second.
+        name: What to call the rules; "" for names made of the operators.
+        trials: On how many graphs each rule is tried.
+    """
+
+    def __init__(self, before: Path, after: Path, name: str, trials: int) -> None:
+        self.before = before
+        self.after = load_model(after)
+        self.name = name
+        self.schemas = OnnxSchemas()
+        self.trier = Trier(self.schemas, trials)
+        self.learned: list[LearnedRewrite] = []
+        self.failed: dict[tuple[object, ...], str] = {}
+        self.names: set[str] = set()
+        self.changed: set[tuple[bool, str]] = set()
+
+    def run(self) -> tuple[list[ChangedRegion], dict[str, int]]:
+        """Learn; return the places that are left, and how often each rule was applied."""
+        done, regions = self._left()
+        self.changed = {name for region in regions for name in _names_of(region)}
+        for _ in range(_MOST_ROUNDS):
+            found = self._learn_from(filter(self.is_left, regions))
+            if not found:
+                break
+            self.learned += found
+            done, regions = self._sorted()
+        idle = [item for item in self.learned if not done.counts.get(item.rule.name)]
+        if idle:
+            for item in idle:
+                self.learned.remove(item)
+            done, regions = self._left()
+        return regions, done.counts
+
+    def is_left(self, region: ChangedRegion) -> bool:
+        """Tell whether a region is one that no rule explains, rather than one that a rule made."""
+        return any(name in self.changed for name in _names_of(region))
+
+    def _sorted(self) -> tuple[Rewriting, list[ChangedRegion]]:
+        """Put the most frequent rules first, or the largest if that leaves fewer places."""
+        self.learned.sort(key=lambda item: -item.places)
+        done, regions = self._left()
+        if not regions:
+            return done, regions
+        frequent = list(self.learned)
+        self.learned.sort(key=lambda item: -item.rule.largest_match)
+        other = self._left()
+        if len(other[1]) < len(regions):
+            return other
+        self.learned = frequent
+        return done, regions
+
+    def _left(self) -> tuple[Rewriting, list[ChangedRegion]]:
+        """Apply the rules to the first model, and compare with the second."""
+        model = load_model(self.before)
+        done = rewrite(model, [item.rule for item in self.learned])
+        return done, find_regions(model, self.after, is_near=is_near if self.learned else None)
+
+    def _checked(self, rule: RewriteRule) -> RewriteRule:
+        """Apply a rule alone to the first model; if it matches what it makes, let it do so once.
+
+        Raises:
+            NoRuleError: It does not apply, or without an end.
+        """
+        try:
+            done = rewrite(load_model(self.before), [rule])
+        except RewriteLimitError as error:
+            if rule.once:
+                raise NoRuleError(error.message) from error
+            return self._checked(replace(rule, once=True))
+        except DplError as error:
+            raise NoRuleError(error.message) from error
+        if not done.counts.get(rule.name):
+            why = f": {done.refused[0].reason}" if done.refused else ""
+            raise NoRuleError(f"the rule learned from it does not apply{why}")
+        return rule
+
+    def _learn_from(self, regions: Iterable[ChangedRegion]) -> list[LearnedRewrite]:
+        groups: dict[tuple[object, ...], list[ChangedPlace]] = defaultdict(list)
+        for region in regions:
+            if any(RULE_KEY in node.remarks.metadata for node in region.removed):
+                continue
+            try:
+                place = read_place(region)
+            except NoRuleError:
+                continue
+            if place.kind not in self.failed:
+                groups[place.kind].append(place)
+        found = []
+        for kind, places in sorted(groups.items(), key=lambda item: -len(item[1])):
+            self.failed[kind] = "the rule learned from it does not apply"
+            try:
+                found.append(self._learn_kind(places))
+            except NoRuleError as error:
+                try:
+                    found += [self._learn_kind(part) for part in _apart(places)]
+                except NoRuleError:
+                    self.failed[kind] = str(error)
+        return found
+
+    def _learn_kind(self, places: Sequence[ChangedPlace]) -> LearnedRewrite:
+        """Learn one rule: the most general one that is not refuted, else one that says it is.
+
+        What lies above the old nodes may be what makes it right: Relu(x) is x if x is a Relu.
+        """
+        wrong: list[LearnedRewrite] = []
+        for around in range(_MOST_AROUND + 1):
+            try:
+                wider = [read_place(place.region, around) for place in places] if around else places
+                if len({place.kind for place in wider}) > 1:
+                    break
+                for learned in self._candidates(wider):
+                    if learned.trial.verdict != "failed":
+                        self.names.add(learned.rule.name)
+                        return learned
+                    wrong.append(learned)
+            except NoRuleError:
+                if not wrong:
+                    raise
+        self.names.add(wrong[0].rule.name)
+        return replace(wrong[0], rule=replace(wrong[0].rule, examples=()))
+
+    def _candidates(self, places: Sequence[ChangedPlace]) -> Iterator[LearnedRewrite]:
+        """Yield rules, the most general one first; some may be refuted.
+
+        Raises:
+            NoRuleError: There is none.
+        """
+        name = self._name_for(places[0])
+        doc = f"Learned from {counted(len(places), 'place')}, one at {_listed(places[0].nodes)}."
+        reasons = []
+        for general in (True, False):
+            try:
+                rule = self._checked(_RuleWriter(places, self.schemas, general=general).rule(name))
+            except NoRuleError as error:
+                reasons.append(error)
+                continue
+            learned = self._tried(replace(rule, doc=doc), len(places))
+            is_wrong = learned.trial.verdict == "failed"
+            yield self._narrowed(learned, places) if is_wrong else learned
+        if len(reasons) > 1:
+            raise reasons[-1]
+
+    def _tried(self, rule: RewriteRule, places: int) -> LearnedRewrite:
+        """Try a rule, with an example of what it does."""
+        rule = replace(rule, examples=tuple(self._example(rule)))
+        trials = list(self.trier.trials(rule))
+        wrong = [trial for trial in trials if trial.verdict == "failed"]
+        return LearnedRewrite(rule, places, wrong[-1] if wrong else trials[-1])
+
+    def _narrowed(self, learned: LearnedRewrite, places: Sequence[ChangedPlace]) -> LearnedRewrite:
+        """Add as few conditions as make the rule right, of those that hold at all places.
+
+        They are chosen by the graphs on which the rule is wrong: each must be refused by one.
+        """
+        rule, wrong = learned.rule, learned
+        holding = [text for text in _conditions(rule, places[0]) if _holds(rule, text, places)]
+        refused: list[set[str]] = []
+        for _ in range(_MOST_COUNTEREXAMPLES):
+            if not wrong.trial.counterexample:
+                return learned
+            shown = model_from_text(wrong.trial.counterexample, "counterexample")
+            refused.append({t for t in holding if _refuses(_with_conditions(rule, [t]), shown)})
+            if not refused[-1]:
+                return learned
+            chosen = _cover(refused, holding)
+            wrong = self._tried(_with_conditions(rule, chosen), len(places))
+            if wrong.trial.verdict == "passed":
+                return wrong
+        return learned
+
+    def _example(self, rule: RewriteRule) -> Iterator[Example]:
+        """Show what a rule does on a small graph; constants that it computes are not shown."""
+        try:
+            model = next(self.trier.models(replace(rule, examples=())), None)
+            if model is None:
+                return
+            before = f"{text_of_model(model)}\n"
+            if len(before) > _LONGEST_EXAMPLE or not rewrite(model, [rule], most=1).rounds:
+                return
+            after = f"{text_of_model(model)}\n"
+            is_exact = same_structure(model_from_text(after, "after"), model)
+            is_short = is_exact and ".value" not in rule.becomes
+            yield Example(before=before, after=after if is_short else "any")
+        except (NoInstanceError, DplError):
+            return
+
+    def _name_for(self, place: ChangedPlace) -> str:
+        if self.name:
+            word = self.name
+        elif len(place.made) == 1 and place.made[0].op_type not in {
+            node.op_type for node in place.nodes
+        }:
+            word = node_word(place.made[0])
+        elif place.made:
+            word = f"{rule_name(place.nodes)}_to_{rule_name(place.made)}"
+        else:
+            word = f"drop_{rule_name(place.nodes)}"
+        number, name = 1, word
+        while name in self.names:
+            number += 1
+            name = f"{word}_{number}"
+        return name
+
+
+def read_place(region: ChangedRegion, around: int = 0) -> ChangedPlace:
+    """Read what was done at one place.
+
+    Args:
+        region: The nodes.
+        around: How many nodes above them are part of the pattern, although they stay.
+
+    Raises:
+        NoRuleError: No rule can say it.
+    """
+    return _PlaceReader(region, around).read()
+
+
+def _names_of(region: ChangedRegion) -> Iterator[tuple[bool, str]]:
+    """Yield what its nodes make, by name, and whether they are the new ones."""
+    for is_new, nodes in ((False, region.removed), (True, region.added)):
+        yield from ((is_new, v.name) for node in nodes for v in node.outputs if v is not None)
+
+
+def _apart(places: Sequence[ChangedPlace]) -> list[list[ChangedPlace]]:
+    """Group places that agree in their numbers and attributes, if not all do."""
+    groups: dict[str, list[ChangedPlace]] = defaultdict(list)
+    for place in places:
+        attributes = [attributes_of(node) for node in (*place.nodes, *place.made)]
+        small = [
+            (slot, t.numpy().tolist())
+            for slot, t in place.constants.items()
+            if t.size <= _MOST_WRITTEN
+        ]
+        groups[repr((sorted(place.numbers.items()), attributes, small))].append(place)
+    if len(groups) == 1:
+        raise NoRuleError("")
+    return list(groups.values())
+
+
+def _listed(nodes: Sequence[Node]) -> str:
+    texts = [f"{node.op_type} {node.label!r}" for node in nodes[:3]]
+    return ", ".join(texts) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")  # noqa: PLR2004
+
+
+def _refuses(rule: RewriteRule, model: Model) -> bool:
+    return not select_matches(model, [rule]).matches
+
+
+def _cover(refused: Sequence[set[str]], texts: Sequence[str]) -> list[str]:
+    """Choose few texts such that each of the sets has one of them, the last ones first."""
+    left = list(refused)
+    chosen: list[str] = []
+    while left:
+        best = max(reversed(texts), key=lambda text: sum(text in item for item in left))
+        chosen.append(best)
+        left = [item for item in left if best not in item]
+    return chosen
+
+
+def _with_conditions(rule: RewriteRule, texts: Iterable[str]) -> RewriteRule:
+    captures = captures_of(rule.pattern)
+    return replace(rule, where=(*rule.where, *(Condition(text, captures) for text in texts)))
+
+
+def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
+    """Yield what could be demanded of the values that a rule binds, the strictest last."""
+    bound = _bound_at(rule, place)
+    made = [name for name, operand in bound.items() if operand[0] == "node"]
+    leaves = [name for name, operand in bound.items() if operand[0] == "leaf"]
+    types = {leaf: place.value(bound[leaf]).known_type() for leaf in leaves}
+    vectors = [leaf for leaf, known in types.items() if known is not None and _rank(known) == 1]
+    yield from (f"{leaf}.is_const" for leaf in leaves if f"const({leaf})" not in repr(rule.pattern))
+    for leaf in vectors:
+        yield from (f"{leaf}.shape[0] == {other}.shape[-1]" for other in leaves if other != leaf)
+    yield from (f"same_shape({one}, {other})" for one, other in combinations(leaves, 2))
+    for leaf, known in types.items():
+        if known is not None and known.dtype is not None:
+            yield f'{leaf}.dtype == "{known.dtype}"'
+        if known is not None and known.shape is not None:
+            yield f"{leaf}.rank == {_rank(known)}"
+    for root in (name for name in made if bound[name] in dict(place.outputs)):
+        yield from (f"{leaf}.dtype == {root}.dtype" for leaf in leaves)
+        yield from (f"same_shape({leaf}, {root})" for leaf in leaves)
+        yield from (f"shaped_like({root}, {other})" for other in [*made, *leaves] if other != root)
+
+
+def _rank(known: TensorType) -> int | None:
+    return None if known.shape is None else len(known.shape)
+
+
+def _holds(rule: RewriteRule, text: str, places: Sequence[ChangedPlace]) -> bool:
+    condition = Condition(text, captures_of(rule.pattern))
+    return all(
+        condition.unmet_by({n: p.value(o) for n, o in _bound_at(rule, p).items()}) is None
+        for p in places
+    )
+
+
+def _bound_at(rule: RewriteRule, place: ChangedPlace) -> dict[str, Operand]:
+    """Return what each name of a learned rule stands for: names are given in the same order."""
+    nodes, leaves = _names_at(place, PatternNames(()))
+    found: dict[str, Operand] = {name: ("node", n, 0) for n, name in enumerate(nodes)}
+    found |= {name: ("leaf", n) for n, name in enumerate(leaves)}
+    bound = bound_names(rule.pattern)
+    return {name: operand for name, operand in found.items() if name in bound}
+
+
+@paused_gc()
+def learn_rewrites(
+    before: Path, after: Path, *, name: str = "", trials: int = DEFAULT_TRIALS
+) -> RewritesOutcome:
+    """Learn the rules that lead from one model to another.
+
+    Args:
+        before: The first model.
+        after: What somebody made of it.
+        name: What to call the rules; "" for names made of the operators.
+        trials: On how many graphs each rule is tried.
+
+    Raises:
+        DplError: A model cannot be used.
+    """
+    learner = _Learner(before, after, name, trials)
+    regions, counts = learner.run()
+    beyond = sum(not learner.is_left(region) for region in regions)
+    left: Counter[str] = Counter()
+    for region in regions:
+        if learner.is_left(region):
+            left[f"{_what(region)}: {_why_left(region, learner.failed)}"] += 1
+    changed = sum(item.places for item in learner.learned)
+    rules = [item.rule for item in learner.learned]
+    comments = {item.rule.name: _comment(item.trial) for item in learner.learned}
+    doc = f"Learned from {before.name} and {after.name}."
+    return RewritesOutcome(
+        before=before.name,
+        after=after.name,
+        learned=tuple(learner.learned),
+        explained=min(changed, sum(counts.values())),
+        left=tuple(left.most_common()),
+        beyond=beyond,
+        yaml=write_catalog(rules, doc=doc, comments=comments) if rules else "",
+    )
+
+
+def _comment(trial: Trial) -> str:
+    """Say in the catalogue what is wrong with a rule, with the graph that shows it."""
+    if trial.verdict == "not tried":
+        return f"Not proved: no graph was found to try it on ({trial.reason})."
+    if trial.verdict != "failed":
+        return ""
+    said = [f"Not right everywhere: {trial.reason}"]
+    if trial.counterexample:
+        said += ["It is wrong for", *(f"  {line}" for line in trial.counterexample.splitlines())]
+    return "\n".join(said)
+
+
+def _what(region: ChangedRegion) -> str:
+    old, new = (Counter(n.op_type for n in nodes) for nodes in (region.removed, region.added))
+
+    def said(ops: Counter[str]) -> str:
+        texts = [op if count == 1 else f"{count} {op}" for op, count in ops.items()]
+        return ", ".join([*texts[:5], *(["…"] if len(texts) > 5 else [])])  # noqa: PLR2004
+
+    return f"{said(old) or 'nothing'} -> {said(new) or 'nothing'}"
+
+
+def _why_left(region: ChangedRegion, failed: Mapping[tuple[object, ...], str]) -> str:
+    try:
+        place = read_place(region)
+    except NoRuleError as error:
+        return str(error)
+    return failed.get(place.kind, "the rule learned from it does not apply")
