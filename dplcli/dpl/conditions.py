@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from dplcli.ir import Node, TensorType, Value
     from dplcli.shapes.rules import Dims
 
-    Bound: TypeAlias = Value | tuple[Value, ...]
-    Facts: TypeAlias = "ValueFacts | list[ValueFacts] | None"
+    Bound: TypeAlias = Value | tuple[Value, ...] | str
+    Facts: TypeAlias = "ValueFacts | list[ValueFacts] | str | None"
     from dplcli.shapes.terms import Number
 
     Array: TypeAlias = NDArray[Any]
@@ -1480,7 +1480,7 @@ class Expression:
         return any(part.attr == fact for part in parts)
 
     def value(self, bindings: Mapping[str, Bound]) -> object:
-        """Return its value; a name may be bound to several inputs.
+        """Return its value; a name may be bound to several inputs, or to an operator's type.
 
         Raises:
             UnknownFactError: It needs something that is not known, or a name that took no part.
@@ -1502,7 +1502,7 @@ class Expression:
             if isinstance(bound, tuple):
                 facts[name] = [ValueFacts(value) for value in bound]
             elif bound is not None:
-                facts[name] = ValueFacts(bound)
+                facts[name] = bound if isinstance(bound, str) else ValueFacts(bound)
             elif name not in self._parts.needed:
                 facts[name] = None
         return facts
