@@ -1456,6 +1456,11 @@ class Expression:
         return self._parts.used
 
     @property
+    def needed(self) -> frozenset[str]:
+        """Those of them without which it has no value; ``value_or`` can do without its first."""
+        return self._parts.needed
+
+    @property
     def tree(self) -> ast.expr:
         """The expression, parsed."""
         return self._parts.tree

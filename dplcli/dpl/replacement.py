@@ -7,6 +7,7 @@ written as text is such a function, too: it calls the builder as the text says.
 from __future__ import annotations
 
 import ast
+from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -250,9 +251,15 @@ class DraftOutput:
 
 @dataclass(eq=False, repr=False, slots=True)
 class DraftConstant:
-    """A constant to make; one object is one constant."""
+    """A constant to make; one object is one constant.
+
+    Attributes:
+        tensor: Its data.
+        source: What a text says of it; None if a function made it.
+    """
 
     tensor: Tensor
+    source: ConstantPart | None = None
 
     def __repr__(self) -> str:
         """Show the type."""
@@ -631,13 +638,20 @@ class Variadic(NamedTuple):
     name: str
 
 
-class Optional(NamedTuple):
-    """A captured name, or an omitted input if it took no part in the match."""
+@dataclass(frozen=True, eq=False)
+class Either:
+    """A part, or another one where a name that the first needs took no part in the match.
 
-    name: str
+    Attributes:
+        first: What is taken if all that it needs is there.
+        otherwise: What is taken if not; None is an omitted input.
+    """
+
+    first: Part
+    otherwise: Part | None
 
 
-Part: TypeAlias = str | Expression | NodeCall | CallOutput | Variadic | Optional
+Part: TypeAlias = str | Expression | NodeCall | CallOutput | Either | Variadic
 """In a text: a captured name, a constant, a new node or one of its outputs, or an argument only."""
 
 
@@ -666,22 +680,21 @@ class Replacement:
         return [old if part in idle else caller.part(part) for part, old in pairs]
 
     @cached_property
-    def calls(self) -> tuple[NodeCall, ...]:
-        """The calls that it makes, each once."""
-        found: dict[NodeCall, None] = {}
-        pending: list[Part | None] = list(self.outputs)
-        while pending:
-            part = pending.pop(0)
-            call = part.call if isinstance(part, CallOutput) else part
-            if isinstance(call, NodeCall) and call not in found:
-                found[call] = None
-                pending += call.args
-        return tuple(found)
+    def parts(self) -> tuple[Part, ...]:
+        """All parts, each once, wholes before their parts."""
+        return _all_parts(self.outputs)
 
-    def _output_counts(self, outputs: Sequence[Part]) -> dict[NodeCall, int]:
+    @cached_property
+    def calls(self) -> tuple[NodeCall, ...]:
+        """The calls that it may make, each once."""
+        return tuple(part for part in self.parts if isinstance(part, NodeCall))
+
+    def _output_counts(self, outputs: Iterable[Part]) -> dict[NodeCall, int]:
         """Count the outputs of new nodes that have several, if these *outputs* are read."""
-        counts = {call: call.output_count for call in self.calls if call.output_count > 1}
-        for part in [*(arg for call in self.calls for arg in call.args), *outputs]:
+        counts: dict[NodeCall, int] = {}
+        for part in _all_parts(outputs):
+            if isinstance(part, NodeCall):
+                counts[part] = max(counts.get(part, 1), part.output_count)
             if isinstance(part, CallOutput):
                 counts[part.call] = max(counts.get(part.call, 1), part.number + 1)
         return counts
@@ -692,6 +705,39 @@ def _is_needed(output: Value, match: Match) -> bool:
     if output.returned_by or output.producer is match.nodes[-1]:
         return True
     return any(node not in match.nodes for node, _ in output.iter_uses())
+
+
+def _all_parts(roots: Iterable[Part]) -> tuple[Part, ...]:
+    """List *roots* and what they are made of, each once, wholes before their parts."""
+    found: dict[int, Part] = {}
+    pending: deque[Part | None] = deque(roots)
+    while pending:
+        part = pending.popleft()
+        if part is None or id(part) in found:
+            continue
+        found[id(part)] = part
+        match part:
+            case NodeCall():
+                pending += part.args
+            case CallOutput():
+                pending.append(part.call)
+            case Either():
+                pending += (part.first, part.otherwise)
+            case _:
+                pass
+    return tuple(found.values())
+
+
+def _may_lack(part: Part) -> bool:
+    """Tell whether what *part* itself needs may take no part in a match."""
+    match part:
+        case Expression():
+            return bool(part.needed)
+        case NodeCall():
+            attributes = part.attributes.values()
+            return bool(part.variable or part.carried or any(map(_may_lack, attributes)))
+        case _:
+            return isinstance(part, (str, Variadic))
 
 
 def parse_replacement(text: str, pattern: DFPattern, schemas: SchemaLibrary) -> Replacement:
@@ -753,7 +799,7 @@ class _Reader:
             raise wrong(target, f"{name or '_'!r} has a meaning already")
         self.assigned[name] = part
 
-    def _part(self, node: ast.expr) -> Part:  # noqa: PLR0911  # a case per kind
+    def _part(self, node: ast.expr) -> Part:  # noqa: C901, PLR0911  # a case per kind
         match node:
             case ast.Name():
                 return self._name(node)
@@ -770,6 +816,8 @@ class _Reader:
                 return self._node(is_op(BINARY_OPS[type(node.op)]), args, node)
             case ast.Subscript():
                 return self._output(node)
+            case ast.BoolOp(op=ast.Or()):
+                return self._either(node.values, self._part)
             case ast.Call(func=ast.Name(id="const"), args=[expression], keywords=[]):
                 return self._expression(expression)
             case ast.Call():
@@ -851,15 +899,29 @@ class _Reader:
         if is_dtype and stated not in DTYPE_CODES:
             raise wrong(node, *unknown_dtype(str(stated)))
 
+    def _either(
+        self, items: Sequence[ast.expr], read_last: Callable[[ast.expr], Part | None]
+    ) -> Either:
+        """Read ``bias or 0``; what comes last may be None if that is an argument of a node."""
+        item, *others = items
+        first = self._part(item)
+        if not any(map(_may_lack, _all_parts([first]))):
+            text = ast.unparse(item)
+            raise wrong(item, f"{text!r} is always there, so 'or' has no effect")
+        is_last = len(others) == 1
+        return Either(first, read_last(others[0]) if is_last else self._either(others, read_last))
+
     def _argument(self, node: ast.expr) -> Part | None:
         """Read an argument of a node: also ``*name``, ``optional(name)``, or None."""
         if isinstance(node, ast.Constant) and node.value is None:
             return None
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            return self._either(node.values, self._argument)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "optional":
             name = self._part(node.args[0]) if len(node.args) == 1 and not node.keywords else None
             if not isinstance(name, str):
                 raise wrong(node, "optional takes a name of the pattern here", "optional(bias)")
-            return Optional(name)
+            return Either(name, None)
         if not isinstance(node, ast.Starred):
             return self._part(node)
         name = read_word(node.value)
@@ -916,25 +978,6 @@ class ConstantPart(NamedTuple):
     place: int
 
 
-def constants_of(replacement: Replacement) -> list[ConstantPart]:
-    """List the constants that a text makes for each match, in the order of its draft."""
-    found: list[ConstantPart] = []
-    seen: set[NodeCall] = set()
-
-    def visit(part: Part | None, reader: NodeCall | None, index: int) -> None:
-        call = part.call if isinstance(part, CallOutput) else part
-        if isinstance(call, Expression):
-            found.append(ConstantPart(call, reader, index))
-        if isinstance(call, NodeCall) and call not in seen:
-            seen.add(call)
-            for place, arg in enumerate(call.args):
-                visit(arg, call, place)
-
-    for part in replacement.outputs:
-        visit(part, None, 0)
-    return found
-
-
 def constant_for(match: Match, part: ConstantPart) -> NDArray[Any]:
     """Compute a constant of a text for one match; of that, bindings and outputs are used.
 
@@ -961,6 +1004,8 @@ class _Caller:
         self.output_counts = output_counts
         self.bound = {**match.bound, **{n: op.op_type for n, op in match.operators.items()}}
         self.made: dict[NodeCall, DraftNode] = {}
+        self.constants: dict[tuple[Expression, np.dtype[Any]], DraftConstant] = {}
+        self.present: dict[int, bool] = {}
 
     def part(self, part: Part, reader: NodeCall | None = None, index: int = 0) -> Operand:
         """Describe *part*, which is input *index* of *reader*."""
@@ -971,12 +1016,16 @@ class _Caller:
                     raise BuildError(f"{part!r} took no part in the match")
                 return value
             case Expression():
-                return self.builder.constant(self.array(part, reader, index))
+                return self._constant(ConstantPart(part, reader, index))
+            case Either():
+                chosen = part.first if self.has(part.first) else part.otherwise
+                assert chosen is not None  # noqa: S101  # only of an argument
+                return self.part(chosen, reader, index)
             case NodeCall():
                 return self._idle(part) or DraftOutput(self._node(part))
             case CallOutput():
                 return DraftOutput(self._node(part.call), part.number)
-            case Variadic() | Optional():
+            case Variadic():
                 raise TypeError(f"{part!r} is an argument only")
 
     def _idle(self, node: NodeCall) -> Operand | None:
@@ -987,6 +1036,41 @@ class _Caller:
         wanted, known = self._evaluate(node.attributes["to"]), self._dtype_of_part(source)
         is_there = known is not None and wanted in {known, DTYPE_CODES[known]}
         return self.part(source) if is_there else None
+
+    def _constant(self, part: ConstantPart) -> DraftConstant:
+        """Describe a constant; a line of the text that is one is one constant for each type."""
+        array = self.array(*part)
+        key = (part.expression, array.dtype)
+        if key not in self.constants:
+            self.constants[key] = made = self.builder.constant(array)
+            made.source = part
+        return self.constants[key]
+
+    def has(self, part: Part | None) -> bool:
+        """Tell whether all that *part* needs took part in the match."""
+        if id(part) not in self.present:
+            self.present[id(part)] = self._has(part)
+        return self.present[id(part)]
+
+    def _has(self, part: Part | None) -> bool:  # noqa: PLR0911  # a case per kind
+        match part:
+            case None:
+                return True
+            case str():
+                return part in self.match.bindings
+            case Expression():
+                return part.needed <= self.bound.keys()
+            case Variadic():
+                return part.name in self.match.variadic
+            case CallOutput():
+                return self.has(part.call)
+            case Either():
+                return self.has(part.first) or self.has(part.otherwise)
+            case NodeCall():
+                known = self.match.operators.keys() | self.match.attributes.keys() | {""}
+                return {part.variable, *part.carried} <= known and all(
+                    map(self.has, [*part.args, *part.attributes.values()])
+                )
 
     def _several(self, name: str) -> Sequence[Value]:
         inputs = self.match.variadic.get(name)
@@ -1008,12 +1092,13 @@ class _Caller:
             return self.made[node]
         inputs: list[Operand | None] = []
         for index, arg in enumerate(node.args):
-            if isinstance(arg, Variadic):
-                inputs += self._several(arg.name)
-            elif isinstance(arg, Optional):
-                inputs.append(self.match.bindings.get(arg.name))
+            chosen = arg
+            while isinstance(chosen, Either):
+                chosen = chosen.first if self.has(chosen.first) else chosen.otherwise
+            if isinstance(chosen, Variadic):
+                inputs += self._several(chosen.name)
             else:
-                inputs.append(None if arg is None else self.part(arg, node, index))
+                inputs.append(None if chosen is None else self.part(chosen, node, index))
         op = self._op_of(node)
         made = self.made[node] = self.builder.node(
             op.op_type,
@@ -1052,7 +1137,10 @@ class _Caller:
 
     def _dtype_of_part(self, part: Part | None) -> str | None:
         """Return the element type of *part*, None if unknown; a new node has its operand's type."""
-        while isinstance(part, (NodeCall, CallOutput)):
+        while isinstance(part, (NodeCall, CallOutput, Either)):
+            if isinstance(part, Either):
+                part = part.first if self.has(part.first) else part.otherwise
+                continue
             node = part.call if isinstance(part, CallOutput) else part
             op_type = self._op_of(node).op_type
             if op_type in PREDICATES:
@@ -1067,8 +1155,7 @@ class _Caller:
             part = next((arg for arg in operands if not isinstance(arg, Expression)), None)
         if isinstance(part, Variadic):
             return next((_known_dtype(value) for value in self._several(part.name)), None)
-        name = part.name if isinstance(part, Optional) else part
-        value = self.match.bindings.get(name) if isinstance(name, str) else None
+        value = self.match.bindings.get(part) if isinstance(part, str) else None
         return _known_dtype(value)
 
     def array(self, part: Expression, reader: NodeCall | None, index: int) -> NDArray[Any]:
@@ -1496,9 +1583,7 @@ def _root_operators(pattern: DFPattern) -> list[OpName]:
 
 def _check_own_outputs(outputs: tuple[DFPattern, ...], replacement: Replacement) -> None:
     """Refuse a replacement that reads what it replaces."""
-    made = replacement.outputs
-    parts = [*made, *(arg for call in replacement.calls for arg in call.args)]
-    read = {part.name if isinstance(part, Optional) else part for part in parts}
-    for output, part in zip(outputs, made, strict=True):
+    read = {part for part in replacement.parts if isinstance(part, str)}
+    for output, part in zip(outputs, replacement.outputs, strict=True):
         if output.name in read and part != output.name:
             raise PatternSyntaxError(f"the replacement reads {output.name!r}, which it replaces")

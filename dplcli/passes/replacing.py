@@ -38,7 +38,6 @@ from dplcli.dpl.replacement import (
     Replacement,
     as_tensor,
     constant_for,
-    constants_of,
     draft_replacement,
     operands_of,
 )
@@ -393,7 +392,6 @@ class _Batch:
         self.nodes = np.take_along_axis(nodes, np.argsort(place, axis=1), axis=1)
         assert isinstance(rule.replacement, Replacement)  # noqa: S101  # it is common
         self.text = rule.replacement
-        self.constants = constants_of(self.text)
         self.which, self.kinds = self._sort()
 
     def _sort(self) -> tuple[Places, list[_Kind]]:
@@ -542,13 +540,11 @@ class _Batch:
 
     def _store_constants(self, kind: _Kind) -> None:
         """Store the constants of matches that are alike, but for those that become outputs."""
-        parts = [
-            (number, part)
-            for number, (part, _) in enumerate(kind.parts)
-            if isinstance(part, DraftConstant)
-        ]
-        for (number, part), constant in zip(parts, self.constants, strict=True):
-            found = self._tensors(kind, part, constant)
+        for number, (part, _) in enumerate(kind.parts):
+            if not isinstance(part, DraftConstant):
+                continue
+            assert part.source is not None  # noqa: S101  # a text made it
+            found = self._tensors(kind, part, part.source)
             if part is kind.output:
                 kind.tensors = found
             else:
@@ -557,9 +553,10 @@ class _Batch:
     def _tensors(self, kind: _Kind, part: DraftConstant, constant: ConstantPart) -> Ids:
         """Add the tensors of one constant for matches that are alike, (k,)."""
         bound = self.matches.values
-        names = sorted(constant.expression.names & bound.keys())
+        read = sorted(constant.expression.names & bound.keys())
+        names = self.text.used & bound.keys()  # operands beside it may decide its type
         is_same = constant.expression.scope == "types"
-        columns = [] if is_same else [bound[name][kind.rows] for name in names]
+        columns = [] if is_same else [bound[name][kind.rows] for name in read]
         which, example = distinct_lists(np.zeros(kind.rows.size, np.int64), columns, ())
         tensors = [part.tensor]
         for row in kind.rows[example[1:]].tolist():

@@ -385,6 +385,126 @@ def test_a_cast_of_an_unknown_type_is_made() -> None:
     assert "own.F (o_Cast)" in print_model(model)
 
 
+ADDED, PLAIN, CLIPPED = "n = Neg (a) o = Add (n, b)", "o = Neg (a)", "o = Clip (a, b, c)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "body", "made"),
+    [
+        ("n = Neg(x)\nAdd(n, y) | n", "Sub(y or 0, x)", ADDED, "o = Sub (b, a)"),
+        ("n = Neg(x)\nAdd(n, y) | n", "Sub(y or 0, x)", PLAIN, "o = Sub (o_Constant, a)"),
+        ("n = Neg(x)\nAdd(n, y) | n", "Sub(y, x) or Neg(x)", ADDED, "o = Sub (b, a)"),
+        ("n = Neg(x)\nAdd(n, y) | n", "Sub(y, x) or Mul(x, -1)", PLAIN, "o = Mul (a, o_Constant)"),
+        (
+            "n = Neg(x)\nAdd(n, y) | n",
+            "d = Sub(y, x)\nRelu(d or y or x)",
+            PLAIN,
+            "o = Relu (a)",
+        ),
+        (
+            "n = Neg(x)\nAdd(n, y) | n",
+            "two = const(cast(2, x.dtype))\nz = y or two\nSub(Mul(z, two), x)",
+            PLAIN,
+            "o_Mul = Mul (o_Constant, o_Constant) o = Sub (o_Mul, a)",
+        ),
+        (
+            "n = Neg(x)\nAdd(n, y) | n",
+            "Max(x, optional(y) or 1)",
+            PLAIN,
+            "",
+        ),
+        (
+            "Clip(x, low | None, high | None)",
+            "Sub(x, high or low)",
+            "o = Clip (a, , c)",
+            "o = Sub (a, c)",
+        ),
+        ("Clip(x, low | None, high | None)", "Sub(x, high or low)", CLIPPED, "o = Sub (a, c)"),
+        (
+            "Clip(x, low | None, high | None)",
+            "Sub(x, high or low)",
+            "o = Clip (a, b)",
+            "o = Sub (a, b)",
+        ),
+        (
+            "Clip(x, low | None, high | None)",
+            "own.f(x, low or None, high or None, low)",
+            "o = Clip (a, b)",
+            'o = own.f (a, b, "", b)',
+        ),
+        (
+            "Clip(x, low | None, high | None)",
+            "own.f(low or None, high or low or None)",
+            "o = Clip (a, , c)",
+            'o = own.f ("", c)',
+        ),
+        (
+            "f = Exp | LeakyRelu\nf(x, **attrs) | Neg(x)",
+            "f(Neg(x), **attrs) or Abs(x)",
+            PLAIN,
+            "o = Abs (a)",
+        ),
+        (
+            "f = Exp | LeakyRelu\nf(x, **attrs) | Neg(x)",
+            "f(Neg(x), **attrs) or Abs(x)",
+            "o = LeakyRelu <alpha = 0.5> (a)",
+            "o_Neg = Neg (a) o = LeakyRelu <alpha = 0.5> (o_Neg)",
+        ),
+        (
+            "LeakyRelu(x, alpha=k) | Neg(x)",
+            "ThresholdedRelu(x, alpha=k) or Abs(x)",
+            PLAIN,
+            "o = Abs (a)",
+        ),
+        (
+            "LeakyRelu(x, alpha=k) | Neg(x)",
+            "ThresholdedRelu(x, alpha=k) or Abs(x)",
+            "o = LeakyRelu <alpha = 0.5> (a)",
+            "o = ThresholdedRelu <alpha = 0.5> (a)",
+        ),
+        (
+            "Sum(*rest, Exp(x)) | Neg(x)",
+            "Sum(*rest, x) or x",
+            "o = Neg (a) w = Abs (o)",
+            "w = Abs (a)",
+        ),
+    ],
+)
+def test_another_part_where_a_name_took_no_part(
+    pattern: str, replacement: str, body: str, made: str
+) -> None:
+    """`or` takes the first part that has all that it needs."""
+    result = "w" if "w = " in body else "o"
+    body = body.replace("<alpha", "<alpha: float")
+    text = f"""<ir_version: 8, opset_import: ["": 17, "own": 1]>
+        g (float[2] a, float b, float c) => (float[2] {result}) {{ {body} }}"""
+    if not made:
+        with pytest.raises(PatternSyntaxError, match="unknown operator 'optional'"):
+            rewrite_rule(pattern, replacement)
+        return
+    model = model_from_text(text)
+    rewrite(model, [rewrite_rule(pattern, replacement, once=True)])
+    assert f"{{ {made} }}" in " ".join(print_model(model).split())
+
+
+def test_no_part_has_what_it_needs() -> None:
+    """Then the rule declines, and the last part says why."""
+    rule = rewrite_rule("Clip(x, low | None, high | None)", "Sub(x, high or low)")
+    model = model_from_text("g (float[2] a) => (float[2] o) { o = Clip (a) }")
+    done = rewrite(model, [rule])
+    assert done.rounds == 0
+    assert "'low' took no part" in str([item.reason for item in done.refused])
+
+
+def test_parts_that_share_parts_are_quick() -> None:
+    """Each is looked at once, though there are two to the 200 ways to it."""
+    lines = "".join(f"p{n + 1} = p{n} or p{n}\n" for n in range(200))
+    rule = rewrite_rule("Neg(x) | Abs(Exp(y))", f"p0 = Relu(x)\n{lines}p200 or Relu(y)")
+    model = model_from_text("g (float[2] a) => (float[2] o) { e = Exp (a) o = Abs (e) }")
+    rewrite(model, [rule])
+    assert "o = Relu (a)" in print_model(model)
+
+
 def test_inputs_of_a_side_that_was_not_taken() -> None:
     """A replacement that needs them declines."""
     rule = rewrite_rule("Relu(Concat(*h, axis=0) | Neg(x))", "Concat(*h, axis=0)")
@@ -466,6 +586,18 @@ def test_misuse_is_refused(text: str, message: str) -> None:
         ("Add(x, y)", "Sub(x, optional(z))", "uses the name 'z'"),
         ("Add(x, y)", "Sub(x, optional(Neg(y)))", "takes a name of the pattern"),
         ("z = Add(x, y)\nz", "Sub(x, optional(z))", "reads 'z', which it replaces"),
+        ("z = Add(x, y)\nz", "Sub(x, y) or z", "reads 'z', which it replaces"),
+        ("z = Add(x, y)\nz", "Sub(x, y or z)", "reads 'z', which it replaces"),
+        ("Add(x, y)", "Sub(x, 1 or y)", "'1' is always there, so 'or' has no effect"),
+        ("Add(x, y)", "c = const(sqrt(2))\nSub(x, c or y)", "'c' is always there"),
+        ("Add(x, const(y))", "Sub(x, const(value_or(y, 3)) or 1)", "is always there"),
+        ("Add(x, y)", "x or None", "'None' is not a value"),
+        ("Add(x, y)", "z = y or None\nSub(x, z)", "'None' is not a value"),
+        ("Add(x, y)", "Sub(x, None or y)", "'None' is not a value"),
+        ("Add(x, y)", "Sub(x, y and 1)", "is not a value"),
+        ("Add(x, y)", "Sub(x, z or 1)", "uses the name 'z'"),
+        ("Add(x, y)", "Sub(x, y or True)", "is not a value"),
+        ("Add(x, *y)", "Sub(x, y or 1)", "several inputs, not one value"),
     ],
 )
 def test_misuse_in_a_replacement_is_refused(
