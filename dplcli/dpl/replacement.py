@@ -1368,7 +1368,8 @@ def possible_attributes(op: OpName, opsets: Opsets, schemas: SchemaLibrary) -> d
     """Return the attributes that *op* has in some of *opsets*, and since when each is there."""
     versions = list(schemas.versions(op.op_type, op.domain))
     if not versions:
-        return {"attributes of its own": 0}
+        stated = schemas.attributes_of(op.op_type, op.domain)
+        return dict.fromkeys({"attributes of its own"} if stated is None else stated, 0)
     if op.domain:
         return {name: 0 for schema in versions for name in schema.attributes}
     read = {item.attribute for item in MOVED.get(op.op_type, ())}

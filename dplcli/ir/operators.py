@@ -442,8 +442,10 @@ WANTS_NUMBER = _ops("Add Div MatMul MatMulInteger Mod Pow Sub")
 
 _LATER = {
     ("AveragePool", "ceil_mode"): 0,
+    ("DequantizeLinear", "block_size"): 0,
     ("LpPool", "ceil_mode"): 0,
     ("MaxPool", "ceil_mode"): 0,
+    ("QuantizeLinear", "block_size"): 0,
     ("Reshape", "allowzero"): 0,
     **{(op_type, "noop_with_empty_axes"): 0 for op_type in sorted(REDUCTIONS)},
 }
