@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -600,6 +600,7 @@ class NodeCall:
         attributes: The attributes, as expressions.
         carried: Names of bound attributes (``**attrs``) that the node gets.
         variable: Name of the operator variable, or "".
+        output_count: How many outputs it has at least.
     """
 
     op_type: str
@@ -608,6 +609,7 @@ class NodeCall:
     attributes: Mapping[str, Expression]
     carried: tuple[str, ...]
     variable: str = ""
+    output_count: int = 1
 
     def spelled_for(self, schema: OpSchema) -> tuple[list[str], int]:
         """Return the names of its attributes, and its number of inputs, as an opset has them."""
@@ -670,9 +672,12 @@ class Replacement:
     carried: frozenset[str]
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand]:
-        """Make the calls."""
-        caller = _Caller(match, self, build)
-        return [caller.part(part) for part in self.outputs]
+        """Make the calls; a further output that nothing outside reads stays with the match."""
+        pairs = list(zip(self.outputs, match.outputs, strict=True))
+        idle = {p for p, old in pairs if isinstance(p, CallOutput) and not _is_needed(old, match)}
+        counts = self._output_counts([part for part in self.outputs if part not in idle])
+        caller = _Caller(match, build, counts)
+        return [old if part in idle else caller.part(part) for part, old in pairs]
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -684,11 +689,10 @@ class Replacement:
         """The calls that it may make, each once."""
         return tuple(part for part in self.parts if isinstance(part, NodeCall))
 
-    @cached_property
-    def output_counts(self) -> dict[NodeCall, int]:
-        """How many outputs a new node must have; nodes with one output are missing."""
-        counts: dict[NodeCall, int] = {}
-        for part in self.parts:
+    def _output_counts(self, outputs: Sequence[Part]) -> dict[NodeCall, int]:
+        """Count the outputs of new nodes that have several, if these *outputs* are read."""
+        counts = {call: call.output_count for call in self.calls if call.output_count > 1}
+        for part in _all_parts(outputs):
             if isinstance(part, CallOutput):
                 counts[part.call] = max(counts.get(part.call, 1), part.number + 1)
         return counts
@@ -725,6 +729,13 @@ def _may_lack(part: Part) -> bool:
             return bool(part.variable or part.carried or any(map(_may_lack, attributes)))
         case _:
             return isinstance(part, (str, Variadic))
+
+
+def _is_needed(output: Value, match: Match) -> bool:
+    """Tell whether something outside reads an output, or whether the last node makes it."""
+    if output.returned_by or output.producer is match.nodes[-1]:
+        return True
+    return any(node not in match.nodes for node, _ in output.iter_uses())
 
 
 def parse_replacement(text: str, pattern: DFPattern, schemas: SchemaLibrary) -> Replacement:
@@ -772,6 +783,9 @@ class _Reader:
             return
         if not isinstance(part, NodeCall):
             raise wrong(target, "only a new node has several outputs to name")
+        if isinstance(value, ast.Call) and not read_word(target.elts[-1]):
+            last = self._output_of(part, len(target.elts) - 1, target)
+            part = replace(part, output_count=last.number + 1)
         for index, item in enumerate(target.elts):
             if read_word(item):
                 self._define(item, self._output_of(part, index, item))
@@ -926,7 +940,7 @@ class _Reader:
     def _expression(self, node: ast.expr) -> Expression:
         try:
             expression = Expression(ast.unparse(node), "replacement", self.captures)
-            expression.check_names(frozenset(self.names))
+            expression.check_names(frozenset(self.names | self.operators.keys()))
         except PatternSyntaxError as error:
             raise wrong(node, error.message, error.hint) from error
         self.used |= expression.names
@@ -962,22 +976,31 @@ class ConstantPart(NamedTuple):
     place: int
 
 
-def constant_for(match: Match, replacement: Replacement, part: ConstantPart) -> NDArray[Any]:
+def constant_for(match: Match, part: ConstantPart) -> NDArray[Any]:
     """Compute a constant of a text for one match; of that, bindings and outputs are used.
 
     Raises:
         BuildError: It cannot be computed.
     """
-    return _Caller(match, replacement, GraphBuilder(match)).array(*part)
+    return _Caller(match, GraphBuilder(match), {}).array(*part)
 
 
 class _Caller:
-    """Describes the nodes of a text for one match."""
+    """Describes the nodes of a text for one match.
 
-    def __init__(self, match: Match, replacement: Replacement, builder: GraphBuilder) -> None:
+    Args:
+        match: The match.
+        builder: Makes the nodes.
+        output_counts: How many outputs new nodes have that have several.
+    """
+
+    def __init__(
+        self, match: Match, builder: GraphBuilder, output_counts: Mapping[NodeCall, int]
+    ) -> None:
         self.match = match
-        self.replacement = replacement
         self.builder = builder
+        self.output_counts = output_counts
+        self.bound = {**match.bound, **{n: op.op_type for n, op in match.operators.items()}}
         self.made: dict[NodeCall, DraftNode] = {}
         self.constants: dict[tuple[Expression, np.dtype[Any]], DraftConstant] = {}
         self.present: dict[int, bool] = {}
@@ -997,7 +1020,7 @@ class _Caller:
                 assert chosen is not None  # noqa: S101  # only of an argument
                 return self.part(chosen, reader, index)
             case NodeCall():
-                return DraftOutput(self._node(part))
+                return self._idle(part) or DraftOutput(self._node(part))
             case CallOutput():
                 return DraftOutput(self._node(part.call), part.number)
             case Variadic():
@@ -1025,7 +1048,7 @@ class _Caller:
             case str():
                 return part in self.match.bindings
             case Expression():
-                return part.needed <= self.match.bound.keys()
+                return part.needed <= self.bound.keys()
             case Variadic():
                 return part.name in self.match.variadic
             case CallOutput():
@@ -1037,6 +1060,15 @@ class _Caller:
                 return {part.variable, *part.carried} <= known and all(
                     map(self.has, [*part.args, *part.attributes.values()])
                 )
+
+    def _idle(self, node: NodeCall) -> Operand | None:
+        """Return what a Cast reads that is of the wanted type already; None for any other node."""
+        source = node.args[0] if (node.op_type, node.domain) == ("Cast", "") else None
+        if not isinstance(source, str) or "to" not in node.attributes:
+            return None
+        wanted, known = self._evaluate(node.attributes["to"]), self._dtype_of_part(source)
+        is_there = known is not None and wanted in {known, DTYPE_CODES[known]}
+        return self.part(source) if is_there else None
 
     def _several(self, name: str) -> Sequence[Value]:
         inputs = self.match.variadic.get(name)
@@ -1071,7 +1103,7 @@ class _Caller:
             op.domain,
             inputs,
             self._attributes_of(node),
-            self.replacement.output_counts.get(node, 1),
+            self.output_counts.get(node, 1),
         )
         return made
 
@@ -1149,7 +1181,7 @@ class _Caller:
 
     def _evaluate(self, expression: Expression) -> object:
         try:
-            return expression.value(self.match.bound)
+            return expression.value(self.bound)
         except (UnknownFactError, ValueError) as error:
             raise BuildError(f"{expression.text!r} cannot be computed: {error}") from error
 

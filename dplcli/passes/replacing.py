@@ -431,7 +431,8 @@ class _Batch:
         for call in self.text.calls:
             for expression in call.attributes.values():
                 if expression.scope != "types":
-                    yield from (self.matches.values[name] for name in sorted(expression.names))
+                    names = sorted(expression.names & self.matches.values.keys())
+                    yield from (self.matches.values[name] for name in names)
 
     def replace(self, names: _TableNames) -> Places:
         """Replace all; return the nodes that nobody needs any more, which are taken out, too."""
@@ -563,7 +564,7 @@ class _Batch:
             found = {name: self.rows.value(v) for name, v in values.items() if v != NONE}
             match = Match(self.rule, kind.root, (), found, (), {}, kind.outputs)
             try:
-                tensors.append(as_tensor(constant_for(match, self.text, constant)))
+                tensors.append(as_tensor(constant_for(match, constant)))
             except BuildError as error:
                 raise UncommonError from error
         encoded = [self.rows.model.codec.encoded_tensor(tensor) for tensor in tensors]
