@@ -689,13 +689,22 @@ class Replacement:
         """The calls that it may make, each once."""
         return tuple(part for part in self.parts if isinstance(part, NodeCall))
 
-    def _output_counts(self, outputs: Sequence[Part]) -> dict[NodeCall, int]:
+    def _output_counts(self, outputs: Iterable[Part]) -> dict[NodeCall, int]:
         """Count the outputs of new nodes that have several, if these *outputs* are read."""
-        counts = {call: call.output_count for call in self.calls if call.output_count > 1}
+        counts: dict[NodeCall, int] = {}
         for part in _all_parts(outputs):
+            if isinstance(part, NodeCall):
+                counts[part] = max(counts.get(part, 1), part.output_count)
             if isinstance(part, CallOutput):
                 counts[part.call] = max(counts.get(part.call, 1), part.number + 1)
         return counts
+
+
+def _is_needed(output: Value, match: Match) -> bool:
+    """Tell whether something outside reads an output, or whether the last node makes it."""
+    if output.returned_by or output.producer is match.nodes[-1]:
+        return True
+    return any(node not in match.nodes for node, _ in output.iter_uses())
 
 
 def _all_parts(roots: Iterable[Part]) -> tuple[Part, ...]:
@@ -729,13 +738,6 @@ def _may_lack(part: Part) -> bool:
             return bool(part.variable or part.carried or any(map(_may_lack, attributes)))
         case _:
             return isinstance(part, (str, Variadic))
-
-
-def _is_needed(output: Value, match: Match) -> bool:
-    """Tell whether something outside reads an output, or whether the last node makes it."""
-    if output.returned_by or output.producer is match.nodes[-1]:
-        return True
-    return any(node not in match.nodes for node, _ in output.iter_uses())
 
 
 def parse_replacement(text: str, pattern: DFPattern, schemas: SchemaLibrary) -> Replacement:
@@ -1026,6 +1028,15 @@ class _Caller:
             case Variadic():
                 raise TypeError(f"{part!r} is an argument only")
 
+    def _idle(self, node: NodeCall) -> Operand | None:
+        """Return what a Cast reads that is of the wanted type already; None for any other node."""
+        source = node.args[0] if (node.op_type, node.domain) == ("Cast", "") else None
+        if not isinstance(source, str) or "to" not in node.attributes:
+            return None
+        wanted, known = self._evaluate(node.attributes["to"]), self._dtype_of_part(source)
+        is_there = known is not None and wanted in {known, DTYPE_CODES[known]}
+        return self.part(source) if is_there else None
+
     def _constant(self, part: ConstantPart) -> DraftConstant:
         """Describe a constant; a line of the text that is one is one constant for each type."""
         array = self.array(*part)
@@ -1060,15 +1071,6 @@ class _Caller:
                 return {part.variable, *part.carried} <= known and all(
                     map(self.has, [*part.args, *part.attributes.values()])
                 )
-
-    def _idle(self, node: NodeCall) -> Operand | None:
-        """Return what a Cast reads that is of the wanted type already; None for any other node."""
-        source = node.args[0] if (node.op_type, node.domain) == ("Cast", "") else None
-        if not isinstance(source, str) or "to" not in node.attributes:
-            return None
-        wanted, known = self._evaluate(node.attributes["to"]), self._dtype_of_part(source)
-        is_there = known is not None and wanted in {known, DTYPE_CODES[known]}
-        return self.part(source) if is_there else None
 
     def _several(self, name: str) -> Sequence[Value]:
         inputs = self.match.variadic.get(name)

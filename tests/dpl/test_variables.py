@@ -295,6 +295,96 @@ def test_an_optional_operand(bias: bool) -> None:  # noqa: FBT001  # with or wit
     assert ("Gemm (a, b, c)" if bias else "Gemm (a, b)") in print_model(model)
 
 
+def test_an_operator_by_name() -> None:
+    """A variable is the operator's type where a replacement takes a text."""
+    rule = rewrite_rule(
+        "f = Relu | LeakyRelu\ny = f(Neg(x), **_)\ny",
+        "own.Fused(x, activation=f, alpha=value_or(y.attrs.alpha, None))",
+    )
+    text = "g (float[2] a) => (float[2] o) { n = Neg (a) o = OP (n) }"
+    made = []
+    for op in ("Relu", "LeakyRelu"):
+        model = model_from_text(text.replace("OP", op))
+        rewrite(model, [rule])
+        made.append(print_model(model))
+    assert 'own.Fused <activation = "Relu"> (a)' in made[0]
+    assert 'own.Fused <activation = "LeakyRelu", alpha = 0.00999' in made[1]
+
+
+@pytest.mark.parametrize(
+    "replacement", ["own.Fused(x, activation=F)", "own.Fused(x, y=f.attrs.to)", "Clip(x, const(f))"]
+)
+def test_an_operator_is_no_value(replacement: str) -> None:
+    """Nothing but its type is known of it."""
+    model = model_from_text("g (float[2] a) => (float[2] o) { n = Neg (a) o = Relu (n) }")
+    try:
+        rule = rewrite_rule("f = Relu | Abs\nf(Neg(x))", replacement)
+    except PatternSyntaxError as error:
+        assert "'F'" in str(error)  # noqa: PT017  # either way nothing is made
+        return
+    assert rewrite(model, [rule]).rounds == 0
+
+
+SUM = """g (float[2, 4] a, float[2, 4] b, float[4] c) => (float[2, 4] o MORE) {
+    s = Add (a, b)  o = LayerNormalization (s, c)  LAST
+}"""
+
+
+@pytest.mark.parametrize(
+    ("more", "last", "made"),
+    [
+        ("", "", "o = own.Skip (a, b, c)"),
+        (", float[2, 4] s", "", "o, o_Skip, s = own.Skip (a, b, c)"),
+        (", float[2, 4] p", "p = Relu (s)", "o, o_Skip, s = own.Skip (a, b, c)"),
+    ],
+)
+def test_an_output_that_nobody_reads_is_not_made(more: str, last: str, made: str) -> None:
+    """What the match makes for itself goes with it."""
+    rule = rewrite_rule(
+        "s = Add(x, y)\nn = LayerNormalization(s, g, **_)\nn, s",
+        "out, _, total = own.Skip(x, y, g)\nout, total",
+    )
+    model = model_from_text(SUM.replace("MORE", more).replace("LAST", last))
+    rewrite(model, [rule])
+    assert made in print_model(model)
+    assert "Add" not in print_model(model)
+
+
+@pytest.mark.parametrize(
+    ("line", "made"),
+    [
+        ("z = own.F(x)\nz", "o = own.F (a)"),
+        ("z, k = own.F(x)\nz", "o = own.F (a)"),
+        ("z, _ = own.F(x)\nz", "o, o_F = own.F (a)"),
+        ("_, z, _ = own.F(x)\nz", "o_F, o, o_F_1 = own.F (a)"),
+        ("z = own.F(x)\nk, _ = z\nk", "o = own.F (a)"),
+    ],
+)
+def test_a_blank_at_the_end_is_an_output(line: str, made: str) -> None:
+    """An operator may have to have it, though nobody reads it."""
+    model = model_from_text("g (float[2] a) => (float[2] o) { o = Relu (a) }")
+    rewrite(model, [rewrite_rule("Relu(x)", line)])
+    assert made in print_model(model)
+
+
+@pytest.mark.parametrize(
+    ("source", "read"), [("int32", "a"), ("int64", "o_Cast"), ("bool", "o_Cast")]
+)
+def test_a_cast_to_the_same_type_is_not_made(source: str, read: str) -> None:
+    """Where the type is there already, a replacement reads the value itself."""
+    model = model_from_text(f"g ({source}[2] a) => (o) {{ o = Shape (a) }}")
+    rewrite(model, [rewrite_rule("Shape(x, **_)", "own.F(Cast(x, to='int32'))")])
+    assert f"own.F ({read})" in print_model(model)
+
+
+def test_a_cast_of_an_unknown_type_is_made() -> None:
+    """Nothing tells that it is idle."""
+    text = "g (float[2] a) => (o) { t = own.T (a) o = Shape (t) }"
+    model = model_from_text(f'<ir_version: 8, opset_import: ["" : 17, "own" : 1]> {text}')
+    rewrite(model, [rewrite_rule("Shape(x, **_)", "own.F(Cast(x, to='int32'))")])
+    assert "own.F (o_Cast)" in print_model(model)
+
+
 ADDED, PLAIN, CLIPPED = "n = Neg (a) o = Add (n, b)", "o = Neg (a)", "o = Clip (a, b, c)"
 
 
@@ -413,96 +503,6 @@ def test_parts_that_share_parts_are_quick() -> None:
     model = model_from_text("g (float[2] a) => (float[2] o) { e = Exp (a) o = Abs (e) }")
     rewrite(model, [rule])
     assert "o = Relu (a)" in print_model(model)
-
-
-def test_an_operator_by_name() -> None:
-    """A variable is the operator's type where a replacement takes a text."""
-    rule = rewrite_rule(
-        "f = Relu | LeakyRelu\ny = f(Neg(x), **_)\ny",
-        "own.Fused(x, activation=f, alpha=value_or(y.attrs.alpha, None))",
-    )
-    text = "g (float[2] a) => (float[2] o) { n = Neg (a) o = OP (n) }"
-    made = []
-    for op in ("Relu", "LeakyRelu"):
-        model = model_from_text(text.replace("OP", op))
-        rewrite(model, [rule])
-        made.append(print_model(model))
-    assert 'own.Fused <activation = "Relu"> (a)' in made[0]
-    assert 'own.Fused <activation = "LeakyRelu", alpha = 0.00999' in made[1]
-
-
-@pytest.mark.parametrize(
-    "replacement", ["own.Fused(x, activation=F)", "own.Fused(x, y=f.attrs.to)", "Clip(x, const(f))"]
-)
-def test_an_operator_is_no_value(replacement: str) -> None:
-    """Nothing but its type is known of it."""
-    model = model_from_text("g (float[2] a) => (float[2] o) { n = Neg (a) o = Relu (n) }")
-    try:
-        rule = rewrite_rule("f = Relu | Abs\nf(Neg(x))", replacement)
-    except PatternSyntaxError as error:
-        assert "'F'" in str(error)  # noqa: PT017  # either way nothing is made
-        return
-    assert rewrite(model, [rule]).rounds == 0
-
-
-SUM = """g (float[2, 4] a, float[2, 4] b, float[4] c) => (float[2, 4] o MORE) {
-    s = Add (a, b)  o = LayerNormalization (s, c)  LAST
-}"""
-
-
-@pytest.mark.parametrize(
-    ("more", "last", "made"),
-    [
-        ("", "", "o = own.Skip (a, b, c)"),
-        (", float[2, 4] s", "", "o, o_Skip, s = own.Skip (a, b, c)"),
-        (", float[2, 4] p", "p = Relu (s)", "o, o_Skip, s = own.Skip (a, b, c)"),
-    ],
-)
-def test_an_output_that_nobody_reads_is_not_made(more: str, last: str, made: str) -> None:
-    """What the match makes for itself goes with it."""
-    rule = rewrite_rule(
-        "s = Add(x, y)\nn = LayerNormalization(s, g, **_)\nn, s",
-        "out, _, total = own.Skip(x, y, g)\nout, total",
-    )
-    model = model_from_text(SUM.replace("MORE", more).replace("LAST", last))
-    rewrite(model, [rule])
-    assert made in print_model(model)
-    assert "Add" not in print_model(model)
-
-
-@pytest.mark.parametrize(
-    ("line", "made"),
-    [
-        ("z = own.F(x)\nz", "o = own.F (a)"),
-        ("z, k = own.F(x)\nz", "o = own.F (a)"),
-        ("z, _ = own.F(x)\nz", "o, o_F = own.F (a)"),
-        ("_, z, _ = own.F(x)\nz", "o_F, o, o_F_1 = own.F (a)"),
-        ("z = own.F(x)\nk, _ = z\nk", "o = own.F (a)"),
-    ],
-)
-def test_a_blank_at_the_end_is_an_output(line: str, made: str) -> None:
-    """An operator may have to have it, though nobody reads it."""
-    model = model_from_text("g (float[2] a) => (float[2] o) { o = Relu (a) }")
-    rewrite(model, [rewrite_rule("Relu(x)", line)])
-    assert made in print_model(model)
-
-
-@pytest.mark.parametrize(
-    ("source", "read"), [("int32", "a"), ("int64", "o_Cast"), ("bool", "o_Cast")]
-)
-def test_a_cast_to_the_same_type_is_not_made(source: str, read: str) -> None:
-    """Where the type is there already, a replacement reads the value itself."""
-    model = model_from_text(f"g ({source}[2] a) => (o) {{ o = Shape (a) }}")
-    rewrite(model, [rewrite_rule("Shape(x, **_)", "own.F(Cast(x, to='int32'))")])
-    assert f"own.F ({read})" in print_model(model)
-
-
-def test_a_cast_of_an_unknown_type_is_made() -> None:
-    """Nothing tells that it is idle."""
-    text = "g (float[2] a) => (o) { t = own.T (a) o = Shape (t) }"
-    model = model_from_text(f'<ir_version: 8, opset_import: ["" : 17, "own" : 1]> {text}')
-    rewrite(model, [rewrite_rule("Shape(x, **_)", "own.F(Cast(x, to='int32'))")])
-    assert "own.F (o_Cast)" in print_model(model)
 
 
 def test_inputs_of_a_side_that_was_not_taken() -> None:
