@@ -24,12 +24,9 @@ _FUNCTIONS = {
         group_normalization instance_normalization layer_normalization rms_normalization
     """,
     "onnxruntime": """
-        ort_dequantized_matmul ort_dynamic_quantize_matmul ort_embed_layer_normalization
-        ort_fused_conv ort_fused_gemm ort_fused_matmul_scale ort_fused_matmul_transpose
-        ort_matmul_bias ort_matmul_integer_to_float ort_matmul_nbits ort_qgemm
-        ort_qlinear_binary ort_qlinear_concat ort_qlinear_conv ort_qlinear_matmul
-        ort_qlinear_unary ort_qlinear_where ort_skip_layer_normalization
-        ort_skip_simplified_layer_normalization
+        ort_embed_layer_normalization ort_fused_conv ort_fused_gemm ort_fused_matmul_scale
+        ort_fused_matmul_transpose ort_matmul_nbits ort_qlinear_concat
+        ort_skip_layer_normalization ort_skip_simplified_layer_normalization
     """,
     "rotary": "double_later onnxruntime_rotary_embedding rotary_embedding",
     "simplification": """
