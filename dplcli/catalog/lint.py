@@ -36,6 +36,7 @@ from dplcli.ir.operators import (
     CONVOLUTIONS,
     DTYPE_ATTRIBUTES,
     FIRST_OPSET,
+    LATER,
     MOVED,
     SCALAR_SLOTS,
     VECTORS,
@@ -537,10 +538,11 @@ def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
             message = f"{op.op_type} exists from opset {since} on, the rule claims {first}"
             yield Objection("warning", message, call)
             continue
-        moved = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
+        elsewhere = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
+        elsewhere |= {name for op_type, name in LATER if op_type == op.op_type}
         for schema in in_force(versions, rule.opsets):
             for name, _ in call.attributes:
-                if not (name in schema.attributes or name in schema.inputs or name in moved):
+                if not (name in schema.attributes or name in schema.inputs or name in elsewhere):
                     message = f"{op.op_type} has no attribute {name!r} in opset {schema.since}"
                     yield Objection("warning", message, call)
 
@@ -591,8 +593,8 @@ def _misfits(node: NodeCall, schema: OpSchema) -> Iterator[str]:
     for name in names:
         if name not in schema.attributes:
             yield f"{gives} {name!r}, unknown {where}"
-    for name, expression in node.attributes.items():
-        kind = schema.attributes.get(name)
+    for name in node.stated:
+        kind, expression = schema.attributes.get(name), node.attributes[name]
         if kind is None or expression.names:
             continue
         try:

@@ -611,9 +611,14 @@ class NodeCall:
     variable: str = ""
     output_count: int = 1
 
+    @property
+    def stated(self) -> list[str]:
+        """The attributes that it is given: ``dilations=None`` leaves one of ``**attrs`` out."""
+        return [name for name, value in self.attributes.items() if value.text != "None"]
+
     def spelled_for(self, schema: OpSchema) -> tuple[list[str], int]:
         """Return the names of its attributes, and its number of inputs, as an opset has them."""
-        names, slots = [*self.attributes], {n for n, arg in enumerate(self.args) if arg is not None}
+        names, slots = self.stated, {n for n, arg in enumerate(self.args) if arg is not None}
         for parameter in () if self.domain else MOVED.get(self.op_type, ()):
             slot, name = parameter.slot, parameter.attribute
             if name in schema.attributes and slot in slots and slot >= schema.max_inputs:
@@ -951,7 +956,7 @@ class _Reader:
     def _check_against_schema(self, made: NodeCall, op: OpName, node: ast.expr) -> None:
         """Refuse what no opset version of the operator allows."""
         known = self.schemas.attributes_of(op.op_type, op.domain)
-        for name in made.attributes:
+        for name in made.stated:
             if known is not None and name not in known:
                 hint = did_you_mean(name, sorted(known))
                 raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
@@ -965,7 +970,7 @@ class _Reader:
             wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             raise wrong(node, f"{op.op_type} takes {wanted} inputs, not {count}")
         needed = frozenset.intersection(*(schema.required_attributes for schema in versions))
-        missing = sorted(needed - made.attributes.keys())
+        missing = sorted(needed - set(made.stated))
         if missing and not made.carried:
             raise wrong(node, f"{op.op_type} needs the attribute {missing[0]!r}")
 
@@ -1402,7 +1407,8 @@ def possible_attributes(op: OpName, opsets: Opsets, schemas: SchemaLibrary) -> d
     """Return the attributes that *op* has in some of *opsets*, and since when each is there."""
     versions = list(schemas.versions(op.op_type, op.domain))
     if not versions:
-        return {"attributes of its own": 0}
+        stated = schemas.attributes_of(op.op_type, op.domain)
+        return dict.fromkeys({"attributes of its own"} if stated is None else stated, 0)
     if op.domain:
         return {name: 0 for schema in versions for name in schema.attributes}
     read = {item.attribute for item in MOVED.get(op.op_type, ())}

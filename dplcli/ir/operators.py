@@ -440,10 +440,12 @@ WANTS_NUMBER = _ops("Add Div MatMul MatMulInteger Mod Pow Sub")
 
 # -- attributes --
 
-_LATER = {
+LATER = {
     ("AveragePool", "ceil_mode"): 0,
+    ("DequantizeLinear", "block_size"): 0,
     ("LpPool", "ceil_mode"): 0,
     ("MaxPool", "ceil_mode"): 0,
+    ("QuantizeLinear", "block_size"): 0,
     ("Reshape", "allowzero"): 0,
     **{(op_type, "noop_with_empty_axes"): 0 for op_type in sorted(REDUCTIONS)},
 }
@@ -491,7 +493,7 @@ def _implied_attribute(node: Node, name: str) -> Attribute | None:
     if node.op_type == "BatchNormalization" and name == "training_mode":
         used = sum(output is not None for output in node.outputs)
         return Attribute("int", int(used > 1))
-    number = _LATER.get((node.op_type, name))
+    number = LATER.get((node.op_type, name))
     if number is not None:
         return Attribute("int", number)
     rank = _spatial_rank(node) if name == "dilations" and node.op_type in POOLS else None

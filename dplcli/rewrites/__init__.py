@@ -23,12 +23,7 @@ _FUNCTIONS = {
     "normalization": """
         group_normalization instance_normalization layer_normalization rms_normalization
     """,
-    "onnxruntime": """
-        ort_dequantized_matmul ort_dynamic_quantize_matmul
-        ort_matmul_bias ort_matmul_integer_to_float ort_matmul_nbits ort_qgemm
-        ort_qlinear_binary ort_qlinear_concat ort_qlinear_conv ort_qlinear_matmul
-        ort_qlinear_unary ort_qlinear_where
-    """,
+    "onnxruntime": "ort_matmul_nbits ort_qlinear_concat",
     "rotary": "double_later onnxruntime_rotary_embedding rotary_embedding",
     "simplification": """
         constants_to_initializers drop_identity drop_reshaping drop_unread drop_zero_states
