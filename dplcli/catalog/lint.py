@@ -539,7 +539,9 @@ def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
             yield Objection("warning", message, call)
             continue
         elsewhere = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
-        elsewhere |= {name for op_type, name in LATER if op_type == op.op_type}
+        elsewhere |= {
+            name for name, value in call.attributes if LATER.get((op.op_type, name)) == value
+        }
         for schema in in_force(versions, rule.opsets):
             for name, _ in call.attributes:
                 if not (name in schema.attributes or name in schema.inputs or name in elsewhere):
