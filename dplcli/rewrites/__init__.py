@@ -23,11 +23,7 @@ _FUNCTIONS = {
     "normalization": """
         group_normalization instance_normalization layer_normalization rms_normalization
     """,
-    "onnxruntime": """
-        ort_embed_layer_normalization ort_fused_conv ort_fused_gemm ort_fused_matmul_scale
-        ort_fused_matmul_transpose ort_matmul_nbits ort_qlinear_concat
-        ort_skip_layer_normalization ort_skip_simplified_layer_normalization
-    """,
+    "onnxruntime": "ort_matmul_nbits ort_qlinear_concat",
     "rotary": "double_later onnxruntime_rotary_embedding rotary_embedding",
     "simplification": """
         constants_to_initializers drop_identity drop_reshaping drop_unread drop_zero_states
