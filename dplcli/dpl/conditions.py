@@ -28,6 +28,7 @@ from dplcli.ir.operators import (
     KEEPS_SHAPE,
     MATRIX_SLOT,
     OP_KINDS,
+    RESHAPING,
     ZERO_POINT_SLOTS,
     attribute_of,
     inputs_of,
@@ -964,6 +965,44 @@ def is_static(value: ValueFacts) -> bool:
     return all(isinstance(extent, int) for extent in dims(value))
 
 
+def keeps_order(result: ValueFacts) -> bool:
+    """Tell whether a Transpose, or what reshapes, leaves the elements in the order they were in.
+
+    A Transpose does if it moves dimensions of 1 only.
+    """
+    node = result.subject.producer
+    if node is None or node.domain or node.op_type not in RESHAPING | {"Transpose"}:
+        raise ExpressionError(f"{result.name!r} is made by nothing that reshapes or transposes")
+    if node.op_type in RESHAPING or node.inputs[0] is None:
+        return True
+    perm, shape = parameter_of(node, "perm"), shape_of(node.inputs[0])
+    if perm is None or perm.ref or not isinstance(perm.value, tuple) or shape is None:
+        raise UnknownFactError(f"what {result.name!r} is transposed from is not known")
+    kept = [axis for axis in perm.value if isinstance(axis, int) and shape[axis] != 1]
+    return kept == sorted(kept)
+
+
+def reshape_target(source: ValueFacts, result: ValueFacts) -> list[int]:
+    """Return the numbers by which a Reshape gives *source* the shape of *result*.
+
+    0 stands for what is as it was, and -1 for one dimension at most.
+
+    Raises:
+        UnknownFactError: The rank is not known, or numbers cannot say it.
+    """
+    before, after = shape_of(source.subject), dims(result)
+    numbers: list[int] = []
+    for axis, dim in enumerate(after):
+        if isinstance(dim, int):
+            numbers.append(dim)
+        else:
+            is_kept = before is not None and axis < len(before) and before[axis] == dim
+            numbers.append(0 if is_kept else -1)
+    if numbers.count(-1) > 1 or any(isinstance(dim, int) and dim <= 0 for dim in after):
+        raise UnknownFactError(f"numbers cannot say the shape of {result.name!r}")
+    return numbers
+
+
 # The functions that expressions over captured names may call.
 
 
@@ -1040,10 +1079,11 @@ def _on_values(function: Callable[..., object], count: int) -> Callable[..., obj
 
 _OF_ONE_VALUE = (
     *(is_close, per_tensor, is_static, depth, columns, batches_agree, left_is_matrix),
-    *(right_is_matrix, symmetric, transposes_last_two, only_output),
+    *(right_is_matrix, symmetric, transposes_last_two, only_output, keeps_order),
 )
 _OF_TWO_VALUES = (
     *(same_shape, broadcasts_to, per_channel, shaped_like, per_column, scales_columns, depends_on),
+    reshape_target,
 )
 FUNCTIONS: dict[str, Callable[..., object]] = {
     **ARRAY_FUNCTIONS,
@@ -1060,6 +1100,9 @@ VALUE_OR = "value_or"
 """The function that evaluates its second argument only if there is no first one."""
 
 FUNCTION_NAMES = (*FUNCTIONS, VALUE_OR)
+
+SHAPE_FUNCTIONS = frozenset({"dims", "is_static", "keeps_order", "reshape_target"})
+"""The functions that ask what the nodes above a value say of sizes."""
 
 
 # Expressions over the captured names, evaluated by simpleeval, never executed.
@@ -1483,6 +1526,13 @@ class Expression:
         """Tell whether it may ask a captured value for *fact*, as in ``x.uses``."""
         parts = (part for part in self._parts.nodes if isinstance(part, ast.Attribute))
         return any(part.attr == fact for part in parts)
+
+    def calls(self, functions: AbstractSet[str]) -> bool:
+        """Tell whether it calls one of *functions*."""
+        called = (node.func for node in self._parts.nodes if isinstance(node, ast.Call))
+        return any(
+            isinstance(function, ast.Name) and function.id in functions for function in called
+        )
 
     def value(self, bindings: Mapping[str, Bound]) -> object:
         """Return its value; a name may be bound to several inputs, or to an operator's type.

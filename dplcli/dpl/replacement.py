@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from dplcli.dpl.conditions import Expression, UnknownFactError
+from dplcli.dpl.conditions import SHAPE_FUNCTIONS, Expression, UnknownFactError
 from dplcli.dpl.matcher import reach_of
 from dplcli.dpl.pattern import (
     WAIVED,
@@ -688,6 +688,12 @@ class Replacement:
     def parts(self) -> tuple[Part, ...]:
         """All parts, each once, wholes before their parts."""
         return _all_parts(self.outputs)
+
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        """Its constants and attributes."""
+        yield from (part for part in self.parts if isinstance(part, Expression))
+        yield from (value for call in self.calls for value in call.attributes.values())
 
     @cached_property
     def calls(self) -> tuple[NodeCall, ...]:
@@ -1434,6 +1440,10 @@ def in_force(versions: Sequence[OpSchema], opsets: Opsets) -> list[OpSchema]:
 # Rewrite rules.
 
 
+_REACH_OF_SHAPES = 3
+"""How many nodes above a value shape arithmetic is usually spread over."""
+
+
 @dataclass(frozen=True)
 class RewriteRule(Rule):
     """A kind of subgraph, and what to put in its place.
@@ -1548,12 +1558,22 @@ class RewriteRule(Rule):
         """How many nodes above its root a match depends on; None if there is no such number."""
         if hasattr(self.replacement, _FAR):
             return None
-        return self.nodewise.reach if self.nodewise else reach_of(self.pattern)
+        reach = self.nodewise.reach if self.nodewise else reach_of(self.pattern)
+        return max(reach, _REACH_OF_SHAPES) if reach and self.follows_shapes else reach
+
+    @cached_property
+    def follows_shapes(self) -> bool:
+        """Whether it asks what the nodes above a match say of sizes."""
+        if self.nodewise is not None:
+            return self.nodewise.reach > 1
+        asked = [*self.where, *(self.text.expressions if self.text else ())]
+        return any(expression.calls(SHAPE_FUNCTIONS) for expression in asked)
 
     @property
     def inner_operators(self) -> frozenset[tuple[str, str]] | None:
-        """The operators of the nodes that a match has besides its root; None for any."""
-        return None if self.is_nodewise else self.matcher.program.inner_operators
+        """The operators of the nodes that it looks at besides the root of a match; None for any."""
+        is_open = self.is_nodewise or self.follows_shapes
+        return None if is_open else self.matcher.program.inner_operators
 
     @cached_property
     def largest_match(self) -> int:

@@ -24,11 +24,10 @@ _FUNCTIONS = {
         group_normalization instance_normalization layer_normalization rms_normalization
     """,
     "onnxruntime": "ort_matmul_nbits ort_qlinear_concat",
-    "rotary": "double_later onnxruntime_rotary_embedding rotary_embedding",
+    "rotary": "onnxruntime_rotary_embedding rotary_embedding",
     "simplification": """
-        constants_to_initializers drop_identity drop_reshaping drop_unread drop_zero_states
-        fix_reshape_targets fold_constants merge_clips merge_common merge_initializers
-        merge_reshapes merge_slices_into_split reuse_shape_arithmetic
+        constants_to_initializers drop_unread drop_zero_states fold_constants merge_common
+        merge_initializers merge_slices_into_split reuse_shape_arithmetic
     """,
 }
 """The functions of each module."""
