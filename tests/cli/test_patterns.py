@@ -407,14 +407,6 @@ def test_a_mistake_is_a_problem(
     assert found[0][1] == ("t.r" if "patterns" in content else "r")
 
 
-def test_what_an_older_opset_implies_is_no_mistake(problems: Check) -> None:
-    """It has no blocks, so a rule may say so; it has no blocks of two."""
-    pattern = "Relu(DequantizeLinear(x, s, z, block_size={}))"
-    assert not problems(patterns=outline(pattern.format(0), opsets=[13]))
-    found = problems(patterns=outline(pattern.format(2), opsets=[13]))
-    assert "has no attribute 'block_size' in opset 13" in found[0][2]
-
-
 # onnx's own shape inference reads beyond its data for these, which ends the process.
 ABORTING = {
     "split": "Split(x, num_outputs=2)",
