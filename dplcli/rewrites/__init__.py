@@ -20,9 +20,6 @@ _FUNCTIONS = {
         attention attention_causal attention_of_rows attention_unmerged attention_with_cache
         finite_mask onnxruntime_attention onnxruntime_attention_with_cache
     """,
-    "normalization": """
-        group_normalization instance_normalization layer_normalization rms_normalization
-    """,
     "onnxruntime": "ort_matmul_nbits ort_qlinear_concat",
     "rotary": "onnxruntime_rotary_embedding rotary_embedding",
     "simplification": """
