@@ -14,9 +14,9 @@ from dplcli.rewrites.operands import (
     input_of,
     node_called,
     node_of,
-    static_shape,
     value_called,
 )
+from dplcli.shapes import shape_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -102,7 +102,7 @@ def ort_qlinear_concat(match: Match, build: GraphBuilder) -> Operand | Rejection
         data, scale, stated = (input_of(node, slot) for slot in range(3))
         if dtype_of(data) != dtype:
             return match.reject(f"an input of the Concat is not of {dtype}", at=value)
-        if scale is None or static_shape(scale) not in {(), (1,)}:
+        if scale is None or shape_of(scale) not in {(), (1,)}:
             return match.reject("an input of the Concat has several scales", at=value)
         inputs += [data, scale, stated or zero]
     axis = attribute_of(node_called(match, "r"), "axis")
