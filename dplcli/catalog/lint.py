@@ -36,7 +36,6 @@ from dplcli.ir.operators import (
     CONVOLUTIONS,
     DTYPE_ATTRIBUTES,
     FIRST_OPSET,
-    LATER,
     MOVED,
     SCALAR_SLOTS,
     VECTORS,
@@ -538,11 +537,10 @@ def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
             message = f"{op.op_type} exists from opset {since} on, the rule claims {first}"
             yield Objection("warning", message, call)
             continue
-        elsewhere = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
-        elsewhere |= {name for op_type, name in LATER if op_type == op.op_type}
+        moved = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
         for schema in in_force(versions, rule.opsets):
             for name, _ in call.attributes:
-                if not (name in schema.attributes or name in schema.inputs or name in elsewhere):
+                if not (name in schema.attributes or name in schema.inputs or name in moved):
                     message = f"{op.op_type} has no attribute {name!r} in opset {schema.since}"
                     yield Objection("warning", message, call)
 

@@ -57,12 +57,13 @@ from dplcli.ir.operators import (
     LAST_OPSET,
     LIGHT,
     MOVED,
+    ONLY_SCALARS,
     PREDICATES,
     VECTORS,
     canonical_domain,
     schema_of,
 )
-from dplcli.ir.traversal import is_read
+from dplcli.ir.traversal import behind_identities, is_read
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.pattern import DFPattern, OpPattern
     from dplcli.dpl.rule import Opsets
-    from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary
+    from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary, TensorType
     from dplcli.ir.operators import Parameter
 
     RewriteFunction: TypeAlias = (
@@ -279,7 +280,7 @@ class Draft:
         outputs: One per output of the match.
         parts: The nodes and constants to make, each after what it reads.
         is_respelled: Whether the model's opset has an input where the rule says an attribute, or
-            an attribute where it says an input.
+            an attribute where it says an input; or whether a vector of one number became a scalar.
     """
 
     outputs: tuple[Operand, ...] = ()
@@ -375,6 +376,12 @@ class GraphBuilder:
         while read and read[-1] is None:
             read = read[:-1]
         self._check_owned(read, op_type)
+        slots = ONLY_SCALARS.get((domain, op_type), ())
+        scalars = {
+            item: self._scalar(op_type, item)
+            for item in dict.fromkeys(read[slot] for slot in slots if slot < len(read))
+        }
+        read = tuple(scalars.get(item, item) for item in read)
         if schema is not None and not domain and op_type in MOVED:
             read, given = self._respelled(op_type, read, given, schema)
         if schema is not None:
@@ -474,6 +481,23 @@ class GraphBuilder:
         while read and read[-1] is None:
             read.pop()
         return tuple(read), given if self.draft.is_respelled else attributes
+
+    def _scalar(self, op_type: str, operand: Operand | None) -> Operand | None:
+        """Make a scalar of a constant vector of one number; leave any other scalar as it is."""
+        if operand is None or isinstance(operand, DraftOutput):
+            return operand
+        tensor: Tensor | None
+        known: Tensor | TensorType | None
+        if isinstance(operand, DraftConstant):
+            tensor = known = operand.tensor
+        else:
+            tensor, known = behind_identities(operand).constant, operand.known_type()
+        if known is not None and known.shape == ():
+            return operand
+        if tensor is None or tensor.shape != (1,):
+            raise BuildError(f"{op_type} takes scalars, which {operand!r} is not known to be")
+        self.draft.is_respelled = True
+        return self.constant(tensor.numpy().reshape(()))
 
     def _as_attribute(
         self, op_type: str, stated: Operand, parameter: Parameter, kind: str

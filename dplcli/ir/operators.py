@@ -369,6 +369,15 @@ CHANNEL_SLOTS = {
 
 SCALAR_SLOTS = {"Clip": (1, 2), "Dropout": (1,), "Pad": (2,), "QuantizeLinear": (1, 2)}
 
+ONLY_SCALARS: Mapping[tuple[str, str], tuple[int, ...]] = {
+    **dict.fromkeys(
+        (("com.microsoft", op_type) for op_type in sorted(_ops("QLinearAdd QLinearMul"))),
+        (1, 2, 4, 5, 6, 7),
+    ),
+    ("com.microsoft", "QLinearAveragePool"): (1, 2, 3, 4),
+}
+"""The inputs that onnxruntime refuses to take as vectors of one number."""
+
 NUMBER_SLOTS: Mapping[str, tuple[int, ...] | None] = {
     **dict.fromkeys(ARITHMETIC | COMPARISONS | {"Mod", "Pow"}, (0, 1)),
     **dict.fromkeys(_ops("Max Mean Min Sum"), None),
@@ -440,12 +449,10 @@ WANTS_NUMBER = _ops("Add Div MatMul MatMulInteger Mod Pow Sub")
 
 # -- attributes --
 
-LATER = {
+_LATER = {
     ("AveragePool", "ceil_mode"): 0,
-    ("DequantizeLinear", "block_size"): 0,
     ("LpPool", "ceil_mode"): 0,
     ("MaxPool", "ceil_mode"): 0,
-    ("QuantizeLinear", "block_size"): 0,
     ("Reshape", "allowzero"): 0,
     **{(op_type, "noop_with_empty_axes"): 0 for op_type in sorted(REDUCTIONS)},
 }
@@ -493,7 +500,7 @@ def _implied_attribute(node: Node, name: str) -> Attribute | None:
     if node.op_type == "BatchNormalization" and name == "training_mode":
         used = sum(output is not None for output in node.outputs)
         return Attribute("int", int(used > 1))
-    number = LATER.get((node.op_type, name))
+    number = _LATER.get((node.op_type, name))
     if number is not None:
         return Attribute("int", number)
     rank = _spatial_rank(node) if name == "dilations" and node.op_type in POOLS else None

@@ -505,6 +505,55 @@ def test_parts_that_share_parts_are_quick() -> None:
     assert "o = Relu (a)" in print_model(model)
 
 
+@pytest.mark.parametrize("stated", ["dilations = [1]", "ceil_mode = 0"])
+def test_an_attribute_is_left_out(stated: str) -> None:
+    """Of those that are carried: `None` says so."""
+    pattern = "AveragePool(x, dilations=d, **attrs)"
+    rule = rewrite_rule(pattern, "own.Pool(x, **attrs, dilations=None, ceil_mode=None)")
+    model = model_from_text(
+        f"""g (float[1, 1, 4] a) => (float[1, 1, 3] o)
+        {{ o = AveragePool <kernel_shape = [2], {stated}> (a) }}"""
+    )
+    rewrite(model, [rule])
+    assert "own.Pool <kernel_shape = [2]> (a)" in print_model(model)
+
+
+def test_an_attribute_that_is_left_out_need_not_exist() -> None:
+    """One that is given has to; and one that is needed is not there if it is left out."""
+    made = "com.microsoft.QLinearAveragePool(a, s, z, t, **attrs, dilations={})"
+    pattern = "own.F(AveragePool(a, **attrs), s, z, t)"
+    rewrite_rule(pattern, made.format(None))
+    with pytest.raises(PatternSyntaxError, match="has no attribute 'dilations'"):
+        rewrite_rule(pattern, made.format("[1, 1]"))
+    with pytest.raises(PatternSyntaxError, match="needs the attribute 'to'"):
+        rewrite_rule("Cast(x, to=t)", "Cast(x, to=None)")
+
+
+@pytest.mark.parametrize(
+    ("weights", "made"),
+    [
+        ("float s = {2}, uint8 z = {3}", "(a, s, z, a, s, z, s, z)"),
+        ("float[1] s = {2}, uint8[1] z = {3}", "(a, c, c_1, a, c, c_1, c, c_1)"),
+        ("float[2] s = {2, 3}, uint8 z = {3}", ""),
+        ("float s = {2}", ""),
+    ],
+    ids=["scalars", "vectors of one", "a vector of two", "a computed vector"],
+)
+def test_scalars_that_an_operator_wants(weights: str, made: str) -> None:
+    """Onnxruntime adds up no scales in vectors, so a constant one becomes a scalar."""
+    rule = rewrite_rule("own.Add(a, s, z)", "com.microsoft.QLinearAdd(a, s, z, a, s, z, s, z)")
+    given = "" if "z" in weights else ", uint8[1] z"
+    model = model_from_text(
+        f"""<ir_version: 8, opset_import: ["": 17, "own": 1, "com.microsoft": 1]>
+        g (uint8[2] a{given}) => (uint8[2] o) <{weights}> {{ o = own.Add (a, s, z) }}"""
+    )
+    done = rewrite(model, [rule])
+    if made:
+        assert f"QLinearAdd {made}" in print_model(model).replace("o_Constant", "c")
+    else:
+        assert "QLinearAdd takes scalars" in str([item.reason for item in done.refused])
+
+
 def test_inputs_of_a_side_that_was_not_taken() -> None:
     """A replacement that needs them declines."""
     rule = rewrite_rule("Relu(Concat(*h, axis=0) | Neg(x))", "Concat(*h, axis=0)")
