@@ -19,7 +19,11 @@ def test_a_partition_without_metadata_is_undone(dpl: Dpl, model: Path, kinds: st
     done = dpl("partition", model, *CONV_RELU, "--strip", kinds)
     assert (done.code, done.err) == (0, "")
     assert dpl("inline", "p.onnx", "-o", "back.onnx").code == 0
-    assert differences(onnx.load(model), onnx.load("back.onnx")) == []
+    original, back = onnx.load(model), onnx.load("back.onnx")
+    if "value_info" in kinds:  # the calls still say what is inside them
+        assert not onnx.load("p.onnx").graph.value_info
+        del original.graph.value_info[:], back.graph.value_info[:]
+    assert differences(original, back) == []
 
 
 def test_a_rewrite_says_what_it_left_out(dpl: Dpl, save: Save) -> None:
@@ -66,7 +70,7 @@ def test_a_model_that_no_rule_changes_is_stripped_and_checked(dpl: Dpl, save: Sa
     ],
 )
 @pytest.mark.parametrize("command", ["rewrite", "partition"])
-def test_what_there_is_not(
+def test_what_there_is_not(  # noqa: PLR0913, PLR0917  # fixtures
     dpl: Dpl, model: Path, command: str, given: str, word: str, hint: str
 ) -> None:
     """An unknown kind is refused before anything is read."""
