@@ -148,11 +148,15 @@ def _tell_rewrites(outcome: RewritesOutcome, output: Path | None, *, verbose: bo
     if not outcome.learned and not left:
         lines.append(f"{outcome.before} and {outcome.after} differ in no node: nothing to learn.")
     else:
-        one = len(outcome.learned) == 1
-        explain = f"{counted(len(outcome.learned), 'rule')} explain{'s' if one else ''}"
+        rules = counted(len(outcome.learned), "rule")
+        explain = f"{rules} explain{'s' if len(outcome.learned) == 1 else ''}"
         changed = counted(outcome.explained + left, "changed place")
         rest = "." if not left else f"; {left} {'is' if left == 1 else 'are'} left:"
-        lines.append(f"{explain} {outcome.explained} of {changed}{rest}")
+        lines.append(
+            f"{explain} {outcome.explained} of {changed}{rest}"
+            if outcome.learned
+            else f"No rule explains the {changed}:"
+        )
     shown = outcome.left if verbose else outcome.left[:_MOST_LEFT]
     lines += [f"  {count} x {what}" for what, count in shown]
     if len(shown) < len(outcome.left):

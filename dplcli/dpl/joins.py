@@ -104,9 +104,8 @@ def unjoined(program: Program) -> list[str]:
 
 def _reason_against(step: Step) -> str:
     if isinstance(step, CallStep):
-        several = "inputs in any number" if step.takers else ""
-        several = several or ("attributes of one name" if step.alike else "")
-        return "a function's body" if step.functions else "bodies" if step.bodies else several
+        alike = "attributes of one name" if step.alike else ""
+        return "a function's body" if step.functions else "bodies" if step.bodies else alike
     if isinstance(step, OutputsStep):
         return "several outputs"
     known = isinstance(step, (*_JOINED, ValueStep))
@@ -959,7 +958,7 @@ class _Query:
 
     def _fitting(self, step: CallStep, frame: MatchFrame, rows: Places, maker: Ids) -> Extension:
         """Take nodes (m,) into some rows (m,) of a frame if attributes and inputs fit."""
-        if step.functions or not rows.size:
+        if step.functions or step.takers or not rows.size:
             return frame.take_bound(rows, step.slot, maker).bind(_UNSURE, 1)
         joins, operator = self.joins, self.table.nodes.operator
         for peer in step.peers:
@@ -985,7 +984,7 @@ class _Query:
             bound = way.column(step.attributes_slot)
             way = way.bind(_UNSURE, way.column(_UNSURE) | (bound != NONE))
             way = way.bind(step.attributes_slot, np.where(bound == NONE, maker, bound))
-        if step.bodies:
+        if step.bodies or step.alike:
             way = way.bind(_UNSURE, 1)
         found = yield from self._argued(step, way, inputs[keep], commutes[keep], implied[keep])
         if is_open.any():

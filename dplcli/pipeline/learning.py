@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -23,7 +24,6 @@ from dplcli.diff.regions import find_regions
 from dplcli.dpl.conditions import Condition, Expression, UnknownFactError
 from dplcli.dpl.pattern import OpName
 from dplcli.dpl.replacement import (
-    FIRST_OPSET,
     RewriteRule,
     check_attributes,
     parse_replacement,
@@ -35,6 +35,7 @@ from dplcli.errors import DplError, PatternSyntaxError, counted
 from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import (
     COMMUTATIVE,
+    FIRST_OPSET,
     MOVED,
     attribute_of,
     inputs_of,
@@ -171,7 +172,7 @@ class _PlaceReader:
             self.inside = {node for node in region.removed if not is_identity(node)}
         self.numbered: dict[Node, int] = {}
         self.made: dict[Node, int] = {}
-        self.forms: dict[Node, int] = {}
+        self.forms: dict[Node, str] = {}
 
     def read(self) -> ChangedPlace:
         """Number the old nodes and the new ones from what they are needed for."""
@@ -273,15 +274,16 @@ class _PlaceReader:
 
     def _form_of(self, value: Value) -> tuple[object, ...]:
         maker = value.producer
-        return (0, "") if maker not in self.inside else (1, str(self._form(maker)), value.index)
+        return (0, "") if maker not in self.inside else (1, self._form(maker), value.index)
 
-    def _form(self, node: Node) -> int:
+    def _form(self, node: Node) -> str:
         """Number *node* by all that it computes from inside, as far as structure goes."""
         if node not in self.forms:
             args = [self._sketch(node, slot, v) for slot, v in enumerate(inputs_of(node))]
             if _commutes(node):
                 args.sort()
-            self.forms[node] = hash((node.qualified_op, tuple(args)))
+            said = "\n".join([node.qualified_op, *args])  # the same in every run, unlike hash()
+            self.forms[node] = blake2b(said.encode(), digest_size=8).hexdigest()
         return self.forms[node]
 
     def _sketch(self, node: Node, slot: int, value: Value | None) -> str:
@@ -1155,7 +1157,10 @@ class _Learner:
         rule = replace(rule, examples=tuple(self._example(rule)))
         trials = list(self.trier.trials(rule))
         wrong = [trial for trial in trials if trial.verdict == "failed"]
-        return LearnedRewrite(rule, places, wrong[-1] if wrong else trials[-1])
+        trial = wrong[-1] if wrong else trials[-1]
+        if wrong and rule.examples and not trial.counterexample:  # its own example is one
+            trial = replace(trial, counterexample=rule.examples[0].before)
+        return LearnedRewrite(rule, places, trial)
 
     def _narrowed(self, learned: LearnedRewrite, places: Sequence[ChangedPlace]) -> LearnedRewrite:
         """Add as few conditions as make the rule right, of those that hold at all places.

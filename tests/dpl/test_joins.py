@@ -233,11 +233,16 @@ def test_counts(pattern: str, graph: str, count: int) -> None:
         ("Add(same_shape(x, y), y)", "sameshape", 2),
         ("Relu(x).used_by(Neg(_))", "edge", 1),
         ("dominates(Relu(x), None, Add(_, _))", "dominator", 2),
+        ("Concat(*head, Relu(x), *tail)", "variadic", 2),
+        ("Transpose(Transpose(x, perm=p), perm=p)", "attributes of one name", 2),
     ],
 )
 def test_what_is_not_joined_is_left(pattern: str, reason: str, left: int) -> None:
     """The search gets the roots at which the rest of a pattern fits, and no others."""
-    body = "r = Relu (a) n = Neg (r) y = Add (n, r) z = Add (a, b) s = Sub (y, z)"
+    body = """r = Relu (a) n = Neg (r) y = Add (n, r) z = Add (a, b) s = Sub (y, z)
+        c = Concat <axis = 0> (a, n, r) d = Concat <axis = 0> (a, b)
+        t = Transpose <perm = [0]> (c) u = Transpose <perm = [0]> (t)
+        v = Transpose <perm = [0]> (u)"""
     text = f"g (float[2] a, float[2] b) => (float[2] s) {{ {body} }}"
     paired = Paired(proto_from_text(text).SerializeToString())
     program = Matcher(pattern_of(pattern)).program

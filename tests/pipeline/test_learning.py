@@ -85,6 +85,28 @@ where is_close(b, 1.4142135, 5e-06)
 where shaped_like(mul_1, a)
 -> Gelu(a)""",
     ),
+    "its own example shows what is wrong": (
+        """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[2,3,4] x) => (float[2,3,4] y)
+           <float[4] c = {1,2,3,4}, float root = {1.4142135}, float one = {1}, float half = {0.5}> {
+            s = Add (x, c) a = Div (s, root) b = Erf (a) d = Add (b, one) e = Mul (s, d)
+            y = Mul (e, half) }""",
+        """<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
+        g (float[2,3,4] x) => (float[2,3,4] y) <float[4] c = {1,2,3,4}> {
+            y = com.microsoft.BiasGelu (x, c) }""",
+        """bias_gelu 1
+add = Add(a, b)
+div = Div(add, const(b_1))
+erf = Erf(div)
+add_1 = Add(erf, 1.0)
+mul = Mul(add_1, add)
+mul_1 = Mul(mul, 0.5)
+mul_1
+where is_close(b_1, 1.4142135, 5e-06)
+where shaped_like(mul_1, a)
+where b.rank == 1
+-> com.microsoft.BiasGelu(a, b)""",
+    ),
     "two Transpose": (
         """g (float[2,3,4] x) => (float[3,4,2] y) {
             a = Transpose <perm = [1,0,2]> (x) y = Transpose <perm = [0,2,1]> (a) }""",
