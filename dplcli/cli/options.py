@@ -800,6 +800,14 @@ WRITING = SettingsGroup(
         help="Keep a result that fails, as OUTPUT.failed.onnx.",
     ),
     Setting(
+        "strip",
+        read=lambda given: tuple(word.strip() for word in given.split(",")),
+        metavar="KIND,…",
+        help="Leave out what computes nothing: metadata (doc strings, and the metadata of model, "
+        "graphs, nodes and values; that of functions and of the calls that dpl wrote stays, for "
+        "kernels and for dpl inline), value_info (the types of inner values).",
+    ),
+    Setting(
         "verify",
         "--no-verify",
         read=lambda given: not given,

@@ -306,6 +306,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
     return {
         "objection": verdict.objection,
         "verification": None if checked is None else checked.to_json(),
+        **({"stripped": dict(verdict.stripped)} if verdict.stripped else {}),
     }
 
 
