@@ -985,7 +985,8 @@ def keeps_order(result: ValueFacts) -> bool:
 def reshape_target(source: ValueFacts, result: ValueFacts) -> list[int]:
     """Return the numbers by which a Reshape gives *source* the shape of *result*.
 
-    0 stands for what is as it was, and -1 for one dimension at most.
+    0 stands for what is as it was, also where a number would do (onnxruntime's Attention wants a
+    target like ``[0, 0, 12, 64]``), and -1 for one dimension at most.
 
     Raises:
         UnknownFactError: The rank is not known, or numbers cannot say it.
@@ -993,11 +994,8 @@ def reshape_target(source: ValueFacts, result: ValueFacts) -> list[int]:
     before, after = shape_of(source.subject), dims(result)
     numbers: list[int] = []
     for axis, dim in enumerate(after):
-        if isinstance(dim, int):
-            numbers.append(dim)
-        else:
-            is_kept = before is not None and axis < len(before) and before[axis] == dim
-            numbers.append(0 if is_kept else -1)
+        is_kept = before is not None and axis < len(before) and before[axis] == dim
+        numbers.append(0 if is_kept else dim if isinstance(dim, int) else -1)
     if numbers.count(-1) > 1 or any(isinstance(dim, int) and dim <= 0 for dim in after):
         raise UnknownFactError(f"numbers cannot say the shape of {result.name!r}")
     return numbers

@@ -80,7 +80,8 @@ def merge_slices_into_split(match: Match, build: GraphBuilder) -> Operand | None
     if shape is None or len(cuts) < 2 or not _is_whole(cuts, shape[piece.axis]):  # noqa: PLR2004  # one piece is no cut
         return None
     lengths = np.array([cut.end - cut.start for cut in cuts], dtype=np.int64)
-    parts = build.ops("Split", data, build.constant(lengths), outputs=len(cuts), axis=piece.axis)
+    cut = build.constant(lengths, is_shared=True)
+    parts = build.ops("Split", data, cut, outputs=len(cuts), axis=piece.axis)
     return parts[cuts.index(piece)]
 
 
