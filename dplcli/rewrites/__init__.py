@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _FUNCTIONS = {
     "attention": """
-        attention attention_causal attention_of_rows attention_unmerged attention_with_cache
-        finite_mask onnxruntime_attention onnxruntime_attention_with_cache
+        attention attention_causal attention_with_cache finite_mask onnxruntime_attention
+        onnxruntime_attention_with_cache
     """,
     "onnxruntime": "ort_matmul_nbits ort_qlinear_concat",
     "rotary": "onnxruntime_rotary_embedding rotary_embedding",
