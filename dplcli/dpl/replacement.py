@@ -1064,7 +1064,7 @@ class _Caller:
             case Expression():
                 return self._constant(ConstantPart(part, reader, index))
             case Either():
-                chosen = part.first if self.has(part.first) else part.otherwise
+                chosen = self._chosen(part)
                 assert chosen is not None  # noqa: S101  # only of an argument
                 return self.part(chosen, reader, index)
             case NodeCall():
@@ -1093,6 +1093,12 @@ class _Caller:
             made.source = part
         return self.constants[key]
 
+    def _chosen(self, part: Part | None) -> Part | None:
+        """Return the first of the parts that ``or`` joins that has all it needs, or the last."""
+        while isinstance(part, Either):
+            part = part.first if self.has(part.first) else part.otherwise
+        return part
+
     def has(self, part: Part | None) -> bool:
         """Tell whether all that *part* needs took part in the match."""
         if id(part) not in self.present:
@@ -1112,7 +1118,7 @@ class _Caller:
             case CallOutput():
                 return self.has(part.call)
             case Either():
-                return self.has(part.first) or self.has(part.otherwise)
+                return self.has(self._chosen(part))
             case NodeCall():
                 known = self.match.operators.keys() | self.match.attributes.keys() | {""}
                 return {part.variable, *part.carried} <= known and all(
@@ -1139,9 +1145,7 @@ class _Caller:
             return self.made[node]
         inputs: list[Operand | None] = []
         for index, arg in enumerate(node.args):
-            chosen = arg
-            while isinstance(chosen, Either):
-                chosen = chosen.first if self.has(chosen.first) else chosen.otherwise
+            chosen = self._chosen(arg)
             if isinstance(chosen, Variadic):
                 inputs += self._several(chosen.name)
             else:
@@ -1184,10 +1188,8 @@ class _Caller:
 
     def _dtype_of_part(self, part: Part | None) -> str | None:
         """Return the element type of *part*, None if unknown; a new node has its operand's type."""
-        while isinstance(part, (NodeCall, CallOutput, Either)):
-            if isinstance(part, Either):
-                part = part.first if self.has(part.first) else part.otherwise
-                continue
+        part = self._chosen(part)
+        while isinstance(part, (NodeCall, CallOutput)):
             node = part.call if isinstance(part, CallOutput) else part
             op_type = self._op_of(node).op_type
             if op_type in PREDICATES:
@@ -1199,7 +1201,8 @@ class _Caller:
                     return code if code in DTYPE_CODES else None
                 return dtype_name(code) if isinstance(code, int) else None
             operands = node.args[1:] if op_type == "Where" else node.args
-            part = next((arg for arg in operands if not isinstance(arg, Expression)), None)
+            chosen = map(self._chosen, operands)
+            part = next((arg for arg in chosen if not isinstance(arg, Expression)), None)
         if isinstance(part, Variadic):
             return next((_known_dtype(value) for value in self._several(part.name)), None)
         value = self.match.bindings.get(part) if isinstance(part, str) else None
