@@ -267,7 +267,7 @@ def rule_table(
         of_rule = refused.get(rule, [])
         if count or of_rule:
             written = [str(functions.get(rule, 0))] if functions is not None else []
-            reason = [_main_reason(of_rule)] if refused else []
+            reason = [main_reason(of_rule)] if refused else []
             table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
     silent = len(counts) - len(table.rows)
     if not silent:
@@ -289,7 +289,7 @@ def _say_silent(count: int, *, is_all: bool, verb: str, hidden: int) -> str:
     return f"None of the {count} rules {singular}{why}."
 
 
-def _main_reason(refused: Sequence[Rejection]) -> str:
+def main_reason(refused: Sequence[Rejection]) -> str:
     """Return the most frequent reason of the most frequent stage."""
     stages = Counter(item.stage for item in refused)
     if not stages:
