@@ -197,10 +197,10 @@ def check_json_path(
     """
     if json_path is None or json_path == "-":
         return
-    _check_report_path(json_path, *others, option=option, mark=None)
+    check_report_path(json_path, *others, option=option, mark=None)
 
 
-def _check_report_path(
+def check_report_path(
     report: str,
     *others: Path | str | None,
     option: str,
@@ -472,7 +472,7 @@ class Printing:
             if path != "-":
                 _help, kind, mark = _FORMS[form]
                 mark = b"" if form == "markdown" and _is_step_summary(path) else mark
-                _check_report_path(path, *taken, option=f"--{form}", mark=mark, kind=kind)
+                check_report_path(path, *taken, option=f"--{form}", mark=mark, kind=kind)
                 taken.append(path)
         if "html" in self.reports and has_plots:
             from dplcli.report.html import check_plotting  # noqa: PLC0415  # only for a page
