@@ -372,13 +372,21 @@ def _boxed(nodes: list[Node]) -> Box:
             scope = scope.inner.setdefault(part, _Scope())
         scope.nodes.append((place, node))
     root = top.box("", "sheet")
-    while len(root.items) == 1 and isinstance(only := root.items[0], Box):
-        root = Box("", "sheet", only.items, only.first)
     places = {node: place for place, node in enumerate(nodes)}
+    while (only := _only_box(root)) is not None:
+        items = [*(item for item in root.items if item is not only), *only.items]
+        items.sort(key=lambda item: item.first if isinstance(item, Box) else places[item])
+        root = Box("", "sheet", items, 0)
     for box in (root, *root.boxes()):
         if len(box.items) > MOST_ITEMS:
             box.items = _chunks(box.items, places)
     return root
+
+
+def _only_box(root: Box) -> Box | None:
+    """Return the scope that holds most of a sheet while no other is beside it: it says nothing."""
+    inner = [item for item in root.items if isinstance(item, Box)]
+    return inner[0] if len(inner) == 1 and inner[0].size * 2 > root.size else None
 
 
 def _chunks(items: list[Item], places: Mapping[Node, int]) -> list[Item]:

@@ -50,7 +50,7 @@ const Camera = (() => {
     scale = whole >= least ? whole : Math.min(1, Math.max(least, wide));
     x = (width - size.width * scale) / 2;
     y = whole >= least ? (height - size.height * scale) / 2 : MARGIN;
-    if (size.width * scale > width) x = Math.max(x, width - MARGIN - size.width * scale);
+    if (size.width * scale > width && boxes.length) x = width / 2 - (boxes[0].x + boxes[0].width / 2) * scale;
     apply();
   }
 

@@ -92,8 +92,8 @@ const Graph = (() => {
     const join = (from, to, value) => {
       if (from === to) return;
       const key = `${from} ${to}`;
-      if (!edges.has(key)) edges.set(key, { from, to, values: [] });
-      edges.get(key).values.push(value);
+      if (!edges.has(key)) edges.set(key, { from, to, values: new Set() });
+      edges.get(key).values.add(value);
     };
     for (const [id, place] of inside) {
       const node = nodes[id];
@@ -123,7 +123,7 @@ const Graph = (() => {
     const order = (set, known) => [...set].sort((a, b) =>
       (known.indexOf(a) + 1 || 1e9) - (known.indexOf(b) + 1 || 1e9) || a - b);
     box.wiring = {
-      edges: [...edges.values()],
+      edges: [...edges.values()].map((edge) => ({ ...edge, values: [...edge.values] })),
       ins: order(ins, isRoot ? sheet.inputs : []),
       outs: order(outs, isRoot ? sheet.outputs : []),
     };

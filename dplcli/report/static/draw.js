@@ -38,18 +38,30 @@ const Draw = (() => {
   function contents(shape, parent) {
     const edges = make("g", { class: "edges", "aria-hidden": "true" });
     for (const line of shape.lines) edges.append(edge(line, shape));
+    for (const each of shape.stubs) edges.append(stub(each, shape));
     parent.append(edges);
     for (const { shape: inner, x, y } of shape.places) parent.append(item(inner, x, y));
   }
 
   function edge(line, shape) {
     const classes = ["edge", line.back ? "back" : "", line.values.length > 1 ? "several" : ""];
-    const path = make("path", { class: classes.filter(Boolean).join(" "), d: line.path, "marker-end": "url(#arrow)" });
+    const path = make("path", { class: classes.filter(Boolean).join(" "), d: line.path, ...(line.isPort ? {} : { "marker-end": "url(#arrow)" }) });
     const words = line.values.slice(0, 8).map((value) => `${Graph.values[value].name} ${Graph.values[value].type}`);
     if (line.values.length > 8) words.push(`and ${line.values.length - 8} more`);
     path.append(make("title", {}, words.join("\n")));
     path.dataset.ends = `${endKey(shape, line.from)} ${endKey(shape, line.to)}`;
     return path;
+  }
+
+  /* An edge whose other end is elsewhere: a short line with a name. */
+  function stub({ id, others, text, isIn, x, y }, shape) {
+    const [begin, end] = isIn ? [y - 15, y] : [y, y + 13];
+    const group = make("g", { class: "stub" });
+    group.append(make("path", { class: "edge", d: `M${x},${begin}L${x},${end}`, ...(isIn ? { "marker-end": "url(#arrow)" } : {}) }));
+    group.append(make("text", { x: x + 5, y: isIn ? y - 6 : y + 12 }, text));
+    group.append(make("title", {}, isIn ? `from ${text}` : `to ${text}`));
+    group.dataset.ends = [id, ...others].map((each) => endKey(shape, each)).join(" ");
+    return group;
   }
 
   const endKey = (shape, id) => shape.inner.find(({ it }) => it.key.slice(it.key.lastIndexOf("/") + 1) === id)?.it.key ?? "";
@@ -93,7 +105,7 @@ const Draw = (() => {
   /* Show what is chosen, and the edges at it. */
   function choose(it, isChosen) {
     elements.get(it.key)?.classList.toggle("chosen", isChosen);
-    for (const path of document.querySelectorAll("#scene path.edge")) {
+    for (const path of document.querySelectorAll("#scene [data-ends]")) {
       if (path.dataset.ends.split(" ").includes(it.key)) path.classList.toggle("near", isChosen);
     }
   }

@@ -10,6 +10,7 @@ const Layout = (() => {
   const PAD = 14;
   const PORT = 10;
   const SLOT = 12;
+  const HUB = 6;
 
   function widthOf(text, font) {
     canvas.font = fonts[font];
@@ -35,7 +36,7 @@ const Layout = (() => {
   /* The lines on a node: what it makes, and the shapes of the constants that it holds. */
   function linesOf(it) {
     if (it.value) return [{ text: it.label, font: "name" }, ...(it.value.type ? [{ text: it.value.type, font: "small" }] : [])];
-    if (it.box) return [{ text: it.label || it.kind, font: "name" }, { text: summary(it.box), font: "small" }];
+    if (it.box) return [{ text: it.label || it.kind, font: "name" }, { text: summary(it.box, WIDEST - 20), font: "small" }];
     const { node } = it;
     const lines = [{ text: node.op, font: "name" }];
     const made = node.outputs.filter((value) => value >= 0).map((value) => dims(Graph.values[value].type)).filter(Boolean);
@@ -43,20 +44,23 @@ const Layout = (() => {
     const held = node.inputs.filter((value) => value >= 0).map((value) => Graph.values[value])
       .filter((value) => Graph.isConstant(value) && value.type.includes("[") && !value.type.includes("[]"))
       .map((value) => dims(value.type));
-    if (held.length) lines.push({ text: `▪ ${held.join("  ")}`, font: "small" });
+    if (held.length) lines.push({ text: `▪ ${held.slice(0, 4).join(", ")}${held.length > 4 ? ` +${held.length - 4}` : ""}`, font: "small" });
     return lines;
   }
 
-  const summaries = new Map();
-  function summary(box) {
-    if (!summaries.has(box)) {
+  /* How many nodes there are, and of which operators: as many words as fit. */
+  function summary(box, width = Infinity) {
+    if (!box.counts) {
       const counts = new Map();
       for (const node of Graph.nodesIn(box)) counts.set(node.op, (counts.get(node.op) ?? 0) + 1);
-      const most = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
-      const words = most.slice(0, 3).map(([op, count]) => (count > 1 ? `${op} ×${count}` : op));
-      summaries.set(box, `${box.size} nodes: ${words.join(", ")}${most.length > 3 ? ", …" : ""}`);
+      box.counts = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
     }
-    return summaries.get(box);
+    const words = box.counts.slice(0, 4).map(([op, count]) => (count > 1 ? `${op} ×${count}` : op));
+    for (let kept = words.length; kept > 0; kept--) {
+      const text = `${box.size}: ${words.slice(0, kept).join(", ")}${kept < box.counts.length ? ", …" : ""}`;
+      if (kept === 1 || widthOf(text, "small") <= width) return text;
+    }
+    return "empty";
   }
 
   function closed(it) {
@@ -96,10 +100,32 @@ const Layout = (() => {
     const { edges, ins, outs } = box ? Graph.wiring(box) : { edges: [], ins: [], outs: [] };
     const sides = isRoot ? [] : [...ins.map((value) => `<${value}`), ...outs.map((value) => `>${value}`)];
     for (const id of sides) graph.setNode(id, { width: PORT, height: 2 });
-    for (const edge of edges) graph.setEdge(edge.from, edge.to, { weight: Math.min(4, edge.values.length) });
+    const { drawn, stubs } = withoutHubs(edges);
+    for (const edge of drawn) graph.setEdge(edge.from, edge.to, { weight: Math.min(4, edge.values.length) });
     pin(graph, sides);
     dagre.layout(graph);
-    return placed(it, inner, shapes, graph, edges, { ins, outs }, isRoot);
+    return placed(it, inner, shapes, graph, { drawn, stubs }, { ins, outs }, isRoot);
+  }
+
+  /* Leave out most edges of what is joined to very much: a mask that every layer reads, or a Concat
+   * of all steps. Both ends get a stub instead, with the name of the other end. */
+  function withoutHubs(edges) {
+    const beside = { from: new Map(), to: new Map() };
+    for (const edge of edges) {
+      for (const end of ["from", "to"]) beside[end].set(edge[end], [...(beside[end].get(edge[end]) ?? []), edge]);
+    }
+    const stubs = new Set();
+    for (const all of beside.from.values()) if (all.length > HUB) all.slice(2).forEach((edge) => stubs.add(edge));
+    for (const all of beside.to.values()) if (all.length > 2 * HUB) all.slice(0, -2).forEach((edge) => stubs.add(edge));
+    const drawn = edges.filter((edge) => !stubs.has(edge));
+    const joined = new Set(drawn.flatMap((edge) => [edge.from, edge.to]));
+    for (const edge of stubs) {
+      if (joined.has(edge.from) && joined.has(edge.to)) continue;
+      stubs.delete(edge);
+      drawn.push(edge);
+      joined.add(edge.from).add(edge.to);
+    }
+    return { drawn, stubs: [...stubs] };
   }
 
   /* Keep what comes in on the first layer, and what leaves on the last one. */
@@ -115,7 +141,7 @@ const Layout = (() => {
     }
   }
 
-  function placed(it, inner, shapes, graph, edges, ends, isRoot) {
+  function placed(it, inner, shapes, graph, { drawn: edges, stubs }, ends, isRoot) {
     const spots = new Map();
     let left = Infinity, right = -Infinity, top = Infinity, bottom = -Infinity;
     for (const [id, shape] of shapes) {
@@ -167,8 +193,31 @@ const Layout = (() => {
       }),
     };
     found.lines = routed(graph, edges, spots, bands(spots), dx, dy);
+    found.stubs = stubbed(stubs, spots);
     return found;
   }
+
+  /* Stubs, one on top of an item for all that it reads, and one below for all that read it. */
+  function stubbed(edges, spots) {
+    const found = new Map();
+    for (const edge of edges) {
+      for (const [end, other] of [["to", "from"], ["from", "to"]]) {
+        const key = `${end} ${edge[end]}`;
+        const spot = spots.get(edge[end]);
+        if (!found.has(key)) found.set(key, { id: edge[end], end, spot, names: new Set(), others: [] });
+        found.get(key).names.add(nameOf(edge[other], spots.get(edge[other])));
+        found.get(key).others.push(edge[other]);
+      }
+    }
+    return [...found.values()].map(({ id, end, spot, names, others }) => {
+      const [first, ...rest] = names;
+      const text = end === "from" && rest.length ? `${rest.length + 1} others` : fitted(first, "small", 90) + (rest.length ? ` +${rest.length}` : "");
+      const x = spot.port ? spot.x + 4 : spot.x - spot.shape.width / 2 + 7;
+      return { id, others, text, isIn: end === "to", x, y: end === "to" ? spot.top : spot.bottom };
+    });
+  }
+
+  const nameOf = (id, spot) => spot.shape?.it.label || Graph.values[Number(id.slice(1))]?.name || "";
 
   /* The height that each layer takes: an edge runs straight down past all of it. */
   function bands(spots) {
@@ -224,21 +273,23 @@ const Layout = (() => {
       const x0 = portX(from, value, "outs") ?? fromX;
       const x1 = portX(to, value, "ins") ?? toX;
       const key = `${x0} ${x1}`;
-      if (!lines.has(key)) lines.set(key, { x0, x1, values: [] });
+      const isPort = to.port || portX(to, value, "ins") !== null;
+      if (!lines.has(key)) lines.set(key, { x0, x1, values: [], isPort });
       lines.get(key).values.push(value);
     }
-    return [...lines.values()].map(({ x0, x1, values }) => {
+    return [...lines.values()].map(({ x0, x1, values, isPort }) => {
       const start = { x: x0, y: down ? from.bottom : from.top };
       const end = { x: x1, y: down ? to.top : to.bottom };
       const points = [start, ...middle, end].flatMap((point) => along(point, layers, start, end, down));
-      return { from: edge.from, to: edge.to, values, path: curve(points), back: !down };
+      return { from: edge.from, to: edge.to, values, path: curve(points), isPort, back: !down };
     });
   }
 
-  /* A point inside a layer becomes two, where the layer begins and ends. */
+  /* A point inside a layer becomes two, where the layer begins and ends; between layers an edge
+   * is free to bend. */
   function along(point, layers, start, end, down) {
     const layer = layers.find(({ top, bottom }) => point.y >= top - 1 && point.y <= bottom + 1);
-    if (!layer) return [point];
+    if (!layer) return point === start || point === end ? [point] : [];
     const [near, far] = down ? [layer.top, layer.bottom] : [layer.bottom, layer.top];
     if (point === start) return [point, { x: point.x, y: far }];
     if (point === end) return [{ x: point.x, y: near }, point];
@@ -262,8 +313,9 @@ const Layout = (() => {
   }
 
   function curve(points) {
-    const kept = points.filter((point, i) => {
-      const before = points[i - 1], after = points[i + 1];
+    const apart = points.filter((point, i) => !i || point.x !== points[i - 1].x || point.y !== points[i - 1].y);
+    const kept = apart.filter((point, i) => {
+      const before = apart[i - 1], after = apart[i + 1];
       return !before || !after || Math.abs(before.x - point.x) > 0.5 || Math.abs(after.x - point.x) > 0.5;
     });
     const at = ({ x, y }) => `${x.toFixed(1)},${y.toFixed(1)}`;
