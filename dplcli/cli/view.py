@@ -65,7 +65,7 @@ _MARK = b"drawn by dpl"
     "looked at.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
-def command(
+def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,
     output: Path | None,
@@ -95,7 +95,9 @@ def command(
     pipeline.write_text(place, text, "-o")
     if not quiet:
         nodes = counted(picture.node_count, "node")
-        say(f"{nodes} in {place} ({_size(len(text))})" + "; open it in a browser" * (form == "page"))
+        say(
+            f"{nodes} in {place} ({_size(len(text))})" + "; open it in a browser" * (form == "page")
+        )
 
 
 def _form_of(place: Path) -> str:

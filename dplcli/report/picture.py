@@ -15,6 +15,7 @@ import ast
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,13 +25,13 @@ from dplcli.escaping import one_line
 from dplcli.ir.model import ORIGIN_KEY, called_function, scope_of
 from dplcli.ir.operators import OP_KINDS, RANDOM_OPS, kind_of
 from dplcli.ir.traversal import captured_values
+from dplcli.ir.types import Tensor
 from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, is_partition, is_region, read_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.ir import Function, Graph, Model, Node, Value
-    from dplcli.ir.types import Tensor
 
     Item: TypeAlias = "Box | Node"
 
@@ -64,7 +65,7 @@ class Box:
         self.kind = kind
         self.items = items
         self.first = first
-        self.size = sum(item.size if isinstance(item, Box) else 1 for item in items)
+        self.size: int = sum(item.size if isinstance(item, Box) else 1 for item in items)
 
     def boxes(self) -> Iterator[Box]:
         """Iterate over the boxes in it at any depth, outer ones first."""
@@ -115,12 +116,12 @@ class Picture:
     Attributes:
         label: The model's name.
         sheets: By graph, in order of discovery; the first one is what is shown at first.
-        is_part: Whether less than the model is shown.
+        given: The inputs of functions that every call gives a constant.
     """
 
     label: str
     sheets: dict[Graph, Sheet] = field(default_factory=dict)
-    is_part: bool = False
+    given: set[Value] = field(default_factory=set)
 
     @property
     def main(self) -> Sheet:
@@ -131,6 +132,12 @@ class Picture:
     def node_count(self) -> int:
         """How many nodes there are, those of each function once."""
         return sum(len(sheet.nodes) for sheet in self.sheets.values())
+
+    def is_constant(self, value: Value) -> bool:
+        """Tell whether a value is drawn with who reads it."""
+        maker, sheet = value.producer, self.sheets.get(value.graph)
+        is_folded = maker is not None and sheet is not None and maker in sheet.folded
+        return value.is_constant or value in self.given or is_folded
 
     def bodies(self, node: Node) -> list[tuple[str, Sheet]]:
         """Return what a node opens into, each with the name of the attribute; "" for a call."""
@@ -158,7 +165,7 @@ def picture_of(model: Model, label: str, scope: str | None = None) -> Picture:
     Raises:
         UsageError: There is no such part.
     """
-    picture = Picture(label, is_part=scope is not None)
+    picture = Picture(label)
     if scope is None:
         first = _sheet(model.graph, model.graph, "main", "graph")
     else:
@@ -176,7 +183,27 @@ def picture_of(model: Model, label: str, scope: str | None = None) -> Picture:
                 kind = "body" if called is None else _kind_of_function(called)
                 title = scope_of(body) if called is None else _name_of(called)
                 pending.append(_sheet(body, body, title, kind, called))
+    _note_given(picture)
     return picture
+
+
+def _note_given(picture: Picture) -> None:
+    """Find the inputs of functions that are constants, also through functions that pass them on."""
+    calls: dict[Sheet, list[Node]] = {}
+    for sheet in picture.sheets.values():
+        for node in sheet.nodes:
+            for _, called in picture.bodies(node):
+                calls.setdefault(called, []).append(node)
+    before = -1
+    while before < len(picture.given):
+        before = len(picture.given)
+        for sheet, nodes in calls.items():
+            if sheet.function is None:
+                continue
+            for slot, value in enumerate(sheet.inputs):
+                given = [node.inputs[slot] if slot < len(node.inputs) else None for node in nodes]
+                if all(one is not None and picture.is_constant(one) for one in given):
+                    picture.given.add(value)
 
 
 def _opened_by(node: Node) -> list[tuple[Graph, Function | None]]:
@@ -426,7 +453,7 @@ def _crossing(items: list[Item]) -> list[int]:
             if last > made_at:
                 change[made_at + 1] += 1
                 change[last + 1 if last + 1 < len(change) else -1] -= 1
-    return np.cumsum(change).tolist()
+    return list(accumulate(change))
 
 
 # What is open.
@@ -594,9 +621,8 @@ def _text(value: object) -> str:
         return ", ".join(map(_text, value[:64])) + ", …" * (len(value) > 64)  # noqa: PLR2004
     if isinstance(value, float):
         return f"{value:.7g}"
-    if hasattr(value, "numpy"):
-        tensor: Tensor = value
-        return f"{tensor.dtype}{list(tensor.shape)} {' '.join(facts_of(tensor).first)}"
+    if isinstance(value, Tensor):
+        return f"{value.dtype}{list(value.shape)} {' '.join(facts_of(value).first)}"
     return str(value)
 
 
@@ -656,4 +682,3 @@ def facts_of(tensor: Tensor) -> ConstantFacts:
 
 def _number(item: object) -> str:
     return f"{item:.6g}" if isinstance(item, float) else str(item)
-

@@ -8,7 +8,6 @@ the element that it stands in.
 from __future__ import annotations
 
 import hashlib
-import json
 from base64 import b64encode
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,11 +26,10 @@ from dplcli.report.picture import (
     attribute_texts,
     facts_of,
     rule_of,
-    values_read,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterable
 
     from dplcli.ir import Node, Value
     from dplcli.ir.types import Tensor
@@ -142,7 +140,9 @@ class _Record:
     def written(self, notes: list[str]) -> dict[str, Any]:
         """Collect everything; values and constants are numbered as they are met."""
         nodes = [
-            self._node(node, sheet) for sheet in self.picture.sheets.values() for node in sheet.nodes
+            self._node(node, sheet)
+            for sheet in self.picture.sheets.values()
+            for node in sheet.nodes
         ]
         sheets = [self._sheet(sheet) for sheet in self.picture.sheets.values()]
         values = [self._value(value) for value in self.values.of]
@@ -201,6 +201,7 @@ class _Record:
             "root": self.boxes[sheet.root],
             "inputs": [self.values[value] for value in sheet.inputs],
             "outputs": [self.values[value] for value in sheet.outputs],
+            "given": [self.values[v] for v in sheet.inputs if v in self.picture.given],
             **({} if function is None else {k: _name(t) for k, t in rule_of(function).items()}),
         }
 

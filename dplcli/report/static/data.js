@@ -12,7 +12,7 @@ const Graph = (() => {
 
   const values = record.values.map(([name, type, constant = -1], id) => ({
     id, name, type: types[type] ?? "", constant: consts[constant] ?? null,
-    producer: null, readers: [], sheet: -1,
+    producer: null, readers: [], sheet: -1, given: false,
   }));
   const boxes = record.boxes.map(([label, kind, parent, sheet, open], id) => ({
     id, label, kind, parent, sheet, open: Boolean(open), items: [], size: 0,
@@ -34,6 +34,7 @@ const Graph = (() => {
   }
   sheets.forEach((sheet, number) => {
     sheet.callers = [];
+    for (const value of sheet.given) values[value].given = true;
     for (const value of sheet.inputs) {
       if (values[value].sheet < 0) values[value].sheet = number;
     }
@@ -56,7 +57,8 @@ const Graph = (() => {
     box.first = box.items.length ? first(box.items[0]) : 0;
   }
 
-  const isConstant = (value) => value.constant !== null || (value.producer?.folded ?? -1) >= 0;
+  /* Whether a value belongs to who reads it, rather than to be drawn as an edge. */
+  const isConstant = (value) => value.constant !== null || value.given || (value.producer?.folded ?? -1) >= 0;
 
   /* What is directly in *outer* and holds the node: the node, or a box. */
   function within(node, outer) {
@@ -113,7 +115,7 @@ const Graph = (() => {
       }
     }
     if (isRoot) {
-      for (const number of sheet.inputs) ins.add(number);
+      for (const number of sheet.inputs) if (!isConstant(values[number])) ins.add(number);
       for (const number of sheet.outputs) {
         if (outs.has(number)) continue;
         outs.add(number);
@@ -226,6 +228,16 @@ const Graph = (() => {
     return outer;
   }
 
+  /* What the calls round an item give for a value that is an input of a function. */
+  function givenFor(it, value) {
+    for (let outer = it; outer && !value.producer && !value.constant; outer = outer.parent) {
+      const sheet = outer.node?.bodies.length === 1 ? sheets[outer.node.bodies[0][1]] : null;
+      const slot = sheet ? sheet.inputs.indexOf(value.id) : -1;
+      if (slot >= 0) value = values[outer.node.inputs[slot]] ?? value;
+    }
+    return value;
+  }
+
   /* The item for a node as seen from another item: within the same call if it is there. */
   function near(it, node) {
     const drawn = node.folded >= 0 ? nodes[node.folded] : node;
@@ -255,6 +267,6 @@ const Graph = (() => {
 
   return {
     record, nodes, values, boxes, sheets, root, ops, isConstant, wiring, nodesIn,
-    children, isOpen, canOpen, toggle, toggled, place, near, shownBox, visible, nameOf,
+    children, isOpen, canOpen, toggle, place, near, givenFor, shownBox, visible, nameOf,
   };
 })();

@@ -36,8 +36,10 @@ const Details = (() => {
 
   // Values.
 
-  function valueLine(value, it, direction) {
-    const parts = [make("div", {}, code(value.name || "(no name)"), " ", make("span", { class: "muted" }, value.type))];
+  function valueLine(inner, it, direction) {
+    const value = direction === "in" ? Graph.givenFor(it, inner) : inner;
+    const parts = [make("div", {}, code(inner.name || "(no name)"), " ", make("span", { class: "muted" }, inner.type || value.type))];
+    if (value !== inner) parts.push(make("div", { class: "muted" }, "given by the call: ", code(value.name)));
     const { producer } = value;
     if (value.constant) parts.push(constant(value.constant));
     else if (direction === "in") {

@@ -81,10 +81,11 @@ const Draw = (() => {
     if (canOpen && !shape.isOpen) group.append(make("rect", { class: "behind", x: 4, y: 4, width, height, rx: round }));
     group.append(make("rect", { class: "frame", width, height, rx: round }));
     if (shape.isOpen) {
-      group.append(mark("−", width - 15, 18), make("text", { class: "name", x: 12, y: 19 }, shape.label));
-      for (const port of shape.ports.ins.values()) group.append(make("circle", { class: "port", cx: port, cy: 0, r: 3 }));
-      for (const port of shape.ports.ins.values()) group.append(make("line", { class: "edge", x1: port, y1: 0, x2: port, y2: 28 }));
+      for (const port of shape.ports.ins.values()) {
+        group.append(make("line", { class: "edge", x1: port, y1: 0, x2: port, y2: 28 }), make("circle", { class: "port", cx: port, cy: 0, r: 3 }));
+      }
       for (const port of shape.ports.outs.values()) group.append(make("circle", { class: "port", cx: port, cy: height, r: 3 }));
+      group.append(mark("−", width - 15, 18), make("text", { class: "name", x: 12, y: 19 }, shape.label));
       contents(shape, group);
     } else {
       const middle = canOpen ? (width - 16) / 2 : width / 2;

@@ -31,7 +31,12 @@ const Layout = (() => {
     return cut(low);
   }
 
-  const dims = (type) => (type.includes("[") ? type.slice(type.indexOf("[") + 1, -1).replaceAll(",", "×") || "scalar" : type);
+  /* The dimensions of a type, those with long names as dots. */
+  function dims(type) {
+    if (!type.includes("[")) return type;
+    const names = type.slice(type.indexOf("[") + 1, -1).split(",").map((dim) => (dim.length > 12 ? "…" : dim));
+    return names.join("×") || "scalar";
+  }
 
   /* The lines on a node: what it makes, and the shapes of the constants that it holds. */
   function linesOf(it) {
@@ -328,5 +333,5 @@ const Layout = (() => {
     return path;
   }
 
-  return { of, summary, dims };
+  return { of, summary };
 })();

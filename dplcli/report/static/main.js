@@ -311,8 +311,10 @@
     legend.append(line);
   }
 
-  if (innerWidth < 700) hideDetails();
-  else document.body.classList.add("with-details");
+  if (innerWidth < 700) {
+    hideDetails();
+    document.getElementById("legend").open = false;
+  } else document.body.classList.add("with-details");
   Details.show(null);
   redraw();
   if (!follow()) Camera.fit(0.5);
