@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -356,6 +357,67 @@ def _nested(names: list[str]) -> tuple[str, ...]:
     return tuple(found[:_DEEPEST])
 
 
+_FEW = 20
+"""Where not one in so many nodes has a scope, the names of weights are asked."""
+
+_MODULES = re.compile(r"[A-Za-z_]\w*(\.\w+){2,}")
+
+
+def _paths(nodes: list[Node]) -> list[tuple[str, ...]]:
+    paths = [scope_path(node) for node in nodes]
+    return paths if sum(map(bool, paths)) * _FEW >= len(paths) else _of_weights(nodes)
+
+
+def _of_weights(nodes: list[Node]) -> list[tuple[str, ...]]:
+    """Guess the modules of nodes from the weights that they read: ``encoder.layer.3.fc.bias``.
+
+    PyTorch's newer exporter names nodes by their operators alone. It writes them in the order in
+    which modules run, so what reads no such weight lies in the module that is round its neighbours.
+    """
+    found = {node: path for node in nodes if (path := _of_parameters(node))}
+    for node in nodes:
+        readers = {user for value in node.outputs if value for user, _ in value.iter_uses()}
+        if node not in found and len(readers) == 1 and any(map(_is_matrix, node.inputs)):
+            (reader,) = readers
+            if reader in found:  # the bias, behind the product that it belongs to
+                found[node] = found[reader]
+    following: list[tuple[str, ...]] = [()]
+    for node in reversed(nodes):
+        following.append(found.get(node, following[-1]))
+    paths, before = [], tuple[str, ...]()
+    for node, behind in zip(nodes, reversed(following), strict=False):
+        before = found.get(node, before)
+        paths.append(found.get(node) or _between(before, behind))
+    return paths
+
+
+def _between(before: tuple[str, ...], behind: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the module round both; of two blocks one after the other, the first one."""
+    common = _common([before, behind])
+    nexts = [path[len(common)] for path in (before, behind) if len(path) > len(common)]
+    stems = {name.rstrip("0123456789") for name in nexts}
+    return before[: len(common) + 1] if len(nexts) > len(stems) == 1 else common
+
+
+def _of_parameters(node: Node) -> tuple[str, ...]:
+    names = [value.name for value in node.inputs if value is not None and value.is_initializer]
+    paths = []
+    for name in filter(_MODULES.fullmatch, names):
+        path: list[str] = []
+        for part in name.split(".")[:-1]:
+            if part.isdigit() and path:
+                path[-1] += f".{part}"
+            else:
+                path.append(part)
+        paths.append(tuple(path[:_DEEPEST]))
+    return _common(paths)
+
+
+def _is_matrix(value: Value | None) -> bool:
+    tensor = None if value is None else value.constant
+    return tensor is not None and len(tensor.shape) > 1
+
+
 def _common(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
     found = []
     for parts in zip(*paths, strict=False):
@@ -393,9 +455,9 @@ class _Scope:
 def _boxed(nodes: list[Node]) -> Box:
     """Put the nodes of a sheet into boxes."""
     top = _Scope()
-    for place, node in enumerate(nodes):
+    for place, (node, path) in enumerate(zip(nodes, _paths(nodes), strict=True)):
         scope = top
-        for part in scope_path(node):
+        for part in path:
             scope = scope.inner.setdefault(part, _Scope())
         scope.nodes.append((place, node))
     root = top.box("", "sheet")

@@ -34,7 +34,7 @@ const Layout = (() => {
   /* The dimensions of a type, those with long names as dots. */
   function dims(type) {
     if (!type.includes("[")) return type;
-    const names = type.slice(type.indexOf("[") + 1, -1).split(",").map((dim) => (dim.length > 12 ? "…" : dim));
+    const names = type.slice(type.indexOf("[") + 1, -1).split(/,(?![^(]*\))/).map((dim) => (dim.length > 12 ? "…" : dim));
     return names.join("×") || "scalar";
   }
 
