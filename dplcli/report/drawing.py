@@ -127,9 +127,7 @@ class _Drawer:
             return _Part(_node_lines(item), kind)
         inner = [self.sheet(sheet) for _, sheet in bodies]
         if len(bodies) > 1:
-            for (name, _), body in zip(bodies, inner, strict=True):
-                body.lines, body.kind = [name], "body"
-            return _Part([item.op_type], kind, inner)
+            return _with_bodies(item, bodies, inner, kind)
         (part,), ((_, called),) = inner, bodies
         part.lines, part.kind = [item.qualified_op], kind
         shift = int(item.op_type == "Loop" and not item.domain)
@@ -153,6 +151,23 @@ class _Drawer:
                     end = part.outs.setdefault(made, _Part(_value_lines(made), port))
                     edges[reader.outs.get(made, reader), end] = None
         part.edges = list(edges)
+
+
+def _with_bodies(
+    node: Node, bodies: list[tuple[str, Sheet]], inner: list[_Part], kind: str
+) -> _Part:
+    """Return a node with several bodies: what it reads goes into them, and comes out of each."""
+    part = _Part([node.qualified_op], kind, inner)
+    for (name, sheet), body in zip(bodies, inner, strict=True):
+        body.lines, body.kind = [name], "body"
+        for value, port in body.ins.items():
+            outer = part.ins.setdefault(value, _Part(port.lines, "port"))
+            part.edges.append((outer, port))
+        for returned, made in zip(sheet.outputs, node.outputs, strict=False):
+            if made is not None and returned in body.outs:
+                outer = part.outs.setdefault(made, _Part([made.name], "port"))
+                part.edges.append((body.outs[returned], outer))
+    return part
 
 
 def _leaves(value: Value, place: Mapping[Node, _Part], sheet: Sheet) -> bool:

@@ -624,7 +624,7 @@ def _open(picture: Picture, name: str, found: Opened) -> None:
                         found.nodes.add(item)
                     _open_callers(picture, sheet, found)
     if not hits:
-        hint = did_you_mean(wanted, sorted(known - {""}))
+        hint = did_you_mean(wanted, sorted(known - {""})) or "nothing in the picture opens"
         raise UsageError(f"--open {name}: no group, function or node has this name", hint=hint)
 
 

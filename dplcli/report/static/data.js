@@ -132,6 +132,30 @@ const Graph = (() => {
     return box.wiring;
   }
 
+  /* The same of a node with several bodies: what they read goes into each, and what it makes
+   * comes out of each. */
+  function wiringOfBodies(node) {
+    const ins = new Set();
+    const edges = [];
+    node.bodies.forEach(([, number], place) => {
+      const sheet = sheets[number];
+      for (const value of wiring(boxes[sheet.root]).ins) {
+        ins.add(value);
+        edges.push({ from: `<${value}`, to: `s${place}`, values: [value] });
+      }
+      for (const value of node.outputs) {
+        if (value >= 0) edges.push({ from: `s${place}`, to: `>${value}`, values: [value] });
+      }
+    });
+    return { edges, ins: [...ins], outs: node.outputs.filter((value) => value >= 0) };
+  }
+
+  /* How what an open item shows is wired. */
+  function wiringOf(it) {
+    const box = shownBox(it);
+    return box ? wiring(box) : wiringOfBodies(it.node);
+  }
+
   // Items.
 
   const items = new Map();
@@ -266,7 +290,7 @@ const Graph = (() => {
       : it.value ? it.value.name : it.label;
 
   return {
-    record, nodes, values, boxes, sheets, root, ops, isConstant, wiring, nodesIn,
-    children, isOpen, canOpen, toggle, place, near, givenFor, shownBox, visible, nameOf,
+    record, nodes, values, sheets, boxes, root, isConstant, wiring, wiringOf, nodesIn,
+    children, isOpen, canOpen, toggle, place, near, givenFor, visible, nameOf,
   };
 })();

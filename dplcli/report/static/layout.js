@@ -94,7 +94,6 @@ const Layout = (() => {
   }
 
   function opened(it, inner) {
-    const box = Graph.shownBox(it);
     const isRoot = it.kind === "root";
     const graph = new dagre.graphlib.Graph();
     graph.setGraph({ rankdir: "TB", nodesep: 18, edgesep: 12, ranksep: 36 });
@@ -102,7 +101,7 @@ const Layout = (() => {
     const idOf = (shape) => shape.it.key.slice(shape.it.key.lastIndexOf("/") + 1);
     const shapes = new Map(inner.map((shape) => [idOf(shape), shape]));
     for (const [id, { width, height }] of shapes) graph.setNode(id, { width, height });
-    const { edges, ins, outs } = box ? Graph.wiring(box) : { edges: [], ins: [], outs: [] };
+    const { edges, ins, outs } = Graph.wiringOf(it);
     const sides = isRoot ? [] : [...ins.map((value) => `<${value}`), ...outs.map((value) => `>${value}`)];
     for (const id of sides) graph.setNode(id, { width: PORT, height: 2 });
     const { drawn, stubs } = withoutHubs(edges);
@@ -307,12 +306,13 @@ const Layout = (() => {
     const left = spot.x - shape.width / 2;
     const { it } = shape;
     let number = value;
-    if (it.kind === "node" && !shape.ports[side].has(value)) {
+    if (!shape.ports[side].has(value)) {
       // the value has another name inside
-      const body = it.node.bodies.length === 1 ? Graph.sheets[it.node.bodies[0][1]] : null;
-      const shift = side === "outs" && it.node.op === "Loop" ? 1 : 0;
-      const slot = (side === "ins" ? it.node.inputs : it.node.outputs).indexOf(value);
-      number = (side === "ins" ? body?.inputs : body?.outputs)?.[slot + shift];
+      const node = it.kind === "body" ? it.parent.node : it.node;
+      const body = Graph.sheets[it.kind === "body" ? it.sheet : node?.bodies[0][1]];
+      const shift = side === "outs" && node?.op === "Loop" ? 1 : 0;
+      const slot = node ? (side === "ins" ? node.inputs : node.outputs).indexOf(value) : -1;
+      number = slot < 0 ? -1 : (side === "ins" ? body.inputs : body.outputs)[slot + shift];
     }
     return shape.ports[side].has(number) ? left + shape.ports[side].get(number) : null;
   }

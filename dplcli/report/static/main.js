@@ -184,11 +184,9 @@
 
   /* The items at the other ends of the edges that leave, or come in. */
   function joined(isDown) {
-    const box = Graph.shownBox(chosen.parent);
-    if (!box) return [];
     const id = (it) => it.key.slice(it.key.lastIndexOf("/") + 1);
     const [near, far] = isDown ? ["from", "to"] : ["to", "from"];
-    const ends = new Set(Graph.wiring(box).edges.filter((edge) => edge[near] === id(chosen)).map((edge) => edge[far]));
+    const ends = new Set(Graph.wiringOf(chosen.parent).edges.filter((edge) => edge[near] === id(chosen)).map((edge) => edge[far]));
     return Graph.children(chosen.parent).filter((it) => ends.has(id(it)));
   }
 
