@@ -44,7 +44,7 @@ const Details = (() => {
     if (value.constant) parts.push(constant(value.constant));
     else if (direction === "in") {
       if (producer) parts.push(make("div", {}, Graph.isConstant(value) ? "constant, made by " : "from ", link(producer, it)));
-      else parts.push(make("div", { class: "muted" }, it.node?.sheet === 0 ? "an input of the model" : "from outside"));
+      else parts.push(make("div", { class: "muted" }, Graph.sheets[0].inputs.includes(value.id) ? "an input" : "from outside"));
     } else {
       const readers = [...new Set(value.readers)];
       if (readers.length) parts.push(make("div", {}, "to ", more(readers, (node) => link(node, it))));

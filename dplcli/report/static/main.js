@@ -28,6 +28,7 @@
   function redraw(still = null) {
     const before = still && spots.get(still.key);
     const place = before && Camera.onScreen({ x: before.x + before.width / 2, y: before.y });
+    const hadFocus = stage.contains(document.activeElement);
     const shape = Layout.of(Graph.root);
     spots = locate(shape);
     Draw.all(shape, scene);
@@ -35,6 +36,7 @@
     const after = still && spots.get(still.key);
     if (place && after) Camera.hold({ x: after.x + after.width / 2, y: after.y }, place);
     mark();
+    if (hadFocus && chosen) Draw.elements.get(chosen.key).focus({ preventScroll: true });
   }
 
   function mark() {
