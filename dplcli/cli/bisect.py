@@ -80,8 +80,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     Exits with 0 if there is nothing to find: the whole is equivalent; with 1 if something was
     found; with 2 if the original does not run.
     """
-    has_plots = reproduce is not None or len(models) == _TWO
-    printing.check(*models, *patterns, output, has_plots=has_plots)
+    printing.check(*models, *patterns, output)
     source = pipeline.RuleSource(patterns, targets, allow_code=allow_code)
     _check(models, source, output, reproduce)
     settings = options.take_verification(verification, allow_code=allow_code)

@@ -42,7 +42,7 @@ def command(  # one parameter per option
 
     Exit codes: 0 structurally equal; 1 different; 2 it could not be done.
     """
-    printing.check(first, second, has_plots=False)
+    printing.check(first, second)
     names = None if ignore is None else [name.strip() for name in ignore.split(",")]
     with printing.progress() as say:
         outcome = pipeline.diff(first, second, ignore=names, progress=say)

@@ -412,7 +412,7 @@ _FORMS = {
         b"<!-- dpl report -->",
     ),
     "html": (
-        "Write a report as one page of HTML with plots (needs: pip install 'dplcli[report]').",
+        "Write a report as one page of HTML (with plots after: pip install 'dplcli[report]').",
         "HTML report of dpl",
         b'<meta name="generator" content="dpl">',
     ),
@@ -444,19 +444,16 @@ class Printing:
         places = (self.json_path, *self.reports.values())
         return tuple(place for place in places if place not in {None, "-"})
 
-    def check(
-        self, *others: Path | str | None, printed: Iterable[str] = (), has_plots: bool = True
-    ) -> None:
+    def check(self, *others: Path | str | None, printed: Iterable[str] = ()) -> None:
         """Refuse, before any work is done, what cannot be or must not be written.
 
         Args:
             others: The other files of the command; names of shipped catalogues do no harm.
             printed: Other options that want standard output.
-            has_plots: Whether the page of this command has plots.
 
         Raises:
-            UsageError: Two reports want one place, a file is no report of dpl, or cannot be
-                written, or the library that draws plots is missing.
+            UsageError: Two reports want one place, or a file is no report of dpl, or cannot be
+                written.
         """
         to_stdout = ["--json -"] if self.json_path == "-" else []
         to_stdout += printed
@@ -474,10 +471,6 @@ class Printing:
                 mark = b"" if form == "markdown" and _is_step_summary(path) else mark
                 check_report_path(path, *taken, option=f"--{form}", mark=mark, kind=kind)
                 taken.append(path)
-        if "html" in self.reports and has_plots:
-            from dplcli.report.html import check_plotting  # noqa: PLC0415  # only for a page
-
-            check_plotting()
 
     @property
     def wants_hints(self) -> bool:

@@ -122,7 +122,3 @@ def _drawn(form: str, picture: Picture, found: Opened, outcome: ViewOutcome) -> 
         "graph in Mermaid": drawing.mermaid,
     }
     return forms[form](picture, found)
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"  # noqa: PLR2004

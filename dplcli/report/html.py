@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dplcli.errors import UsageError
 from dplcli.escaping import one_line, visible
 from dplcli.report.document import chosen_layers, versions
 from dplcli.report.tables import error_bins, number, percent, ranked, share_of_tolerance, value
@@ -54,17 +53,9 @@ _NAME = 22
 _MARKERS = "os^Dv"
 
 
-def check_plotting() -> None:
-    """Refuse plots before any work is done if the library that draws them is missing.
-
-    Raises:
-        UsageError: It is not installed.
-    """
-    if find_spec("matplotlib") is None:
-        raise UsageError(
-            "--html draws with matplotlib, which is not installed",
-            hint="install it with: pip install 'dplcli[report]'",
-        )
+def can_plot() -> bool:
+    """Tell whether the library that draws plots is installed; a page without them is one, too."""
+    return find_spec("matplotlib") is not None
 
 
 def share_plot(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> str:
@@ -277,7 +268,8 @@ def html_page(document: Document) -> str:
     result = document.verification
     outputs = ranked(result.outputs) if result is not None else []
     levels = () if result is None else result.levels
-    drawn = _drawable(outputs)
+    has_plots = can_plot()
+    drawn = _drawable(outputs) if has_plots else []
     environment = Environment(
         loader=PackageLoader("dplcli.report"),
         autoescape=True,
@@ -305,11 +297,16 @@ def html_page(document: Document) -> str:
         drawn=len({output.name for output in drawn}),
         fed="" if result is None else result.fed,
         named=len({output.name for output in outputs}),
-        histograms=_histograms(outputs),
+        histograms=_histograms(outputs) if has_plots else [],
         values=chosen_layers(document.layers, _MOST_ROWS),
-        layers=Markup(layer_plot(document.layers)) if document.layers else "",  # noqa: S704  # our own plot
+        layers=_layers(document.layers) if has_plots else "",
+        has_plots=has_plots,
         versions=versions(),
     )
+
+
+def _layers(layers: Sequence[LayerError]) -> Markup:
+    return Markup(layer_plot(layers) if layers else "")  # noqa: S704  # our own plot
 
 
 def _drawable(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:

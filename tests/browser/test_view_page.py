@@ -104,7 +104,8 @@ def contrast(page: Any, selector: str) -> float:  # noqa: ANN401  # Playwright's
     ratio: float = page.evaluate(
         """(selector) => {
         const text = document.querySelector(selector);
-        const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+        const canvas = document.createElement("canvas");
+        const paint = canvas.getContext("2d", { willReadFrequently: true });
         const channels = (colour) => {
           paint.clearRect(0, 0, 1, 1);
           paint.fillStyle = colour;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +21,7 @@ def test_a_page_is_written_beside_the_model(dpl: Dpl, folder: Path) -> None:
     first = contents(folder)["m.html"]
 
     assert (answer.code, answer.err) == (0, "")
-    assert re.fullmatch(r"7 nodes in m\.html \(\d+ kB\); open it in a browser\n", answer.out)
+    assert answer.out == "7 nodes in m.html; open it in a browser\n"
     assert dpl("view", "m.onnx", "-q").out == ""
     assert contents(folder)["m.html"] == first
 

@@ -12,7 +12,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dplcli.errors import UsageError
 from dplcli.report import html
 from dplcli.report.document import LayerError
 from dplcli.report.html import html_page
@@ -176,13 +175,23 @@ def test_plots_do_not_depend_on_settings_of_the_user() -> None:
         assert mpl.rcParams["font.size"] == 30
 
 
-def test_without_matplotlib_a_page_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it."""
+def test_without_matplotlib_a_page_has_no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All else is there, and the command that brings them."""
+    layers = (LayerError("v0", "Relu", 0.5, ok=True),)
+    document = replace(DOCUMENTS["two"], layers=layers)
+    whole = Page(html_page(document))
     monkeypatch.setattr(html, "find_spec", lambda _name: None)
-    with pytest.raises(UsageError, match="matplotlib") as caught:
-        html.check_plotting()
+    page = Page(html_page(document))
 
-    assert "pip install 'dplcli[report]'" in (caught.value.hint or "")
+    assert (page.faults, page.open) == ([], [])
+    assert "svg" in {tag for tag, _ in whole.tags}
+    assert "svg" not in {tag for tag, _ in page.tags}
+    assert "pip install 'dplcli[report]'" in page.text
+    assert "pip install" not in whole.text
+    tables = [
+        [tag for tag, _ in each.tags if tag in {"table", "tr", "td"}] for each in (page, whole)
+    ]
+    assert tables[0] == tables[1]
 
 
 @pytest.mark.parametrize(
