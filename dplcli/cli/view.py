@@ -95,9 +95,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     pipeline.write_text(place, text, "-o")
     if not quiet:
         nodes = counted(picture.node_count, "node")
-        say(
-            f"{nodes} in {place} ({_size(len(text))})" + "; open it in a browser" * (form == "page")
-        )
+        say(f"{nodes} in {place}" + "; open it in a browser" * (form == "page"))
 
 
 def _form_of(place: Path) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.ir import Node, Value
-    from dplcli.ir.types import TensorType
+    from dplcli.ir.types import Shape
     from dplcli.report.picture import Item, Opened, Picture, Sheet
 
 COLOURS = {
@@ -188,20 +188,22 @@ def _renamed(
 
 def _value_lines(value: Value) -> list[str]:
     known = value.inferred_type()
-    return [value.name, *([] if known is None else [str(known)])]
+    if known is None or known.shape is None:
+        return [value.name, *([] if known is None else [str(known)])]
+    return [value.name, f"{known.dtype or '?'}[{','.join(_dims(known.shape))}]"]
 
 
 def _node_lines(node: Node) -> list[str]:
-    made = [value.inferred_type() for value in node.outputs if value is not None]
-    known = [shape for shape in map(_dims, made) if shape]
-    return [node.qualified_op, *known[:1]]
+    types = [value.inferred_type() for value in node.outputs if value is not None]
+    shapes = [known.shape for known in types if known is not None and known.shape is not None]
+    sizes = ["\u00d7".join(_dims(shape)) or "scalar" for shape in shapes[:1]]
+    return [node.qualified_op, *sizes]
 
 
-def _dims(known: TensorType | None) -> str:
-    if known is None or known.shape is None:
-        return ""
-    dims = ("?" if dim is None else str(dim) for dim in known.shape)
-    return "\u00d7".join(dim if len(dim) <= _LONGEST_DIM else "…" for dim in dims) or "scalar"
+def _dims(shape: Shape) -> list[str]:
+    """Return the dimensions, those with long names as dots."""
+    names = ("?" if dim is None else str(dim) for dim in shape)
+    return [name if len(name) <= _LONGEST_DIM else "…" for name in names]
 
 
 def _words(part: _Part) -> list[str]:
