@@ -80,7 +80,12 @@ class PatternSyntaxError(PatternError):
         line: 1-based line inside the pattern's text.
         column: 0-based column inside that line.
         hint: What to write instead, if that can be guessed.
+
+    Attributes:
+        further: Mistakes in other lines of the same text.
     """
+
+    further: tuple["PatternSyntaxError", ...] = ()
 
     def __init__(
         self, message: str, *, line: int = 1, column: int = 0, hint: str | None = None

@@ -575,9 +575,13 @@ class RuleEntry(NamedTuple):
         return text.base.source.error(message, text.base.where, hint)
 
     def error_in_text(self, error: PatternSyntaxError, where: Where) -> CatalogError:
-        """Point at a mistake inside the text at *where*."""
-        source, line, column = self._position(error.line, error.column, where)
-        return source.error_at(f"{self.label}: {error.message}", line, column, error.hint)
+        """Point at the mistakes inside the text at *where*."""
+        found = []
+        for each in (error, *error.further):
+            source, line, column = self._position(each.line, each.column, where)
+            message = f"{self.label}: {each.message}"
+            found.append(source.error_at(message, line, column, each.hint))
+        return CatalogError.of(found)
 
     def place_in_text(self, line: int, column: int, where: Where) -> str:
         """Return the position of a letter of the text at *where*: ``rules.yaml:12:9``."""

@@ -718,7 +718,9 @@ class _Reader:
 
     def read(self, module: ast.Module) -> tuple[Part, ...]:
         result = "what takes the match's place"
-        last = read_lines(module, "replacement", "expression", result, self._assign)
+        return read_lines(module, "replacement", "expression", result, self._assign, self._whole)
+
+    def _whole(self, last: ast.expr) -> tuple[Part, ...]:
         return tuple(map(self._part, last.elts if isinstance(last, ast.Tuple) else [last]))
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:

@@ -8,9 +8,10 @@ import math
 import operator
 import re
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from dplcli.dpl.pattern import (
     VariadicPattern,
     WildcardPattern,
 )
-from dplcli.errors import PatternSyntaxError, did_you_mean
+from dplcli.errors import PatternSyntaxError, counted, did_you_mean
 from dplcli.ir.operators import DTYPE_ATTRIBUTES, MOVED, canonical_domain
 from dplcli.ir.types import DTYPE_CODES
 
@@ -56,6 +57,10 @@ if TYPE_CHECKING:
     ReadWord: TypeAlias = "Callable[[PatternReader, ast.Call], DFPattern]"
 
     ReadMethod: TypeAlias = "Callable[[PatternReader, ast.Call, DFPattern], DFPattern]"
+
+
+Read = TypeVar("Read")
+"""What a text says, once it is read."""
 
 
 # What the readers of texts share: places, errors and literal values.
@@ -124,14 +129,15 @@ def wrong_part(part: DFPattern, message: str, hint: str | None = None) -> Patter
     return PatternSyntaxError(message, line=part.place.line, column=part.place.column, hint=hint)
 
 
-def read_lines(
+def read_lines(  # noqa: PLR0913, PLR0917  # three are words for messages
     module: ast.Module,
     what: str,
     side: str,
     result: str,
     assign: Callable[[ast.expr, ast.expr], None],
-) -> ast.expr:
-    """Take apart lines ``name = expression`` and one expression, which is returned.
+    conclude: Callable[[ast.expr], Read],
+) -> Read:
+    """Take apart lines ``name = expression`` and one expression.
 
     Args:
         module: The lines.
@@ -139,20 +145,61 @@ def read_lines(
         side: What stands on the right side of a line, for messages.
         result: What the last expression is, for messages.
         assign: Is given what stands on the left and on the right side of each line.
+        conclude: Is given the last expression.
+
+    Returns:
+        What *conclude* makes of the last expression.
 
     Raises:
-        PatternSyntaxError: A line is of another form, or the last one is no expression.
+        PatternSyntaxError: A line is of another form, or the last one is no expression, or what
+            was called raised it. It is the first mistake; those of other lines are its ``further``.
     """
     if not module.body:
         raise PatternSyntaxError(f"the {what} is empty")
     *assignments, last = module.body
+    mistakes = _LineMistakes()
     for statement in assignments:
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            raise wrong(statement, f"expected a line: name = {side}")
-        assign(statement.targets[0], statement.value)
-    if not isinstance(last, ast.Expr):
-        raise wrong(last, f"the last line must be an expression: {result}")
-    return last.value
+        with mistakes.gathered(statement):
+            if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+                raise wrong(statement, f"expected a line: name = {side}")
+            assign(statement.targets[0], statement.value)
+    with mistakes.gathered(last):
+        if not isinstance(last, ast.Expr):
+            raise wrong(last, f"the last line must be an expression: {result}")
+        found = conclude(last.value)
+        if not mistakes.found:
+            return found
+    raise mistakes.error()
+
+
+class _LineMistakes:
+    """What is wrong with lines, each by itself.
+
+    Where a line is wrong nobody knows what its name stands for. A mistake that is found right at
+    such a name may come of that alone, and is not told.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[PatternSyntaxError] = []
+        self.unknown: set[str] = set()
+
+    @contextmanager
+    def gathered(self, statement: ast.stmt) -> Iterator[None]:
+        """Keep the mistake that is raised inside."""
+        try:
+            yield
+        except PatternSyntaxError as error:
+            names = [part for part in ast.walk(statement) if isinstance(part, ast.Name)]
+            unclear = [name for name in names if name.id in self.unknown]
+            if all((error.line, error.column) != (n.lineno, n.col_offset) for n in unclear):
+                self.found.append(error)
+            self.unknown |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+
+    def error(self) -> PatternSyntaxError:
+        """Return the first mistake, with the others as its ``further``."""
+        first, *others = self.found
+        first.further = tuple(others)
+        return first
 
 
 def read_dotted(node: ast.expr) -> tuple[str, str]:
@@ -318,7 +365,7 @@ def _check_inputs(
     most = max(schema.max_inputs for schema in versions)
     given = by_name + sum(not isinstance(arg, VariadicPattern) for arg in call.args)
     if given > most:
-        raise wrong(node, f"{op.op_type} takes at most {most} inputs, not {given}")
+        raise wrong(node, f"{op.op_type} takes at most {counted(most, 'input')}, not {given}")
     fewest = min(schema.min_inputs for schema in versions)
     if given < fewest and not (call.rest or call.is_variadic):
         raise wrong(
@@ -654,7 +701,8 @@ def read_pattern(text: str, schemas: SchemaLibrary) -> tuple[DFPattern, tuple[st
         pattern = reader.read(module)
         check_pattern(pattern)
     except PatternSyntaxError as error:
-        error.column = character_column(text, error.line, error.column)
+        for each in (error, *error.further):
+            each.column = character_column(text, each.line, each.column)
         raise
     except RecursionError as error:
         raise PatternSyntaxError(
@@ -689,7 +737,9 @@ class PatternReader:
     def read(self, module: ast.Module) -> DFPattern:
         """Read a whole pattern."""
         result = "the value that the pattern makes"
-        last = read_lines(module, "pattern", "pattern", result, self._assign)
+        return read_lines(module, "pattern", "pattern", result, self._assign, self._whole)
+
+    def _whole(self, last: ast.expr) -> DFPattern:
         if not isinstance(last, ast.Tuple):
             return self.pattern(last)
         if not last.elts:

@@ -1737,8 +1737,11 @@ _PATIENCE = 4.0
 What takes that long is more work than was estimated. After that it is an eighth.
 """
 
-_OVERHEAD = 0.01
-"""Seconds that a run may take, on a busy machine, whatever its sizes are."""
+_OVERHEAD = 0.05
+"""Seconds that a run may take, on a busy machine, whatever its sizes are.
+
+A machine may be several times as busy at one run as at the next, and both shall be fed the same.
+"""
 
 _STRETCHED = (("length", 2), ("batch", 64))
 """How many times the first sizes the last may be, by role.
@@ -1861,7 +1864,7 @@ class _Growth:
     def _add_seeds(self) -> None:
         """Add cases while there are few numbers."""
         sizes = self.found.sizes
-        in_time = int(_PATIENCE / max(self.found.seconds, 1e-6))
+        in_time = int(_PATIENCE / max(self.found.seconds - _OVERHEAD, 1e-6))
         most = min(_MOST_CASES, in_time, _BEARABLE // max(self._search.work(sizes), 1))
         while self._distinct < FEW_NUMBERS:
             self.limit = "more seeds would take too long"

@@ -164,6 +164,40 @@ def test_all_mistakes_of_a_file_are_said_at_once(tmp_path: Path) -> None:
     assert "did you mean 'pattern'?" in caught.value.message
 
 
+LINES = """\
+dpl: 1
+rewrites:
+  - name: one
+    pattern: |
+      a = Rleu(x)
+      b = Neg(a, a)
+      f = (Mull | Add)
+      1 + b
+      f(b, Ab(x))
+    replacement: x
+  - name: two
+    pattern: |
+      a = Relu(x)
+      Neg(a)
+    replacement: |
+      p = Rleu(x)
+      q = Relu(y)
+      Add(p, q), z
+"""
+
+
+def test_all_mistakes_of_a_text_are_said_at_once(tmp_path: Path) -> None:
+    """One for each line; where what is missing is told already, it is not told again."""
+    path = tmp_path / "c.yaml"
+    path.write_text(LINES, encoding="utf-8")
+    with pytest.raises(CatalogError) as caught:
+        read_catalogs([str(path)], SCHEMAS)
+    places = [each.message.partition(": ")[0] for each in caught.value.mistakes]
+    first = ["c.yaml:5:11", "c.yaml:6:11", "c.yaml:7:12", "c.yaml:8:7"]
+    assert places == [*first, "c.yaml:16:11", "c.yaml:17:16"]
+    assert "did you mean 'Relu'?" in caught.value.message
+
+
 def test_mistakes_of_several_files_are_said_at_once(tmp_path: Path) -> None:
     """A file and one that it includes, and another on the command line."""
     for name, more in (("a", ""), ("b", "include: [a.yaml]\n"), ("c", "")):
