@@ -109,11 +109,14 @@ def _ranks(
     first: Collection[Key],
     last: Collection[Key],
 ) -> dict[Key, int]:
-    """Give each item the number of its layer: what needs nothing comes just before its use."""
+    """Give each item the number of its layer: what needs nothing comes just before its use.
+
+    The first layer and the last one hold nothing but *first* and *last*, if there are such.
+    """
     after: dict[Key, list[Key]] = {item: [] for item in items}
     for start, end in edges:
         after[start].append(end)
-    rank = dict.fromkeys(items, 0)
+    rank = dict.fromkeys(items, 1 if first else 0) | dict.fromkeys(first, 0)
     for item in in_order(after):
         for other in after[item]:
             rank[other] = max(rank[other], rank[item] + 1)
@@ -121,7 +124,8 @@ def _ranks(
     for item in items:
         if item not in fed and item not in first and after[item]:
             rank[item] = min(rank[other] for other in after[item]) - 1
-    return rank | dict.fromkeys(last, max(rank.values(), default=0))
+    lowest = max((rank[item] for item in items if item not in last), default=-1)
+    return rank | dict.fromkeys(last, lowest + 1)
 
 
 def _sort(layers: list[Layer], above: Neighbours, below: Neighbours) -> None:

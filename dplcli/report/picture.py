@@ -47,6 +47,7 @@ KINDS = (*OP_KINDS, "other", "function", "partition", "region")
 
 _DEEPEST = 24
 _CHUNK = 100
+_LEAST_CHUNK = 32
 _LONGEST_SCOPE = 4_000
 
 
@@ -400,7 +401,12 @@ def _between(before: tuple[str, ...], behind: tuple[str, ...]) -> tuple[str, ...
 
 
 def _of_parameters(node: Node) -> tuple[str, ...]:
-    names = [value.name for value in node.inputs if value is not None and value.is_initializer]
+    given = [value for value in node.inputs if value is not None]
+    for maker in [value.producer for value in given if value.producer is not None]:
+        inputs = [value for value in maker.inputs if value is not None]
+        if all(value.is_constant for value in inputs):  # the DequantizeLinear of a weight
+            given += inputs
+    names = [value.name for value in given if value.is_initializer]
     paths = []
     for name in filter(_MODULES.fullmatch, names):
         path: list[str] = []
@@ -481,7 +487,7 @@ def _only_box(root: Box) -> Box | None:
 def _chunks(items: list[Item], places: Mapping[Node, int]) -> list[Item]:
     """Cut *items* into runs, where few values cross the cut, until there are few enough."""
     levels = math.ceil(math.log(len(items)) / math.log(_CHUNK))
-    length = math.ceil(len(items) ** (1 / levels))
+    length = max(_LEAST_CHUNK, math.ceil(len(items) ** (1 / levels)))
     crossing = _crossing(items)
     first = [item.first if isinstance(item, Box) else places[item] for item in items]
     while len(items) > MOST_ITEMS:
@@ -497,7 +503,7 @@ def _chunks(items: list[Item], places: Mapping[Node, int]) -> list[Item]:
 
 def _chunk(items: list[Item], first: int) -> Box:
     box = Box("", "chunk", items, first)
-    box.label = f"{first + 1:,} to {first + box.size:,}"
+    box.label = f"nodes {first + 1:,} to {first + box.size:,}"
     return box
 
 

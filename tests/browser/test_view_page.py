@@ -233,7 +233,7 @@ def test_every_control_has_a_name_and_is_reached_by_tab(draw: Draw, show: Open) 
     """The field, the buttons, the picture and the details, once round."""
     page = show(draw(blocks(3)))
     unnamed = page.evaluate(
-        "[...document.querySelectorAll('button, input, [role=button]')]"
+        "[...document.querySelectorAll('button, input, [role=treeitem]')]"
         ".filter((each) => !(each.getAttribute('aria-label') || each.innerText).trim()).length"
     )
     reached = set()
@@ -290,9 +290,29 @@ def test_dragging_and_the_wheel_move_and_nothing_is_chosen(draw: Draw, show: Ope
     assert place()[1] < width
 
 
-def test_nothing_crosses_a_node(draw: Draw, show: Open) -> None:
+def with_sources() -> onnx.ModelProto:
+    """Return a net in whose scopes nodes read constants only, and others are read by nobody."""
+    model = blocks(12)
+    extra = []
+    for number, node in enumerate(model.graph.node):
+        if node.op_type == "Add":
+            scope = node.name.rpartition("/")[0]
+            made = onnx.helper.make_node("Neg", ["w"], [f"s{number}"], f"{scope}/Source")
+            twice = onnx.helper.make_node("Abs", [f"s{number}"], [f"t{number}"], f"{scope}/Other")
+            lost = onnx.helper.make_node("Exp", [node.input[0]], [f"u{number}"], f"{scope}/Lost")
+            node.op_type = "Sum"
+            node.input.extend([f"s{number}", f"t{number}"])
+            extra += [made, twice, lost]
+    nodes = [*model.graph.node, *extra]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+@pytest.mark.parametrize("model", [blocks(6), with_sources()], ids=["blocks", "sources"])
+def test_nothing_crosses_a_node(draw: Draw, show: Open, model: onnx.ModelProto) -> None:
     """No edge passes over a node or closed group that it does not end at."""
-    page = show(draw(blocks(6), depth=3))
+    page = show(draw(model, depth=3))
     crossings = page.evaluate(
         """() => {
         const frames = [...document.querySelectorAll(".item.closed > .frame")].map((frame) => ({

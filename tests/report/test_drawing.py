@@ -160,8 +160,12 @@ def test_layers_keep_the_order_and_leave_room(data: st.DataObject) -> None:
         lambda pair: pair[0] < pair[1]
     )
     edges = data.draw(st.lists(pairs, unique=True)) if count > 1 else []
-    graph = laid_out(sizes, edges)
+    is_pinned = count > 2 and data.draw(st.booleans())
+    graph = laid_out(sizes, edges, *([[0], [count - 1]] if is_pinned else []))
 
+    for spot in list(graph.spots.values())[1:-1] if is_pinned else []:
+        assert graph.spots[0].y + graph.spots[0].height < spot.y
+        assert spot.y + spot.height < graph.spots[count - 1].y
     for start, end in edges:
         assert graph.spots[start].y + graph.spots[start].height < graph.spots[end].y
         for band in graph.routes[start, end][1:-1]:

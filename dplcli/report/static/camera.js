@@ -7,6 +7,7 @@ const Camera = (() => {
   const LEAST = 0.02;
   const MOST = 4;
   const MARGIN = 16;
+  const LARGEST = 320;
   let size = { width: 1, height: 1 };
   let boxes = [];
   let x = 0, y = 0, scale = 1;
@@ -86,6 +87,11 @@ const Camera = (() => {
   function show(shape, rectangles) {
     size = shape;
     boxes = rectangles;
+    const ratio = size.width / size.height;
+    map.width = Math.round(LARGEST * Math.min(1, Math.max(0.25, ratio)));
+    map.height = Math.round(LARGEST * Math.min(1, Math.max(0.25, 1 / ratio)));
+    map.style.aspectRatio = `${map.width} / ${map.height}`;
+    map.style.width = `${map.width / LARGEST * 100}%`;
     apply();
   }
 

@@ -147,7 +147,7 @@ const Details = (() => {
     const interface_ = (numbers) => more(numbers.map((value) => Graph.values[value]), (value) => [code(value.name), " ", make("span", { class: "muted" }, value.type)]);
     const content = [
       make("h2", {}, record.title),
-      facts([["nodes", nodes.length.toLocaleString("en")], ["functions and bodies", String(sheets.length - 1)]]),
+      facts([["nodes", nodes.length.toLocaleString("en")], ...(sheets.length > 1 ? [["functions and bodies", String(sheets.length - 1)]] : [])]),
     ];
     if (record.notes.length) content.push(section("Notes", more(record.notes, (note) => note)));
     content.push(

@@ -72,7 +72,7 @@ const Draw = (() => {
     const group = make("g", {
       class: `item ${classOf(it)} ${shape.isOpen ? "open" : "closed"}`,
       transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`,
-      role: "button", tabindex: "-1", "aria-label": spoken(it),
+      role: "treeitem", tabindex: "-1", "aria-label": spoken(it), "aria-level": it.depth,
       ...(canOpen ? { "aria-expanded": String(Boolean(shape.isOpen)) } : {}),
     });
     group.dataset.key = it.key;
@@ -106,6 +106,7 @@ const Draw = (() => {
   /* Show what is chosen, and the edges at it. */
   function choose(it, isChosen) {
     elements.get(it.key)?.classList.toggle("chosen", isChosen);
+    elements.get(it.key)?.setAttribute("aria-selected", String(isChosen));
     for (const path of document.querySelectorAll("#scene [data-ends]")) {
       if (path.dataset.ends.split(" ").includes(it.key)) path.classList.toggle("near", isChosen);
     }

@@ -6,6 +6,7 @@ const Layout = (() => {
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
   const fonts = { name: `600 13px ${FONT}`, small: `11.5px ${FONT}` };
   const WIDEST = 240;
+  const WIDEST_GROUP = 310;
   const HEADER = 28;
   const PAD = 14;
   const PORT = 10;
@@ -41,7 +42,7 @@ const Layout = (() => {
   /* The lines on a node: what it makes, and the shapes of the constants that it holds. */
   function linesOf(it) {
     if (it.value) return [{ text: it.label, font: "name" }, ...(it.value.type ? [{ text: it.value.type, font: "small" }] : [])];
-    if (it.box) return [{ text: it.label || it.kind, font: "name" }, { text: summary(it.box, WIDEST - 20), font: "small" }];
+    if (it.box) return [{ text: it.label || it.kind, font: "name" }, { text: summary(it.box, WIDEST_GROUP - 24), font: "small" }];
     const { node } = it;
     const lines = [{ text: node.op, font: "name" }];
     const made = node.outputs.filter((value) => value >= 0).map((value) => dims(Graph.values[value].type)).filter(Boolean);
@@ -72,7 +73,7 @@ const Layout = (() => {
     const lines = linesOf(it);
     const mark = Graph.canOpen(it) ? 20 : 0;
     const widest = Math.max(...lines.map((line) => widthOf(line.text, line.font)));
-    const width = Math.round(Math.min(WIDEST, Math.max(72, widest + 24 + mark)));
+    const width = Math.round(Math.min(it.box ? WIDEST_GROUP : WIDEST, Math.max(72, widest + 24 + mark)));
     const text = lines.map((line, number) => ({ ...line, text: fitted(line.text, line.font, width - 20 - (number ? 0 : mark)) }));
     return { it, width, height: 14 + 16 * lines.length, lines: text };
   }
@@ -132,15 +133,17 @@ const Layout = (() => {
     return { drawn, stubs: [...stubs] };
   }
 
-  /* Keep what comes in on the first layer, and what leaves on the last one. */
+  /* Keep what comes in on a first layer of its own, and what leaves on the last one. */
   function pin(graph, sides) {
+    const loose = { "<": graph.sources(), ">": graph.sinks() };
     for (const mark of ["<", ">"]) {
-      const ports = sides.filter((id) => id[0] === mark);
-      if (!ports.length) continue;
+      const ports = new Set(sides.filter((id) => id[0] === mark));
+      if (!ports.size) continue;
       graph.setNode(mark, { width: 1, height: 1 });
-      for (const id of ports) {
-        if (mark === "<") graph.setEdge(mark, id, { weight: 50 });
-        else graph.setEdge(id, mark, { weight: 50 });
+      for (const id of new Set([...ports, ...loose[mark]])) {
+        const label = ports.has(id) ? { weight: 50 } : { weight: 0, minlen: 2 };
+        if (mark === "<") graph.setEdge(mark, id, label);
+        else graph.setEdge(id, mark, label);
       }
     }
   }
@@ -225,14 +228,14 @@ const Layout = (() => {
 
   /* The height that each layer takes: an edge runs straight down past all of it. */
   function bands(spots) {
-    const layers = new Map();
-    for (const { top, bottom, port } of spots.values()) {
-      if (port) continue;
-      const middle = Math.round((top + bottom) / 2);
-      const known = layers.get(middle) ?? { top, bottom };
-      layers.set(middle, { top: Math.min(known.top, top), bottom: Math.max(known.bottom, bottom) });
+    const found = [];
+    const shown = [...spots.values()].filter(({ port }) => !port).sort((a, b) => a.top - b.top);
+    for (const { top, bottom } of shown) {
+      const last = found.at(-1);
+      if (last && top < last.bottom) last.bottom = Math.max(last.bottom, bottom);
+      else found.push({ top, bottom });
     }
-    return [...layers.values()];
+    return found;
   }
 
   function routed(graph, edges, spots, layers, dx, dy) {

@@ -317,6 +317,6 @@
   } else document.body.classList.add("with-details");
   Details.show(null);
   redraw();
-  if (!follow()) Camera.fit(0.5);
+  if (!follow()) Camera.fit(0.7);
   document.body.dataset.ready = Math.round(performance.now());
 })();
