@@ -167,6 +167,12 @@ def test_search_finds_by_name_operator_and_value(draw: Draw, show: Open) -> None
         assert page.locator(".item.chosen").get_attribute("aria-label").split()[1] == name
         assert page.locator(".item.chosen").is_visible()
         assert page.evaluate("document.activeElement.classList.contains('chosen')")
+    page.fill("#search", "x")
+    page.locator("#found li", has_text="input of the model").click()
+    assert page.locator(".item.chosen").get_attribute("aria-label").startswith("input x")
+    page.fill("#search", "block.2")
+    page.keyboard.press("Enter")
+    assert page.locator("#details h2").inner_text() == "block.2"
     page.fill("#search", "Conv")
     assert page.locator("#count").inner_text() == "30 found"
     page.fill("#search", "nothing of that name")

@@ -159,6 +159,22 @@ def test_the_data_says_all_that_is_shown() -> None:
     assert record["notes"] == ["a note"]
 
 
+def test_weights_that_are_not_there_are_said_to_be_missing() -> None:
+    """The page is made all the same."""
+    model = parse(
+        "m (float[2,30,30] x) => (float[2,30,30] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
+    )
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("float_data")
+    tensor.dims[:] = [2, 30, 30]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": "weights.bin", "offset": "0", "length": "7200"}.items():
+        tensor.external_data.add(key=key, value=value)
+
+    ((*_, rest),) = Page(page_of(model)).record["consts"]
+    assert "weights.bin" in rest["why"]
+
+
 def test_a_page_is_small() -> None:
     """200 kB, and less than a kilobyte for each node."""
     model = parse(RELU)

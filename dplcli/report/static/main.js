@@ -65,8 +65,11 @@
     return seen;
   }
 
+  let silence = 0;
   function say(text) {
     status.textContent = text;
+    clearTimeout(silence);
+    silence = setTimeout(() => { status.textContent = ""; }, 5000);
   }
 
   /* Choose an item: mark it, show what is known of it, and put it into the address. */
@@ -287,7 +290,7 @@
     else toggle(it);
     if (!node) choose(it);
   });
-  Search.onGo((node, box) => (node ? visit(Graph.place(node), node) : visit(itemOfBox(box))));
+  Search.onGo(({ node, box, end }) => visit(end ?? (node ? Graph.place(node) : itemOfBox(box)), node));
   window.addEventListener("hashchange", follow);
   window.addEventListener("resize", () => Camera.apply());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => Camera.apply());

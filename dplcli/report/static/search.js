@@ -1,5 +1,5 @@
 "use strict";
-/* Find nodes by name, operator or value, and groups by name. */
+/* Find nodes by name, operator or value; groups, inputs and outputs by name. */
 const Search = (() => {
   const field = document.getElementById("search");
   const list = document.getElementById("found");
@@ -41,6 +41,10 @@ const Search = (() => {
       const score = fit(box.label.toLowerCase(), words);
       if (score) found.push({ score: score + 0.5, box });
     }
+    for (const end of Graph.children(Graph.root).filter((each) => each.value)) {
+      const score = fit(end.label.toLowerCase(), words);
+      if (score) found.push({ score: score + 0.5, end });
+    }
     return found.sort((a, b) => b.score - a.score);
   }
 
@@ -55,15 +59,15 @@ const Search = (() => {
     count.textContent = field.value.trim() ? `${results.length.toLocaleString("en")} found${shown}` : "";
   }
 
-  function option({ node, box }, number) {
+  function option({ node, box, end }, number) {
     const line = document.createElement("li");
     line.id = `found-${number}`;
     line.setAttribute("role", "option");
     line.setAttribute("aria-selected", "false");
     const name = document.createElement("b");
-    name.textContent = node ? node.op : box.label;
+    name.textContent = node ? node.op : box ? box.label : end.label;
     const rest = document.createElement("span");
-    rest.textContent = node ? node.name || (Graph.values[node.outputs.find((value) => value >= 0)]?.name ?? "") : `group of ${box.size} nodes`;
+    rest.textContent = node ? Graph.nameOf({ node }) : box ? `group of ${box.size} nodes` : `${end.kind} of the model`;
     line.append(name, " ", rest);
     line.addEventListener("pointerdown", (event) => event.preventDefault());
     line.addEventListener("click", () => choose(number));
@@ -76,7 +80,7 @@ const Search = (() => {
     mark(number);
     list.hidden = true;
     field.setAttribute("aria-expanded", "false");
-    go(result.node ?? null, result.box ?? null);
+    go(result);
   }
 
   function mark(number) {
