@@ -1,11 +1,14 @@
 """Compare what dpl's catalogues and other tools make of the same models: nodes, bytes, fused ops.
 
-Nodes are counted as :mod:`benchmarks.counting` says. The question that the summary answers: on how
-many models does dpl remove at least as many nodes as the better of onnxslim and onnxsim, with a
-result that ``dpl verify`` does not find wrong? Where there is no verdict the nodes alone decide,
-and the model is listed. A model for which neither of the two has a result does not count; with
-``--check all`` their results are verified, too, and a wrong one is none. What a tool has *made* is
-every operator that there is more of than before.
+Nodes are counted as :mod:`benchmarks.counting` says, in the result and in what onnxruntime makes of
+it by default: what a tool leaves out may be what onnxruntime would have fused. The question that
+the summary answers: on how many models does dpl leave no more nodes than the best of onnxslim,
+onnxsim and onnxscript, with a result that ``dpl verify`` does not find wrong; and on how many are
+there no more after onnxruntime? Where there is no verdict the nodes alone decide, and the model is
+listed. A model for which none of the three has a result does not count; with ``--check all`` their
+results are verified, too, and a wrong one is none. What a tool has *made* is every operator that
+there is more of than before. ``--latency ROUNDS`` runs each result in turn with the model, on one
+thread, and gives the median of the ratios of processor time.
 
 Run it from the root of the repository, with dplcli and its ``benchmark`` extra installed::
 
@@ -18,6 +21,7 @@ import importlib.metadata
 import json
 import platform
 import shutil
+import statistics
 import sys
 import tempfile
 from collections import Counter
@@ -38,7 +42,6 @@ from dplcli.errors import CatalogError
 
 SAMPLES = Path(__file__).parents[1] / "sample_models"
 CATALOGS = ("prepare", "fuse")
-GROWTH = 1.05  # a file that grows by more is listed
 WIDTH = 200  # of the tables where there is no terminal
 
 
@@ -61,17 +64,29 @@ def summary(rows: list[Row], catalogs: list[str]) -> Iterator[str]:
     if compared:
         reached = sum(row.is_reached for row in compared)
         yield (
-            f"dpl's {'+'.join(Path(name).stem for name in catalogs)} removes at least as many "
-            f"nodes as the best of {' and '.join(RIVALS)} on {reached} of {len(compared)} models"
+            f"dpl's {'+'.join(Path(name).stem for name in catalogs)} leaves no more nodes than "
+            f"the best of {', '.join(RIVALS)} on {reached} of {len(compared)} models"
         )
+    left = [row.behind_optimised for row in rows if row.behind_optimised is not None]
+    if left:
+        reached = sum(behind <= 0 for behind in left)
+        yield f"after onnxruntime's optimisation, on {reached} of {len(left)} models"
     for name, text in (
         ("dpl is behind on", [_behind(r) for r in rows if (r.behind or 0) > 0]),
+        (
+            "after onnxruntime dpl is behind on",
+            [f"{r.model} ({r.behind_optimised:+})" for r in rows if (r.behind_optimised or 0) > 0],
+        ),
+        (
+            "onnxruntime leaves more nodes than of the original on",
+            [f"{r.model} (+{r.defeated})" for r in rows if r.defeated],
+        ),
         ("dpl has no result for", [r.model for r in rows if r.outcomes[OURS].size is None]),
         ("dpl's result is wrong for", [r.model for r in rows if r.outcomes[OURS].is_wrong]),
         ("no verdict on", [r.model for r in rows if _is_open(r.outcomes[OURS])]),
         (
-            f"the file grows by more than {GROWTH - 1:.0%} for",
-            [f"{r.model} (x{r.growth:.2f})" for r in rows if r.growth > GROWTH],
+            "the file grows for",
+            [f"{r.model} (x{r.growth:.3f})" for r in rows if r.growth > 1],
         ),
     ):
         if text:
@@ -81,7 +96,7 @@ def summary(rows: list[Row], catalogs: list[str]) -> Iterator[str]:
 def _behind(row: Row) -> str:
     """Name a model that dpl is behind on, and what the rival's lead costs in bytes."""
     grown = row.best.bytes / row.before.bytes if row.best is not None else 0.0
-    cost = f", whose file is x{grown:.2f}" if grown > GROWTH else ""
+    cost = f", whose file is x{grown:.2f}" if grown > 1 else ""
     return f"{row.model} ({row.behind:+}{cost})"
 
 
@@ -92,10 +107,10 @@ def _is_open(outcome: Outcome) -> bool:
 def totals(rows: list[Row], names: list[str]) -> Table:
     """Return one line for each tool, over the models that all tools have a result for."""
     shared = [r for r in rows if all(r.outcomes[name].size is not None for name in names)]
-    columns = ("results", "nodes", "Constant", "bytes", "seconds", "wrong")
+    columns = ("results", "nodes", "Constant", "bytes", "optimised", "seconds", "wrong", "latency")
     table = _table("tool", *columns, right=len(columns))
     before = [row.before for row in shared]
-    table.add_row("(before)", str(len(rows)), *_sums(before), "", "")
+    table.add_row("(before)", str(len(rows)), *_sums(before), "", "", "")
     for name in names:
         all_of_it = [row.outcomes[name] for row in rows]
         sizes = [size for row in shared if (size := row.outcomes[name].size) is not None]
@@ -105,21 +120,30 @@ def totals(rows: list[Row], names: list[str]) -> Table:
             *_sums(sizes),
             f"{sum(outcome.seconds for outcome in all_of_it):.0f}",
             str(sum(outcome.is_wrong for outcome in all_of_it)),
+            _middle([outcome.latency for outcome in all_of_it if outcome.latency is not None]),
         )
     return table
 
 
-def _sums(sizes: list[Size]) -> tuple[str, str, str]:
+def _sums(sizes: list[Size]) -> tuple[str, str, str, str]:
     return (
         f"{sum(size.nodes for size in sizes):,}",
         f"{sum(size.constants for size in sizes):,}",
         f"{sum(size.bytes for size in sizes):,}",
+        f"{sum(size.optimised or 0 for size in sizes):,}",
     )
 
 
+def _middle(ratios: list[float]) -> str:
+    return f"x{statistics.median(ratios):.2f}" if ratios else ""
+
+
 def models_table(rows: list[Row], names: list[str]) -> Table:
-    """Return one line for each model: nodes after each tool, and more on dpl's result."""
-    numbers = ("before", *names, "behind", "bytes", "growth")
+    """Return one line for each model: nodes after each tool, and more on dpl's result.
+
+    Behind the stroke are the nodes that onnxruntime leaves.
+    """
+    numbers = ("before", *names, "behind", "bytes", "growth", "latency")
     table = _table("model", *numbers, "same", right=len(numbers))
     table.add_column("made by dpl", overflow="fold")
     for row in rows:
@@ -128,9 +152,10 @@ def models_table(rows: list[Row], names: list[str]) -> Table:
             row.model,
             _nodes(row.before),
             *(_nodes(row.outcomes[name].size) for name in names),
-            "" if row.behind is None else f"{row.behind:+}",
+            _signed(row.behind) + "/" + _signed(row.behind_optimised),
             f"{row.before.bytes:,}",
             f"x{row.growth:.2f}" if ours.size is not None else "",
+            "" if ours.latency is None else f"x{ours.latency:.2f}",
             _answer(ours.verdict),
             _listed(ours.made) or ours.problem,
         )
@@ -172,7 +197,12 @@ def _table(first: str, *columns: str, right: int) -> Table:
 def _nodes(size: Size | None) -> str:
     if size is None:
         return "-"
-    return f"{size.nodes}+{size.constants}" if size.constants else str(size.nodes)
+    nodes = f"{size.nodes}+{size.constants}" if size.constants else str(size.nodes)
+    return nodes if size.optimised is None else f"{nodes}/{size.optimised}"
+
+
+def _signed(number: int | None) -> str:
+    return "" if number is None else f"{number:+}"
 
 
 def _answer(verdict: Verdict | None) -> str:
@@ -188,14 +218,19 @@ def _listed(counts: Counts) -> str:
 def as_json(rows: list[Row], args: argparse.Namespace) -> str:
     """Return the whole run as a JSON document."""
     document = {
-        "schema": "dpl.benchmark.rewrite/1",
+        "schema": "dpl.benchmark.rewrite/2",
         "catalogs": args.patterns,
         "limit": args.limit,
         "versions": versions(),
         "summary": list(summary(rows, args.patterns)),
         "models": [
             asdict(row)
-            | {"best": row.best and row.best.nodes, "behind": row.behind, "reached": row.is_reached}
+            | {
+                "best": row.best and row.best.nodes,
+                "behind": row.behind,
+                "behind_optimised": row.behind_optimised,
+                "reached": row.is_reached,
+            }
             for row in rows
         ],
     }
@@ -228,6 +263,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--peers", nargs="*", default=list(PEERS), choices=PEERS, help="the other tools")
     add("--limit", type=float, default=120.0, help="seconds for each run (default 120)")
     add("--check", choices=("dpl", "all", "none"), default="dpl", help="whose results to verify")
+    add("--latency", type=int, default=0, metavar="ROUNDS", help="run every result, too")
     add("--keep", type=Path, metavar="FOLDER", help="keep every result here, by tool")
     add("--json", metavar="FILE", help="write JSON too (- is standard output)")
     return parser.parse_args(arguments)
@@ -278,7 +314,9 @@ def run_all(args: argparse.Namespace) -> list[Row]:
         print(f"[{number}/{len(models)}] {model.name}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="dpl-benchmark-") as name:
             try:
-                rows.append(compare_tools(model, tools, Path(name), args.limit, checked))
+                rows.append(
+                    compare_tools(model, tools, Path(name), args.limit, checked, args.latency)
+                )
             except DecodeError as error:
                 print(f"left out, it is no model: {error}", file=sys.stderr)
             if args.keep:
@@ -301,7 +339,7 @@ def main(arguments: list[str] | None = None) -> None:
     console.print(", ".join(f"{name} {version}" for name, version in versions().items()))
     for title, part in (
         (
-            "Nodes without Constant (+ Constant nodes) before and after; worst for dpl first",
+            "Nodes without Constant (+ Constant nodes) / left by onnxruntime; worst for dpl first",
             models_table(rows, names),
         ),
         ("Operators that there are more of than before, all models", made_table(rows, names)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class Verdict:
         output: The file written; None if nothing was, because the answer is no.
         kept: Where a failed result was kept for a look.
         size: How many bytes the file has, external data apart.
+        stripped: How many bytes each kind took that was left out, as asked.
     """
 
     objection: str = ""
@@ -110,6 +111,7 @@ class Verdict:
     output: Path | None = None
     kept: Path | None = None
     size: int = 0
+    stripped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_sound(self) -> bool:

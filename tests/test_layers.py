@@ -42,7 +42,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "targets",
         "outcomes",
         "jinja2",
-        "matplotlib",
         "rich",
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
@@ -51,9 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
 }
-GUARDED = (
-    MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "matplotlib", "rich"} | YAML_SIDE
-)
+GUARDED = MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "rich"} | YAML_SIDE
 
 
 @cache

@@ -412,7 +412,7 @@ _FORMS = {
         b"<!-- dpl report -->",
     ),
     "html": (
-        "Write a report as one page of HTML (with plots after: pip install 'dplcli[report]').",
+        "Write a report as one page of HTML, with plots and tables to search and sort.",
         "HTML report of dpl",
         b'<meta name="generator" content="dpl">',
     ),
@@ -452,7 +452,7 @@ class Printing:
             printed: Other options that want standard output.
 
         Raises:
-            UsageError: Two reports want one place, or a file is no report of dpl, or cannot be
+            UsageError: Two reports want one place, a file is no report of dpl, or cannot be
                 written.
         """
         to_stdout = ["--json -"] if self.json_path == "-" else []
@@ -798,6 +798,14 @@ WRITING = SettingsGroup(
         "keep_failed",
         is_flag=True,
         help="Keep a result that fails, as OUTPUT.failed.onnx.",
+    ),
+    Setting(
+        "strip",
+        read=lambda given: tuple(word.strip() for word in given.split(",")),
+        metavar="KIND,…",
+        help="Leave out what computes nothing: metadata (doc strings, and the metadata of model, "
+        "graphs, nodes and values; that of functions and of the calls that dpl wrote stays, for "
+        "kernels and for dpl inline), value_info (the types of inner values).",
     ),
     Setting(
         "verify",

@@ -250,9 +250,10 @@ class DraftOutput:
 
 @dataclass(eq=False, repr=False, slots=True)
 class DraftConstant:
-    """A constant to make; one object is one constant."""
+    """A constant to make; one object is one constant, unless others that are equal do as well."""
 
     tensor: Tensor
+    is_shared: bool = False
 
     def __repr__(self) -> str:
         """Show the type."""
@@ -539,13 +540,20 @@ class GraphBuilder:
                 return bound
         return None
 
-    def constant(self, data: NDArray[Any] | np.generic | Tensor) -> DraftConstant:
+    def constant(
+        self, data: NDArray[Any] | np.generic | Tensor, *, is_shared: bool = False
+    ) -> DraftConstant:
         """Describe a constant of exactly this element type, shape and data.
+
+        Args:
+            data: What it holds.
+            is_shared: Whether an equal one that was made so for another match may take its place.
 
         Raises:
             TypeError: No tensor can hold it.
         """
-        return self._keep(DraftConstant(data if isinstance(data, Tensor) else as_tensor(data)))
+        tensor = data if isinstance(data, Tensor) else as_tensor(data)
+        return self._keep(DraftConstant(tensor, is_shared))
 
     def evaluate(self, node: Node) -> tuple[NDArray[Any], ...] | None:
         """Compute a node whose inputs are all constant with onnx's reference evaluator.

@@ -222,7 +222,7 @@ RULE_KEY = "dpl.rule"
 """Of a node that a rule has made: the rule's name."""
 
 ORIGIN_KEY = "dpl.replaces"
-"""Of a node that a rule has made: the names of the nodes it was made from."""
+"""Of a node that a rule has made: who made its results before, but for its own name."""
 
 NODES_KEY = "dpl.nodes"
 """Of a call: the nodes it stands for."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         read_model_file,
     )
     from dplcli.onnx_io.splice import pieces
+    from dplcli.onnx_io.strip import STRIPPERS
     from dplcli.onnx_io.write import (
         StagedModel,
         check_destination,
@@ -43,6 +44,7 @@ else:
                 "model_from_proto parse_model paused_gc read_model_file"
             ),
             "dplcli.onnx_io.splice": "pieces",
+            "dplcli.onnx_io.strip": "STRIPPERS",
             "dplcli.onnx_io.write": (
                 "StagedModel check_destination is_modified staged to_proto written_size"
             ),

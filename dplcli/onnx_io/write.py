@@ -30,9 +30,10 @@ from dplcli.onnx_io.convert import (
 )
 from dplcli.onnx_io.external_data import copy_external_data
 from dplcli.onnx_io.source import Source, source_of
+from dplcli.onnx_io.strip import strip_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from google.protobuf.message import Message
@@ -106,12 +107,14 @@ class StagedModel:
     Attributes:
         path: The temporary file, in the destination's folder so that external data is found.
         destination: Where :meth:`commit` puts it.
+        stripped: How many bytes each kind took that was left out.
     """
 
-    def __init__(self, path: Path, destination: Path) -> None:
+    def __init__(self, path: Path, destination: Path, stripped: Mapping[str, int]) -> None:
         """Stand for the file at *path*."""
         self.path = path
         self.destination = destination
+        self.stripped = stripped
 
     def commit(self) -> None:
         """Put the file in its place, replacing what is there in one step.
@@ -159,7 +162,10 @@ def check_destination(destination: Path) -> None:
 
 @contextmanager
 def staged(
-    model: Model, destination: Path, parts: Iterable[bytes | memoryview] | None = None
+    model: Model,
+    destination: Path,
+    parts: Iterable[bytes | memoryview] | None = None,
+    strip: Collection[str] = (),
 ) -> Iterator[StagedModel]:
     """Write *model* to a temporary file beside *destination*; a symbolic link is followed.
 
@@ -170,6 +176,7 @@ def staged(
         model: The model.
         destination: The place that it is for.
         parts: What to write, if that is not in *model*.
+        strip: What to leave out, by its names in :mod:`dplcli.onnx_io.strip`.
 
     Raises:
         ModelExportError: The folder cannot be written to, or external data stands in the way.
@@ -184,11 +191,12 @@ def staged(
         copy_external_data(model, destination, made)
         try:
             _write(model, path, parts)
+            stripped = strip_file(path, strip) if strip else {}
             path.chmod(mode_for(destination))
         except OSError as error:
             raise _cannot_write(destination, error) from error
         try:
-            yield StagedModel(path, destination)
+            yield StagedModel(path, destination, stripped)
         finally:
             if not path.exists():  # it was put in its place, whatever happened since
                 made.keep()

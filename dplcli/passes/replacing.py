@@ -55,7 +55,6 @@ from dplcli.passes.rewrite import (
     PATIENCE,
     NewNames,
     NewNodeNames,
-    origin_of,
 )
 from dplcli.passes.select import judge
 from dplcli.passes.tabular import Asker, TypedRows, is_closed, members_of
@@ -521,7 +520,8 @@ class _Batch:
             kind = self.kinds[which]
             mine = list(islice(texts, size))
             namer = NewNodeNames(names, dict(zip(mine, islice(kinds_of, size), strict=True)))
-            remarks.append(self.editor.remark(b"", encoded(origin_of(self.rule, mine))))
+            origin = namer.origin(self.rule, kind.draft, mine[-1:])
+            remarks.append(self.editor.remark(b"", encoded(origin)))
             made = []
             first[row] = len(fresh)
             for part, outputs in kind.parts:

@@ -361,10 +361,15 @@ def _inputs(model: Model) -> int:
 
 
 class NewNames:
-    """Names for the nodes and values that passes make in one model."""
+    """Names for the nodes and values that passes make in one model.
+
+    Attributes:
+        shared: The constants that several places may read, by what they hold.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.shared: dict[object, Value] = {}
         self._numbers: dict[str, int] = {}
         self._origins: dict[str, str] = {}
 
@@ -446,15 +451,22 @@ class NewNodeNames:
             return name
         return self.names.node_from(self.last, op_type) if self.last else ""
 
+    def origin(self, rule: Rule, draft: Draft, makers: Container[str]) -> dict[str, str]:
+        """Return what new nodes say of themselves: the rule, and whose results they make.
 
-def origin_of(rule: Rule, names: Iterable[str]) -> dict[str, str]:
-    """Return what new nodes say of themselves: the rule, and the names of nodes of its match."""
-    origin = {RULE_KEY: rule.qualified_name}
-    joined = ", ".join(filter(None, names))
-    if joined:
-        cut = f"{joined[: _LONGEST_ORIGIN - 1]}…"
-        origin[ORIGIN_KEY] = joined if len(joined) <= _LONGEST_ORIGIN else cut
-    return origin
+        Every name takes room in the file, so those that new nodes have are left out, and those of
+        *makers* alone are in.
+        """
+        gone = dict(self.gone)
+        for part in draft.parts:
+            op_type = part.op_type if isinstance(part, DraftNode) else "Constant"
+            gone.pop(next((name for name, other in gone.items() if other == op_type), ""), None)
+        origin = {RULE_KEY: rule.qualified_name}
+        joined = ", ".join(name for name in gone if name in makers)
+        if joined:
+            cut = f"{joined[: _LONGEST_ORIGIN - 1]}…"
+            origin[ORIGIN_KEY] = joined if len(joined) <= _LONGEST_ORIGIN else cut
+        return origin
 
 
 _LONGEST_ORIGIN = 200
@@ -622,9 +634,11 @@ class _Replacer:
         self.kept = needed_within(match.nodes, [*self.operands, *match.escaping])
         self.made: dict[int, Value | Node] = {}
         self.added: list[Node] = []
-        self.origin = origin_of(match.rule, (node.name for node in match.nodes))
         gone = {node.name: node.op_type for node in match.nodes if node not in self.kept}
         self.node_names = NewNodeNames(names, gone)
+        makers = [value.producer for value in match.outputs]
+        names_of_makers = {node.name for node in makers if node is not None}
+        self.origin = self.node_names.origin(match.rule, draft, names_of_makers)
 
     def replace(self) -> Change | Rejection:
         """Put the replacement in, unless something stands against it."""
@@ -670,8 +684,7 @@ class _Replacer:
         old = inherited.get(_key(part))
         if self._keeps_initializers() and (old is None or not old.returned_by):
             if old is None:
-                name = self._fresh_name("Constant")
-                self.made[id(part)] = self.rewriter.add_initializer(name, part.tensor)
+                self.made[id(part)] = self._initializer(part)
             else:
                 self.rewriter.make_initializer(old, part.tensor)
                 self.made[id(part)] = old
@@ -685,6 +698,16 @@ class _Replacer:
         made = node.outputs[0]
         assert made is not None  # noqa: S101  # it was just given
         self.made[id(part)] = made
+
+    def _initializer(self, part: DraftConstant) -> Value:
+        if not part.is_shared:
+            return self.rewriter.add_initializer(self._fresh_name("Constant"), part.tensor)
+        key = (self.graph, part.tensor.dtype, part.tensor.shape, part.tensor.numpy().tobytes())
+        made = self.names.shared.get(key)
+        if made is None or self.graph.values.get(made.name) is not made:
+            name = self._fresh_name("Constant")
+            made = self.names.shared[key] = self.rewriter.add_initializer(name, part.tensor)
+        return made
 
     def _keeps_initializers(self) -> bool:
         """Tell whether this graph can store data: function bodies cannot.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dplcli.errors import InvalidGraphError, UsageError, VerificationError
+from dplcli.errors import InvalidGraphError, UsageError, VerificationError, did_you_mean
 from dplcli.files import encoded, write_file
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import (
+    STRIPPERS,
     built_again,
     check_destination,
     check_external_data,
@@ -25,7 +26,7 @@ from dplcli.passes.rewrite import RewriteObserver
 from dplcli.pipeline.verifying import compare, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from dplcli.dpl import RewriteRule
@@ -47,10 +48,12 @@ class WriteSettings:
         expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
         in_place: Whether the output may replace the input.
         keep_failed: Whether to keep a result that fails as ``*.failed.onnx``.
+        strip: What to leave out of the result: ``metadata``, ``value_info``.
         hints: Whether to find out what would let rules do more.
 
     Raises:
-        UsageError: The check is turned off, but is to have some power.
+        UsageError: The check is turned off, but is to have some power; or there is nothing of
+            such a name to leave out.
     """
 
     verify: bool = True
@@ -58,10 +61,15 @@ class WriteSettings:
     expectations: Sequence[str] = ()
     in_place: bool = False
     keep_failed: bool = False
+    strip: Collection[str] = ()
     hints: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other, before any work is done."""
+        for kind in self.strip:
+            if kind not in STRIPPERS:
+                hint = did_you_mean(kind, STRIPPERS) or f"there are: {', '.join(STRIPPERS)}"
+                raise UsageError(f"--strip: there is no {kind!r} to leave out", hint=hint)
         if self.verify or self.verification is None:
             return
         if self.verification.mutants or self.verification.min_power is not None:
@@ -179,12 +187,13 @@ class WriteJob:
             DplError: The output cannot be written, or no verdict can be reached.
         """
         self.say("writing")
-        with staged(model, self.output, parts) as written:
+        strip = self.writing.strip
+        with staged(model, self.output, parts, strip) as written:
             size = written.path.stat().st_size
             verdict = Verdict()
-            if self.writing.verify and is_changed:
-                verdict = self.check(written.path) if known is None else known
-            verdict = replace(verdict, size=size)
+            if self.writing.verify and (is_changed or strip):
+                verdict = self.check(written.path) if known is None or strip else known
+            verdict = replace(verdict, size=size, stripped=written.stripped)
             if is_wanted(size) and verdict.is_sound:
                 written.commit()
                 return replace(verdict, output=self.output)

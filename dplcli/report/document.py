@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +15,7 @@ from dplcli.report.json import inspect_record, nodes_record
 from dplcli.report.layout import Group, Text
 from dplcli.report.tables import (
     layer_table,
+    main_reason,
     model_report,
     node_report,
     note,
@@ -101,11 +102,13 @@ class RuleUse(NamedTuple):
         name: The rule.
         used: How often it was applied, or how many of its matches were outlined.
         refused: How often its pattern fits but the match was refused.
+        reason: Why it was refused most often.
     """
 
     name: str
     used: int
     refused: int
+    reason: str = ""
 
 
 class LayerError(NamedTuple):
@@ -136,6 +139,18 @@ class Section(NamedTuple):
     rows: tuple[tuple[str, str], ...]
 
 
+class Chapter(NamedTuple):
+    """What a page lists in full, where a terminal shows the most important of it.
+
+    Attributes:
+        title: The heading.
+        part: The tables and sentences.
+    """
+
+    title: str
+    part: Part
+
+
 @dataclass(frozen=True, kw_only=True)
 class Document:
     """A report before it takes a form: text, JSON, JUnit, SARIF, Markdown or a page.
@@ -159,6 +174,7 @@ class Document:
         findings: What to look at in catalogues.
         layers: How the values on the way compare, in order of computation.
         sections: The differences of two models.
+        chapters: Makes what a page lists beside all this.
     """
 
     text: Part = field(default_factory=Text)
@@ -177,6 +193,7 @@ class Document:
     findings: tuple[Finding, ...] = ()
     layers: tuple[LayerError, ...] = ()
     sections: tuple[Section, ...] = ()
+    chapters: Callable[[], Iterable[Chapter]] = tuple
 
 
 def verification_document(
@@ -235,6 +252,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     done: tuple[str, int],
     rules: Iterable[RuleUse] = (),
     findings: Iterable[Finding] = (),
+    chapters: Callable[[], Iterable[Chapter]] = tuple,
     is_dry: bool = False,
 ) -> Document:
     """Report on a model that was made from another.
@@ -249,6 +267,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         done: The name of what was done, and how often it was done.
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
+        chapters: Makes what a page lists in full.
         is_dry: Whether nothing was to be written.
     """
     verification, ok = outcome.verdict.verification, outcome.is_success
@@ -277,6 +296,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verification=verification,
         rules=tuple(rules),
         findings=tuple(findings),
+        chapters=chapters,
     )
 
 
@@ -286,6 +306,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
     return {
         "objection": verdict.objection,
         "verification": None if checked is None else checked.to_json(),
+        **({"stripped": dict(verdict.stripped)} if verdict.stripped else {}),
     }
 
 
@@ -321,9 +342,11 @@ def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...
 
 def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[RuleUse, ...]:
     """Return the rules that were applied or refused, in listed order."""
-    refusals = Counter(item.rule.qualified_name for item in refused)
+    refusals: dict[str, list[Rejection]] = defaultdict(list)
+    for item in refused:
+        refusals[item.rule.qualified_name].append(item)
     return tuple(
-        RuleUse(name, count, refusals[name])
+        RuleUse(name, count, len(refusals[name]), main_reason(refusals[name]))
         for name, count in counts.items()
         if count or refusals[name]
     )

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from dplcli.errors import UsageError
 from dplcli.escaping import one_line
 from dplcli.report import layers
 from dplcli.report.layers import Band, Spot
+from dplcli.report.page import templates
 from dplcli.report.picture import Box, summary, values_read
 
 if TYPE_CHECKING:
@@ -413,15 +412,7 @@ def svg(picture: Picture, opened: Opened) -> str:
             for inner, spot in layout.spots.items()
             if inner.inner is not None
         ]
-    environment = Environment(
-        loader=PackageLoader("dplcli.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    template = environment.get_template("drawing.svg.j2")
+    template = templates().get_template("drawing.svg.j2")
     return template.render(title=one_line(picture.label), whole=layouts[scene], groups=groups)
 
 

@@ -79,6 +79,10 @@ class TextTable:
         right: The columns that hold numbers.
         prose: The columns that hold sentences or lists. Only these are broken, at blanks.
         rows: The rows, with a cell for each column; :meth:`add_row` adds more.
+
+    Attributes:
+        is_right: For each column, whether it holds numbers.
+        is_prose: For each column, whether it holds sentences or lists.
     """
 
     def __init__(
@@ -90,9 +94,9 @@ class TextTable:
     ) -> None:
         self.show_header = any(columns)
         self.rows = list(rows)
-        self._columns = columns
-        self._is_right = [column in set(right) for column in columns]
-        self._is_prose = [column in set(prose) for column in columns]
+        self.columns = columns
+        self.is_right = [column in set(right) for column in columns]
+        self.is_prose = [column in set(prose) for column in columns]
 
     def add_row(self, *cells: Cell) -> None:
         """Add a row, with a cell for each column."""
@@ -105,7 +109,7 @@ class TextTable:
         """
         rows = [[_text_of(cell, is_ascii=is_ascii) for cell in row] for row in self.rows]
         if self.show_header:
-            rows.insert(0, [Text(column, "bold") for column in self._columns])
+            rows.insert(0, [Text(column, "bold") for column in self.columns])
         if not rows:
             return
         widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
@@ -121,9 +125,9 @@ class TextTable:
     def _take_long(self, row: list[RichText]) -> list[Text]:
         """Remove the sentences that are longer than a narrow column from a row, and return them."""
         taken = []
-        for at, is_prose in enumerate(self._is_prose):
+        for at, is_prose in enumerate(self.is_prose):
             if is_prose and row[at].cell_len > _NARROW:
-                title = f"{self._columns[at]}: " if sum(self._is_prose) > 1 else ""
+                title = f"{self.columns[at]}: " if sum(self.is_prose) > 1 else ""
                 taken.append(Text(f"{_BELOW}{title}").append(row[at]))
                 row[at] = Text()
         return taken
@@ -132,9 +136,9 @@ class TextTable:
         """Narrow the columns of sentences, the widest first; return whether the rows fit then."""
         excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
         while excess > 0:
-            wide = [at for at, prose in enumerate(self._is_prose) if prose and widths[at] > _NARROW]
+            wide = [at for at, prose in enumerate(self.is_prose) if prose and widths[at] > _NARROW]
             if not wide:
-                return not any(self._is_prose)
+                return not any(self.is_prose)
             widest = max(wide, key=widths.__getitem__)
             below = max((widths[at] for at in wide if widths[at] < widths[widest]), default=_NARROW)
             taken = min(excess, widths[widest] - below)
@@ -145,11 +149,11 @@ class TextTable:
     def _lines_of_row(self, row: Sequence[RichText], widths: Sequence[int]) -> Iterator[RichText]:
         cells = [
             _broken(cell, width) if is_prose else [cell]
-            for cell, width, is_prose in zip(row, widths, self._is_prose, strict=True)
+            for cell, width, is_prose in zip(row, widths, self.is_prose, strict=True)
         ]
         for pieces in zip_longest(*cells):
             line, start = Text(), 0
-            for piece, width, is_right in zip(pieces, widths, self._is_right, strict=True):
+            for piece, width, is_right in zip(pieces, widths, self.is_right, strict=True):
                 if piece is not None and piece.plain:
                     left = start + (max(width - piece.cell_len, 0) if is_right else 0)
                     least = len(_GAP) if line.plain else 0  # a name may be longer than its column

@@ -11,6 +11,7 @@ from dplcli.ir.model import scope_of
 from dplcli.outcomes import RepeatOutcome
 from dplcli.passes.select import in_program_order
 from dplcli.report.document import (
+    Chapter,
     Document,
     broken_rule,
     hints_record,
@@ -33,7 +34,7 @@ from dplcli.report.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from dplcli.dpl import Match
@@ -138,7 +139,50 @@ def partition_document(
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),
         findings=broken_rule(outcome, catalogs),
+        chapters=lambda: _chapters(outcome),
     )
+
+
+def _chapters(outcome: PartitionOutcome) -> Iterator[Chapter]:
+    """Yield what a page lists: how much is covered, what is left out, and every partition."""
+    selection = outcome.selection
+    covered: list[Part] = [_summary(outcome)]
+    if outcome.prepared is not None:
+        covered = [*_prepared(outcome.prepared, verbose=True), *covered]
+    if outcome.coverage is not None:
+        covered += map(Text, _sentences(outcome.coverage))
+        yield Chapter("Coverage", Group(*covered, _op_table(outcome.coverage)))
+        if outcome.coverage.left_out:
+            left = _left_table(list(outcome.coverage.left_out), outcome.coverage)
+            yield Chapter("Left out", left)
+    else:
+        yield Chapter("Coverage", Group(*covered))
+    if isinstance(outcome, RepeatOutcome):
+        total = sum(selection.totals.values())
+        yield Chapter("Blocks", repeat_table(outcome.families, total))
+        yield Chapter("Calls of blocks", block_list(outcome.families))
+    else:
+        yield Chapter("Partitions", _partition_list(outcome))
+    if outcome.regions:
+        yield Chapter("Regions", region_table(outcome.regions))
+    if selection.refused:
+        yield Chapter("Refused", refusal_list(selection.refused))
+
+
+def _partition_list(outcome: PartitionOutcome) -> Part:
+    """Return one row for each partition: rule, function, scope, call and nodes."""
+    columns = ("call", "rule", "function", "scope", "nodes")
+    rows = [
+        (
+            item.call.name,
+            item.match.rule.qualified_name,
+            function_name(item.function),
+            scope_of(item.call.graph),
+            named(*item.match.nodes),
+        )
+        for item in outcome.partitions
+    ]
+    return TextTable(*columns, prose=("nodes",), rows=rows)
 
 
 def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:

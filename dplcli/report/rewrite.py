@@ -10,6 +10,7 @@ from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
 from dplcli.report.document import (
+    Chapter,
     broken_rule,
     hints_record,
     result_document,
@@ -76,6 +77,10 @@ def inline_document(outcome: InlineOutcome, *, is_verified: bool, verbose: bool)
         failures=check_failure(outcome.verdict),
         nodes=outcome.nodes,
         done=("calls inlined", len(inlining.calls)),
+        chapters=lambda: [
+            Chapter("Functions", _inline_table(inlining)),
+            Chapter("Calls", _call_list(inlining)),
+        ],
     )
 
 
@@ -258,8 +263,19 @@ def rewrite_document(
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
         findings=broken_rule(outcome, catalogs, outcome.broken),
+        chapters=lambda: _chapters(outcome),
         is_dry=outcome.is_dry,
     )
+
+
+def _chapters(outcome: RewriteOutcome) -> Iterator[Chapter]:
+    """Yield what a page lists: operators before and after, every application and refusal."""
+    if outcome.is_changed:
+        yield Chapter("Operators before and after", Group(*_changes(outcome)))
+    if outcome.applications:
+        yield Chapter("Applications", _application_list(outcome))
+    if outcome.refused:
+        yield Chapter("Refused", refusal_list(outcome.refused))
 
 
 def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) -> Part:
@@ -324,18 +340,20 @@ def _unremarkable(outcome: RewriteOutcome) -> set[str]:
 def _listing(outcome: RewriteOutcome) -> list[Part]:
     parts: list[Part] = []
     if outcome.applications:
-        rows = [
-            (str(a.number), a.rule, a.scope, list_nodes(a.removed), list_nodes(a.added))
-            for a in outcome.applications
-        ]
-        prose = ("removed", "added")
-        parts += [
-            Text(),
-            TextTable("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows),
-        ]
+        parts += [Text(), _application_list(outcome)]
     if outcome.refused:
         parts += [Text(), refusal_list(outcome.refused)]
     return parts
+
+
+def _application_list(outcome: RewriteOutcome) -> Part:
+    """Return one row for each application: its number, rule, scope, and the nodes."""
+    rows = [
+        (str(a.number), a.rule, a.scope, list_nodes(a.removed), list_nodes(a.added))
+        for a in outcome.applications
+    ]
+    prose = ("removed", "added")
+    return TextTable("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows)
 
 
 def _changes(outcome: RewriteOutcome) -> list[Part]:

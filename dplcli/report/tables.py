@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dplcli.errors import counted
 from dplcli.escaping import one_line
 from dplcli.ir.printer import node_window, print_node
 from dplcli.report.json import initializer_summary, op_histogram
@@ -266,7 +267,7 @@ def rule_table(
         of_rule = refused.get(rule, [])
         if count or of_rule:
             written = [str(functions.get(rule, 0))] if functions is not None else []
-            reason = [_main_reason(of_rule)] if refused else []
+            reason = [main_reason(of_rule)] if refused else []
             table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
     silent = len(counts) - len(table.rows)
     if not silent:
@@ -288,7 +289,7 @@ def _say_silent(count: int, *, is_all: bool, verb: str, hidden: int) -> str:
     return f"None of the {count} rules {singular}{why}."
 
 
-def _main_reason(refused: Sequence[Rejection]) -> str:
+def main_reason(refused: Sequence[Rejection]) -> str:
     """Return the most frequent reason of the most frequent stage."""
     stages = Counter(item.stage for item in refused)
     if not stages:
@@ -490,8 +491,11 @@ def ending(written: Verdict, *, is_changed: bool, is_verified: bool) -> list[Par
         parts += [Text(), verification_report(written.verification)]
     elif is_changed and not is_verified:
         parts.append(Text("Not verified, as asked.", style="yellow"))
+    if written.stripped:
+        freed = [f"{kind} {counted(size, 'byte')}" for kind, size in written.stripped.items()]
+        parts.append(Text(f"Left out: {', '.join(freed)}."))
     if written.output is not None:
-        same = "" if is_changed else ", unchanged"
+        same = "" if is_changed or written.stripped else ", unchanged"
         parts.append(Text(f"Wrote {written.output}{same}."))
     return parts
 

@@ -1,24 +1,14 @@
-"""A picture of a model as one page of HTML: the graph as data, and the scripts that draw it.
-
-The page loads nothing. Its policy (CSP) allows the scripts that it has, by their hashes, and no
-others, so no name in a model can be run. The data stands in it as JSON, in which nothing can end
-the element that it stands in.
-"""
+"""A picture of a model as one page of HTML: the graph as data, and the scripts that draw it."""
 
 from __future__ import annotations
 
-import hashlib
-from base64 import b64encode
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from dplcli.escaping import json_text, one_line
 from dplcli.ir.model import NODES_KEY
 from dplcli.ir.traversal import captured_values
 from dplcli.passes.records import UNDO_KEY, read_entries
+from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.picture import (
     KINDS,
     Box,
@@ -55,35 +45,19 @@ _MOST_BYTES = 1 << 30
 
 def view_page(picture: Picture, opened: Opened, notes: Iterable[str] = ()) -> str:
     """Return the page that shows *picture*, with the boxes of *opened* open at first."""
-    data = json_text(view_record(picture, opened, notes), indent=0).replace("\n", "")
-    for char in "<>&\u2028\u2029":
-        data = data.replace(char, f"\\u{ord(char):04x}")
-    scripts = [_static(name) for name in SCRIPTS]
-    environment = Environment(
-        loader=PackageLoader("dplcli.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    record = view_record(picture, opened, notes)
+    scripts = [static(name) for name in SCRIPTS]
+    return (
+        templates()
+        .get_template("view.html.j2")
+        .render(
+            title=picture.label,
+            style=static("view.css"),
+            policy=allowed(*scripts),
+            scripts=scripts,
+            data=inert_json(json_text(record, indent=0).replace("\n", "")),
+        )
     )
-    environment.filters["line"] = one_line
-    return environment.get_template("view.html.j2").render(
-        title=picture.label,
-        style=Markup(_static("view.css")),  # noqa: S704  # our own
-        policy=" ".join(map(_hash, scripts)),
-        scripts=list(map(Markup, scripts)),  # our own
-        data=Markup(data),  # noqa: S704  # it has no character that HTML gives a meaning
-    )
-
-
-def _static(name: str) -> str:
-    text = (files("dplcli.report") / "static" / name).read_text(encoding="utf-8")
-    return text.partition("//# sourceMappingURL")[0]
-
-
-def _hash(script: str) -> str:
-    return f"'sha256-{b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def view_record(picture: Picture, opened: Opened, notes: Iterable[str] = ()) -> dict[str, Any]:

@@ -134,6 +134,9 @@ def _within(bound: Bound, limits: Bounds, default: Bound) -> Bound:
 
 _RESHAPE_REACH = 3
 
+_FIRST_OPSET = 13
+"""From here on the lengths of Split, and the axes of Unsqueeze, are an input."""
+
 
 @nodewise(*sorted(RESHAPING | {"Expand", "Slice", "Tile"}), reach=_RESHAPE_REACH)
 def drop_reshaping(match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG001  # nothing is made
@@ -193,10 +196,25 @@ def merge_reshapes(match: Match, build: GraphBuilder) -> Operand | None:
         return None
     if not keeps_order(node) or not keeps_order(inner):
         return None
+    if _is_mask_of_attention(build, inner, node):
+        return None
     shape = shape_of(source)
     if shape is not None and shape == shape_of(match.outputs[0]):
         return source
     return _reshaped(build, source, match.outputs[0])
+
+
+def _is_mask_of_attention(build: GraphBuilder, inner: Node, outer: Node) -> bool:
+    """Tell whether two Unsqueezes make ``[batch, 1, 1, keys]`` of a mask.
+
+    onnxruntime fuses an Attention only where it meets both, up to opset 12 (MatchInputMaskSubgraph
+    in its attention_fusion_helper.h).
+    """
+    if build.opset >= _FIRST_OPSET or not inner.op_type == outer.op_type == "Unsqueeze":
+        return False
+    mask = None if inner.inputs[0] is None else shape_of(inner.inputs[0])
+    made = None if outer.outputs[0] is None else shape_of(outer.outputs[0])
+    return mask is not None and len(mask) == 2 and made == (mask[0], 1, 1, mask[1])  # noqa: PLR2004  # batch and keys
 
 
 def keeps_order(node: Node) -> bool:
@@ -216,29 +234,27 @@ def _reshaped(build: GraphBuilder, source: Value, result: Value) -> Operand | No
     numbers = None if after is None else numbers_for(shape_of(source), after)
     if numbers is None:
         return None
-    return build.op("Reshape", source, build.constant(np.array(numbers, dtype=np.int64)))
+    target = build.constant(np.array(numbers, dtype=np.int64), is_shared=True)
+    return build.op("Reshape", source, target)
 
 
 def numbers_for(before: Dims | None, after: Dims) -> list[int] | None:
-    """Say *after* by numbers, 0 for what is as it was, and -1 for at most one dimension."""
+    """Say *after* by 0 for what is as it was, by numbers, and by -1 for at most one dimension.
+
+    A 0 where a number would do: onnxruntime's Attention wants a target like ``[0, 0, 12, 64]``.
+    """
     numbers: list[int] = []
     for axis, dim in enumerate(after):
-        if isinstance(dim, int):
-            if dim <= 0:
-                return None
-            numbers.append(dim)
-        elif before is not None and axis < len(before) and before[axis] == dim:
+        if isinstance(dim, int) and dim <= 0:
+            return None
+        if before is not None and axis < len(before) and before[axis] == dim:
             numbers.append(0)
         else:
-            numbers.append(-1)
+            numbers.append(dim if isinstance(dim, int) else -1)
     return numbers if numbers.count(-1) <= 1 else None
 
 
 # Slices that together are a Split.
-
-
-_FIRST_OPSET = 13
-"""From here on the lengths are an input of Split."""
 
 
 class _Piece(NamedTuple):
@@ -271,7 +287,8 @@ def merge_slices_into_split(match: Match, build: GraphBuilder) -> Operand | None
     if shape is None or len(cuts) < 2 or not _is_whole(cuts, shape[piece.axis]):  # noqa: PLR2004  # one piece is no cut
         return None
     lengths = np.array([cut.end - cut.start for cut in cuts], dtype=np.int64)
-    parts = build.ops("Split", data, build.constant(lengths), outputs=len(cuts), axis=piece.axis)
+    cut = build.constant(lengths, is_shared=True)
+    parts = build.ops("Split", data, cut, outputs=len(cuts), axis=piece.axis)
     return parts[cuts.index(piece)]
 
 

@@ -13,7 +13,7 @@ from onnx.external_data_helper import load_external_data_for_model
 
 from dplcli.errors import VerificationError
 from dplcli.files import text_path
-from dplcli.ir.model import MANY, NODES_KEY, ORIGIN_KEY
+from dplcli.ir.model import MANY, NODES_KEY, ORIGIN_KEY, RULE_KEY
 from dplcli.ir.operators import (
     AXIS_SLOTS,
     CASTS,
@@ -727,8 +727,9 @@ def _made(node: onnx.NodeProto) -> Iterator[str]:
 
 # Which values a model that dpl wrote took over from the original, as its metadata says.
 #
-# A rewrite notes the names of the nodes that it replaced. A partition notes the nodes that a call
-# stands for (`dplcli.ir.model`). Files come from anywhere: notes that cannot be read are ignored.
+# A rewrite notes who made its results before, but for the node's own name. A partition
+# notes the nodes that a call stands for (`dplcli.ir.model`). Files come from anywhere: notes that
+# cannot be read are ignored.
 
 
 class Logged(NamedTuple):
@@ -752,8 +753,8 @@ class Logged(NamedTuple):
 def logged_values(node: onnx.NodeProto) -> Iterator[Logged]:
     """Yield the outputs of a node of the candidate whose origin its metadata tells."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
-    if replaced := metadata.get(ORIGIN_KEY):
-        makers = frozenset(replaced.split(", "))
+    if RULE_KEY in metadata or ORIGIN_KEY in metadata:
+        makers = frozenset({node.name, *metadata.get(ORIGIN_KEY, "").split(", ")} - {""})
         yield from (Logged(name, makers) for name in node.output if name)
     yield from (
         found for found in _entries(metadata.get(NODES_KEY, "")) if found.name in node.output

@@ -165,7 +165,7 @@ finally:
     print("\\n", *sys.modules, file=sys.stderr)
 """
 NOT_FOR = {
-    "match": {"onnxruntime", "onnx.reference", "jinja2", "matplotlib"}
+    "match": {"onnxruntime", "onnx.reference", "jinja2"}
     | {
         f"dplcli.{name}"
         for name in ("verify", "diff", "targets", "catalog.lint", "passes.partition")
@@ -175,12 +175,12 @@ NOT_FOR = {
         "dplcli.pipeline.rewriting",
         "dplcli.rewrites.simplification",
     },
-    "inspect": {"onnxruntime", "onnx.reference", "pydantic", "ruamel.yaml", "jinja2", "matplotlib"}
+    "inspect": {"onnxruntime", "onnx.reference", "pydantic", "ruamel.yaml", "jinja2"}
     | {
         f"dplcli.{name}"
         for name in ("verify", "diff", "targets", "catalog.catalog", "pipeline.rules")
     },
-    "partition": {"onnxruntime", "onnx.reference", "jinja2", "matplotlib"}
+    "partition": {"onnxruntime", "onnx.reference", "jinja2"}
     | {f"dplcli.{name}" for name in ("diff", "targets", "verify.equivalence", "catalog.lint")},
 }
 """What a command does without."""
