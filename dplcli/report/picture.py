@@ -15,7 +15,7 @@ import ast
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -91,23 +91,23 @@ class Sheet:
     Attributes:
         graph: The graph.
         title: Its name for readers.
-        kind: ``graph``, ``body``, or a kind of call (:data:`KINDS`).
         nodes: The nodes that are drawn or folded, in topological order.
         folded: By node that is not drawn: the drawn node that it belongs to.
         inputs: The values that come from outside.
         outputs: The values that leave.
         root: All that is drawn.
+        paths: By node that is drawn, the modules that it lies in.
         function: The function that it is the body of.
     """
 
     graph: Graph
     title: str
-    kind: str
     nodes: list[Node]
     folded: dict[Node, Node]
     inputs: list[Value]
     outputs: list[Value]
     root: Box
+    paths: Mapping[Node, tuple[str, ...]]
     function: Function | None = None
 
 
@@ -168,10 +168,7 @@ def picture_of(model: Model, label: str, scope: str | None = None) -> Picture:
         UsageError: There is no such part.
     """
     picture = Picture(label)
-    if scope is None:
-        first = _sheet(model.graph, model.graph, "main", "graph")
-    else:
-        first = _part(model, scope)
+    first = _sheet(model.graph) if scope is None else _part(model, scope)
     pending = [first]
     while pending:
         sheet = pending.pop(0)
@@ -182,9 +179,7 @@ def picture_of(model: Model, label: str, scope: str | None = None) -> Picture:
                 if body in known:
                     continue
                 known.add(body)
-                kind = "body" if called is None else _kind_of_function(called)
-                title = scope_of(body) if called is None else _name_of(called)
-                pending.append(_sheet(body, body, title, kind, called))
+                pending.append(_sheet(body, called))
     _note_given(picture)
     return picture
 
@@ -234,39 +229,63 @@ def rule_of(function: Function) -> dict[str, str]:
 def _part(model: Model, scope: str) -> Sheet:
     for function in model.functions.values():
         if scope in {_name_of(function), function.name}:
-            kind = _kind_of_function(function)
-            return _sheet(function.body, function.body, _name_of(function), kind, function)
-    path = tuple(part for part in scope.split("/") if part)
-    scopes = {node: scope_path(node) for node in model.graph}
-    inside = [node for node in model.graph if path and scopes[node][: len(path)] == path]
-    if not inside:
-        known = {"/".join(found[:end]) for found in scopes.values() for end in range(1, 9)}
-        known |= set(map(_name_of, model.functions.values()))
-        hint = did_you_mean(scope, sorted(known - {""})) or "see the groups in the whole picture"
-        raise UsageError(f"--scope {scope}: no scope and no function has this name", hint=hint)
-    return _sheet(model.graph, inside, scope, "graph")
-
-
-def _sheet(
-    graph: Graph,
-    chosen: Iterable[Node],
-    title: str,
-    kind: str,
-    function: Function | None = None,
-) -> Sheet:
-    nodes = [node for node in chosen if not _is_hidden(node)]
+            return _sheet(function.body, function)
+    whole = _sheet(model.graph)
+    path = _scope_meant(scope, whole, list(model.functions.values()))
+    inside = {node for node, found in whole.paths.items() if found[: len(path)] == path}
+    nodes = [node for node in whole.nodes if whole.folded.get(node, node) in inside]
+    drawn = [node for node in nodes if node not in whole.folded]
     members = set(nodes)
+    reads = dict.fromkeys(value for node in drawn for value in values_read(node))
+    made = [value for node in drawn for value in node.outputs if value is not None]
+    return replace(
+        whole,
+        title="/".join(path),
+        nodes=nodes,
+        inputs=[v for v in reads if v.producer not in members and not v.is_constant],
+        outputs=[v for v in made if v.returned_by or any(u not in members for u, _ in v.uses)],
+        root=_boxed(drawn, whole.paths),
+    )
+
+
+_MOST_PLACES = 5
+
+
+def _scope_meant(scope: str, whole: Sheet, functions: Sequence[Function]) -> tuple[str, ...]:
+    """Return the scope of that name; the outermost modules may be left out of it."""
+    wanted = tuple(part for part in scope.split("/") if part)
+    known = {path[:end] for path in whole.paths.values() for end in range(1, len(path) + 1)}
+    meant = {path for path in known if wanted and path[-len(wanted) :] == wanted}
+    if wanted in meant or len(meant) == 1:
+        return wanted if wanted in meant else meant.pop()
+    if meant:
+        places = sorted("/".join(path) for path in meant)
+        more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
+        raise UsageError(
+            f"--scope {scope}: {len(places)} scopes have this name",
+            hint=f"pass one of {', '.join(places[:_MOST_PLACES])}{more}",
+        )
+    names = {"/".join(path) for path in known} | set(map(_name_of, functions))
+    hint = did_you_mean(scope, sorted(names)) or "the model has no scopes and no functions"
+    raise UsageError(f"--scope {scope}: no scope and no function has this name", hint=hint)
+
+
+def _sheet(graph: Graph, function: Function | None = None) -> Sheet:
+    nodes = [node for node in graph if not _is_hidden(node)]
     folded = _folded(nodes)
     drawn = [node for node in nodes if node not in folded]
-    if chosen is graph:
-        inputs = [value for value in graph.inputs if not value.is_constant]
-        outputs = list(dict.fromkeys(graph.outputs))
-    else:
-        reads = dict.fromkeys(value for node in drawn for value in values_read(node))
-        inputs = [v for v in reads if v.producer not in members and not v.is_constant]
-        made = [value for node in drawn for value in node.outputs if value is not None]
-        outputs = [v for v in made if v.returned_by or any(u not in members for u, _ in v.uses)]
-    return Sheet(graph, title, kind, nodes, folded, inputs, outputs, _boxed(drawn), function)
+    paths = dict(zip(drawn, _paths(drawn), strict=True))
+    return Sheet(
+        graph,
+        scope_of(graph) if function is None else _name_of(function),
+        nodes,
+        folded,
+        inputs=[value for value in graph.inputs if not value.is_constant],
+        outputs=list(dict.fromkeys(graph.outputs)),
+        root=_boxed(drawn, paths),
+        paths=paths,
+        function=function,
+    )
 
 
 def values_read(node: Node) -> list[Value]:
@@ -458,12 +477,12 @@ class _Scope:
         return Box(label, kind, [item for _, item in items], first)
 
 
-def _boxed(nodes: list[Node]) -> Box:
+def _boxed(nodes: list[Node], paths: Mapping[Node, tuple[str, ...]]) -> Box:
     """Put the nodes of a sheet into boxes."""
     top = _Scope()
-    for place, (node, path) in enumerate(zip(nodes, _paths(nodes), strict=True)):
+    for place, node in enumerate(nodes):
         scope = top
-        for part in path:
+        for part in paths[node]:
             scope = scope.inner.setdefault(part, _Scope())
         scope.nodes.append((place, node))
     root = top.box("", "sheet")
@@ -623,7 +642,7 @@ def _open(picture: Picture, name: str, found: Opened) -> None:
                     names = {item.name.strip("/"), item.op_type, item.label, *_call_names(item)}
                     names = names if picture.bodies(item) else set()
                 known |= names
-                if wanted in names:
+                if wanted in names or any(wanted.endswith(f"/{name}") for name in names if name):
                     hits += 1
                     found.boxes.update((*outer, item) if isinstance(item, Box) else outer)
                     if not isinstance(item, Box):

@@ -171,7 +171,6 @@ class _Record:
         function = sheet.function
         return {
             "title": _name(sheet.title),
-            "kind": sheet.kind,
             "root": self.boxes[sheet.root],
             "inputs": [self.values[value] for value in sheet.inputs],
             "outputs": [self.values[value] for value in sheet.outputs],

@@ -89,7 +89,7 @@ def test_it_opens(draw: Draw, show: Open, width: int, scheme: str) -> None:
     assert items(page) == 5  # three blocks, the input and the output
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.title() == "m.onnx"
-    assert item(page, "group block.0").is_visible()
+    assert item(page, "block.0").is_visible()
     for selector in (
         ".item.closed > text.name",
         ".item.closed > text.small",
@@ -139,7 +139,7 @@ def test_a_group_opens_and_closes_where_it_is(draw: Draw, show: Open) -> None:
     """By its sign, and the sign stays under the pointer."""
     page = show(draw(blocks(30), depth=0))
     before = items(page)
-    group = item(page, "group block.1")
+    group = item(page, "block.1")
     sign = group.locator("> .toggle")
     top = sign.bounding_box()["y"]
     sign.click()
@@ -164,12 +164,12 @@ def test_search_finds_by_name_operator_and_value(draw: Draw, show: Open) -> None
         assert page.locator("#found li").first.is_visible()
         page.keyboard.press("Enter")
         assert page.locator("#details code").first.inner_text() == name
-        assert page.locator(".item.chosen").get_attribute("aria-label").split()[1] == name
+        assert page.locator(".item.chosen").get_attribute("aria-label").endswith(f", {name}")
         assert page.locator(".item.chosen").is_visible()
         assert page.evaluate("document.activeElement.classList.contains('chosen')")
     page.fill("#search", "x")
     page.locator("#found li", has_text="input of the model").click()
-    assert page.locator(".item.chosen").get_attribute("aria-label").startswith("input x")
+    assert page.locator(".item.chosen").get_attribute("aria-label").endswith(", input")
     page.fill("#search", "block.2")
     page.keyboard.press("Enter")
     assert page.locator("#details h2").inner_text() == "block.2"
@@ -184,7 +184,7 @@ def test_search_finds_by_name_operator_and_value(draw: Draw, show: Open) -> None
 def test_details_lead_on(draw: Draw, show: Open) -> None:
     """Attributes, types, constants with a histogram; makers and readers are links."""
     page = show(draw(blocks(4)))
-    item(page, "Conv /net/block.0/layer.0/Conv_0").click()
+    page.locator("g.item[aria-label*='/layer.0/Conv_0']").click()
     text = page.locator("#details").inner_text()
 
     assert all(
@@ -207,18 +207,18 @@ def test_the_keyboard_goes_everywhere(draw: Draw, show: Open) -> None:
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp", "Enter"):
         page.keyboard.press(key)
         seen.append(
-            page.evaluate("document.activeElement.getAttribute('aria-label').split(',')[0]")
+            page.evaluate("document.activeElement.getAttribute('aria-label').split(/[ ,]/)[0]")
         )
     assert seen == [
-        "input x float32[1",
-        "group block.0",
-        "group block.1",
-        "group block.0",
-        "group block.0",
+        "x",
+        "block.0",
+        "block.1",
+        "block.0",
+        "block.0",
     ]
-    assert item(page, "group block.0").get_attribute("aria-expanded") == "true"
+    assert item(page, "block.0").get_attribute("aria-expanded") == "true"
 
-    item(page, "Conv").or_(item(page, "group layer.3")).first.click()
+    item(page, "layer.3").click()
     page.keyboard.press("Escape")
     assert page.locator("#details h2").inner_text() == "block.0"
     page.keyboard.press("Escape")
@@ -278,7 +278,7 @@ def test_dragging_and_the_wheel_move_and_nothing_is_chosen(draw: Draw, show: Ope
     page = show(draw(blocks(30), depth=0))
 
     def place() -> tuple[float, float]:
-        box = item(page, "group block.0").bounding_box()
+        box = item(page, "block.0").bounding_box()
         return box["x"], box["width"]
 
     (x, width) = place()
@@ -394,6 +394,6 @@ def test_the_page_prints(draw: Draw, show: Open) -> None:
 
     assert not page.locator(".tools").is_visible()
     assert not page.locator("#details").is_visible()
-    assert item(page, "output y").bounding_box()["y"] < 1_200
+    assert item(page, "y float32").bounding_box()["y"] < 1_200
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert page.locator("#stage").get_attribute("viewBox") is None

@@ -77,7 +77,7 @@ def test_a_page_goes_to_standard_output(dpl: Dpl, folder: Path) -> None:
         (
             ["--scope", "nothing"],
             "--scope nothing: no scope and no function has this name",
-            "see the groups",
+            "the model has no scopes and no functions",
         ),
         (
             ["--open", "nothing"],

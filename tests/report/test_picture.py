@@ -273,6 +273,7 @@ def test_depth_and_names_open_more() -> None:
     assert len(opened(model, depth=9).boxes) == 30
     assert {box.label for box in opened(model, ["b7"], depth=0).boxes} == {"a1", "b7"}
     assert {box.label for box in opened(model, ["/a1/b7"], depth=0).boxes} == {"a1", "b7"}
+    assert {box.label for box in opened(model, ["m/a1/b7"], depth=0).boxes} == {"a1", "b7"}
     with pytest.raises(UsageError, match="no group, function or node") as caught:
         opened(model, ["b70"])
     assert caught.value.hint is not None
@@ -306,6 +307,19 @@ def test_a_scope_is_a_picture_of_its_own() -> None:
     assert [node.name for node in part.nodes] == ["/b/Relu", "/b/Relu_1"]
     assert [value.name for value in part.inputs] == ["v1"]
     assert [value.name for value in part.outputs] == ["v3"]
+
+
+def test_the_outermost_modules_may_be_left_out_of_a_scope() -> None:
+    """If that says which; a guess from weights is a scope like any other."""
+    names = ["/m/enc/l.0/Relu", "/m/enc/l.0/Relu_1", "/m/enc/l.1/Relu", "/m/dec/l.1/Relu"]
+
+    assert [node.name for node in picture(chain(names), "enc/l.0").main.nodes] == names[:2]
+    assert [node.name for node in picture(chain(names), "dec").main.nodes] == names[3:]
+    assert len(picture(chain(names), "m").main.nodes) == 4
+    assert len(picture(_with_dots(WEIGHTS), "layer.1").main.nodes) == 3
+    with pytest.raises(UsageError, match="2 scopes have this name") as caught:
+        picture(chain(names), "l.1")
+    assert caught.value.hint == "pass one of m/dec/l.1, m/enc/l.1"
 
 
 @pytest.mark.parametrize("scope", ["bb", "", "/", "a/b", "/b/Relu"])

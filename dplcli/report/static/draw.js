@@ -18,13 +18,13 @@ const Draw = (() => {
     return it.kind === "body" ? "body" : it.box.kind;
   }
 
-  function spoken(it) {
-    const state = Graph.canOpen(it) ? (Graph.isOpen(it) ? ", open" : ", closed") : "";
-    if (it.value) return `${it.kind} ${it.label} ${it.value.type}`;
-    if (it.box) return `group ${it.label}, ${Layout.summary(it.box)}${state}`;
-    const { node } = it;
-    const made = node.outputs.filter((value) => value >= 0).map((value) => Graph.values[value].type);
-    return `${node.op} ${node.name} ${made.join(" ")}${state}`;
+  /* What a screen reader says: what is to be read, and then what it is. */
+  function spoken(shape) {
+    const { it } = shape;
+    const seen = shape.isOpen ? shape.label : shape.lines.map((line) => line.text).join(" ");
+    const kind = it.value ? it.kind : it.box ? `group of ${it.box.size} nodes` : it.node.name;
+    const state = Graph.canOpen(it) ? (shape.isOpen ? "open" : "closed") : "";
+    return [seen, kind, state].filter(Boolean).join(", ");
   }
 
   /* Draw the root layout into *stage*. */
@@ -72,7 +72,7 @@ const Draw = (() => {
     const group = make("g", {
       class: `item ${classOf(it)} ${shape.isOpen ? "open" : "closed"}`,
       transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`,
-      role: "treeitem", tabindex: "-1", "aria-label": spoken(it), "aria-level": it.depth,
+      role: "treeitem", tabindex: "-1", "aria-label": spoken(shape), "aria-level": it.depth,
       ...(canOpen ? { "aria-expanded": String(Boolean(shape.isOpen)) } : {}),
     });
     group.dataset.key = it.key;
@@ -86,7 +86,9 @@ const Draw = (() => {
       }
       for (const port of shape.ports.outs.values()) group.append(make("circle", { class: "port", cx: port, cy: height, r: 3 }));
       group.append(mark("−", width - 15, 18), make("text", { class: "name", x: 12, y: 19 }, shape.label));
-      contents(shape, group);
+      const inner = make("g", { role: "group" });
+      contents(shape, inner);
+      group.append(inner);
     } else {
       const middle = canOpen ? (width - 16) / 2 : width / 2;
       shape.lines.forEach((line, number) => group.append(make("text", {
