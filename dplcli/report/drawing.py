@@ -118,8 +118,9 @@ class _Drawer:
         if isinstance(item, Box):
             if item in self.opened.boxes:
                 return self._box(item, sheet)
-            words = summary(item.nodes())
-            return _Part([item.label, f"{item.size:,}: {words}"], item.kind)
+            count = f"{item.size:,}: "
+            words = summary(item.nodes(), _LONGEST - len(count) - 3)
+            return _Part([item.label, count + words], item.kind)
         kind = self.picture.kind(item)
         bodies = self.picture.bodies(item) if item in self.opened.nodes else []
         if not bodies:

@@ -266,7 +266,8 @@ def _scope_meant(scope: str, whole: Sheet, functions: Sequence[Function]) -> tup
             hint=f"pass one of {', '.join(places[:_MOST_PLACES])}{more}",
         )
     names = {"/".join(path) for path in known} | set(map(_name_of, functions))
-    hint = did_you_mean(scope, sorted(names)) or "the model has no scopes and no functions"
+    some = f"there are {', '.join(sorted(names)[:_MOST_PLACES])}, …" if names else ""
+    hint = did_you_mean(scope, sorted(names)) or some or "the model has no scopes and no functions"
     raise UsageError(f"--scope {scope}: no scope and no function has this name", hint=hint)
 
 
@@ -683,11 +684,13 @@ def _round(root: Box, node: Node) -> list[Box]:
 # Words and numbers.
 
 
-def summary(nodes: Iterable[Node], most: int = 3) -> str:
-    """Say which operators are the most frequent: ``Conv 20, Relu 18, …``."""
+def summary(nodes: Iterable[Node], longest: int) -> str:
+    """Say which operators are the most frequent: ``Conv 20, Relu 18, …``, as many as fit."""
     counts = Counter(node.op_type for node in nodes).most_common()
-    words = [f"{one_line(op_type, 40)} {count:,}" for op_type, count in counts[:most]]
-    return ", ".join([*words, *["…"] * (len(counts) > most)])
+    words = [f"{one_line(op_type, longest)} {count:,}" for op_type, count in counts]
+    fits = [sum(map(len, words[:kept])) + 2 * kept < longest for kept in range(1, len(words) + 1)]
+    kept = max(1, sum(fits))
+    return ", ".join([*words[:kept], *["…"] * (kept < len(words))])
 
 
 def attribute_texts(node: Node) -> dict[str, str]:
