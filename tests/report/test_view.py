@@ -192,7 +192,7 @@ def test_a_page_is_small() -> None:
 def test_page_and_drawing_have_the_same_colours() -> None:
     """The light ones; each class of nodes has one in both modes."""
     style = (files("dplcli.report") / "static" / "view.css").read_text(encoding="utf-8")
-    light, dark = style.split("@media (prefers-color-scheme: dark)", 1)
+    light, dark = style.split("@media screen and (prefers-color-scheme: dark)", 1)
     for kind, colour in COLOURS.items():
         if kind in {"scope", "chunk", "body", "value"}:
             continue
