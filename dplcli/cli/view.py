@@ -10,6 +10,7 @@ from dplcli import pipeline
 from dplcli.cli import options
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError, counted
+from dplcli.escaping import inert_markup
 from dplcli.report.picture import opened, picture_of
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     picture = picture_of(outcome.model, outcome.label, scope)
     text = _drawn(form, picture, opened(picture, names, depth), outcome)
     if str(place) == "-":
-        write(text)
+        write(inert_markup(text))
         return
     pipeline.write_text(place, text, "-o")
     if not quiet:

@@ -195,6 +195,12 @@ CALLS: dict[str, Calls] = {
         (2, "verify", MODEL, MODEL, "--tolerance", f"{GONE}=rtol:1"),
         (2, "verify", MODEL, MODEL, "--shape", f"{GONE}=x"),
     ],
+    "view": [
+        (0, "view", MODEL, "-o", "-", "--depth", "3"),
+        *((0, "view", MODEL, "-o", f"drawing.{form}", "--depth", "3") for form in ("svg", "mmd")),
+        (2, "view", MODEL, "--scope", GONE),
+        (2, "view", MODEL, "--open", GONE),
+    ],
 }
 
 
