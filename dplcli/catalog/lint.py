@@ -591,8 +591,8 @@ def _misfits(node: NodeCall, schema: OpSchema) -> Iterator[str]:
     for name in names:
         if name not in schema.attributes:
             yield f"{gives} {name!r}, unknown {where}"
-    for name, expression in node.attributes.items():
-        kind = schema.attributes.get(name)
+    for name in node.stated:
+        kind, expression = schema.attributes.get(name), node.attributes[name]
         if kind is None or expression.names:
             continue
         try:

@@ -28,6 +28,7 @@ from dplcli.ir.operators import (
     KEEPS_SHAPE,
     MATRIX_SLOT,
     OP_KINDS,
+    RESHAPING,
     ZERO_POINT_SLOTS,
     attribute_of,
     inputs_of,
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from dplcli.ir import Node, TensorType, Value
     from dplcli.shapes.rules import Dims
 
-    Bound: TypeAlias = Value | tuple[Value, ...]
-    Facts: TypeAlias = "ValueFacts | list[ValueFacts] | None"
+    Bound: TypeAlias = Value | tuple[Value, ...] | str
+    Facts: TypeAlias = "ValueFacts | list[ValueFacts] | str | None"
     from dplcli.shapes.terms import Number
 
     Array: TypeAlias = NDArray[Any]
@@ -175,6 +176,10 @@ class UnknownFactError(Exception):
         self.unranked = unranked
 
 
+class NoAttributeError(UnknownFactError):
+    """An expression asks for an attribute that the node has not."""
+
+
 class ExpressionError(ValueError, TypeError):
     """An expression asks for what cannot be computed; the message says why, for a reader."""
 
@@ -210,8 +215,10 @@ class AttributeFacts:
         if self._node is None:
             raise UnknownFactError(f"{self._label!r} is not made by a node, so has no attributes")
         attribute = parameter_of(self._node, name)
-        if attribute is None or attribute.ref:
-            raise UnknownFactError(f"{self._node!r} has no attribute {name!r}")
+        if attribute is None:
+            raise NoAttributeError(f"{self._node!r} has no attribute {name!r}")
+        if attribute.ref:
+            raise UnknownFactError(f"a caller gives the attribute {name!r} of {self._node!r}")
         if isinstance(attribute.value, Tensor):
             allow_for(attribute.value.size)
             return attribute.value.numpy()
@@ -492,15 +499,6 @@ def total(data: object, axes: object = None) -> object:
     return data.sum(axis=None if axes is None else _dims(axes), dtype=dtype)
 
 
-def value_or(constant: object, other: object) -> object:
-    """Return the data of a captured constant, or *other* if it took no part in the match."""
-    if constant is None:
-        return other
-    if not isinstance(constant, ValueFacts):
-        raise ExpressionError("value_or takes a name of the pattern first")
-    return constant.value
-
-
 # -- numbers and lists -------------------------------------------------------------------------
 
 
@@ -584,7 +582,7 @@ def joined(left: Iterable[object], right: Iterable[object]) -> object:
 
 _AS_NAMED_HERE = (
     *(reshape, expand, transpose, squeeze, unsqueeze, along, concat, cast, double, widens),
-    *(value_or, is_finite, is_number, is_perm, inverse),
+    *(is_finite, is_number, is_perm, inverse),
 )
 ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "sqrt": _pointwise(np.sqrt),
@@ -967,6 +965,42 @@ def is_static(value: ValueFacts) -> bool:
     return all(isinstance(extent, int) for extent in dims(value))
 
 
+def keeps_order(result: ValueFacts) -> bool:
+    """Tell whether a Transpose, or what reshapes, leaves the elements in the order they were in.
+
+    A Transpose does if it moves dimensions of 1 only.
+    """
+    node = result.subject.producer
+    if node is None or node.domain or node.op_type not in RESHAPING | {"Transpose"}:
+        raise ExpressionError(f"{result.name!r} is made by nothing that reshapes or transposes")
+    if node.op_type in RESHAPING or node.inputs[0] is None:
+        return True
+    perm, shape = parameter_of(node, "perm"), shape_of(node.inputs[0])
+    if perm is None or perm.ref or not isinstance(perm.value, tuple) or shape is None:
+        raise UnknownFactError(f"what {result.name!r} is transposed from is not known")
+    kept = [axis for axis in perm.value if isinstance(axis, int) and shape[axis] != 1]
+    return kept == sorted(kept)
+
+
+def reshape_target(source: ValueFacts, result: ValueFacts) -> list[int]:
+    """Return the numbers by which a Reshape gives *source* the shape of *result*.
+
+    0 stands for what is as it was, also where a number would do (onnxruntime's Attention wants a
+    target like ``[0, 0, 12, 64]``), and -1 for one dimension at most.
+
+    Raises:
+        UnknownFactError: The rank is not known, or numbers cannot say it.
+    """
+    before, after = shape_of(source.subject), dims(result)
+    numbers: list[int] = []
+    for axis, dim in enumerate(after):
+        is_kept = before is not None and axis < len(before) and before[axis] == dim
+        numbers.append(0 if is_kept else dim if isinstance(dim, int) else -1)
+    if numbers.count(-1) > 1 or any(isinstance(dim, int) and dim <= 0 for dim in after):
+        raise UnknownFactError(f"numbers cannot say the shape of {result.name!r}")
+    return numbers
+
+
 # The functions that expressions over captured names may call.
 
 
@@ -1043,10 +1077,11 @@ def _on_values(function: Callable[..., object], count: int) -> Callable[..., obj
 
 _OF_ONE_VALUE = (
     *(is_close, per_tensor, is_static, depth, columns, batches_agree, left_is_matrix),
-    *(right_is_matrix, symmetric, transposes_last_two, only_output),
+    *(right_is_matrix, symmetric, transposes_last_two, only_output, keeps_order),
 )
 _OF_TWO_VALUES = (
     *(same_shape, broadcasts_to, per_channel, shaped_like, per_column, scales_columns, depends_on),
+    reshape_target,
 )
 FUNCTIONS: dict[str, Callable[..., object]] = {
     **ARRAY_FUNCTIONS,
@@ -1057,10 +1092,64 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     **{function.__name__: _on_values(function, 1) for function in _OF_ONE_VALUE},
     **{function.__name__: _on_values(function, 2) for function in _OF_TWO_VALUES},
 }
-"""Every function an expression may call."""
+"""Every function an expression may call, but for :data:`VALUE_OR`."""
+
+VALUE_OR = "value_or"
+"""The function that evaluates its second argument only if there is no first one."""
+
+FUNCTION_NAMES = (*FUNCTIONS, VALUE_OR)
+
+SHAPE_FUNCTIONS = frozenset({"dims", "is_static", "keeps_order", "reshape_target"})
+"""The functions that ask what the nodes above a value say of sizes."""
 
 
 # Expressions over the captured names, evaluated by simpleeval, never executed.
+
+
+class _Evaluator(EvalWithCompoundTypes):  # type: ignore[misc]  # simpleeval has no types
+    """Evaluates expressions; a name that took no part is bound to None."""
+
+    def __init__(self) -> None:
+        super().__init__(functions={}, operators=_OPERATORS)
+        self.functions = FUNCTIONS
+
+    def _eval_name(self, node: ast.Name) -> object:
+        found: object = super()._eval_name(node)
+        if found is None:
+            raise UnknownFactError(f"{node.id!r} took no part in the match")
+        return found
+
+    def _eval_call(self, node: ast.Call) -> object:
+        if isinstance(node.func, ast.Name) and node.func.id == VALUE_OR:
+            return self._either(*node.args)
+        result: object = super()._eval_call(node)
+        return result
+
+    def _either(self, *args: ast.expr) -> object:
+        """Return the data of a constant, or an attribute; else what the second argument says."""
+        first = _optional_fact(args[0]) if len(args) == len(("first", "other")) else None
+        if first is None or first.id not in self.names:
+            raise ExpressionError(f"{VALUE_OR} takes a name of the pattern first, or an attribute")
+        if self.names[first.id] is None:
+            return self._eval(args[1])
+        try:
+            found: object = self._eval(args[0])
+        except NoAttributeError:
+            return self._eval(args[1])
+        if isinstance(found, list):
+            raise ExpressionError(f"{first.id!r} is several inputs, not one constant")
+        return found.value if isinstance(found, ValueFacts) else found
+
+
+def _optional_fact(tree: ast.expr) -> ast.Name | None:
+    """Return the name in ``c`` or ``y.attrs.alpha``; None if *tree* is something else."""
+    match tree:
+        case ast.Name() as name:
+            return name
+        case ast.Attribute(value=ast.Attribute(value=ast.Name() as name, attr="attrs")):
+            return name
+        case _:
+            return None
 
 
 _LARGEST_EXPONENT = 64
@@ -1310,11 +1399,11 @@ def _check_form(node: ast.AST) -> None:
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Name) or node.keywords:
             raise _FormError(node, "only the listed functions may be called")
-        if node.func.id not in FUNCTIONS:
+        if node.func.id not in FUNCTION_NAMES:
             raise _FormError(
                 node,
                 f"uses the function {node.func.id!r}, which does not exist",
-                did_you_mean(node.func.id, FUNCTIONS),
+                did_you_mean(node.func.id, FUNCTION_NAMES),
             )
     if isinstance(node, ast.Attribute):
         of_attributes = isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"
@@ -1358,10 +1447,8 @@ class Expression:
         self._answers: dict[tuple[object, ...], object] = {}
 
     @cached_property
-    def _evaluator(self) -> EvalWithCompoundTypes:
-        evaluator = EvalWithCompoundTypes(functions={}, operators=_OPERATORS)
-        evaluator.functions = FUNCTIONS
-        return evaluator
+    def _evaluator(self) -> _Evaluator:
+        return _Evaluator()
 
     @property
     def scope(self) -> str:
@@ -1410,6 +1497,11 @@ class Expression:
         return self._parts.used
 
     @property
+    def needed(self) -> frozenset[str]:
+        """Those of them without which it has no value; ``value_or`` can do without its first."""
+        return self._parts.needed
+
+    @property
     def tree(self) -> ast.expr:
         """The expression, parsed."""
         return self._parts.tree
@@ -1433,8 +1525,15 @@ class Expression:
         parts = (part for part in self._parts.nodes if isinstance(part, ast.Attribute))
         return any(part.attr == fact for part in parts)
 
+    def calls(self, functions: AbstractSet[str]) -> bool:
+        """Tell whether it calls one of *functions*."""
+        called = (node.func for node in self._parts.nodes if isinstance(node, ast.Call))
+        return any(
+            isinstance(function, ast.Name) and function.id in functions for function in called
+        )
+
     def value(self, bindings: Mapping[str, Bound]) -> object:
-        """Return its value; a name may be bound to several inputs.
+        """Return its value; a name may be bound to several inputs, or to an operator's type.
 
         Raises:
             UnknownFactError: It needs something that is not known, or a name that took no part.
@@ -1456,7 +1555,7 @@ class Expression:
             if isinstance(bound, tuple):
                 facts[name] = [ValueFacts(value) for value in bound]
             elif bound is not None:
-                facts[name] = ValueFacts(bound)
+                facts[name] = bound if isinstance(bound, str) else ValueFacts(bound)
             elif name not in self._parts.needed:
                 facts[name] = None
         return facts
@@ -1518,15 +1617,10 @@ def _type_facts(nodes: Sequence[ast.AST], used: AbstractSet[str]) -> tuple[tuple
 
 
 def _optional_names(nodes: Sequence[ast.AST]) -> list[ast.Name]:
-    """Return the names that :func:`value_or` may find absent: its first arguments."""
-    found = []
-    for node in nodes:
-        match node:
-            case ast.Call(func=ast.Name(id="value_or"), args=[ast.Name() as name, *_]):
-                found.append(name)
-            case _:
-                pass
-    return found
+    """Return the names that may be absent: those in the arguments of ``value_or``."""
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    parts = [arg for call in calls if ast.unparse(call.func) == VALUE_OR for arg in call.args]
+    return names_in([node for part in parts for node in ast.walk(part)])
 
 
 def _local_names(nodes: Sequence[ast.AST]) -> set[str]:

@@ -7,14 +7,15 @@ written as text is such a function, too: it calls the builder as the text says.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from dplcli.dpl.conditions import Expression, UnknownFactError
+from dplcli.dpl.conditions import SHAPE_FUNCTIONS, Expression, UnknownFactError
 from dplcli.dpl.matcher import reach_of
 from dplcli.dpl.pattern import (
     WAIVED,
@@ -56,12 +57,13 @@ from dplcli.ir.operators import (
     LAST_OPSET,
     LIGHT,
     MOVED,
+    ONLY_SCALARS,
     PREDICATES,
     VECTORS,
     canonical_domain,
     schema_of,
 )
-from dplcli.ir.traversal import is_read
+from dplcli.ir.traversal import behind_identities, is_read
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.pattern import DFPattern, OpPattern
     from dplcli.dpl.rule import Opsets
-    from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary
+    from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary, TensorType
     from dplcli.ir.operators import Parameter
 
     RewriteFunction: TypeAlias = (
@@ -250,9 +252,16 @@ class DraftOutput:
 
 @dataclass(eq=False, repr=False, slots=True)
 class DraftConstant:
-    """A constant to make; one object is one constant, unless others that are equal do as well."""
+    """A constant to make; one object is one constant, unless others are equal.
+
+    Attributes:
+        tensor: Its data.
+        source: What a text says of it; None if a function made it.
+        is_shared: Whether equal ones are one constant.
+    """
 
     tensor: Tensor
+    source: ConstantPart | None = None
     is_shared: bool = False
 
     def __repr__(self) -> str:
@@ -273,7 +282,7 @@ class Draft:
         outputs: One per output of the match.
         parts: The nodes and constants to make, each after what it reads.
         is_respelled: Whether the model's opset has an input where the rule says an attribute, or
-            an attribute where it says an input.
+            an attribute where it says an input; or whether a vector of one number became a scalar.
     """
 
     outputs: tuple[Operand, ...] = ()
@@ -369,6 +378,12 @@ class GraphBuilder:
         while read and read[-1] is None:
             read = read[:-1]
         self._check_owned(read, op_type)
+        slots = ONLY_SCALARS.get((domain, op_type), ())
+        scalars = {
+            item: self._scalar(op_type, item)
+            for item in dict.fromkeys(read[slot] for slot in slots if slot < len(read))
+        }
+        read = tuple(scalars.get(item, item) for item in read)
         if schema is not None and not domain and op_type in MOVED:
             read, given = self._respelled(op_type, read, given, schema)
         if schema is not None:
@@ -469,6 +484,23 @@ class GraphBuilder:
             read.pop()
         return tuple(read), given if self.draft.is_respelled else attributes
 
+    def _scalar(self, op_type: str, operand: Operand | None) -> Operand | None:
+        """Make a scalar of a constant vector of one number; leave any other scalar as it is."""
+        if operand is None or isinstance(operand, DraftOutput):
+            return operand
+        tensor: Tensor | None
+        known: Tensor | TensorType | None
+        if isinstance(operand, DraftConstant):
+            tensor = known = operand.tensor
+        else:
+            tensor, known = behind_identities(operand).constant, operand.known_type()
+        if known is not None and known.shape == ():
+            return operand
+        if tensor is None or tensor.shape != (1,):
+            raise BuildError(f"{op_type} takes scalars, which {operand!r} is not known to be")
+        self.draft.is_respelled = True
+        return self.constant(tensor.numpy().reshape(()))
+
     def _as_attribute(
         self, op_type: str, stated: Operand, parameter: Parameter, kind: str
     ) -> Attribute:
@@ -553,7 +585,7 @@ class GraphBuilder:
             TypeError: No tensor can hold it.
         """
         tensor = data if isinstance(data, Tensor) else as_tensor(data)
-        return self._keep(DraftConstant(tensor, is_shared))
+        return self._keep(DraftConstant(tensor, is_shared=is_shared))
 
     def evaluate(self, node: Node) -> tuple[NDArray[Any], ...] | None:
         """Compute a node whose inputs are all constant with onnx's reference evaluator.
@@ -601,6 +633,7 @@ class NodeCall:
         attributes: The attributes, as expressions.
         carried: Names of bound attributes (``**attrs``) that the node gets.
         variable: Name of the operator variable, or "".
+        output_count: How many outputs it has at least.
     """
 
     op_type: str
@@ -609,10 +642,16 @@ class NodeCall:
     attributes: Mapping[str, Expression]
     carried: tuple[str, ...]
     variable: str = ""
+    output_count: int = 1
+
+    @property
+    def stated(self) -> list[str]:
+        """The attributes that it is given: ``dilations=None`` leaves one of ``**attrs`` out."""
+        return [name for name, value in self.attributes.items() if value.text != "None"]
 
     def spelled_for(self, schema: OpSchema) -> tuple[list[str], int]:
         """Return the names of its attributes, and its number of inputs, as an opset has them."""
-        names, slots = [*self.attributes], {n for n, arg in enumerate(self.args) if arg is not None}
+        names, slots = self.stated, {n for n, arg in enumerate(self.args) if arg is not None}
         for parameter in () if self.domain else MOVED.get(self.op_type, ()):
             slot, name = parameter.slot, parameter.attribute
             if name in schema.attributes and slot in slots and slot >= schema.max_inputs:
@@ -637,13 +676,20 @@ class Variadic(NamedTuple):
     name: str
 
 
-class Optional(NamedTuple):
-    """A captured name, or an omitted input if it took no part in the match."""
+@dataclass(frozen=True, eq=False)
+class Either:
+    """A part, or another one where a name that the first needs took no part in the match.
 
-    name: str
+    Attributes:
+        first: What is taken if all that it needs is there.
+        otherwise: What is taken if not; None is an omitted input.
+    """
+
+    first: Part
+    otherwise: Part | None
 
 
-Part: TypeAlias = str | Expression | NodeCall | CallOutput | Variadic | Optional
+Part: TypeAlias = str | Expression | NodeCall | CallOutput | Either | Variadic
 """In a text: a captured name, a constant, a new node or one of its outputs, or an argument only."""
 
 
@@ -664,31 +710,78 @@ class Replacement:
     carried: frozenset[str]
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand]:
-        """Make the calls."""
-        caller = _Caller(match, self, build)
-        return [caller.part(part) for part in self.outputs]
+        """Make the calls; a further output that nothing outside reads stays with the match."""
+        pairs = list(zip(self.outputs, match.outputs, strict=True))
+        idle = {p for p, old in pairs if isinstance(p, CallOutput) and not _is_needed(old, match)}
+        counts = self._output_counts([part for part in self.outputs if part not in idle])
+        caller = _Caller(match, build, counts)
+        return [old if part in idle else caller.part(part) for part, old in pairs]
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts, each once, wholes before their parts."""
+        return _all_parts(self.outputs)
+
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        """Its constants and attributes."""
+        yield from (part for part in self.parts if isinstance(part, Expression))
+        yield from (value for call in self.calls for value in call.attributes.values())
 
     @cached_property
     def calls(self) -> tuple[NodeCall, ...]:
-        """The calls that it makes, each once."""
-        found: dict[NodeCall, None] = {}
-        pending: list[Part | None] = list(self.outputs)
-        while pending:
-            part = pending.pop(0)
-            call = part.call if isinstance(part, CallOutput) else part
-            if isinstance(call, NodeCall) and call not in found:
-                found[call] = None
-                pending += call.args
-        return tuple(found)
+        """The calls that it may make, each once."""
+        return tuple(part for part in self.parts if isinstance(part, NodeCall))
 
-    @cached_property
-    def output_counts(self) -> dict[NodeCall, int]:
-        """How many outputs a new node must have; nodes with one output are missing."""
+    def _output_counts(self, outputs: Iterable[Part]) -> dict[NodeCall, int]:
+        """Count the outputs of new nodes that have several, if these *outputs* are read."""
         counts: dict[NodeCall, int] = {}
-        for part in [*(arg for call in self.calls for arg in call.args), *self.outputs]:
+        for part in _all_parts(outputs):
+            if isinstance(part, NodeCall):
+                counts[part] = max(counts.get(part, 1), part.output_count)
             if isinstance(part, CallOutput):
                 counts[part.call] = max(counts.get(part.call, 1), part.number + 1)
         return counts
+
+
+def _is_needed(output: Value, match: Match) -> bool:
+    """Tell whether something outside reads an output, or whether the last node makes it."""
+    if output.returned_by or output.producer is match.nodes[-1]:
+        return True
+    return any(node not in match.nodes for node, _ in output.iter_uses())
+
+
+def _all_parts(roots: Iterable[Part]) -> tuple[Part, ...]:
+    """List *roots* and what they are made of, each once, wholes before their parts."""
+    found: dict[int, Part] = {}
+    pending: deque[Part | None] = deque(roots)
+    while pending:
+        part = pending.popleft()
+        if part is None or id(part) in found:
+            continue
+        found[id(part)] = part
+        match part:
+            case NodeCall():
+                pending += part.args
+            case CallOutput():
+                pending.append(part.call)
+            case Either():
+                pending += (part.first, part.otherwise)
+            case _:
+                pass
+    return tuple(found.values())
+
+
+def _may_lack(part: Part) -> bool:
+    """Tell whether what *part* itself needs may take no part in a match."""
+    match part:
+        case Expression():
+            return bool(part.needed)
+        case NodeCall():
+            attributes = part.attributes.values()
+            return bool(part.variable or part.carried or any(map(_may_lack, attributes)))
+        case _:
+            return isinstance(part, (str, Variadic))
 
 
 def parse_replacement(text: str, pattern: DFPattern, schemas: SchemaLibrary) -> Replacement:
@@ -738,6 +831,9 @@ class _Reader:
             return
         if not isinstance(part, NodeCall):
             raise wrong(target, "only a new node has several outputs to name")
+        if isinstance(value, ast.Call) and not read_word(target.elts[-1]):
+            last = self._output_of(part, len(target.elts) - 1, target)
+            part = replace(part, output_count=last.number + 1)
         for index, item in enumerate(target.elts):
             if read_word(item):
                 self._define(item, self._output_of(part, index, item))
@@ -749,7 +845,7 @@ class _Reader:
             raise wrong(target, f"{name or '_'!r} has a meaning already")
         self.assigned[name] = part
 
-    def _part(self, node: ast.expr) -> Part:  # noqa: PLR0911  # a case per kind
+    def _part(self, node: ast.expr) -> Part:  # noqa: C901, PLR0911  # a case per kind
         match node:
             case ast.Name():
                 return self._name(node)
@@ -766,6 +862,8 @@ class _Reader:
                 return self._node(is_op(BINARY_OPS[type(node.op)]), args, node)
             case ast.Subscript():
                 return self._output(node)
+            case ast.BoolOp(op=ast.Or()):
+                return self._either(node.values, self._part)
             case ast.Call(func=ast.Name(id="const"), args=[expression], keywords=[]):
                 return self._expression(expression)
             case ast.Call():
@@ -847,15 +945,29 @@ class _Reader:
         if is_dtype and stated not in DTYPE_CODES:
             raise wrong(node, *unknown_dtype(str(stated)))
 
+    def _either(
+        self, items: Sequence[ast.expr], read_last: Callable[[ast.expr], Part | None]
+    ) -> Either:
+        """Read ``bias or 0``; what comes last may be None if that is an argument of a node."""
+        item, *others = items
+        first = self._part(item)
+        if not any(map(_may_lack, _all_parts([first]))):
+            text = ast.unparse(item)
+            raise wrong(item, f"{text!r} is always there, so 'or' has no effect")
+        is_last = len(others) == 1
+        return Either(first, read_last(others[0]) if is_last else self._either(others, read_last))
+
     def _argument(self, node: ast.expr) -> Part | None:
         """Read an argument of a node: also ``*name``, ``optional(name)``, or None."""
         if isinstance(node, ast.Constant) and node.value is None:
             return None
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            return self._either(node.values, self._argument)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "optional":
             name = self._part(node.args[0]) if len(node.args) == 1 and not node.keywords else None
             if not isinstance(name, str):
                 raise wrong(node, "optional takes a name of the pattern here", "optional(bias)")
-            return Optional(name)
+            return Either(name, None)
         if not isinstance(node, ast.Starred):
             return self._part(node)
         name = read_word(node.value)
@@ -876,7 +988,7 @@ class _Reader:
     def _expression(self, node: ast.expr) -> Expression:
         try:
             expression = Expression(ast.unparse(node), "replacement", self.captures)
-            expression.check_names(frozenset(self.names))
+            expression.check_names(frozenset(self.names | self.operators.keys()))
         except PatternSyntaxError as error:
             raise wrong(node, error.message, error.hint) from error
         self.used |= expression.names
@@ -885,7 +997,7 @@ class _Reader:
     def _check_against_schema(self, made: NodeCall, op: OpName, node: ast.expr) -> None:
         """Refuse what no opset version of the operator allows."""
         known = self.schemas.attributes_of(op.op_type, op.domain)
-        for name in made.attributes:
+        for name in made.stated:
             if known is not None and name not in known:
                 hint = did_you_mean(name, sorted(known))
                 raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
@@ -899,7 +1011,7 @@ class _Reader:
             wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             raise wrong(node, f"{op.op_type} takes {wanted} inputs, not {count}")
         needed = frozenset.intersection(*(schema.required_attributes for schema in versions))
-        missing = sorted(needed - made.attributes.keys())
+        missing = sorted(needed - set(made.stated))
         if missing and not made.carried:
             raise wrong(node, f"{op.op_type} needs the attribute {missing[0]!r}")
 
@@ -912,42 +1024,34 @@ class ConstantPart(NamedTuple):
     place: int
 
 
-def constants_of(replacement: Replacement) -> list[ConstantPart]:
-    """List the constants that a text makes for each match, in the order of its draft."""
-    found: list[ConstantPart] = []
-    seen: set[NodeCall] = set()
-
-    def visit(part: Part | None, reader: NodeCall | None, index: int) -> None:
-        call = part.call if isinstance(part, CallOutput) else part
-        if isinstance(call, Expression):
-            found.append(ConstantPart(call, reader, index))
-        if isinstance(call, NodeCall) and call not in seen:
-            seen.add(call)
-            for place, arg in enumerate(call.args):
-                visit(arg, call, place)
-
-    for part in replacement.outputs:
-        visit(part, None, 0)
-    return found
-
-
-def constant_for(match: Match, replacement: Replacement, part: ConstantPart) -> NDArray[Any]:
+def constant_for(match: Match, part: ConstantPart) -> NDArray[Any]:
     """Compute a constant of a text for one match; of that, bindings and outputs are used.
 
     Raises:
         BuildError: It cannot be computed.
     """
-    return _Caller(match, replacement, GraphBuilder(match)).array(*part)
+    return _Caller(match, GraphBuilder(match), {}).array(*part)
 
 
 class _Caller:
-    """Describes the nodes of a text for one match."""
+    """Describes the nodes of a text for one match.
 
-    def __init__(self, match: Match, replacement: Replacement, builder: GraphBuilder) -> None:
+    Args:
+        match: The match.
+        builder: Makes the nodes.
+        output_counts: How many outputs new nodes have that have several.
+    """
+
+    def __init__(
+        self, match: Match, builder: GraphBuilder, output_counts: Mapping[NodeCall, int]
+    ) -> None:
         self.match = match
-        self.replacement = replacement
         self.builder = builder
+        self.output_counts = output_counts
+        self.bound = {**match.bound, **{n: op.op_type for n, op in match.operators.items()}}
         self.made: dict[NodeCall, DraftNode] = {}
+        self.constants: dict[tuple[Expression, np.dtype[Any]], DraftConstant] = {}
+        self.present: dict[int, bool] = {}
 
     def part(self, part: Part, reader: NodeCall | None = None, index: int = 0) -> Operand:
         """Describe *part*, which is input *index* of *reader*."""
@@ -958,13 +1062,68 @@ class _Caller:
                     raise BuildError(f"{part!r} took no part in the match")
                 return value
             case Expression():
-                return self.builder.constant(self.array(part, reader, index))
+                return self._constant(ConstantPart(part, reader, index))
+            case Either():
+                chosen = self._chosen(part)
+                assert chosen is not None  # noqa: S101  # only of an argument
+                return self.part(chosen, reader, index)
             case NodeCall():
-                return DraftOutput(self._node(part))
+                return self._idle(part) or DraftOutput(self._node(part))
             case CallOutput():
                 return DraftOutput(self._node(part.call), part.number)
-            case Variadic() | Optional():
+            case Variadic():
                 raise TypeError(f"{part!r} is an argument only")
+
+    def _idle(self, node: NodeCall) -> Operand | None:
+        """Return what a Cast reads that is of the wanted type already; None for any other node."""
+        source = node.args[0] if (node.op_type, node.domain) == ("Cast", "") else None
+        if not isinstance(source, str) or "to" not in node.attributes:
+            return None
+        wanted, known = self._evaluate(node.attributes["to"]), self._dtype_of_part(source)
+        is_there = known is not None and wanted in {known, DTYPE_CODES[known]}
+        return self.part(source) if is_there else None
+
+    def _constant(self, part: ConstantPart) -> DraftConstant:
+        """Describe a constant; a line of the text that is one is one constant for each type."""
+        array = self.array(*part)
+        key = (part.expression, array.dtype)
+        if key not in self.constants:
+            is_shared = part.expression.calls({"reshape_target"})
+            self.constants[key] = made = self.builder.constant(array, is_shared=is_shared)
+            made.source = part
+        return self.constants[key]
+
+    def _chosen(self, part: Part | None) -> Part | None:
+        """Return the first of the parts that ``or`` joins that has all it needs, or the last."""
+        while isinstance(part, Either):
+            part = part.first if self.has(part.first) else part.otherwise
+        return part
+
+    def has(self, part: Part | None) -> bool:
+        """Tell whether all that *part* needs took part in the match."""
+        if id(part) not in self.present:
+            self.present[id(part)] = self._has(part)
+        return self.present[id(part)]
+
+    def _has(self, part: Part | None) -> bool:  # noqa: PLR0911  # a case per kind
+        match part:
+            case None:
+                return True
+            case str():
+                return part in self.match.bindings
+            case Expression():
+                return part.needed <= self.bound.keys()
+            case Variadic():
+                return part.name in self.match.variadic
+            case CallOutput():
+                return self.has(part.call)
+            case Either():
+                return self.has(self._chosen(part))
+            case NodeCall():
+                known = self.match.operators.keys() | self.match.attributes.keys() | {""}
+                return {part.variable, *part.carried} <= known and all(
+                    map(self.has, [*part.args, *part.attributes.values()])
+                )
 
     def _several(self, name: str) -> Sequence[Value]:
         inputs = self.match.variadic.get(name)
@@ -986,19 +1145,18 @@ class _Caller:
             return self.made[node]
         inputs: list[Operand | None] = []
         for index, arg in enumerate(node.args):
-            if isinstance(arg, Variadic):
-                inputs += self._several(arg.name)
-            elif isinstance(arg, Optional):
-                inputs.append(self.match.bindings.get(arg.name))
+            chosen = self._chosen(arg)
+            if isinstance(chosen, Variadic):
+                inputs += self._several(chosen.name)
             else:
-                inputs.append(None if arg is None else self.part(arg, node, index))
+                inputs.append(None if chosen is None else self.part(chosen, node, index))
         op = self._op_of(node)
         made = self.made[node] = self.builder.node(
             op.op_type,
             op.domain,
             inputs,
             self._attributes_of(node),
-            self.replacement.output_counts.get(node, 1),
+            self.output_counts.get(node, 1),
         )
         return made
 
@@ -1030,6 +1188,7 @@ class _Caller:
 
     def _dtype_of_part(self, part: Part | None) -> str | None:
         """Return the element type of *part*, None if unknown; a new node has its operand's type."""
+        part = self._chosen(part)
         while isinstance(part, (NodeCall, CallOutput)):
             node = part.call if isinstance(part, CallOutput) else part
             op_type = self._op_of(node).op_type
@@ -1042,11 +1201,11 @@ class _Caller:
                     return code if code in DTYPE_CODES else None
                 return dtype_name(code) if isinstance(code, int) else None
             operands = node.args[1:] if op_type == "Where" else node.args
-            part = next((arg for arg in operands if not isinstance(arg, Expression)), None)
+            chosen = map(self._chosen, operands)
+            part = next((arg for arg in chosen if not isinstance(arg, Expression)), None)
         if isinstance(part, Variadic):
             return next((_known_dtype(value) for value in self._several(part.name)), None)
-        name = part.name if isinstance(part, Optional) else part
-        value = self.match.bindings.get(name) if isinstance(name, str) else None
+        value = self.match.bindings.get(part) if isinstance(part, str) else None
         return _known_dtype(value)
 
     def array(self, part: Expression, reader: NodeCall | None, index: int) -> NDArray[Any]:
@@ -1074,7 +1233,7 @@ class _Caller:
 
     def _evaluate(self, expression: Expression) -> object:
         try:
-            return expression.value(self.match.bound)
+            return expression.value(self.bound)
         except (UnknownFactError, ValueError) as error:
             raise BuildError(f"{expression.text!r} cannot be computed: {error}") from error
 
@@ -1293,7 +1452,8 @@ def possible_attributes(op: OpName, opsets: Opsets, schemas: SchemaLibrary) -> d
     """Return the attributes that *op* has in some of *opsets*, and since when each is there."""
     versions = list(schemas.versions(op.op_type, op.domain))
     if not versions:
-        return {"attributes of its own": 0}
+        stated = schemas.attributes_of(op.op_type, op.domain)
+        return dict.fromkeys({"attributes of its own"} if stated is None else stated, 0)
     if op.domain:
         return {name: 0 for schema in versions for name in schema.attributes}
     read = {item.attribute for item in MOVED.get(op.op_type, ())}
@@ -1315,6 +1475,10 @@ def in_force(versions: Sequence[OpSchema], opsets: Opsets) -> list[OpSchema]:
 
 
 # Rewrite rules.
+
+
+_REACH_OF_SHAPES = 3
+"""How many nodes above a value shape arithmetic is usually spread over."""
 
 
 @dataclass(frozen=True)
@@ -1431,12 +1595,22 @@ class RewriteRule(Rule):
         """How many nodes above its root a match depends on; None if there is no such number."""
         if hasattr(self.replacement, _FAR):
             return None
-        return self.nodewise.reach if self.nodewise else reach_of(self.pattern)
+        reach = self.nodewise.reach if self.nodewise else reach_of(self.pattern)
+        return max(reach, _REACH_OF_SHAPES) if reach and self.follows_shapes else reach
+
+    @cached_property
+    def follows_shapes(self) -> bool:
+        """Whether it asks what the nodes above a match say of sizes."""
+        if self.nodewise is not None:
+            return self.nodewise.reach > 1
+        asked = [*self.where, *(self.text.expressions if self.text else ())]
+        return any(expression.calls(SHAPE_FUNCTIONS) for expression in asked)
 
     @property
     def inner_operators(self) -> frozenset[tuple[str, str]] | None:
-        """The operators of the nodes that a match has besides its root; None for any."""
-        return None if self.is_nodewise else self.matcher.program.inner_operators
+        """The operators of the nodes that it looks at besides the root of a match; None for any."""
+        is_open = self.is_nodewise or self.follows_shapes
+        return None if is_open else self.matcher.program.inner_operators
 
     @cached_property
     def largest_match(self) -> int:
@@ -1474,9 +1648,7 @@ def _root_operators(pattern: DFPattern) -> list[OpName]:
 
 def _check_own_outputs(outputs: tuple[DFPattern, ...], replacement: Replacement) -> None:
     """Refuse a replacement that reads what it replaces."""
-    made = replacement.outputs
-    parts = [*made, *(arg for call in replacement.calls for arg in call.args)]
-    read = {part.name if isinstance(part, Optional) else part for part in parts}
-    for output, part in zip(outputs, made, strict=True):
+    read = {part for part in replacement.parts if isinstance(part, str)}
+    for output, part in zip(outputs, replacement.outputs, strict=True):
         if output.name in read and part != output.name:
             raise PatternSyntaxError(f"the replacement reads {output.name!r}, which it replaces")

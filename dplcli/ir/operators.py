@@ -369,6 +369,15 @@ CHANNEL_SLOTS = {
 
 SCALAR_SLOTS = {"Clip": (1, 2), "Dropout": (1,), "Pad": (2,), "QuantizeLinear": (1, 2)}
 
+ONLY_SCALARS: Mapping[tuple[str, str], tuple[int, ...]] = {
+    **dict.fromkeys(
+        (("com.microsoft", op_type) for op_type in sorted(_ops("QLinearAdd QLinearMul"))),
+        (1, 2, 4, 5, 6, 7),
+    ),
+    ("com.microsoft", "QLinearAveragePool"): (1, 2, 3, 4),
+}
+"""The inputs that onnxruntime refuses to take as vectors of one number."""
+
 NUMBER_SLOTS: Mapping[str, tuple[int, ...] | None] = {
     **dict.fromkeys(ARITHMETIC | COMPARISONS | {"Mod", "Pow"}, (0, 1)),
     **dict.fromkeys(_ops("Max Mean Min Sum"), None),

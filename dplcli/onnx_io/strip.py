@@ -33,20 +33,30 @@ def strip_file(path: Path, kinds: Collection[str]) -> dict[str, int]:
     Raises:
         ModelExportError: The file is too large for one message.
     """
+    data, freed = stripped(path.read_bytes(), kinds)
+    path.write_bytes(data)
+    return freed
+
+
+def stripped(data: bytes, kinds: Collection[str]) -> tuple[bytes, dict[str, int]]:
+    """Return a model without *kinds*, and how many bytes each of them took.
+
+    Raises:
+        ModelExportError: The model is too large for one message.
+    """
     model = ModelProto()
     try:
-        model.ParseFromString(path.read_bytes())
+        model.ParseFromString(data)
     except DecodeError as error:
         raise ModelExportError(
-            f"{path}: is too large to be stripped", hint="store its weights as external data"
+            "the result is too large to be stripped", hint="store its weights as external data"
         ) from error
     freed = {}
     for kind in sorted(kinds):
         before = model.ByteSize()
         STRIPPERS[kind](model)
         freed[kind] = before - model.ByteSize()
-    path.write_bytes(model.SerializeToString(deterministic=True))
-    return freed
+    return model.SerializeToString(deterministic=True), freed
 
 
 def _strip_metadata(model: ModelProto) -> None:

@@ -30,10 +30,10 @@ from dplcli.onnx_io.convert import (
 )
 from dplcli.onnx_io.external_data import copy_external_data
 from dplcli.onnx_io.source import Source, source_of
-from dplcli.onnx_io.strip import strip_file
+from dplcli.onnx_io.strip import strip_file, stripped
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from google.protobuf.message import Message
@@ -191,12 +191,12 @@ def staged(
         copy_external_data(model, destination, made)
         try:
             _write(model, path, parts)
-            stripped = strip_file(path, strip) if strip else {}
+            freed = strip_file(path, strip) if strip else {}
             path.chmod(mode_for(destination))
         except OSError as error:
             raise _cannot_write(destination, error) from error
         try:
-            yield StagedModel(path, destination, stripped)
+            yield StagedModel(path, destination, freed)
         finally:
             if not path.exists():  # it was put in its place, whatever happened since
                 made.keep()
@@ -214,8 +214,21 @@ def _write(model: Model, path: Path, parts: Iterable[bytes | memoryview] | None)
         file.writelines(convert.encode(model_parts(model)) if parts is None else parts)
 
 
-def written_size(model: Model) -> int:
-    """Return how many bytes *model* takes in a file, external data apart; nothing is written."""
+def written_size(
+    model: Model,
+    parts: Sequence[bytes | memoryview] | None = None,
+    strip: Collection[str] = (),
+) -> int:
+    """Return how many bytes :func:`staged` would write, external data apart.
+
+    Raises:
+        ModelExportError: The model is too large to be stripped.
+    """
+    if strip:
+        data = _joined(model_parts(model)) if parts is None else b"".join(parts)
+        return len(stripped(data, strip)[0])
+    if parts is not None:
+        return sum(map(len, parts))
     if model.path is not None and not is_modified(model):
         return model.path.stat().st_size
     return convert.size(model_parts(model))

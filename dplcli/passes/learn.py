@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dplcli.dpl.conditions import FUNCTIONS, Condition
+from dplcli.dpl.conditions import FUNCTION_NAMES, Condition
 from dplcli.dpl.matcher import StepBudgetExceededError
 from dplcli.dpl.pattern import (
     ConstantPattern,
@@ -314,7 +314,7 @@ LEAF_NAMES = MappingProxyType(
 
 
 _RESERVED = frozenset(
-    {*keyword.kwlist, *FUNCTIONS, "const", "input", "is_value", "repeat", "dominates"}
+    {*keyword.kwlist, *FUNCTION_NAMES, "const", "input", "is_value", "repeat", "dominates"}
     | {"optional", "unordered", "call", "function", "op"}
 )
 """Words that mean something in a pattern or a condition already."""

@@ -38,7 +38,6 @@ from dplcli.dpl.replacement import (
     Replacement,
     as_tensor,
     constant_for,
-    constants_of,
     draft_replacement,
     operands_of,
 )
@@ -326,6 +325,7 @@ def is_common(rule: RewriteRule) -> bool:
         isinstance(rule.replacement, Replacement)
         and not (rule.once or rule.has_code or rule.counts_uses or rule.producers_first)
         and rule.reach is not None
+        and not rule.follows_shapes
     )
 
 
@@ -392,7 +392,6 @@ class _Batch:
         self.nodes = np.take_along_axis(nodes, np.argsort(place, axis=1), axis=1)
         assert isinstance(rule.replacement, Replacement)  # noqa: S101  # it is common
         self.text = rule.replacement
-        self.constants = constants_of(self.text)
         self.which, self.kinds = self._sort()
 
     def _sort(self) -> tuple[Places, list[_Kind]]:
@@ -432,7 +431,8 @@ class _Batch:
         for call in self.text.calls:
             for expression in call.attributes.values():
                 if expression.scope != "types":
-                    yield from (self.matches.values[name] for name in sorted(expression.names))
+                    names = sorted(expression.names & self.matches.values.keys())
+                    yield from (self.matches.values[name] for name in names)
 
     def replace(self, names: _TableNames) -> Places:
         """Replace all; return the nodes that nobody needs any more, which are taken out, too."""
@@ -541,13 +541,11 @@ class _Batch:
 
     def _store_constants(self, kind: _Kind) -> None:
         """Store the constants of matches that are alike, but for those that become outputs."""
-        parts = [
-            (number, part)
-            for number, (part, _) in enumerate(kind.parts)
-            if isinstance(part, DraftConstant)
-        ]
-        for (number, part), constant in zip(parts, self.constants, strict=True):
-            found = self._tensors(kind, part, constant)
+        for number, (part, _) in enumerate(kind.parts):
+            if not isinstance(part, DraftConstant):
+                continue
+            assert part.source is not None  # noqa: S101  # a text made it
+            found = self._tensors(kind, part, part.source)
             if part is kind.output:
                 kind.tensors = found
             else:
@@ -556,9 +554,10 @@ class _Batch:
     def _tensors(self, kind: _Kind, part: DraftConstant, constant: ConstantPart) -> Ids:
         """Add the tensors of one constant for matches that are alike, (k,)."""
         bound = self.matches.values
-        names = sorted(constant.expression.names & bound.keys())
+        read = sorted(constant.expression.names & bound.keys())
+        names = self.text.used & bound.keys()  # operands beside it may decide its type
         is_same = constant.expression.scope == "types"
-        columns = [] if is_same else [bound[name][kind.rows] for name in names]
+        columns = [] if is_same else [bound[name][kind.rows] for name in read]
         which, example = distinct_lists(np.zeros(kind.rows.size, np.int64), columns, ())
         tensors = [part.tensor]
         for row in kind.rows[example[1:]].tolist():
@@ -566,7 +565,7 @@ class _Batch:
             found = {name: self.rows.value(v) for name, v in values.items() if v != NONE}
             match = Match(self.rule, kind.root, (), found, (), {}, kind.outputs)
             try:
-                tensors.append(as_tensor(constant_for(match, self.text, constant)))
+                tensors.append(as_tensor(constant_for(match, constant)))
             except BuildError as error:
                 raise UncommonError from error
         encoded = [self.rows.model.codec.encoded_tensor(tensor) for tensor in tensors]

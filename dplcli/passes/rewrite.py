@@ -1278,7 +1278,7 @@ class RuleProgress:
         self.heads = rule.heads
         self.is_local = rule.reach is not None
         self.seen: Seen = ()
-        self.follows_shapes = rule.is_nodewise and (rule.reach or 0) > 1
+        self.follows_shapes = rule.follows_shapes
         self.has_begun = False
         self.edits = -1
         self.function = rule.instance()

@@ -543,7 +543,7 @@ class _RewriteJob(WriteJob):
             return replace(outcome, verdict=outcome.broken.verdict)
         parts = None if self.rows is None else pieces(self.rows.table)
         if self.settings.dry_run:
-            size = written_size(self.model) if parts is None else sum(map(len, parts))
+            size = written_size(self.model, parts, self.settings.strip)
             return self._measured(outcome, size)
         verdict = self.finish(
             self.model,

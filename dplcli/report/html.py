@@ -17,10 +17,8 @@ from dplcli.report.tables import error_bins, number, percent, ranked, share_of_t
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rich.text import Text as RichText
-
     from dplcli.report.document import Document
-    from dplcli.report.layout import Cell, Part
+    from dplcli.report.layout import Cell, Part, Text
     from dplcli.verify import OutputComparison, VerificationResult
 
 _MOST_DRAWN = 40
@@ -295,7 +293,7 @@ def _cell(cell: Cell) -> PageCell:
 _MOODS = {"red": "no", "green": "yes", "yellow": "warn", "dim": "muted"}
 
 
-def _mood(text: RichText) -> str:
+def _mood(text: Text) -> str:
     words = str(text.style).split()
     return next((_MOODS[word] for word in words if word in _MOODS), "")
 

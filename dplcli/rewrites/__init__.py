@@ -17,25 +17,14 @@ if TYPE_CHECKING:
 
 _FUNCTIONS = {
     "attention": """
-        attention attention_causal attention_of_rows attention_unmerged attention_with_cache
-        finite_mask onnxruntime_attention onnxruntime_attention_with_cache
+        attention attention_causal attention_with_cache finite_mask onnxruntime_attention
+        onnxruntime_attention_with_cache
     """,
-    "normalization": """
-        group_normalization instance_normalization layer_normalization rms_normalization
-    """,
-    "onnxruntime": """
-        ort_dequantized_matmul ort_dynamic_quantize_matmul ort_embed_layer_normalization
-        ort_fused_conv ort_fused_gemm ort_fused_matmul_scale ort_fused_matmul_transpose
-        ort_matmul_bias ort_matmul_integer_to_float ort_matmul_nbits ort_qgemm
-        ort_qlinear_binary ort_qlinear_concat ort_qlinear_conv ort_qlinear_matmul
-        ort_qlinear_unary ort_qlinear_where ort_skip_layer_normalization
-        ort_skip_simplified_layer_normalization
-    """,
-    "rotary": "double_later onnxruntime_rotary_embedding rotary_embedding",
+    "onnxruntime": "ort_matmul_nbits ort_qlinear_concat",
+    "rotary": "onnxruntime_rotary_embedding rotary_embedding",
     "simplification": """
-        constants_to_initializers drop_identity drop_reshaping drop_unread drop_zero_states
-        fix_reshape_targets fold_constants merge_clips merge_common merge_initializers
-        merge_reshapes merge_slices_into_split reuse_shape_arithmetic
+        constants_to_initializers drop_unread drop_zero_states fold_constants merge_common
+        merge_initializers merge_slices_into_split reuse_shape_arithmetic
     """,
 }
 """The functions of each module."""

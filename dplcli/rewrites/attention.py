@@ -35,7 +35,7 @@ from dplcli.rewrites.operands import (
     value_called,
 )
 from dplcli.shapes import Term, described, items_of, shape_of
-from dplcli.shapes.terms import add, divide, multiply, negative
+from dplcli.shapes.terms import add, divide, negative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -714,87 +714,6 @@ _PAST = 4
 
 
 @far_sighted
-def attention_of_rows(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
-    """Let Attention split and join the heads, rather than transpose before and after it.
-
-    Before: ``Transpose(Attention(Transpose(q), Transpose(k), Transpose(v)))``
-    After:  ``Reshape(Attention(Reshape(q), Reshape(k), Reshape(v), q_num_heads=…))``
-    """
-    node = match.node("a")
-    operands = None if node is None else [_lengths_first(value) for value in node.inputs[:3]]
-    if node is None or operands is None or len(node.inputs) > _PAST + 2:
-        return None
-    query, key, value = operands
-    if query is None or key is None or value is None:
-        return None
-    shapes = [shape_of(operand) or () for operand in (query, key, value)]
-    heads, of_keys = shapes[0][2], shapes[1][2]
-    if not isinstance(heads, int) or not isinstance(of_keys, int):
-        return None
-    if not all(isinstance(shape[3], int) for shape in shapes):
-        return None  # onnx infers a width of 0 from widths that are no numbers
-    rows = [merged_heads(build, operand) for operand in (query, key, value)]
-    attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": of_keys}
-    count = len(match.outputs)
-    made = build.node("Attention", "", (*rows, *node.inputs[_MASK:]), attributes, count)
-    back = split_heads(build, DraftOutput(made), heads)
-    return [back, *(DraftOutput(made, index) for index in range(1, count))]
-
-
-def _lengths_first(value: Value | None) -> Value | None:
-    """Return what a value was transposed from, if that has lengths before heads."""
-    followed = None if value is None else follow(value)
-    if followed is None or followed.rank != _HEADS_RANK:
-        return None
-    found = followed.without_scaling().seen_as(_LENGTHS_FIRST)
-    return None if found is None else found.value
-
-
-@far_sighted
-def attention_unmerged(match: Match, build: GraphBuilder) -> Operand | Rejection | None:
-    """Undo the merging of batch and heads round an Attention of a single head.
-
-    Before: ``Reshape(Attention(Reshape(q), Reshape(k), Reshape(v), q_num_heads=1))``
-    After:  ``Attention(q, k, v)``
-    Holds when: q, k, v and the result are ``(batch, heads, length, size)`` with the same batch and
-    heads; the mask is for all of them, or is merged in the same way.
-    """
-    node = match.node("a")
-    if node is None or len(node.inputs) > _PAST:
-        return None
-    shape = shape_of(match.outputs[0])
-    operands = [_unmerged(value) for value in node.inputs[:3]]
-    query, key, value = operands
-    if shape is None or len(shape) != _HEADS_RANK or not query or not key or not value:
-        return None
-    for operand in (query, key, value):
-        if (shape_of(operand) or ())[:2] != shape[:2]:
-            return match.reject("batch and heads of queries, keys and values differ", at=operand)
-    query_shape = shape_of(query)
-    if query_shape is None or query_shape[2] != shape[2]:
-        return match.reject("the result is not split as the queries are", at=query)
-    mask: Operand | None = input_of(node, _MASK)
-    own = shape_of(mask) if isinstance(mask, Value) else None
-    if mask is not None and (own is None or (len(own) == _HEADS_RANK and own[0] != 1)):
-        if own is None or not isinstance(shape[1], int):
-            return match.reject("how the mask is merged is not known", at=query)
-        mask = build.op("Reshape", mask, build.constant(np.array([-1, shape[1], 0, 0])))
-    kept = {n: a for n, a in node.attributes.items() if not n.endswith("_num_heads")}
-    return DraftOutput(build.node("Attention", "", (query, key, value, mask), kept))
-
-
-def _unmerged(value: Value | None) -> Value | None:
-    """Return x of ``Reshape(x, (batch * heads, length, size))``."""
-    source = source_of(value, "Reshape")
-    if value is None or source is None:
-        return None
-    before, after = shape_of(source), shape_of(value)
-    if before is None or after is None or len(before) != _HEADS_RANK:
-        return None
-    return source if after == (multiply(before[0], before[1]), *before[2:]) else None
-
-
-@far_sighted
 def attention_with_cache(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
     """Let Attention append the new keys and values to those of the cache.
 
@@ -1400,3 +1319,12 @@ def onnxruntime_attention_with_cache(match: Match, build: GraphBuilder) -> Seque
 def _rows_of(build: GraphBuilder, value: Value | None) -> Operand | None:
     found = _lengths_first(value)
     return None if found is None else merged_heads(build, found)
+
+
+def _lengths_first(value: Value | None) -> Value | None:
+    """Return what a value was transposed from, if that has lengths before heads."""
+    followed = None if value is None else follow(value)
+    if followed is None or followed.rank != _HEADS_RANK:
+        return None
+    found = followed.without_scaling().seen_as(_LENGTHS_FIRST)
+    return None if found is None else found.value

@@ -1,18 +1,24 @@
-"""Operators of onnxruntime's own: fused ones, and ones on quantised tensors."""
+"""Operators of onnxruntime's own that no text describes: packed weights, any number of operands."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dplcli.dpl.replacement import BuildError
-from dplcli.ir.operators import attribute_of, schema_of
+from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
-from dplcli.rewrites.operands import input_of, node_called, node_of, value_called
+from dplcli.rewrites.operands import (
+    dtype_of,
+    input_of,
+    node_called,
+    node_of,
+    value_called,
+)
+from dplcli.shapes import shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
     from numpy.typing import NDArray
@@ -22,313 +28,55 @@ if TYPE_CHECKING:
     from dplcli.ir import Node, Value
 
 
-# What the functions that make operators of onnxruntime share.
-
-
-MICROSOFT = "com.microsoft"
-"""The domain of onnxruntime's own operators."""
-
-
-def array_of(value: Value | None) -> NDArray[Any] | None:
-    """Return the data of a constant, also behind Identity nodes; None if it is no constant."""
-    tensor = None if value is None else behind_identities(value).constant
-    return None if tensor is None else tensor.numpy()
-
-
-def number_called(match: Match, name: str) -> float | None:
-    """Return the only element of a constant; None if the name took no part."""
-    value = match.value(name)
-    data = array_of(value)
-    if value is None:
-        return None
-    if data is None or data.size != 1:
-        raise BuildError(f"{name!r} is not a constant of one element")
-    return float(data.reshape(()))
-
-
-def number_of(node: Node, name: str, default: float) -> float:
-    """Return an attribute that is a number; *default* if the node has none.
-
-    Raises:
-        BuildError: A caller of the function supplies it.
-    """
-    attribute = attribute_of(node, name)
-    if attribute is None:
-        return default
-    if not isinstance(attribute.value, (int, float)):
-        raise BuildError(f"{name} of {node.op_type} is not known")
-    return float(attribute.value)
-
-
-def dtype_of(value: Value) -> str:
-    """Return the element type of a value.
-
-    Raises:
-        BuildError: It is not known.
-    """
-    known = value.known_type()
-    if known is None or known.dtype is None:
-        raise BuildError(f"the element type of {value.name!r} is unknown")
-    return known.dtype
-
-
-def in_first_place(match: Match, made: Operand) -> tuple[Operand, ...]:
-    """Put *made* in the place of the first output, and leave the other outputs as they are.
-
-    A rule lists a node behind its first output if others may read what the node makes: it stays
-    for them, and goes with the match if there are none.
-    """
-    return (made, *match.outputs[1:])
-
-
-def own(
-    match: Match, build: GraphBuilder, op_type: str, *inputs: Operand | None, **attributes: object
-) -> tuple[Operand, ...]:
-    """Put an operator of onnxruntime's own in the place of the first output."""
-    made = build.op(op_type, *inputs, domain=MICROSOFT, **attributes)
-    return in_first_place(match, made)
-
-
-# Operators of onnxruntime for floating point: FusedConv, FusedGemm, FusedMatMul and the like.
-
-
-_FLOAT32 = np.finfo(np.float32)
-_SMALLEST_BATCHED_RANK = 3
-
-
-def ort_fused_conv(match: Match, build: GraphBuilder) -> Operand:
-    """Make a FusedConv of ``conv``, of what is added to it (``z``) and of the activation ``y``."""
-    conv, root = node_called(match, "conv"), match.root
-    attributes: dict[str, object] = {**conv.attributes}
-    if root.op_type != "Add":
-        found = _bounds(match) if root.op_type == "Clip" else [*_parameters_of(root).values()]
-        attributes |= {"activation": root.op_type, "activation_params": found or None}
-    inputs = [*(input_of(conv, slot) for slot in range(3)), match.value("z")]
-    return build.op("FusedConv", *inputs, domain=MICROSOFT, **attributes)
-
-
-def _parameters_of(node: Node) -> dict[str, float]:
-    """Return the attributes of an activation, in the order of FusedConv's ``activation_params``."""
-    schema = schema_of(node)
-    names = () if schema is None else sorted(schema.defaults)
-    return {name: number_of(node, name, 0.0) for name in names}
-
-
-def _bounds(match: Match) -> list[float]:
-    low, high = number_called(match, "low"), number_called(match, "high")
-    return [
-        float(_FLOAT32.min) if low is None else low,
-        float(_FLOAT32.max) if high is None else high,
-    ]
-
-
-def ort_fused_gemm(match: Match, build: GraphBuilder) -> Operand:
-    """Make a FusedGemm of ``gemm`` and the activation that is the root."""
-    gemm = node_called(match, "gemm")
-    parameters = _parameters_of(match.root)
-    return build.op(
-        "FusedGemm",
-        *gemm.inputs,
-        domain=MICROSOFT,
-        **gemm.attributes,
-        activation=match.root.op_type,
-        **{f"activation_{name}": number for name, number in parameters.items()},
-    )
-
-
-# -- FusedMatMul ---------------------------------------------------------------------------------
-
-
-class _Product:
-    """A MatMul or FusedMatMul, with all attributes of the latter."""
-
-    def __init__(self, node: Node) -> None:
-        self.inputs: list[Value | None] = [input_of(node, 0), input_of(node, 1)]
-        self.transposed, self.batch_moved = (
-            [bool(number_of(node, f"{name}{side}", 0)) for side in "AB"]
-            for name in ("trans", "transBatch")
-        )
-        self.alpha = number_of(node, "alpha", 1.0)
-
-    def made_by(self, build: GraphBuilder) -> Operand:
-        return build.op(
-            "FusedMatMul",
-            *self.inputs,
-            domain=MICROSOFT,
-            alpha=self.alpha,
-            transA=self.transposed[0],
-            transB=self.transposed[1],
-            transBatchA=self.batch_moved[0],
-            transBatchB=self.batch_moved[1],
-        )
-
-
-def ort_fused_matmul_transpose(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Let the product ``y`` transpose what ``t`` transposes; ``t`` stays for its other readers.
-
-    Either of the last two dimensions, or of the first one to the last place but one (and then,
-    maybe, of the last two).
-    """
-    transpose = node_called(match, "t")
-    product = _Product(node_called(match, "y"))
-    slot = 1 if match.value("b") is None else 0
-    perm = attribute_of(transpose, "perm")
-    order = () if perm is None or not isinstance(perm.value, tuple) else perm.value
-    rank = len(order)
-    plain = tuple(range(rank))
-    if order == (*plain[:-2], rank - 1, rank - 2):
-        if product.batch_moved[slot]:
-            raise BuildError("the product moves the first dimension of this operand already")
-        product.transposed[slot] ^= True
-    elif order in {(*plain[1:-1], 0, rank - 1), (*plain[1:], 0)}:
-        _move_batch(match, product, slot, rank, transposed=order[-1] == 0)
-    else:
-        raise BuildError(f"FusedMatMul cannot transpose by {list(order)}")
-    product.inputs[slot] = input_of(transpose, 0)
-    return in_first_place(match, product.made_by(build))
-
-
-def _move_batch(match: Match, product: _Product, slot: int, rank: int, *, transposed: bool) -> None:
-    other = value_called(match, "a" if slot else "b").known_type()
-    if rank < _SMALLEST_BATCHED_RANK or other is None or other.shape is None:
-        raise BuildError("FusedMatMul moves the first dimension of operands of known rank only")
-    if len(other.shape) != rank:
-        raise BuildError("FusedMatMul moves the first dimension where both ranks are equal only")
-    if product.transposed[slot] or product.batch_moved[slot]:
-        raise BuildError("the product transposes this operand already")
-    product.batch_moved[slot] = True
-    product.transposed[slot] = transposed
-
-
-def ort_fused_matmul_scale(match: Match, build: GraphBuilder) -> Operand:
-    """Let the product ``m`` multiply by what it, or its operand ``x``, is scaled by (``c``)."""
-    product = _Product(node_called(match, "m"))
-    scaled = match.node("s")
-    factor = number_called(match, "c") or 0.0
-    divides = (match.root if scaled is None else scaled).op_type == "Div"
-    typed = value_called(match, "a" if scaled is None else "x")
-    with np.errstate(all="ignore"):
-        scale = float(np.float64(1) / np.float64(factor)) if divides else factor
-        exact = product.alpha * scale
-        product.alpha = float(np.float32(exact))
-    if not product.alpha or not np.isfinite(product.alpha):
-        raise BuildError(f"alpha cannot be {exact}")
-    if product.alpha != exact and dtype_of(typed) == "float64":
-        raise BuildError(f"alpha is a float32, which {exact} is not")
-    if scaled is not None:
-        product.inputs[0 if match.value("a") is None else 1] = value_called(match, "x")
-    return product.made_by(build)
-
-
-# -- normalisation -------------------------------------------------------------------------------
-
-
-def ort_skip_layer_normalization(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a SkipLayerNormalization of ``x``, ``skip``, ``bias`` and the normalisation ``y``."""
-    gamma, beta = value_called(match, "gamma"), match.value("beta")
-    inputs = (value_called(match, "x"), value_called(match, "skip"), gamma, beta)
-    return _skip(match, build, "SkipLayerNormalization", (*inputs, match.value("bias")))
-
-
-def ort_skip_simplified_layer_normalization(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a SkipSimplifiedLayerNormalization, which divides by the root mean square only."""
-    gamma = value_called(match, "gamma")
-    inputs = (value_called(match, "x"), value_called(match, "skip"), gamma, match.value("bias"))
-    return _skip(match, build, "SkipSimplifiedLayerNormalization", inputs)
-
-
-def _skip(
-    match: Match, build: GraphBuilder, op_type: str, inputs: Sequence[Value | None]
-) -> Sequence[Operand]:
-    """Make the operator; its fourth output is the sum, if anything outside reads that."""
-    total = value_called(match, "sum")
-    matched = set(match.nodes)
-    epsilon = _epsilon(match)
-    if not total.returned_by and all(node in matched for node, _ in total.iter_uses()):
-        return own(match, build, op_type, *inputs, epsilon=epsilon)
-    made, *_, added = build.ops(op_type, *inputs, domain=MICROSOFT, outputs=4, epsilon=epsilon)
-    return (made, added)
-
-
-def _epsilon(match: Match) -> float:
-    """Return the constant called ``eps``, or the attribute of the standard operator's node."""
-    known = number_called(match, "eps")
-    return number_of(node_called(match, "y"), "epsilon", 1e-5) if known is None else known
-
-
-_INT32 = 6
-
-
-def ort_embed_layer_normalization(match: Match, build: GraphBuilder) -> Operand:
-    """Make an EmbedLayerNormalization of three look-ups, or two, and the normalisation ``y``."""
-
-    def narrow(name: str) -> Operand | None:
-        ids = match.value(name)
-        if ids is None or dtype_of(ids) == "int32":
-            return ids
-        return build.op("Cast", ids, to=_INT32)
-
-    inputs = (
-        narrow("ids"),
-        narrow("segment_ids"),
-        value_called(match, "words"),
-        value_called(match, "positions"),
-        match.value("segments"),
-        value_called(match, "gamma"),
-        value_called(match, "beta"),
-        None,
-        narrow("position_ids"),
-    )
-    made = build.ops(
-        "EmbedLayerNormalization", *inputs, domain=MICROSOFT, outputs=2, epsilon=_epsilon(match)
-    )
-    return made[0]
-
-
-# MatMulNBits: a matrix product whose weights are packed numbers of four bits.
-
-
+_MICROSOFT = "com.microsoft"
 _BITS = 4
 _MIDDLE = 8
 """What MatMulNBits takes for a zero point where there is none."""
 
 
-def ort_matmul_nbits(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a MatMulNBits of ``a`` and of the weights that ``dw`` dequantises in blocks.
+def ort_matmul_nbits(match: Match, build: GraphBuilder) -> Operand:
+    """Make a MatMulNBits of ``a`` and of the weights ``w`` that ``dw`` dequantises in blocks.
 
     The weights lie K by N with blocks along the first axis, or, where the product is called
     ``by_rows``, N by K with blocks along the second.
     """
-    decoding = node_called(match, "dw")
-    by_rows = match.value("by_rows") is not None
-    if int(number_of(decoding, "axis", 1)) % 2 != by_rows:
+    decoding, by_rows = node_called(match, "dw"), match.value("by_rows") is not None
+    if _whole(decoding, "axis") % 2 != by_rows:
         raise BuildError("the blocks do not lie along the rows of the product")
-    weights, scales = (_matrix(input_of(decoding, slot), by_rows) for slot in (0, 1))
-    stated = input_of(decoding, 2)
+    weights, scales = (_matrix(value_called(match, name), by_rows) for name in "ws")
+    stated, size = match.value("z"), _whole(decoding, "block_size")
     zeros = None if stated is None else _matrix(stated, by_rows)
-    size = int(number_of(decoding, "block_size", 0))
-    if scales.shape[0] != len(weights) or scales.size * size != weights.size:
+    if len(scales) != len(weights) or scales.size * size != weights.size:
         raise BuildError("the scales are not one for each block")
-    unsigned = dtype_of(value_called(match, "w")) == "uint4"
-    shift = 0 if unsigned else _MIDDLE
-    if zeros is None and unsigned:
+    shift = 0 if dtype_of(match.value("w")) == "uint4" else _MIDDLE
+    if zeros is None and not shift:
         zeros = np.zeros(scales.shape, np.int16)
     blocks = (weights.astype(np.int16) + shift).reshape(*scales.shape, size)
-    inputs: list[Operand | None] = [
+    return build.op(
+        "MatMulNBits",
         value_called(match, "a"),
         build.constant(_packed(blocks)),
         build.constant(np.ascontiguousarray(scales)),
         None if zeros is None else build.constant(_packed(zeros.astype(np.int16) + shift)),
-    ]
-    sizes = {"K": weights.shape[1], "N": len(weights), "bits": _BITS, "block_size": size}
-    return own(match, build, "MatMulNBits", *inputs, **sizes)
+        domain=_MICROSOFT,
+        K=weights.shape[1],
+        N=len(weights),
+        bits=_BITS,
+        block_size=size,
+    )
 
 
-def _matrix(value: Value | None, by_rows: bool) -> NDArray[Any]:  # noqa: FBT001  # private
+def _whole(node: Node, name: str) -> int:
+    attribute = attribute_of(node, name)
+    if attribute is None or not isinstance(attribute.value, int):
+        raise BuildError(f"{name} of {node.op_type} is not known")
+    return attribute.value
+
+
+def _matrix(value: Value, by_rows: bool) -> NDArray[Any]:  # noqa: FBT001  # private
     """Return a constant matrix, with the columns of the product as its rows."""
-    data = array_of(value)
-    if data is None or data.ndim != 2:  # noqa: PLR2004  # a matrix
-        raise BuildError("the weights are not constant matrices")
+    assert value.constant is not None  # noqa: S101  # the pattern asks for it
+    data = value.constant.numpy()
     return data if by_rows else data.T
 
 
@@ -339,247 +87,23 @@ def _packed(numbers: NDArray[np.int16]) -> NDArray[np.uint8]:
     return (numbers[..., 0::2] | numbers[..., 1::2] << _BITS).astype(np.uint8)
 
 
-# Operators on quantised tensors, from what stands between DequantizeLinear and QuantizeLinear.
-#
-# The rules call the DequantizeLinear nodes ``da``, ``db`` and ``dc``, the operator between ``r``
-# and the QuantizeLinear ``y``. A zero point that the model omits becomes a constant of zeros, since
-# these operators need one where the standard's do not.
+def ort_qlinear_concat(match: Match, build: GraphBuilder) -> Operand | Rejection:
+    """Make a QLinearConcat, if every input of the Concat ``r`` is dequantised from bytes.
 
-
-_BIAS_TOLERANCE = 1e-5
-_FIRST_OPSET_OF_ONE_AXIS = 13
-
-
-class _Encoded(NamedTuple):
-    """A quantised tensor, its scale and its zero point."""
-
-    data: Operand
-    scale: Operand
-    zero: Operand
-
-
-def _decoded(node: Node, build: GraphBuilder) -> _Encoded:
-    """Return what a DequantizeLinear reads."""
-    data = _required(node, 0)
-    return _Encoded(data, *_quantization_parameters(node, dtype_of(data), build))
-
-
-def _decoded_pair(match: Match, build: GraphBuilder) -> tuple[Operand, ...]:
-    """Return what ``da`` reads, then what ``db`` reads."""
-    a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
-    return (*a, *b)
-
-
-def _quantization_parameters(
-    node: Node, dtype: str, build: GraphBuilder
-) -> tuple[Operand, Operand]:
-    """Return scale and zero point of a (De)QuantizeLinear; it may have no zero point."""
-    scale, zero = _required(node, 1), input_of(node, 2)
-    if zero is not None:
-        return _scalar(scale, build), _scalar(zero, build)
-    dims = [dim for dim in _dims_of(scale) if isinstance(dim, int) and dim != 1]
-    if len(dims) < sum(dim != 1 for dim in _dims_of(scale)):
-        raise BuildError(f"the length of {scale.name!r} is unknown")
-    return _scalar(scale, build), build.constant(np.zeros(dims, np.dtype(dtype)))
-
-
-def _scalar(parameter: Value, build: GraphBuilder) -> Operand:
-    """Make a scalar of a vector of one number: some operators take no other."""
-    if _dims_of(parameter) != (1,):
-        return parameter
-    data = array_of(parameter)
-    if data is None:
-        raise BuildError(f"{parameter.name!r} is a vector of one number, and not constant")
-    return build.constant(data.reshape(()))
-
-
-def _required(node: Node, slot: int) -> Value:
-    value = input_of(node, slot)
-    if value is None:
-        raise BuildError(f"{node.op_type} has no input {slot}")
-    return value
-
-
-def _encoding(match: Match, build: GraphBuilder) -> tuple[Operand, Operand]:
-    """Return scale and zero point of what the match makes."""
-    return _quantization_parameters(node_called(match, "y"), dtype_of(match.outputs[0]), build)
-
-
-# -- elementwise operators and pools -----------------------------------------------------------
-
-
-def ort_qlinear_binary(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a QLinearAdd or QLinearMul."""
-    inputs = (*_decoded_pair(match, build), *_encoding(match, build))
-    return own(match, build, f"QLinear{node_called(match, 'r').op_type}", *inputs)
-
-
-def ort_qlinear_unary(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax or a pool, with its attributes."""
-    node = node_called(match, "r")
-    op_type = "GlobalAveragePool" if node.op_type == "ReduceMean" else node.op_type
-    attributes: dict[str, object] = {}
-    if op_type in {"LeakyRelu", "AveragePool"}:
-        attributes = {k: v for k, v in node.attributes.items() if k != "dilations"}
-    _refuse_dilations(node)
-    if op_type == "Softmax":
-        attributes = _softmax_attributes(node, build.opset)
-    inputs = (*_decoded(node_called(match, "da"), build), *_encoding(match, build))
-    return own(match, build, f"QLinear{op_type}", *inputs, **attributes)
-
-
-def _softmax_attributes(node: Node, opset: int) -> dict[str, object]:
-    """Return the attributes of QLinearSoftmax, if it divides several elements by their sum.
-
-    Up to opset 12 that is all dimensions from the axis on.
+    A zero point that the model omits becomes a constant, since the operator needs one.
     """
-    axis = attribute_of(node, "axis")
-    dims = _dims_of(_required(node, 0))
-    if axis is None or not isinstance(axis.value, int) or not -len(dims) <= axis.value < len(dims):
-        raise BuildError("the axis of the Softmax is not known")
-    first = axis.value % len(dims)
-    divided = dims[first:] if opset < _FIRST_OPSET_OF_ONE_AXIS else dims[first : first + 1]
-    if not all(isinstance(dim, int) for dim in divided) or all(dim == 1 for dim in divided):
-        raise BuildError("QLinearSoftmax needs to know that there are several elements")
-    return {"axis": axis.value, "opset": opset}
-
-
-def _refuse_dilations(node: Node) -> None:
-    stated = node.attributes.get("dilations")
-    dilations = () if stated is None else stated.value
-    if not isinstance(dilations, tuple) or any(item != 1 for item in dilations):
-        raise BuildError(f"QLinear{node.op_type} knows no dilations")
-
-
-def ort_qlinear_where(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a QLinearWhere."""
-    condition = input_of(node_called(match, "r"), 0)
-    inputs = (condition, *_decoded_pair(match, build), *_encoding(match, build))
-    return own(match, build, "QLinearWhere", *inputs)
-
-
-def ort_qlinear_concat(match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection:
-    """Make a QLinearConcat, if every input of the Concat ``r`` is dequantised from bytes."""
-    concat = node_called(match, "r")
     dtype = dtype_of(match.outputs[0])
-    inputs: list[Operand] = [*_encoding(match, build)]
-    for value in concat.inputs:
+    zero = build.constant(np.zeros((), dtype))
+    inputs: list[Operand | None] = [match.value("sy"), match.value("zy") or zero]
+    for value in node_called(match, "r").inputs:
         node = None if value is None else node_of(behind_identities(value), "DequantizeLinear")
         if node is None:
             return match.reject("an input of the Concat is not dequantised", at=value)
-        if dtype_of(_required(node, 0)) != dtype:
+        data, scale, stated = (input_of(node, slot) for slot in range(3))
+        if dtype_of(data) != dtype:
             return match.reject(f"an input of the Concat is not of {dtype}", at=value)
-        if not _is_scalar(_required(node, 1)):
+        if scale is None or shape_of(scale) not in {(), (1,)}:
             return match.reject("an input of the Concat has several scales", at=value)
-        inputs += _decoded(node, build)
-    axis = attribute_of(concat, "axis")
-    return own(match, build, "QLinearConcat", *inputs, axis=axis)
-
-
-def _is_scalar(scale: Value) -> bool:
-    known = scale.known_type()
-    return known is not None and known.shape in {(), (1,)}
-
-
-# -- convolutions and matrix products ----------------------------------------------------------
-
-
-def ort_qlinear_conv(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a QLinearConv of ``da``, the weights ``db`` and the bias ``dc``."""
-    node = node_called(match, "r")
-    bias = _quantized_bias(match, factor=1.0)
-    inputs = (*_decoded_pair(match, build), *_encoding(match, build), bias)
-    return in_first_place(match, build.op("QLinearConv", *inputs, domain="", **node.attributes))
-
-
-def ort_qlinear_matmul(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a QLinearMatMul."""
-    inputs = (*_decoded_pair(match, build), *_encoding(match, build))
-    return in_first_place(match, build.op("QLinearMatMul", *inputs))
-
-
-def ort_qgemm(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a QGemm; where nothing quantises what the Gemm makes, its output is float."""
-    node = node_called(match, "r")
-    pair = _decoded_pair(match, build)
-    attributes: dict[str, object] = {n: attribute_of(node, n) for n in ("transA", "transB")}
-    alpha = number_of(node, "alpha", 1.0)
-    bias = _quantized_bias(match, factor=alpha)
-    encoding = () if match.root is node else _encoding(match, build)
-    return own(match, build, "QGemm", *pair, bias, *encoding, alpha=alpha, **attributes)
-
-
-def _quantized_bias(match: Match, *, factor: float) -> Value | None:
-    """Return the int32 bias that ``dc`` dequantises, if it counts in units of the products.
-
-    Raises:
-        BuildError: Its scale is not the product of the others, or it has a zero point.
-    """
-    node = match.node("dc")
-    if node is None:
-        return None
-    scales = [_scale_of(node_called(match, name)) for name in ("da", "db")]
-    expected = factor * scales[0].astype(np.float64) * scales[1].astype(np.float64)
-    found = _scale_of(node).astype(np.float64)
-    if not np.allclose(found, expected, rtol=_BIAS_TOLERANCE, atol=0):
-        raise BuildError("the bias is quantised in other units than the products")
-    stated = input_of(node, 2)
-    zero = array_of(stated)
-    if stated is not None and (zero is None or zero.any()):
-        raise BuildError("the zero point of the bias is not 0")
-    return _required(node, 0)
-
-
-def _scale_of(node: Node) -> NDArray[Any]:
-    scale = array_of(_required(node, 1))
-    if scale is None:
-        raise BuildError(f"the scale of {node.label!r} is not constant")
-    return scale
-
-
-# -- integer products, scaled ------------------------------------------------------------------
-
-
-def ort_dequantized_matmul(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a MatMulIntegerToFloat of two dequantised operands."""
-    a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
-    inputs = (a.data, b.data, a.scale, b.scale, a.zero, b.zero)
-    return own(match, build, "MatMulIntegerToFloat", *inputs)
-
-
-def ort_matmul_integer_to_float(match: Match, build: GraphBuilder) -> Operand:
-    """Make a MatMulIntegerToFloat of a MatMulInteger (``r``) that is converted and scaled."""
-    node = node_called(match, "r")
-    a, b, *zeros = (input_of(node, slot) for slot in range(4))
-    scales = (match.value("sa"), match.value("sb"))
-    return build.op("MatMulIntegerToFloat", a, b, *scales, *zeros, domain=MICROSOFT)
-
-
-def ort_dynamic_quantize_matmul(match: Match, build: GraphBuilder) -> Operand:
-    """Make a DynamicQuantizeMatMul of ``x``, quantised for the MatMulIntegerToFloat ``y`` only."""
-    node = node_called(match, "y")
-    b, scale, zero, bias = (input_of(node, slot) for slot in (1, 3, 5, 6))
-    return build.op(
-        "DynamicQuantizeMatMul", match.value("x"), b, scale, zero, bias, domain=MICROSOFT
-    )
-
-
-_BIAS_SLOTS = {"MatMulIntegerToFloat": 6, "DynamicQuantizeMatMul": 4, "MatMulNBits": 5}
-
-
-def ort_matmul_bias(match: Match, build: GraphBuilder) -> Operand:
-    """Give a product ``r`` that has no bias the one that is added to it."""
-    node = node_called(match, "r")
-    slot = _BIAS_SLOTS[node.op_type]
-    if input_of(node, slot) is not None:
-        raise BuildError(f"{node.op_type} has a bias already")
-    inputs = [input_of(node, index) for index in range(slot)]
-    bias = match.value("bias")
-    return build.op(node.op_type, *inputs, bias, domain=MICROSOFT, **node.attributes)
-
-
-def _dims_of(value: Value) -> tuple[object, ...]:
-    known = value.known_type()
-    if known is None or known.shape is None:
-        raise BuildError(f"the rank of {value.name!r} is unknown")
-    return known.shape
+        inputs += [data, scale, stated or zero]
+    axis = attribute_of(node_called(match, "r"), "axis")
+    return build.op("QLinearConcat", *inputs, domain=_MICROSOFT, axis=axis)

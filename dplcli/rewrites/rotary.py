@@ -18,7 +18,6 @@ from dplcli.rewrites.operands import (
     length_of,
     merged_heads,
     node_of,
-    number_of,
     piece_of,
     refuse,
     source_of,
@@ -379,24 +378,6 @@ def _batched(build: GraphBuilder, batch: Number, owner: Value) -> Value:
         if (shape_of(value) or (None,))[0] == batch:
             return value
     return owner
-
-
-@far_sighted
-def double_later(match: Match, build: GraphBuilder) -> Operand | None:
-    """Compute on f, and join the result with itself, rather than on f joined with itself."""
-    doubled = match.value("doubled")
-    half = None if doubled is None else _single(behind_identities(doubled))
-    if half is None or doubled is None:
-        return None
-    factor = match.value("factor")
-    if factor is not None and number_of(factor) is None:
-        return None
-    shape, wide = shape_of(match.outputs[0]), shape_of(doubled)
-    if shape is None or shape != wide:
-        return None  # the number has more dimensions
-    inputs = [half if value is doubled else value for value in match.root.inputs]
-    node = build.node(match.root.op_type, "", inputs, match.root.attributes)
-    return build.op("Concat", DraftOutput(node), DraftOutput(node), axis=len(shape) - 1)
 
 
 # The standard operator RotaryEmbedding in the place of a rotary embedding that is written out.

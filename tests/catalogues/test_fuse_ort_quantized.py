@@ -144,6 +144,18 @@ def test_quantised_products_are_within_a_step(
     assert_within_a_step(*before_and_after(case))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_scale_in_a_vector_is_a_number(name: str, dtype: str) -> None:
+    """Some operators take no vectors of one number; what they read becomes a number."""
+    case = plain_case(np.random.default_rng(0), name, dtype)
+    vectors = {key: data.reshape(1) for key, data in case.weights.items() if not data.ndim}
+
+    before, after = before_and_after(case._replace(weights=case.weights | vectors))
+
+    assert_within_a_step(before, after, often=0.6 if name == "Softmax" else 0.02)
+
+
 def assert_within_a_step(before: NDArray[Any], after: NDArray[Any], *, often: float = 0.02) -> None:
     """Compare numbers of 8 bits, of which so many may differ by one."""
     assert before.dtype == after.dtype

@@ -45,6 +45,8 @@ def test_a_rewrite_says_what_it_left_out(dpl: Dpl, save: Save) -> None:
     size = Path("r.onnx").stat().st_size
     assert record["bytes"]["after"] == size == before - sum(record["stripped"].values())
     freed = record["stripped"]
+    dry = dpl("rewrite", path, "-p", "prepare", "--dry-run", "--strip", "value_info,metadata")
+    assert dry.out.split("bytes")[1].split()[1] == str(size)
     line = f"Left out: metadata {freed['metadata']} bytes, value_info {freed['value_info']} bytes."
     assert (answer.code, line in answer.out.splitlines()) == (0, True)
 

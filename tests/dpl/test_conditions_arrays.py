@@ -11,7 +11,7 @@ from dplcli.dpl.conditions import FREE, FUNCTIONS, Expression, UnknownFactError
 from dplcli.ir import ArrayTensor, Value
 from tests.helpers import model_from_text, rule, selected, taken
 
-GRAPH = model_from_text("g (float[2,3] x) => (o) { o = Relu (x) }").graph
+GRAPH = model_from_text("g (float[2,3] x) => (o) { o = LeakyRelu <alpha = 0.5> (x) }").graph
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 V = np.array([1, 4], np.float32)
 
@@ -31,6 +31,7 @@ BOUND = {
     "one": constant("one", np.array([3], np.int64)),
     "nan": constant("nan", np.array([1, np.nan], np.float32)),
     "x": GRAPH.values["x"],
+    "leaky": GRAPH.values["o"],
 }
 
 
@@ -122,6 +123,12 @@ def test_arrays(text: str, expected: np.ndarray) -> None:
         ("is_finite(nan.value)", False),
         ("[0] + [1, 2]", [0, 1, 2]),
         ("value_or(missing, 7)", 7),
+        ("value_or(missing, None)", None),
+        ("all(value_or(missing, value_or(one, gone.value)) == 3)", True),
+        ("all(value_or(one, missing.value) == 3)", True),
+        ("value_or(missing.attrs.alpha, 7)", 7),
+        ("value_or(leaky.attrs.alpha, 7)", 0.5),
+        ("value_or(leaky.attrs.beta, 7)", 7),
         ("[is_number(d) for d in x.shape]", [True, True]),
         ("is_number('n')", False),
         ('widens("int8", "float16")', True),
@@ -162,6 +169,12 @@ def test_numbers_and_lists(text: str, expected: object) -> None:
         ("value_or(3, 4)", "value_or takes a name of the pattern first"),
         ("value_or(missing, 0) + missing.value", "'missing' took no part in the match"),
         ("value_or(x, 0)", "'x' is not a constant"),
+        ("value_or(missing, 0, 1)", "value_or takes a name of the pattern first"),
+        ("value_or(missing)", "value_or takes a name of the pattern first"),
+        ("value_or(missing.shape, 0)", "value_or takes a name of the pattern first"),
+        ("[value_or(k, 0) for k in [1, 2]]", "value_or takes a name of the pattern first"),
+        ("value_or(missing, gone.value)", "'gone' took no part in the match"),
+        ("value_or(x.attrs.alpha, 7)", "'x' is not made by a node"),
         ("[1] - (2,)", "arithmetic is for numbers"),
         ("[1] * 3", "arithmetic is for numbers"),
     ],
@@ -234,6 +247,19 @@ def test_conditions_use_them(condition: str, *, holds: bool) -> None:
     found = taken(selected(rule("t = Transpose(x)\nRelu(t)", condition), text))
 
     assert bool(found) is holds
+
+
+def test_an_attribute_that_a_caller_gives_has_no_default() -> None:
+    """It is there, and not known."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[2] x) => (float[2] o) { o = own.f (x) }
+        <domain: "own", opset_import: ["" : 17]>
+        f <a> (x) => (y) { y = LeakyRelu <alpha: float = @a> (x) }"""
+    ruled = rule("y = Relu(x) | LeakyRelu(x)\ny", "value_or(y.attrs.alpha, 1) == 1")
+    relu = text.replace("LeakyRelu <alpha: float = @a>", "Relu").replace("<a>", "")
+
+    assert taken(selected(ruled, text)) == []
+    assert taken(selected(ruled, relu)) == ["r: y"]
 
 
 def test_an_absent_name_has_a_default() -> None:

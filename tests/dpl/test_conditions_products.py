@@ -256,3 +256,58 @@ def test_is_static(dims: str, expected: str) -> None:
     """Every dimension is a number: symbols and unknown ones are none."""
     text = f"g (float{dims} a) => (o) {{ o = Relu (a) }}"
     assert verdict("Relu(x)", "is_static(x)", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("dims", "node", "expected"),
+    [
+        ("2,3,4", "Transpose <perm = [1, 0, 2]> (a)", "no"),
+        ("2,1,4", "Transpose <perm = [1, 0, 2]> (a)", "yes"),
+        ("1,N,1", "Transpose <perm = [2, 0, 1]> (a)", "yes"),
+        ("N,N", "Transpose (a)", "no"),
+        ("1,4", "Transpose (a)", "yes"),
+        ("2,3,4", "Flatten (a)", "yes"),
+        ("2,3,4", "Reshape (a, s)", "yes"),
+        ("2,3", "Abs (a)", "'t' is made by nothing that reshapes or transposes"),
+        ("2,3", "own.Transpose (a)", "'t' is made by nothing that reshapes or transposes"),
+    ],
+)
+def test_keeps_order(dims: str, node: str, expected: str) -> None:
+    """What only changes the shape does, and a Transpose that moves dimensions of 1."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[{dims}] a) => (o) <int64[1] s = {{-1}}> {{ t = {node} o = Relu (t) }}"""
+    pattern = "t = op()(x, ...)\nRelu(t)"
+    assert verdict(pattern, "keeps_order(t)", text).startswith(expected)
+
+
+def test_the_order_behind_an_unknown_shape() -> None:
+    """Nothing tells which dimensions are 1."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[2] a) => (o) { u = own.Any (a) t = Transpose <perm = [1, 0]> (u) o = Relu (t) }"""
+    found = verdict("t = Transpose(x)\nRelu(t)", "keeps_order(t)", text)
+    assert found.startswith("what 't' is transposed from is not known")
+
+
+@pytest.mark.parametrize(
+    ("dims", "made", "numbers"),
+    [
+        ("2,12", "Reshape (a, s)", "[4, 6]"),
+        ("N,12", "Unsqueeze (a, one)", "[0, 1, 12]"),
+        ("N,M", "Unsqueeze (a, zero)", None),
+        ("N,12", "Unsqueeze (a, zero)", "[1, -1, 12]"),
+        ("N,N", "Flatten (a)", "[0, 0]"),
+        ("2,0", "Flatten (a)", None),
+        ("N,2", "Flatten <axis = 0> (a)", "[1, -1]"),
+        ("2,3", "own.Any (a)", None),
+    ],
+)
+def test_reshape_target(dims: str, made: str, numbers: str | None) -> None:
+    """A dimension is a number, or the one at its place before; one may be neither."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[{dims}] a) => (o)
+        <int64[2] s = {{4, 6}}, int64[1] zero = {{0}}, int64[1] one = {{1}}>
+        {{ n = {made} o = Relu (n) }}"""
+    pattern = "n = op()(x, ...)\nRelu(n)"
+    expected = "yes" if numbers else ""
+    found = verdict(pattern, f"reshape_target(x, n) == {numbers or [7]}", text)
+    assert found == "yes" if expected else found not in {"yes", "no"}

@@ -295,6 +295,265 @@ def test_an_optional_operand(bias: bool) -> None:  # noqa: FBT001  # with or wit
     assert ("Gemm (a, b, c)" if bias else "Gemm (a, b)") in print_model(model)
 
 
+def test_an_operator_by_name() -> None:
+    """A variable is the operator's type where a replacement takes a text."""
+    rule = rewrite_rule(
+        "f = Relu | LeakyRelu\ny = f(Neg(x), **_)\ny",
+        "own.Fused(x, activation=f, alpha=value_or(y.attrs.alpha, None))",
+    )
+    text = "g (float[2] a) => (float[2] o) { n = Neg (a) o = OP (n) }"
+    made = []
+    for op in ("Relu", "LeakyRelu"):
+        model = model_from_text(text.replace("OP", op))
+        rewrite(model, [rule])
+        made.append(print_model(model))
+    assert 'own.Fused <activation = "Relu"> (a)' in made[0]
+    assert 'own.Fused <activation = "LeakyRelu", alpha = 0.00999' in made[1]
+
+
+@pytest.mark.parametrize(
+    "replacement", ["own.Fused(x, activation=F)", "own.Fused(x, y=f.attrs.to)", "Clip(x, const(f))"]
+)
+def test_an_operator_is_no_value(replacement: str) -> None:
+    """Nothing but its type is known of it."""
+    model = model_from_text("g (float[2] a) => (float[2] o) { n = Neg (a) o = Relu (n) }")
+    try:
+        rule = rewrite_rule("f = Relu | Abs\nf(Neg(x))", replacement)
+    except PatternSyntaxError as error:
+        assert "'F'" in str(error)  # noqa: PT017  # either way nothing is made
+        return
+    assert rewrite(model, [rule]).rounds == 0
+
+
+SUM = """g (float[2, 4] a, float[2, 4] b, float[4] c) => (float[2, 4] o MORE) {
+    s = Add (a, b)  o = LayerNormalization (s, c)  LAST
+}"""
+
+
+@pytest.mark.parametrize(
+    ("more", "last", "made"),
+    [
+        ("", "", "o = own.Skip (a, b, c)"),
+        (", float[2, 4] s", "", "o, o_Skip, s = own.Skip (a, b, c)"),
+        (", float[2, 4] p", "p = Relu (s)", "o, o_Skip, s = own.Skip (a, b, c)"),
+    ],
+)
+def test_an_output_that_nobody_reads_is_not_made(more: str, last: str, made: str) -> None:
+    """What the match makes for itself goes with it."""
+    rule = rewrite_rule(
+        "s = Add(x, y)\nn = LayerNormalization(s, g, **_)\nn, s",
+        "out, _, total = own.Skip(x, y, g)\nout, total",
+    )
+    model = model_from_text(SUM.replace("MORE", more).replace("LAST", last))
+    rewrite(model, [rule])
+    assert made in print_model(model)
+    assert "Add" not in print_model(model)
+
+
+@pytest.mark.parametrize(
+    ("line", "made"),
+    [
+        ("z = own.F(x)\nz", "o = own.F (a)"),
+        ("z, k = own.F(x)\nz", "o = own.F (a)"),
+        ("z, _ = own.F(x)\nz", "o, o_F = own.F (a)"),
+        ("_, z, _ = own.F(x)\nz", "o_F, o, o_F_1 = own.F (a)"),
+        ("z = own.F(x)\nk, _ = z\nk", "o = own.F (a)"),
+    ],
+)
+def test_a_blank_at_the_end_is_an_output(line: str, made: str) -> None:
+    """An operator may have to have it, though nobody reads it."""
+    model = model_from_text("g (float[2] a) => (float[2] o) { o = Relu (a) }")
+    rewrite(model, [rewrite_rule("Relu(x)", line)])
+    assert made in print_model(model)
+
+
+@pytest.mark.parametrize(
+    ("source", "read"), [("int32", "a"), ("int64", "o_Cast"), ("bool", "o_Cast")]
+)
+def test_a_cast_to_the_same_type_is_not_made(source: str, read: str) -> None:
+    """Where the type is there already, a replacement reads the value itself."""
+    model = model_from_text(f"g ({source}[2] a) => (o) {{ o = Shape (a) }}")
+    rewrite(model, [rewrite_rule("Shape(x, **_)", "own.F(Cast(x, to='int32'))")])
+    assert f"own.F ({read})" in print_model(model)
+
+
+def test_a_cast_of_an_unknown_type_is_made() -> None:
+    """Nothing tells that it is idle."""
+    text = "g (float[2] a) => (o) { t = own.T (a) o = Shape (t) }"
+    model = model_from_text(f'<ir_version: 8, opset_import: ["" : 17, "own" : 1]> {text}')
+    rewrite(model, [rewrite_rule("Shape(x, **_)", "own.F(Cast(x, to='int32'))")])
+    assert "own.F (o_Cast)" in print_model(model)
+
+
+ADDED, PLAIN, CLIPPED = "n = Neg (a) o = Add (n, b)", "o = Neg (a)", "o = Clip (a, b, c)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "body", "made"),
+    [
+        ("n = Neg(x)\nAdd(n, y) | n", "Sub(y or 0, x)", ADDED, "o = Sub (b, a)"),
+        ("n = Neg(x)\nAdd(n, y) | n", "Sub(y or 0, x)", PLAIN, "o = Sub (o_Constant, a)"),
+        ("n = Neg(x)\nAdd(n, y) | n", "Sub(y, x) or Neg(x)", ADDED, "o = Sub (b, a)"),
+        ("n = Neg(x)\nAdd(n, y) | n", "Sub(y, x) or Mul(x, -1)", PLAIN, "o = Mul (a, o_Constant)"),
+        (
+            "n = Neg(x)\nAdd(n, y) | n",
+            "d = Sub(y, x)\nRelu(d or y or x)",
+            PLAIN,
+            "o = Relu (a)",
+        ),
+        (
+            "n = Neg(x)\nAdd(n, y) | n",
+            "two = const(cast(2, x.dtype))\nz = y or two\nSub(Mul(z, two), x)",
+            PLAIN,
+            "o_Mul = Mul (o_Constant, o_Constant) o = Sub (o_Mul, a)",
+        ),
+        (
+            "n = Neg(x)\nAdd(n, y) | n",
+            "Max(x, optional(y) or 1)",
+            PLAIN,
+            "",
+        ),
+        (
+            "Clip(x, low | None, high | None)",
+            "Sub(x, high or low)",
+            "o = Clip (a, , c)",
+            "o = Sub (a, c)",
+        ),
+        ("Clip(x, low | None, high | None)", "Sub(x, high or low)", CLIPPED, "o = Sub (a, c)"),
+        (
+            "Clip(x, low | None, high | None)",
+            "Sub(x, high or low)",
+            "o = Clip (a, b)",
+            "o = Sub (a, b)",
+        ),
+        (
+            "Clip(x, low | None, high | None)",
+            "own.f(x, low or None, high or None, low)",
+            "o = Clip (a, b)",
+            'o = own.f (a, b, "", b)',
+        ),
+        (
+            "Clip(x, low | None, high | None)",
+            "own.f(low or None, high or low or None)",
+            "o = Clip (a, , c)",
+            'o = own.f ("", c)',
+        ),
+        (
+            "f = Exp | LeakyRelu\nf(x, **attrs) | Neg(x)",
+            "f(Neg(x), **attrs) or Abs(x)",
+            PLAIN,
+            "o = Abs (a)",
+        ),
+        (
+            "f = Exp | LeakyRelu\nf(x, **attrs) | Neg(x)",
+            "f(Neg(x), **attrs) or Abs(x)",
+            "o = LeakyRelu <alpha = 0.5> (a)",
+            "o_Neg = Neg (a) o = LeakyRelu <alpha = 0.5> (o_Neg)",
+        ),
+        (
+            "LeakyRelu(x, alpha=k) | Neg(x)",
+            "ThresholdedRelu(x, alpha=k) or Abs(x)",
+            PLAIN,
+            "o = Abs (a)",
+        ),
+        (
+            "LeakyRelu(x, alpha=k) | Neg(x)",
+            "ThresholdedRelu(x, alpha=k) or Abs(x)",
+            "o = LeakyRelu <alpha = 0.5> (a)",
+            "o = ThresholdedRelu <alpha = 0.5> (a)",
+        ),
+        (
+            "Sum(*rest, Exp(x)) | Neg(x)",
+            "Sum(*rest, x) or x",
+            "o = Neg (a) w = Abs (o)",
+            "w = Abs (a)",
+        ),
+    ],
+)
+def test_another_part_where_a_name_took_no_part(
+    pattern: str, replacement: str, body: str, made: str
+) -> None:
+    """`or` takes the first part that has all that it needs."""
+    result = "w" if "w = " in body else "o"
+    body = body.replace("<alpha", "<alpha: float")
+    text = f"""<ir_version: 8, opset_import: ["": 17, "own": 1]>
+        g (float[2] a, float b, float c) => (float[2] {result}) {{ {body} }}"""
+    if not made:
+        with pytest.raises(PatternSyntaxError, match="unknown operator 'optional'"):
+            rewrite_rule(pattern, replacement)
+        return
+    model = model_from_text(text)
+    rewrite(model, [rewrite_rule(pattern, replacement, once=True)])
+    assert f"{{ {made} }}" in " ".join(print_model(model).split())
+
+
+def test_no_part_has_what_it_needs() -> None:
+    """Then the rule declines, and the last part says why."""
+    rule = rewrite_rule("Clip(x, low | None, high | None)", "Sub(x, high or low)")
+    model = model_from_text("g (float[2] a) => (float[2] o) { o = Clip (a) }")
+    done = rewrite(model, [rule])
+    assert done.rounds == 0
+    assert "'low' took no part" in str([item.reason for item in done.refused])
+
+
+def test_parts_that_share_parts_are_quick() -> None:
+    """Each is looked at once, though there are two to the 200 ways to it."""
+    lines = "".join(f"p{n + 1} = p{n} or p{n}\n" for n in range(200))
+    rule = rewrite_rule("Neg(x) | Abs(Exp(y))", f"p0 = Relu(x)\n{lines}p200 or Relu(y)")
+    model = model_from_text("g (float[2] a) => (float[2] o) { e = Exp (a) o = Abs (e) }")
+    rewrite(model, [rule])
+    assert "o = Relu (a)" in print_model(model)
+
+
+@pytest.mark.parametrize("stated", ["dilations = [1]", "ceil_mode = 0"])
+def test_an_attribute_is_left_out(stated: str) -> None:
+    """Of those that are carried: `None` says so."""
+    pattern = "AveragePool(x, dilations=d, **attrs)"
+    rule = rewrite_rule(pattern, "own.Pool(x, **attrs, dilations=None, ceil_mode=None)")
+    model = model_from_text(
+        f"""g (float[1, 1, 4] a) => (float[1, 1, 3] o)
+        {{ o = AveragePool <kernel_shape = [2], {stated}> (a) }}"""
+    )
+    rewrite(model, [rule])
+    assert "own.Pool <kernel_shape = [2]> (a)" in print_model(model)
+
+
+def test_an_attribute_that_is_left_out_need_not_exist() -> None:
+    """One that is given has to; and one that is needed is not there if it is left out."""
+    made = "com.microsoft.QLinearAveragePool(a, s, z, t, **attrs, dilations={})"
+    pattern = "own.F(AveragePool(a, **attrs), s, z, t)"
+    rewrite_rule(pattern, made.format(None))
+    with pytest.raises(PatternSyntaxError, match="has no attribute 'dilations'"):
+        rewrite_rule(pattern, made.format("[1, 1]"))
+    with pytest.raises(PatternSyntaxError, match="needs the attribute 'to'"):
+        rewrite_rule("Cast(x, to=t)", "Cast(x, to=None)")
+
+
+@pytest.mark.parametrize(
+    ("weights", "made"),
+    [
+        ("float s = {2}, uint8 z = {3}", "(a, s, z, a, s, z, s, z)"),
+        ("float[1] s = {2}, uint8[1] z = {3}", "(a, c, c_1, a, c, c_1, c, c_1)"),
+        ("float[2] s = {2, 3}, uint8 z = {3}", ""),
+        ("float s = {2}", ""),
+    ],
+    ids=["scalars", "vectors of one", "a vector of two", "a computed vector"],
+)
+def test_scalars_that_an_operator_wants(weights: str, made: str) -> None:
+    """Onnxruntime adds up no scales in vectors, so a constant one becomes a scalar."""
+    rule = rewrite_rule("own.Add(a, s, z)", "com.microsoft.QLinearAdd(a, s, z, a, s, z, s, z)")
+    given = "" if "z" in weights else ", uint8[1] z"
+    model = model_from_text(
+        f"""<ir_version: 8, opset_import: ["": 17, "own": 1, "com.microsoft": 1]>
+        g (uint8[2] a{given}) => (uint8[2] o) <{weights}> {{ o = own.Add (a, s, z) }}"""
+    )
+    done = rewrite(model, [rule])
+    if made:
+        assert f"QLinearAdd {made}" in print_model(model).replace("o_Constant", "c")
+    else:
+        assert "QLinearAdd takes scalars" in str([item.reason for item in done.refused])
+
+
 def test_inputs_of_a_side_that_was_not_taken() -> None:
     """A replacement that needs them declines."""
     rule = rewrite_rule("Relu(Concat(*h, axis=0) | Neg(x))", "Concat(*h, axis=0)")
@@ -376,6 +635,18 @@ def test_misuse_is_refused(text: str, message: str) -> None:
         ("Add(x, y)", "Sub(x, optional(z))", "uses the name 'z'"),
         ("Add(x, y)", "Sub(x, optional(Neg(y)))", "takes a name of the pattern"),
         ("z = Add(x, y)\nz", "Sub(x, optional(z))", "reads 'z', which it replaces"),
+        ("z = Add(x, y)\nz", "Sub(x, y) or z", "reads 'z', which it replaces"),
+        ("z = Add(x, y)\nz", "Sub(x, y or z)", "reads 'z', which it replaces"),
+        ("Add(x, y)", "Sub(x, 1 or y)", "'1' is always there, so 'or' has no effect"),
+        ("Add(x, y)", "c = const(sqrt(2))\nSub(x, c or y)", "'c' is always there"),
+        ("Add(x, const(y))", "Sub(x, const(value_or(y, 3)) or 1)", "is always there"),
+        ("Add(x, y)", "x or None", "'None' is not a value"),
+        ("Add(x, y)", "z = y or None\nSub(x, z)", "'None' is not a value"),
+        ("Add(x, y)", "Sub(x, None or y)", "'None' is not a value"),
+        ("Add(x, y)", "Sub(x, y and 1)", "is not a value"),
+        ("Add(x, y)", "Sub(x, z or 1)", "uses the name 'z'"),
+        ("Add(x, y)", "Sub(x, y or True)", "is not a value"),
+        ("Add(x, *y)", "Sub(x, y or 1)", "several inputs, not one value"),
     ],
 )
 def test_misuse_in_a_replacement_is_refused(

@@ -219,6 +219,15 @@ COMMON: dict[str, tuple[int, list[tuple[str, ...]]]] = {
     "several rules": (5, [LEAKY, BIAS]),
     "several rounds": (4, [("own.Conv(a, w)", "own.Other(w, a)"), OWN]),
     "an alternative": (4, [("Relu(Add(a, b)) | Neg(Neg(a))", "own.f(a)")]),
+    "another part of what took no part": (
+        3,
+        [
+            (
+                "Add(Conv(a, w, **_), const(k)) | Neg(Neg(a))",
+                "own.f(a, const(k.value[0, :, 0, 0]) or a)",
+            )
+        ],
+    ),
     "either order of operands": (1, [("Add(r, Mul(k, a))", "own.f(r, k, a)")]),
     "the same leaf twice": (0, [("Add(a, a)", "own.f(a)")]),
     "nothing to do": (0, [("Sigmoid(a)", "Relu(a)")]),

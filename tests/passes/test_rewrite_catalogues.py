@@ -560,6 +560,7 @@ REFUSED = {
     "some-named": (("Gemm(x, y, z, alpha=1.0)", "x"), "beta, transA, transB", "name them"),
     "of-a-class": (('op(kind="elementwise")(x, ...)', "x"), "may have attributes", "**_"),
     "of-a-foreign-operator": (("com.acme.F(x)", "x"), "attributes of its own", "**_"),
+    "of-onnxruntime": (("com.microsoft.CDist(x, y)", "x"), "CDist may have metric", "**_"),
     "bound-not-carried": (("Softmax(x, **a)", "Relu(x)"), r"\*\*a is bound and not", "**_"),
     "in-a-chain": (
         ("Relu(repeat(LeakyRelu, x, min=1))", "Relu(x)"),

@@ -13,7 +13,7 @@ from dplcli.dpl.replacement import DraftOutput, GraphBuilder
 from dplcli.errors import DplError, PassError
 from dplcli.ir import ArrayTensor, Attribute
 from dplcli.passes.rewrite import rewrite
-from tests.helpers import check_sound, model_from_text, print_model
+from tests.helpers import check_sound, model_from_text, print_model, proto_from_text
 from tests.passes.rewriting import Watched, bound, check_settled, rewrite_rule, rewritten
 
 if TYPE_CHECKING:
@@ -446,3 +446,71 @@ def test_every_pattern_object_can_be_asked_for() -> None:
     expected = ["a", "b", "m", None, "c", "n", "d", "k"]
     assert expected in found
     assert all(item[2:] == expected[2:] for item in found)
+
+
+# -- constants that several places read ------------------------------------------------------------
+
+
+def test_shared_constants_are_stored_once() -> None:
+    """Equal ones of one graph are one, but for another shape, type or graph; others are not."""
+
+    def shifted(match: Match, build: GraphBuilder) -> Operand | None:
+        by = {"a": [[1.0]], "b": [[1.0]], "c": [[2.0]], "d": [1.0], "e": [[1.0]]}
+        data = by.get(match.outputs[0].name)
+        if data is None:
+            return None
+        shift = build.constant(np.array(data, np.float32), is_shared=True)
+        return build.op("Add", match.root.inputs[0], shift)
+
+    text = """g (float[1, 1] x, bool q) => (float[1, 1] y) {
+        a = Neg (x)  b = Neg (a)  c = Neg (b)  d = Neg (c)
+        y = If (q) <
+            then_branch = t () => (float[1, 1] u) { e = Neg (d)  u = Exp (e) },
+            else_branch = f () => (float[1, 1] v) { v = Exp (d) } >
+    }"""
+    result = rewritten(text, [rewrite_rule("Neg(x)", shifted)])
+    assert result.done.counts == {"r": 5}
+    stored = {item.name: list(item.dims) for item in result.after.graph.initializer}
+    first, again, other, flat = (
+        node.input[1] for node in result.after.graph.node if node.op_type == "Add"
+    )
+    assert first == again
+    assert stored == {first: [1, 1], other: [1, 1], flat: [1]}
+    (body,) = (a.g for a in result.after.graph.node[-1].attribute if a.name == "then_branch")
+    assert len(body.initializer) == 1
+
+
+def test_constants_are_not_shared_unless_asked() -> None:
+    """A weight that a rule makes belongs to one place, and may be changed there."""
+    rule = rewrite_rule(
+        "Neg(x)", lambda match, build: build.op("Add", match.root.inputs[0], build.constant(ONE))
+    )
+    result = rewritten("g (float[1] x) => (float[1] y) { a = Neg (x)  y = Neg (a) }", [rule])
+    assert len(result.after.graph.initializer) == 2
+
+
+ONE = np.ones(1, np.float32)
+
+
+# -- what new nodes say ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "replaces"),
+    [
+        pytest.param("Exp(Neg(x))", "Exp(x)", None, id="its-own-name"),
+        pytest.param("Exp(Neg(x))", "Neg(x)", "n_y", id="the-name-of-another"),
+        pytest.param("Exp(Neg(x))", "Abs(x)", "n_y", id="a-new-name"),
+        pytest.param("Neg(x)", "Abs(Neg(x))", None, id="both-new"),
+    ],
+)
+def test_new_nodes_name_whose_results_they_make(
+    pattern: str, replacement: str, replaces: str | None
+) -> None:
+    """The rule, and who made the results before, if the name does not say so."""
+    proto = proto_from_text("g (float[2] x) => (float[2] y) { a = Neg (x)  y = Exp (a) }")
+    proto.graph.node[0].name, proto.graph.node[1].name = "n_a", "n_y"
+    result = rewritten(proto, [rewrite_rule(pattern, replacement)], limit=1)
+    said = [{item.key: item.value for item in n.metadata_props} for n in result.after.graph.node]
+    wanted = {"dpl.rule": "r"} | ({"dpl.replaces": replaces} if replaces else {})
+    assert [entry for entry in said if entry] == [wanted] * (2 if "Abs(Neg" in replacement else 1)

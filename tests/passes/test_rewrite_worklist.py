@@ -48,6 +48,23 @@ def test_a_leaf_of_an_edge() -> None:
     assert "y = own.f (k)" in text
 
 
+@pytest.mark.parametrize(
+    ("replacement", "where", "reach"),
+    [
+        ("x", "x.rank == 2", 1),
+        ("x", "dims(y) == dims(x)", 3),
+        ("Reshape(x, const(reshape_target(x, y)))", "x.rank == 2", 3),
+        ("own.f(x, size=dims(y)[0])", "x.rank == 2", 3),
+    ],
+)
+def test_sizes_depend_on_what_stands_above(replacement: str, where: str, reach: int) -> None:
+    """Whoever asks for them looks further up than the pattern, at nodes of any operator."""
+    rule = rewrite_rule("y = Reshape(x, _)\ny", replacement, where)
+    assert rule.reach == reach
+    assert rule.follows_shapes is (reach > 1)
+    assert (rule.inner_operators is None) is rule.follows_shapes
+
+
 @pytest.mark.parametrize("copies", [0, 1, 3])
 def test_a_leaf_behind_copies(copies: int) -> None:
     """Identity nodes in between count for nothing, however many they are."""
