@@ -500,11 +500,7 @@ class Printing:
         """Write every form of *document* that is wanted, print one, and end with 1 for a no."""
         self.write_reports(document)
         if self.json_path is not None:
-            text = json_text(document.record())
-            if self.json_path == "-":
-                write(text)
-            else:
-                pipeline.write_text(Path(self.json_path), text, "--json")
+            write_json(document.record(), self.json_path)
         if not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
             show(document.text)
         if not document.ok:
@@ -563,6 +559,18 @@ def printing_options(
         return wrapped
 
     return add
+
+
+def write_json(record: object, place: str) -> None:
+    """Write what --json asks for; - is standard output.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    if place == "-":
+        write(json_text(record))
+    else:
+        pipeline.write_text(Path(place), json_text(record), "--json")
 
 
 def _rendered(form: str, document: Document) -> str:

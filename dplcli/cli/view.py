@@ -14,6 +14,7 @@ from dplcli.escaping import inert_markup
 from dplcli.report.picture import opened, picture_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from dplcli.outcomes import ViewOutcome
@@ -65,7 +66,7 @@ _MARK = b"drawn by dpl"
     help="Open so many levels of groups, calls and bodies; without, as many groups as can be "
     "looked at.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+@options.printing_options("Also print what a reader should know about the file.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,
@@ -73,7 +74,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     scope: str | None,
     names: tuple[str, ...],
     depth: int | None,
-    quiet: bool,
+    printing: options.Printing,
 ) -> None:
     """Draw MODEL: a page to look around in, or a drawing for a document.
 
@@ -82,21 +83,34 @@ def command(  # noqa: PLR0913  # one parameter per option
     """
     place = model.with_suffix(".html") if output is None else output
     form = _form_of(place)
-    if str(place) != "-":
+    is_printed = str(place) == "-"
+    printing.check(model, None if is_printed else place, printed=["-o -"] if is_printed else [])
+    if not is_printed:
         mark = _MARKS.get(form, _MARK)
         options.check_report_path(
             str(place), model, option="-o", mark=mark, kind=f"{form} that dpl wrote"
         )
     outcome = pipeline.view(model)
     picture = picture_of(outcome.model, outcome.label, scope)
-    text = _drawn(form, picture, opened(picture, names, depth), outcome)
-    if str(place) == "-":
+    found = opened(picture, names, depth)
+    text = _drawn(form, picture, found, outcome)
+    if is_printed:
         write(inert_markup(text))
-        return
-    pipeline.write_text(place, text, "-o")
-    if not quiet:
-        nodes = counted(picture.node_count, "node")
-        say(f"{nodes} in {place}" + "; open it in a browser" * (form == "page"))
+    else:
+        pipeline.write_text(place, text, "-o")
+    if printing.json_path is not None:
+        from dplcli.report.view import view_record  # noqa: PLC0415  # only if it is wanted
+
+        options.write_json(view_record(picture, found, outcome.notes), printing.json_path)
+    if not printing.quiet and not is_printed and printing.json_path != "-":
+        _tell(picture, place, outcome.notes if printing.verbose else (), is_page=form == "page")
+
+
+def _tell(picture: Picture, place: Path, notes: Iterable[str], *, is_page: bool) -> None:
+    nodes = counted(picture.node_count, "node")
+    say(f"{nodes} in {place}" + "; open it in a browser" * is_page)
+    for note in notes:
+        say(f"Note: {note}")
 
 
 def _form_of(place: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,6 +54,16 @@ def test_a_page_goes_to_standard_output(dpl: Dpl, folder: Path) -> None:
     assert answer.out.startswith("<!doctype html>")
     assert answer.out.endswith("</html>\n")
     assert list(contents(folder)) == ["m.onnx"]
+
+
+@pytest.mark.usefixtures("model")
+def test_the_data_of_the_page_is_there_for_programs(dpl: Dpl, folder: Path) -> None:
+    """In a file, or instead of what is said; always the same."""
+    first = dpl("view", "m.onnx", "--json", "-").out
+    assert json.loads(first)["schema"] == "dpl.view/1"
+    assert dpl("view", "m.onnx", "-o", "m.svg", "--json", "m.json").out == "7 nodes in m.svg\n"
+    assert (folder / "m.json").read_text(encoding="utf-8") == first
+    assert dpl("view", "m.onnx", "-o", "-", "--json", "-").message.endswith("want standard output")
 
 
 @pytest.mark.parametrize(
