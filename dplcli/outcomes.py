@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import PatternRule, Rejection, Rule
+    from dplcli.ir import Model
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
     from dplcli.passes.merge import Region
@@ -40,6 +41,17 @@ class ModelOutcome:
     label: str
     notes: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewOutcome(ModelOutcome):
+    """A model to draw.
+
+    Attributes:
+        model: The model; the types of its values are inferred.
+    """
+
+    model: Model
 
 
 # What matches, and why the rest does not.

@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "passes": {"errors", "ir", "dpl", "catalog"},
     "verify": {"errors", "files", "ir", "onnx_io", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
-    "outcomes": {"diff", "dpl", "catalog", "passes", "verify"},
+    "outcomes": {"ir", "diff", "dpl", "catalog", "passes", "verify"},
     "report": {
         "errors",
         "escaping",

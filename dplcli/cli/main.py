@@ -240,6 +240,7 @@ COMMANDS = {
     "patterns": "List, show, check and test catalogues of patterns.",
     "rewrite": "Replace subgraphs by the rewrites of catalogues, and verify the result.",
     "verify": "Compare two models numerically in onnxruntime.",
+    "view": "Draw a model: a page to look around in, or a drawing for a document.",
 }
 """The commands and their one-line help, so that ``dpl --help`` loads none of them."""
 

@@ -197,10 +197,10 @@ def check_json_path(
     """
     if json_path is None or json_path == "-":
         return
-    _check_report_path(json_path, *others, option=option, mark=None)
+    check_report_path(json_path, *others, option=option, mark=None)
 
 
-def _check_report_path(
+def check_report_path(
     report: str,
     *others: Path | str | None,
     option: str,
@@ -469,7 +469,7 @@ class Printing:
             if path != "-":
                 _help, kind, mark = _FORMS[form]
                 mark = b"" if form == "markdown" and _is_step_summary(path) else mark
-                _check_report_path(path, *taken, option=f"--{form}", mark=mark, kind=kind)
+                check_report_path(path, *taken, option=f"--{form}", mark=mark, kind=kind)
                 taken.append(path)
 
     @property
@@ -500,11 +500,7 @@ class Printing:
         """Write every form of *document* that is wanted, print one, and end with 1 for a no."""
         self.write_reports(document)
         if self.json_path is not None:
-            text = json_text(document.record())
-            if self.json_path == "-":
-                write(text)
-            else:
-                pipeline.write_text(Path(self.json_path), text, "--json")
+            write_json(document.record(), self.json_path)
         if not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
             show(document.text)
         if not document.ok:
@@ -563,6 +559,18 @@ def printing_options(
         return wrapped
 
     return add
+
+
+def write_json(record: object, place: str) -> None:
+    """Write what --json asks for; - is standard output.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    if place == "-":
+        write(json_text(record))
+    else:
+        pipeline.write_text(Path(place), json_text(record), "--json")
 
 
 def _rendered(form: str, document: Document) -> str:

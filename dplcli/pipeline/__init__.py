@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         verify,
         verify_against,
     )
+    from dplcli.pipeline.viewing import view
     from dplcli.pipeline.writing import WriteSettings, check_output, default_output, write_text
     from dplcli.targets.contract import Contract
     from dplcli.verify.layers import Layer, Layers
@@ -83,6 +84,7 @@ else:
             "dplcli.pipeline.rewriting": "RewriteSettings apply_plan rewrite",
             "dplcli.pipeline.rules": "RuleSource load_rules",
             "dplcli.pipeline.verifying": "compare input_request judge_again verify verify_against",
+            "dplcli.pipeline.viewing": "view",
             "dplcli.pipeline.writing": "WriteSettings check_output default_output write_text",
             "dplcli.targets.contract": "Contract",
             "dplcli.verify.layers": "Layer Layers",

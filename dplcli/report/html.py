@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dplcli.escaping import one_line, visible
 from dplcli.report.document import versions
 from dplcli.report.layout import Bars, Group, TextTable
+from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.plots import histogram_plot, layer_plot, share_plot
 from dplcli.report.tables import error_bins, number, percent, ranked, share_of_tolerance, value
 
@@ -69,8 +66,7 @@ class PageTable(NamedTuple):
         more = [[_packed(cell) for cell in row] for row in self.rows[_WRITTEN:]]
         if not more:
             return Markup()
-        text = json.dumps(more, separators=(",", ":"))
-        return Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))  # noqa: S704  # no markup is left
+        return inert_json(json.dumps(more, separators=(",", ":")))
 
 
 def _packed(cell: PageCell) -> str | list[str]:
@@ -118,18 +114,10 @@ def html_page(document: Document) -> str:
     outputs = ranked(result.outputs) if result is not None else []
     levels = () if result is None else result.levels
     drawn = _drawable(outputs)
-    environment = Environment(
-        loader=PackageLoader("dplcli.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"line": one_line, "visible": lambda text: visible(text, _LONGEST)}
+    environment = templates()
+    environment.filters["visible"] = lambda text: visible(text, _LONGEST)
     environment.tests["table"] = lambda item: isinstance(item, PageTable)
-    script = (files("dplcli.report") / "static" / "tables.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    script = static("tables.js")
     return environment.get_template("report.html.j2").render(
         document=document,
         result=result,
@@ -147,8 +135,8 @@ def html_page(document: Document) -> str:
         layer_table=_layer_table(document),
         chapters=[*_chapters(document), *_input_chapter(result)],
         versions=versions(),
-        script=Markup(script),  # noqa: S704  # our own script
-        script_digest=digest,
+        script=script,
+        policy=allowed(script),
     )
 
 

@@ -195,6 +195,12 @@ CALLS: dict[str, Calls] = {
         (2, "verify", MODEL, MODEL, "--tolerance", f"{GONE}=rtol:1"),
         (2, "verify", MODEL, MODEL, "--shape", f"{GONE}=x"),
     ],
+    "view": [
+        (0, "view", MODEL, "-v"),
+        *((0, "view", MODEL, "-o", f"drawing.{form}", "--depth", "3") for form in ("svg", "mmd")),
+        (2, "view", MODEL, "--scope", GONE),
+        (2, "view", MODEL, "--open", GONE),
+    ],
 }
 
 
@@ -261,6 +267,15 @@ def test_json_on_standard_output_is_plain_and_exact(dpl: Dpl, name: str) -> None
             parsed.append(json.loads(answer.out))
 
     assert parsed
+
+
+@pytest.mark.usefixtures("hostile")
+def test_a_page_on_standard_output_is_plain(dpl: Dpl) -> None:
+    """Whatever names it has, no line of it is a command of another program."""
+    answer = dpl("view", MODEL, "-o", "-", "--depth", "3")
+
+    assert answer.code == 0
+    assert_plain(answer.out)
 
 
 @pytest.mark.usefixtures("hostile")

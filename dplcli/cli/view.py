@@ -1,0 +1,137 @@
+"""``dpl view``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dplcli import pipeline
+from dplcli.cli import options
+from dplcli.cli.printing import say, write
+from dplcli.errors import UsageError, counted
+from dplcli.escaping import inert_markup
+from dplcli.report.picture import opened, picture_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from dplcli.outcomes import ViewOutcome
+    from dplcli.report.picture import Opened, Picture
+
+FORMS = {
+    ".html": "page",
+    ".htm": "page",
+    ".svg": "drawing",
+    ".dot": "graph in DOT",
+    ".gv": "graph in DOT",
+    ".mmd": "graph in Mermaid",
+    ".mermaid": "graph in Mermaid",
+}
+"""What each ending of a file stands for."""
+
+_MARKS = {"page": b'<meta name="generator" content="dpl">'}
+_MARK = b"drawn by dpl"
+
+
+@click.command("view", cls=options.GroupedCommand)
+@options.model_argument
+@click.option(
+    "-o",
+    "--output",
+    type=options.PATH,
+    metavar="FILE",
+    show_default="MODEL.html",
+    help="Where to write the picture; the ending says what it is: .html, .svg, .dot (Graphviz) or "
+    ".mmd (Mermaid). - is standard output, for a page.",
+)
+@click.option(
+    "--scope",
+    metavar="NAME",
+    help="Draw only a part: a module scope such as encoder/layer.0, or a function.",
+)
+@click.option(
+    "--open",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Open a group at first: a scope, the calls of a function, or a node with a body. "
+    "Repeatable.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Open so many levels of groups, calls and bodies; without, as many groups as can be "
+    "looked at.",
+)
+@options.printing_options("Also print what a reader should know about the file.")
+def command(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: Path,
+    output: Path | None,
+    scope: str | None,
+    names: tuple[str, ...],
+    depth: int | None,
+    printing: options.Printing,
+) -> None:
+    """Draw MODEL: a page to look around in, or a drawing for a document.
+
+    The page is one file and loads nothing. Groups open and close: module scopes, functions and
+    partitions, bodies of If, Loop and Scan, and runs of nodes where a model has no scopes.
+    """
+    place = model.with_suffix(".html") if output is None else output
+    form = _form_of(place)
+    is_printed = str(place) == "-"
+    printing.check(model, None if is_printed else place, printed=["-o -"] if is_printed else [])
+    if not is_printed:
+        mark = _MARKS.get(form, _MARK)
+        options.check_report_path(
+            str(place), model, option="-o", mark=mark, kind=f"{form} that dpl wrote"
+        )
+    outcome = pipeline.view(model)
+    picture = picture_of(outcome.model, outcome.label, scope)
+    found = opened(picture, names, depth)
+    text = _drawn(form, picture, found, outcome)
+    if is_printed:
+        write(inert_markup(text))
+    else:
+        pipeline.write_text(place, text, "-o")
+    if printing.json_path is not None:
+        from dplcli.report.view import view_record  # noqa: PLC0415  # only if it is wanted
+
+        options.write_json(view_record(picture, found, outcome.notes), printing.json_path)
+    if not printing.quiet and not is_printed and printing.json_path != "-":
+        _tell(picture, place, outcome.notes if printing.verbose else (), is_page=form == "page")
+
+
+def _tell(picture: Picture, place: Path, notes: Iterable[str], *, is_page: bool) -> None:
+    nodes = counted(picture.node_count, "node")
+    say(f"{nodes} in {place}" + "; open it in a browser" * is_page)
+    for note in notes:
+        say(f"Note: {note}")
+
+
+def _form_of(place: Path) -> str:
+    form = "page" if str(place) == "-" else FORMS.get(place.suffix.lower())
+    if form is None:
+        raise UsageError(
+            f"-o {place}: the ending says no form", hint=f"choose one of {', '.join(FORMS)}"
+        )
+    return form
+
+
+def _drawn(form: str, picture: Picture, found: Opened, outcome: ViewOutcome) -> str:
+    if form == "page":
+        from dplcli.report.view import view_page  # noqa: PLC0415  # each form loads its own
+
+        return view_page(picture, found, outcome.notes)
+    from dplcli.report import drawing  # noqa: PLC0415
+
+    forms = {
+        "drawing": drawing.svg,
+        "graph in DOT": drawing.dot,
+        "graph in Mermaid": drawing.mermaid,
+    }
+    return forms[form](picture, found)

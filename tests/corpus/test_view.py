@@ -1,0 +1,38 @@
+"""Every real model can be drawn: all nodes are there, no box is too full, no page too large."""
+
+from __future__ import annotations
+
+from collections import Counter
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from dplcli import pipeline
+from dplcli.report.drawing import dot, svg
+from dplcli.report.picture import MOST_ITEMS, opened, picture_of
+from dplcli.report.view import view_page
+from tests.corpus.nets import each_model, manifest, real_model
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", each_model(manifest()))
+def test_every_real_model_is_drawn(name: str) -> None:
+    """Each node once, but for Constant nodes; what is folded belongs to one that is drawn."""
+    outcome = pipeline.view(real_model(name))
+    picture = picture_of(outcome.model, outcome.label)
+    for sheet in picture.sheets.values():
+        drawn = Counter(sheet.root.nodes())
+        named = {node for node in sheet.graph if node.op_type != "Constant" or node.domain}
+        assert set(drawn.values()) <= {1}
+        assert named <= drawn.keys() | sheet.folded.keys()
+        assert not drawn.keys() & sheet.folded.keys()
+        assert set(sheet.folded.values()) <= drawn.keys()
+        for box in (sheet.root, *sheet.root.boxes()):
+            assert len(box.items) <= MOST_ITEMS
+            assert box is sheet.root or len(box.items) > 1
+    found = opened(picture)
+    page = view_page(picture, found, outcome.notes)
+
+    assert len(page.encode()) < 2_000_000 + 1_000 * picture.node_count
+    assert ET.fromstring(svg(picture, found)).tag.endswith("svg")  # noqa: S314  # our own text
+    assert dot(picture, found).endswith("}\n")

@@ -1,0 +1,200 @@
+"""The page with a picture: that it stands alone, and that no name in a model breaks it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+from html.parser import HTMLParser
+from importlib.resources import files
+from typing import Any
+
+import onnx
+import onnx.helper
+import pytest
+
+from dplcli.report.drawing import COLOURS
+from dplcli.report.picture import opened, picture_of
+from dplcli.report.view import SCHEMA, SCRIPTS, view_page
+from tests.models import ir_of, parse
+from tests.report.made import HOSTILE
+
+VOID = {"meta", "input"}
+
+
+def page_of(model: str | onnx.ModelProto, label: str = "m.onnx") -> str:
+    """Return the page of a model."""
+    picture = picture_of(ir_of(model), label)
+    return view_page(picture, opened(picture), ["a note"])
+
+
+class Page(HTMLParser):
+    """What is in a page: its tags, whether they nest, and its scripts."""
+
+    def __init__(self, text: str) -> None:
+        """Read *text*."""
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.faults: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag that closes itself, as those of SVG do."""
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Compare with what is open."""
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        """Keep what stands in scripts."""
+        if self.open and self.open[-1] == "script":
+            self.scripts.append((self.tags[-1][1], data))
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The data."""
+        ((_, text),) = [script for script in self.scripts if "type" in script[0]]
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    @property
+    def policy(self) -> str:
+        """What the page lets a browser do."""
+        (policy,) = [
+            attributes["content"] or ""
+            for tag, attributes in self.tags
+            if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+        ]
+        return policy
+
+
+RELU = "m (float[2] x) => (float[2] y) { y = Relu(x) }"
+
+
+def test_the_page_is_well_formed_and_loads_nothing() -> None:
+    """It names no other file, and its policy allows its own scripts and nothing else."""
+    text = page_of(RELU)
+    page = Page(text)
+    run = [script for attributes, script in page.scripts if "type" not in attributes]
+    hashes = [b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in run]
+
+    assert (page.faults, page.open) == ([], [])
+    assert len(run) == len(SCRIPTS)
+    assert page.policy == (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src "
+        + " ".join(f"'sha256-{each}'" for each in hashes)
+    )
+    for tag, attributes in page.tags:
+        assert tag not in {"img", "link", "iframe", "object", "base"}
+        assert not attributes.keys() & {"src", "style", "srcset", "action", "formaction"}
+        assert not [name for name in attributes if name.startswith("on")]
+        assert attributes.get("href") is None
+    assert "sourceMappingURL" not in text
+    assert not re.search(r"url\((?!#)", text)
+
+
+def test_the_library_is_the_published_one_and_its_licence_is_beside_it() -> None:
+    """Whoever renews it writes the new version, and its hash, here and in the README beside it."""
+    static = files("dplcli.report") / "static"
+    readme = (static / "README.md").read_text(encoding="utf-8")
+    library = (static / "dagre.min.js").read_bytes()
+
+    assert hashlib.sha256(library).hexdigest() in readme
+    assert "Permission is hereby granted" in (static / "dagre.LICENSE").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name", [*HOSTILE, "a" * 10_000, "\u2028\u2029", "</script><!--", "\u202e"]
+)
+def test_a_hostile_name_is_text(name: str) -> None:
+    """Whatever it names: nothing in the page changes but the data."""
+    model = parse(RELU)
+    model.graph.node[0].name = name.encode("utf-8", "replace").decode()
+    model.graph.node[0].domain = "a.b"
+    model.graph.node[0].op_type = model.graph.node[0].name or "f"
+    model.graph.node[0].doc_string = model.graph.node[0].name
+    attribute = onnx.helper.make_attribute("k", model.graph.node[0].name)
+    model.graph.node[0].attribute.append(attribute)
+    model.graph.node[0].metadata_props.add(key="k", value=model.graph.node[0].name)
+    model.opset_import.add(domain="a.b", version=1)
+    plain = Page(page_of(RELU))
+    page = Page(page_of(model, name))
+
+    assert (page.faults, page.open) == ([], [])
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
+    assert [s for a, s in page.scripts if "type" not in a] == [
+        s for a, s in plain.scripts if "type" not in a
+    ]
+    (node,) = page.record["nodes"]
+    assert node[1].isprintable()
+    assert len(json.dumps(node)) < 4_000
+
+
+def test_the_data_says_all_that_is_shown() -> None:
+    """Operators, types, constants, boxes and what is folded, by numbers."""
+    record = Page(
+        page_of("""m (float[2] x) => (float[2] y) <int8[2] w = {1, 2}, float s = {0.5}> {
+        d = DequantizeLinear(w, s) y = Add(x, d) }""")
+    ).record
+    values = [value[0] for value in record["values"]]
+
+    assert record["schema"] == SCHEMA
+    assert [op for op, _ in record["ops"]] == ["DequantizeLinear", "Add"]
+    assert record["nodes"][0][5] == {"folded": 1}
+    assert [values[number] for number in record["nodes"][1][2]] == ["x", "d"]
+    assert record["consts"][0][1:5] == [2, ["1", "2"], 1, 2]
+    assert record["types"][record["values"][values.index("d")][1]] == "float32[2]"
+    assert record["notes"] == ["a note"]
+
+
+def test_weights_that_are_not_there_are_said_to_be_missing() -> None:
+    """The page is made all the same."""
+    model = parse(
+        "m (float[2,30,30] x) => (float[2,30,30] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
+    )
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("float_data")
+    tensor.dims[:] = [2, 30, 30]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": "weights.bin", "offset": "0", "length": "7200"}.items():
+        tensor.external_data.add(key=key, value=value)
+
+    ((*_, rest),) = Page(page_of(model)).record["consts"]
+    assert "weights.bin" in rest["why"]
+
+
+def test_a_page_is_small() -> None:
+    """200 kB, and less than a kilobyte for each node."""
+    model = parse(RELU)
+    del model.graph.node[:]
+    for number in range(3_000):
+        reads, makes = "x" if not number else f"v{number - 1}", f"v{number}"
+        node = onnx.helper.make_node("Relu", [reads], ["y" if number == 2_999 else makes])
+        node.name = f"/encoder/layer.{number // 10}/attention/self/Relu_{number}"
+        model.graph.node.append(node)
+
+    assert len(page_of(RELU).encode()) < 200_000
+    assert len(page_of(model).encode()) < 200_000 + 400 * 3_000
+
+
+def test_page_and_drawing_have_the_same_colours() -> None:
+    """The light ones; each class of nodes has one in both modes."""
+    style = (files("dplcli.report") / "static" / "view.css").read_text(encoding="utf-8")
+    light, dark = style.split("@media screen and (prefers-color-scheme: dark)", 1)
+    for kind, colour in COLOURS.items():
+        if kind in {"scope", "chunk", "body", "value"}:
+            continue
+        assert f"--{kind}: {colour};" in light
+        assert re.search(f"--{kind}: #", dark)
