@@ -13,6 +13,7 @@ from dplcli.report.layout import TextTable
 from tests.report.made import HOSTILE, documents
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.browser.conftest import Open
@@ -30,7 +31,7 @@ def page(tmp_path: Path, show: Open) -> Any:  # noqa: ANN401  # Playwright's
     return show(written(tmp_path, ROWS))
 
 
-def written(folder: Path, rows: list[tuple[str, ...]]) -> Path:
+def written(folder: Path, rows: Sequence[Sequence[str]]) -> Path:
     """Write a page with one chapter."""
     table = TextTable(*COLUMNS, right=("FLOP",), prose=("reason",), rows=rows)
     document = replace(documents()["two"], chapters=lambda: [Chapter("Refused", table)])
