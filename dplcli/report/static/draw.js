@@ -45,8 +45,14 @@ const Draw = (() => {
 
   function edge(line, shape) {
     const classes = ["edge", line.back ? "back" : "", line.values.length > 1 ? "several" : ""];
-    const path = make("path", { class: classes.filter(Boolean).join(" "), d: line.path, ...(line.isPort ? {} : { "marker-end": "url(#arrow)" }) });
-    const words = line.values.slice(0, 8).map((value) => `${Graph.values[value].name} ${Graph.values[value].type}`);
+    const path = make("path", {
+      class: classes.filter(Boolean).join(" "),
+      d: line.path,
+      ...(line.isPort ? {} : { "marker-end": "url(#arrow)" }),
+    });
+    const words = line.values
+      .slice(0, 8)
+      .map((value) => `${Graph.values[value].name} ${Graph.values[value].type}`);
     if (line.values.length > 8) words.push(`and ${line.values.length - 8} more`);
     path.append(make("title", {}, words.join("\n")));
     path.dataset.ends = `${endKey(shape, line.from)} ${endKey(shape, line.to)}`;
@@ -57,14 +63,21 @@ const Draw = (() => {
   function stub({ id, others, text, isIn, x, y }, shape) {
     const [begin, end] = isIn ? [y - 15, y] : [y, y + 13];
     const group = make("g", { class: "stub" });
-    group.append(make("path", { class: "edge", d: `M${x},${begin}L${x},${end}`, ...(isIn ? { "marker-end": "url(#arrow)" } : {}) }));
+    group.append(
+      make("path", {
+        class: "edge",
+        d: `M${x},${begin}L${x},${end}`,
+        ...(isIn ? { "marker-end": "url(#arrow)" } : {}),
+      }),
+    );
     group.append(make("text", { x: x + 5, y: isIn ? y - 6 : y + 12 }, text));
     group.append(make("title", {}, isIn ? `from ${text}` : `to ${text}`));
     group.dataset.ends = [id, ...others].map((each) => endKey(shape, each)).join(" ");
     return group;
   }
 
-  const endKey = (shape, id) => shape.inner.find(({ it }) => it.key.slice(it.key.lastIndexOf("/") + 1) === id)?.it.key ?? "";
+  const endKey = (shape, id) =>
+    shape.inner.find(({ it }) => it.key.slice(it.key.lastIndexOf("/") + 1) === id)?.it.key ?? "";
 
   function item(shape, x, y) {
     const { it, width, height } = shape;
@@ -72,28 +85,47 @@ const Draw = (() => {
     const group = make("g", {
       class: `item ${classOf(it)} ${shape.isOpen ? "open" : "closed"}`,
       transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`,
-      role: "treeitem", tabindex: "-1", "aria-label": spoken(shape), "aria-level": it.depth,
+      role: "treeitem",
+      tabindex: "-1",
+      "aria-label": spoken(shape),
+      "aria-level": it.depth,
       ...(canOpen ? { "aria-expanded": String(Boolean(shape.isOpen)) } : {}),
     });
     group.dataset.key = it.key;
     elements.set(it.key, group);
     const round = it.value ? height / 2 : it.box || canOpen ? 9 : 4;
-    if (canOpen && !shape.isOpen) group.append(make("rect", { class: "behind", x: 4, y: 4, width, height, rx: round }));
+    if (canOpen && !shape.isOpen)
+      group.append(make("rect", { class: "behind", x: 4, y: 4, width, height, rx: round }));
     group.append(make("rect", { class: "frame", width, height, rx: round }));
     if (shape.isOpen) {
       for (const port of shape.ports.ins.values()) {
-        group.append(make("line", { class: "edge", x1: port, y1: 0, x2: port, y2: 28 }), make("circle", { class: "port", cx: port, cy: 0, r: 3 }));
+        group.append(
+          make("line", { class: "edge", x1: port, y1: 0, x2: port, y2: 28 }),
+          make("circle", { class: "port", cx: port, cy: 0, r: 3 }),
+        );
       }
-      for (const port of shape.ports.outs.values()) group.append(make("circle", { class: "port", cx: port, cy: height, r: 3 }));
+      for (const port of shape.ports.outs.values())
+        group.append(make("circle", { class: "port", cx: port, cy: height, r: 3 }));
       group.append(mark("−", width - 15, 18), make("text", { class: "name", x: 12, y: 19 }, shape.label));
       const inner = make("g", { role: "group" });
       contents(shape, inner);
       group.append(inner);
     } else {
       const middle = canOpen ? (width - 16) / 2 : width / 2;
-      shape.lines.forEach((line, number) => group.append(make("text", {
-        class: line.font, x: number ? width / 2 : middle, y: 20 + 16 * number, "text-anchor": "middle",
-      }, line.text)));
+      shape.lines.forEach((line, number) =>
+        group.append(
+          make(
+            "text",
+            {
+              class: line.font,
+              x: number ? width / 2 : middle,
+              y: 20 + 16 * number,
+              "text-anchor": "middle",
+            },
+            line.text,
+          ),
+        ),
+      );
       if (canOpen) group.append(mark("+", width - 15, 20));
     }
     return group;
@@ -101,7 +133,10 @@ const Draw = (() => {
 
   function mark(sign, x, y) {
     const group = make("g", { class: "toggle", "aria-hidden": "true" });
-    group.append(make("rect", { x: x - 9, y: y - 13, width: 18, height: 18, rx: 4 }), make("text", { x, y, "text-anchor": "middle" }, sign));
+    group.append(
+      make("rect", { x: x - 9, y: y - 13, width: 18, height: 18, rx: 4 }),
+      make("text", { x, y, "text-anchor": "middle" }, sign),
+    );
     return group;
   }
 

@@ -23,7 +23,8 @@ const Layout = (() => {
     if (text.length < 4 || widthOf(text, font) <= width) return text;
     let low = 1;
     let high = Math.min(text.length, 200);
-    const cut = (count) => `${text.slice(0, Math.ceil(count / 2))}…${text.slice(text.length - Math.floor(count / 2))}`;
+    const cut = (count) =>
+      `${text.slice(0, Math.ceil(count / 2))}…${text.slice(text.length - Math.floor(count / 2))}`;
     while (low < high) {
       const middle = Math.ceil((low + high) / 2);
       if (widthOf(cut(middle), font) <= width) low = middle;
@@ -35,22 +36,43 @@ const Layout = (() => {
   /* The dimensions of a type, those with long names as dots. */
   function dims(type) {
     if (!type.includes("[")) return type;
-    const names = type.slice(type.indexOf("[") + 1, -1).split(/,(?![^(]*\))/).map((dim) => (dim.length > 12 ? "…" : dim));
+    const names = type
+      .slice(type.indexOf("[") + 1, -1)
+      .split(/,(?![^(]*\))/)
+      .map((dim) => (dim.length > 12 ? "…" : dim));
     return names.join("×") || "scalar";
   }
 
   /* The lines on a node: what it makes, and the shapes of the constants that it holds. */
   function linesOf(it) {
-    if (it.value) return [{ text: it.label, font: "name" }, ...(it.value.type ? [{ text: it.value.type, font: "small" }] : [])];
-    if (it.box) return [{ text: it.label || it.kind, font: "name" }, { text: summary(it.box, WIDEST_GROUP - 24), font: "small" }];
+    if (it.value)
+      return [
+        { text: it.label, font: "name" },
+        ...(it.value.type ? [{ text: it.value.type, font: "small" }] : []),
+      ];
+    if (it.box)
+      return [
+        { text: it.label || it.kind, font: "name" },
+        { text: summary(it.box, WIDEST_GROUP - 24), font: "small" },
+      ];
     const { node } = it;
     const lines = [{ text: node.op, font: "name" }];
-    const made = node.outputs.filter((value) => value >= 0).map((value) => dims(Graph.values[value].type)).filter(Boolean);
-    if (made.length) lines.push({ text: made.length > 1 ? `${made[0]} +${made.length - 1}` : made[0], font: "small" });
-    const held = node.inputs.filter((value) => value >= 0).map((value) => Graph.values[value])
+    const made = node.outputs
+      .filter((value) => value >= 0)
+      .map((value) => dims(Graph.values[value].type))
+      .filter(Boolean);
+    if (made.length)
+      lines.push({ text: made.length > 1 ? `${made[0]} +${made.length - 1}` : made[0], font: "small" });
+    const held = node.inputs
+      .filter((value) => value >= 0)
+      .map((value) => Graph.values[value])
       .filter((value) => Graph.isConstant(value) && value.type.includes("[") && !value.type.includes("[]"))
       .map((value) => dims(value.type));
-    if (held.length) lines.push({ text: `▪ ${held.slice(0, 4).join(", ")}${held.length > 4 ? ` +${held.length - 4}` : ""}`, font: "small" });
+    if (held.length)
+      lines.push({
+        text: `▪ ${held.slice(0, 4).join(", ")}${held.length > 4 ? ` +${held.length - 4}` : ""}`,
+        font: "small",
+      });
     return lines;
   }
 
@@ -74,7 +96,10 @@ const Layout = (() => {
     const mark = Graph.canOpen(it) ? 20 : 0;
     const widest = Math.max(...lines.map((line) => widthOf(line.text, line.font)));
     const width = Math.round(Math.min(it.box ? WIDEST_GROUP : WIDEST, Math.max(72, widest + 24 + mark)));
-    const text = lines.map((line, number) => ({ ...line, text: fitted(line.text, line.font, width - 20 - (number ? 0 : mark)) }));
+    const text = lines.map((line, number) => ({
+      ...line,
+      text: fitted(line.text, line.font, width - 20 - (number ? 0 : mark)),
+    }));
     return { it, width, height: 14 + 16 * lines.length, lines: text };
   }
 
@@ -88,7 +113,8 @@ const Layout = (() => {
     }
     const inner = Graph.children(it).map(of);
     const known = laid.get(it.key);
-    if (known && known.inner.length === inner.length && known.inner.every((each, i) => each === inner[i])) return known;
+    if (known && known.inner.length === inner.length && known.inner.every((each, i) => each === inner[i]))
+      return known;
     const found = opened(it, inner);
     laid.set(it.key, found);
     return found;
@@ -117,11 +143,14 @@ const Layout = (() => {
   function withoutHubs(edges) {
     const beside = { from: new Map(), to: new Map() };
     for (const edge of edges) {
-      for (const end of ["from", "to"]) beside[end].set(edge[end], [...(beside[end].get(edge[end]) ?? []), edge]);
+      for (const end of ["from", "to"])
+        beside[end].set(edge[end], [...(beside[end].get(edge[end]) ?? []), edge]);
     }
     const stubs = new Set();
-    for (const all of beside.from.values()) if (all.length > HUB) all.slice(2).forEach((edge) => stubs.add(edge));
-    for (const all of beside.to.values()) if (all.length > 2 * HUB) all.slice(0, -2).forEach((edge) => stubs.add(edge));
+    for (const all of beside.from.values())
+      if (all.length > HUB) all.slice(2).forEach((edge) => stubs.add(edge));
+    for (const all of beside.to.values())
+      if (all.length > 2 * HUB) all.slice(0, -2).forEach((edge) => stubs.add(edge));
     const drawn = edges.filter((edge) => !stubs.has(edge));
     const joined = new Set(drawn.flatMap((edge) => [edge.from, edge.to]));
     for (const edge of stubs) {
@@ -150,7 +179,10 @@ const Layout = (() => {
 
   function placed(it, inner, shapes, graph, { drawn: edges, stubs }, ends, isRoot) {
     const spots = new Map();
-    let left = Infinity, right = -Infinity, top = Infinity, bottom = -Infinity;
+    let left = Infinity,
+      right = -Infinity,
+      top = Infinity,
+      bottom = -Infinity;
     for (const [id, shape] of shapes) {
       const { x, y } = graph.node(id);
       left = Math.min(left, x - shape.width / 2);
@@ -192,7 +224,12 @@ const Layout = (() => {
       }
     }
     const found = {
-      it, width, height, inner, ports, isOpen: true,
+      it,
+      width,
+      height,
+      inner,
+      ports,
+      isOpen: true,
       label: isRoot ? "" : fitted(it.label, "name", width - 44),
       places: inner.map((shape) => {
         const spot = spots.get(shape.it.key.slice(shape.it.key.lastIndexOf("/") + 1));
@@ -208,7 +245,10 @@ const Layout = (() => {
   function stubbed(edges, spots) {
     const found = new Map();
     for (const edge of edges) {
-      for (const [end, other] of [["to", "from"], ["from", "to"]]) {
+      for (const [end, other] of [
+        ["to", "from"],
+        ["from", "to"],
+      ]) {
         const key = `${end} ${edge[end]}`;
         const spot = spots.get(edge[end]);
         if (!found.has(key)) found.set(key, { id: edge[end], end, spot, names: new Set(), others: [] });
@@ -218,7 +258,10 @@ const Layout = (() => {
     }
     return [...found.values()].map(({ id, end, spot, names, others }) => {
       const [first, ...rest] = names;
-      const text = end === "from" && rest.length ? `${rest.length + 1} others` : fitted(first, "small", 90) + (rest.length ? ` +${rest.length}` : "");
+      const text =
+        end === "from" && rest.length
+          ? `${rest.length + 1} others`
+          : fitted(first, "small", 90) + (rest.length ? ` +${rest.length}` : "");
       const x = spot.port ? spot.x + 4 : spot.x - spot.shape.width / 2 + 7;
       return { id, others, text, isIn: end === "to", x, y: end === "to" ? spot.top : spot.bottom };
     });
@@ -243,7 +286,9 @@ const Layout = (() => {
       const from = spots.get(edge.from);
       const to = spots.get(edge.to);
       const down = from.port || to.port || from.bottom <= to.top;
-      const middle = graph.edge(edge.from, edge.to).points.slice(1, -1)
+      const middle = graph
+        .edge(edge.from, edge.to)
+        .points.slice(1, -1)
         .map(({ x, y }) => ({ x: x + dx, y: y + dy }))
         .filter(({ y }) => (down ? y > from.bottom && y < to.top : y < from.top && y > to.bottom));
       return { edge, from, to, down, middle };
@@ -259,7 +304,7 @@ const Layout = (() => {
     for (const route of routes) {
       const spot = route[end];
       const key = `${route.edge[end]} ${route.down}`;
-      const next = end === "from" ? route.middle[0] ?? route.to : route.middle.at(-1) ?? route.from;
+      const next = end === "from" ? (route.middle[0] ?? route.to) : (route.middle.at(-1) ?? route.from);
       if (!sides.has(key)) sides.set(key, { spot, routes: [] });
       sides.get(key).routes.push({ route, x: next.x });
     }
@@ -300,7 +345,10 @@ const Layout = (() => {
     const [near, far] = down ? [layer.top, layer.bottom] : [layer.bottom, layer.top];
     if (point === start) return [point, { x: point.x, y: far }];
     if (point === end) return [{ x: point.x, y: near }, point];
-    return [{ x: point.x, y: near }, { x: point.x, y: far }];
+    return [
+      { x: point.x, y: near },
+      { x: point.x, y: far },
+    ];
   }
 
   function portX(spot, value, side) {
@@ -321,15 +369,19 @@ const Layout = (() => {
   }
 
   function curve(points) {
-    const apart = points.filter((point, i) => !i || point.x !== points[i - 1].x || point.y !== points[i - 1].y);
+    const apart = points.filter(
+      (point, i) => !i || point.x !== points[i - 1].x || point.y !== points[i - 1].y,
+    );
     const kept = apart.filter((point, i) => {
-      const before = apart[i - 1], after = apart[i + 1];
+      const before = apart[i - 1],
+        after = apart[i + 1];
       return !before || !after || Math.abs(before.x - point.x) > 0.5 || Math.abs(after.x - point.x) > 0.5;
     });
     const at = ({ x, y }) => `${x.toFixed(1)},${y.toFixed(1)}`;
     let path = `M${at(kept[0])}`;
     for (let i = 1; i < kept.length; i++) {
-      const a = kept[i - 1], b = kept[i];
+      const a = kept[i - 1],
+        b = kept[i];
       const y = (a.y + b.y) / 2;
       path += Math.abs(a.x - b.x) < 0.5 ? `L${at(b)}` : `C${at({ x: a.x, y })} ${at({ x: b.x, y })} ${at(b)}`;
     }

@@ -16,7 +16,14 @@
     while (pending.length) {
       const [outer, left, top] = pending.pop();
       for (const { shape: inner, x, y } of outer.places) {
-        const spot = { it: inner.it, x: left + x, y: top + y, width: inner.width, height: inner.height, isOpen: inner.isOpen };
+        const spot = {
+          it: inner.it,
+          x: left + x,
+          y: top + y,
+          width: inner.width,
+          height: inner.height,
+          isOpen: inner.isOpen,
+        };
         found.set(inner.it.key, spot);
         if (inner.isOpen) pending.push([inner, spot.x, spot.y]);
       }
@@ -69,7 +76,9 @@
   function say(text) {
     status.textContent = text;
     clearTimeout(silence);
-    silence = setTimeout(() => { status.textContent = ""; }, 5000);
+    silence = setTimeout(() => {
+      status.textContent = "";
+    }, 5000);
   }
 
   /* Choose an item: mark it, show what is known of it, and put it into the address. */
@@ -115,7 +124,8 @@
   function address(it, node) {
     const names = [];
     for (let each = it; each && each.kind !== "root"; each = each.parent) {
-      if (each === it || each.node || each.kind === "body") names.unshift(Graph.nameOf(each === it && node ? { node } : each));
+      if (each === it || each.node || each.kind === "body")
+        names.unshift(Graph.nameOf(each === it && node ? { node } : each));
     }
     return `${it.node ? "node" : it.value ? "value" : "group"}=${names.map(encodeURIComponent).join("/")}`;
   }
@@ -156,7 +166,12 @@
       if ((kind === "value") !== Boolean(it.value)) continue;
       const held = (it.node?.holds ?? []).map((id) => Graph.nodes[id]);
       for (const node of [it.node, ...held]) {
-        if (kind !== "group" && node && (node.name === name || node.outputs.some((value) => Graph.values[value]?.name === name))) return { it, node };
+        if (
+          kind !== "group" &&
+          node &&
+          (node.name === name || node.outputs.some((value) => Graph.values[value]?.name === name))
+        )
+          return { it, node };
       }
       if (!it.node && Graph.nameOf(it) === name) return { it };
       if (it.node && Graph.nameOf(it) === name) return { it };
@@ -175,12 +190,26 @@
     }
     const beside = [...spots.values()].filter((spot) => spot.it.parent === chosen.parent && spot !== from);
     const middle = (spot) => spot.x + spot.width / 2;
-    const isDown = key === "ArrowDown", isUp = key === "ArrowUp";
-    const candidates = isDown || isUp
-      ? joined(isDown).map((it) => spots.get(it.key)).filter(Boolean)
-      : beside.filter((spot) => (key === "ArrowRight" ? middle(spot) > middle(from) : middle(spot) < middle(from)) && spot.y < from.y + from.height && spot.y + spot.height > from.y);
-    const fallback = isDown || isUp ? beside.filter((spot) => (isDown ? spot.y >= from.y + from.height : spot.y + spot.height <= from.y)) : [];
-    const distance = (spot) => Math.abs(middle(spot) - middle(from)) + 3 * Math.min(Math.abs(spot.y - from.y - from.height), Math.abs(from.y - spot.y - spot.height));
+    const isDown = key === "ArrowDown",
+      isUp = key === "ArrowUp";
+    const candidates =
+      isDown || isUp
+        ? joined(isDown)
+            .map((it) => spots.get(it.key))
+            .filter(Boolean)
+        : beside.filter(
+            (spot) =>
+              (key === "ArrowRight" ? middle(spot) > middle(from) : middle(spot) < middle(from)) &&
+              spot.y < from.y + from.height &&
+              spot.y + spot.height > from.y,
+          );
+    const fallback =
+      isDown || isUp
+        ? beside.filter((spot) => (isDown ? spot.y >= from.y + from.height : spot.y + spot.height <= from.y))
+        : [];
+    const distance = (spot) =>
+      Math.abs(middle(spot) - middle(from)) +
+      3 * Math.min(Math.abs(spot.y - from.y - from.height), Math.abs(from.y - spot.y - spot.height));
     const next = (candidates.length ? candidates : fallback).sort((a, b) => distance(a) - distance(b))[0];
     if (!next) return;
     choose(next.it);
@@ -191,7 +220,11 @@
   function joined(isDown) {
     const id = (it) => it.key.slice(it.key.lastIndexOf("/") + 1);
     const [near, far] = isDown ? ["from", "to"] : ["to", "from"];
-    const ends = new Set(Graph.wiringOf(chosen.parent).edges.filter((edge) => edge[near] === id(chosen)).map((edge) => edge[far]));
+    const ends = new Set(
+      Graph.wiringOf(chosen.parent)
+        .edges.filter((edge) => edge[near] === id(chosen))
+        .map((edge) => edge[far]),
+    );
     return Graph.children(chosen.parent).filter((it) => ends.has(id(it)));
   }
 
@@ -204,7 +237,8 @@
   function leave() {
     const help = document.getElementById("help");
     if (help.open) help.close();
-    else if (details.contains(document.activeElement) && chosen) Draw.elements.get(chosen.key)?.focus({ preventScroll: true });
+    else if (details.contains(document.activeElement) && chosen)
+      Draw.elements.get(chosen.key)?.focus({ preventScroll: true });
     else if (chosen && chosen.parent.kind !== "root") {
       choose(chosen.parent);
       Camera.reveal(spots.get(chosen.key));
@@ -221,10 +255,16 @@
   }
 
   const keys = {
-    "+": () => Camera.zoom(1.25), "=": () => Camera.zoom(1.25), "-": () => Camera.zoom(0.8),
-    "0": () => Camera.fit(), "f": () => Camera.fit(), "/": () => Search.focus(),
+    "+": () => Camera.zoom(1.25),
+    "=": () => Camera.zoom(1.25),
+    "-": () => Camera.zoom(0.8),
+    0: () => Camera.fit(),
+    f: () => Camera.fit(),
+    "/": () => Search.focus(),
     "?": () => document.getElementById("help").showModal(),
-    "Escape": leave, "Enter": enter, " ": enter,
+    Escape: leave,
+    Enter: enter,
+    " ": enter,
   };
 
   document.addEventListener("keydown", (event) => {
@@ -234,7 +274,9 @@
     if (isButton && (event.key === "Enter" || event.key === " ")) return;
     if (event.key.startsWith("Arrow") && !event.target.closest("aside")) {
       if (event.shiftKey) {
-        const [dx, dy] = { ArrowUp: [0, 80], ArrowDown: [0, -80], ArrowLeft: [80, 0], ArrowRight: [-80, 0] }[event.key];
+        const [dx, dy] = { ArrowUp: [0, 80], ArrowDown: [0, -80], ArrowLeft: [80, 0], ArrowRight: [-80, 0] }[
+          event.key
+        ];
         Camera.move(dx, dy);
       } else step(event.key);
     } else if (keys[event.key]) keys[event.key]();
@@ -257,15 +299,29 @@
   // Where the keyboard goes, as with Tab, the item is chosen that is there.
   stage.addEventListener("focusin", (event) => {
     const spot = spots.get(event.target.dataset?.key);
-    if (spot && spot.it !== chosen && event.target.matches(":focus-visible")) choose(spot.it, { focus: false });
+    if (spot && spot.it !== chosen && event.target.matches(":focus-visible"))
+      choose(spot.it, { focus: false });
   });
 
   const buttons = {
-    fit: () => Camera.fit(), closer: () => Camera.zoom(1.25), farther: () => Camera.zoom(0.8),
+    fit: () => Camera.fit(),
+    closer: () => Camera.zoom(1.25),
+    farther: () => Camera.zoom(0.8),
     keys: () => document.getElementById("help").showModal(),
-    about: () => { if (details.hidden) { choose(null); details.hidden = false; document.body.classList.add("with-details"); } else hideDetails(); Camera.apply(); },
-    shut: () => { choose(null); hideDetails(); },
-    openAll: () => level(true), closeAll: () => level(false),
+    about: () => {
+      if (details.hidden) {
+        choose(null);
+        details.hidden = false;
+        document.body.classList.add("with-details");
+      } else hideDetails();
+      Camera.apply();
+    },
+    shut: () => {
+      choose(null);
+      hideDetails();
+    },
+    openAll: () => level(true),
+    closeAll: () => level(false),
   };
   for (const [id, act] of Object.entries(buttons)) document.getElementById(id).addEventListener("click", act);
 
@@ -310,7 +366,10 @@
   for (const kind of Graph.record.kinds.filter((each) => used.has(each))) {
     const line = document.createElement("li");
     line.className = kind;
-    line.textContent = { "out-fusable": "heavy (out-fusable)", injective: "moves data (injective)", other: "other domain" }[kind] ?? kind;
+    line.textContent =
+      { "out-fusable": "heavy (out-fusable)", injective: "moves data (injective)", other: "other domain" }[
+        kind
+      ] ?? kind;
     legend.append(line);
   }
 

@@ -13,8 +13,12 @@ const Search = (() => {
   let texts = null;
   function index() {
     texts ??= Graph.nodes.map((node) => {
-      const values = node.outputs.concat(node.inputs.filter((value) => value >= 0 && Graph.isConstant(Graph.values[value])));
-      return [node.op, node.name, ...values.map((value) => Graph.values[value]?.name ?? "")].join("\n").toLowerCase();
+      const values = node.outputs.concat(
+        node.inputs.filter((value) => value >= 0 && Graph.isConstant(Graph.values[value])),
+      );
+      return [node.op, node.name, ...values.map((value) => Graph.values[value]?.name ?? "")]
+        .join("\n")
+        .toLowerCase();
     });
     return texts;
   }
@@ -67,7 +71,11 @@ const Search = (() => {
     const name = document.createElement("b");
     name.textContent = node ? node.op : box ? box.label : end.label;
     const rest = document.createElement("span");
-    rest.textContent = node ? Graph.nameOf({ node }) : box ? `group of ${box.size} nodes` : `${end.kind} of the model`;
+    rest.textContent = node
+      ? Graph.nameOf({ node })
+      : box
+        ? `group of ${box.size} nodes`
+        : `${end.kind} of the model`;
     line.append(name, " ", rest);
     line.addEventListener("pointerdown", (event) => event.preventDefault());
     line.addEventListener("click", () => choose(number));
@@ -100,18 +108,31 @@ const Search = (() => {
   }
 
   field.addEventListener("input", update);
-  field.addEventListener("focus", () => { if (results.length) list.hidden = false; });
-  field.addEventListener("blur", () => { list.hidden = true; });
+  field.addEventListener("focus", () => {
+    if (results.length) list.hidden = false;
+  });
+  field.addEventListener("blur", () => {
+    list.hidden = true;
+  });
   field.addEventListener("keydown", (event) => {
     const last = Math.min(results.length, MOST) - 1;
     if (event.key === "ArrowDown") mark(Math.min(last, current + 1));
     else if (event.key === "ArrowUp") mark(Math.max(0, current - 1));
-    else if (event.key === "Enter") choose(list.hidden && current >= 0 ? (current + 1) % (last + 1) : Math.max(0, current));
+    else if (event.key === "Enter")
+      choose(list.hidden && current >= 0 ? (current + 1) % (last + 1) : Math.max(0, current));
     else if (event.key === "Escape") close();
     else return;
     event.preventDefault();
     event.stopPropagation();
   });
 
-  return { focus: () => { field.focus(); field.select(); }, onGo: (handler) => { go = handler; } };
+  return {
+    focus: () => {
+      field.focus();
+      field.select();
+    },
+    onGo: (handler) => {
+      go = handler;
+    },
+  };
 })();
