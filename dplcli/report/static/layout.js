@@ -267,7 +267,11 @@ const Layout = (() => {
     });
   }
 
-  const nameOf = (id, spot) => spot.shape?.it.label || Graph.values[Number(id.slice(1))]?.name || "";
+  /* What a stub says of its other end: for what comes from outside, the operator that makes it. */
+  function nameOf(id, spot) {
+    const value = Graph.values[Number(id.slice(1))];
+    return spot.shape?.it.label ?? value?.producer?.op ?? value?.name ?? "";
+  }
 
   /* The height that each layer takes: an edge runs straight down past all of it. */
   function bands(spots) {

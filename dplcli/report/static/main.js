@@ -63,6 +63,7 @@
       return;
     }
     redraw(it);
+    if (chosen === it) Details.show(it);
     say(`${it.label} ${open ? "opened" : "closed"}`);
   }
 
