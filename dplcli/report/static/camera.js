@@ -1,9 +1,7 @@
 "use strict";
 /* Which part of the picture is seen: pan, zoom, fit, and the map in the corner. */
-const Camera = (() => {
-  const stage = document.getElementById("stage");
-  const scene = document.getElementById("scene");
-  const map = document.getElementById("map");
+function makeCamera(stage, map) {
+  const scene = stage.querySelector("#scene");
   const LEAST = 0.02;
   const MOST = 4;
   const MARGIN = 16;
@@ -205,4 +203,4 @@ const Camera = (() => {
   const wasDragged = () => travelled > 4;
 
   return { move, zoom, fit, reveal, hold, onScreen, show, apply, wasDragged };
-})();
+}

@@ -5,8 +5,7 @@
  * or output of the model. A function is there once, and drawn at each call that is open; so an item
  * has a key, the way to it: "n4/n12" is node 12 in the open node 4.
  */
-const Graph = (() => {
-  const record = JSON.parse(document.getElementById("graph").textContent);
+function makeModel(record) {
   const { kinds, sheets, consts, types } = record;
   const ops = record.ops.map(([name, kind, ins, outs]) => ({ name, kind: kinds[kind], roles: [ins, outs] }));
 
@@ -353,4 +352,4 @@ const Graph = (() => {
     visible,
     nameOf,
   };
-})();
+}

@@ -1,7 +1,6 @@
 "use strict";
 /* The panel beside the picture: what is known of the item that is chosen, or of the model. */
-const Details = (() => {
-  const content = document.querySelector("#details .content");
+function makeDetails(model, content) {
   const MOST = 60;
   let go = () => {};
 
@@ -55,8 +54,8 @@ const Details = (() => {
   }
 
   function toggle(it) {
-    if (!Graph.canOpen(it)) return "";
-    const button = make("button", { type: "button" }, Graph.isOpen(it) ? "Close" : "Open");
+    if (!model.canOpen(it)) return "";
+    const button = make("button", { type: "button" }, model.isOpen(it) ? "Close" : "Open");
     button.addEventListener("click", () => go(null, it));
     return make("p", {}, button);
   }
@@ -65,22 +64,28 @@ const Details = (() => {
 
   /* A value that is read: where it comes from, or what it holds. *role* is what the operator calls it. */
   function read(inner, it, role = "") {
-    const value = Graph.givenFor(it, inner);
+    const value = model.givenFor(it, inner);
     const parts = [line(role ? dim(`${role} `) : "", code(inner.name), " ", dim(inner.type || value.type))];
     if (value !== inner) parts.push(aside("given by the call: ", code(value.name)));
     if (value.constant) parts.push(constant(value.constant));
-    else if (value.producer) parts.push(line(Graph.isConstant(value) ? "constant, made by " : "from ", link(value.producer, it)));
-    else parts.push(aside(Graph.sheets[0].inputs.includes(value.id) ? "an input" : "from outside"));
+    else if (value.producer)
+      parts.push(line(model.isConstant(value) ? "constant, made by " : "from ", link(value.producer, it)));
+    else parts.push(aside(model.sheets[0].inputs.includes(value.id) ? "an input" : "from outside"));
     return parts;
   }
 
   /* A value that is made: who reads it. */
   function made(value, it, role = "") {
     const readers = [...new Set(value.readers)];
-    const isReturned = Graph.sheets.some((sheet) => sheet.outputs.includes(value.id));
+    const isReturned = model.sheets.some((sheet) => sheet.outputs.includes(value.id));
     return [
       line(role ? dim(`${role} `) : "", code(value.name), " ", dim(value.type)),
-      readers.length ? line("to ", list(readers, (node) => link(node, it))) : "",
+      readers.length
+        ? line(
+            "to ",
+            list(readers, (node) => link(node, it)),
+          )
+        : "",
       isReturned ? aside("an output") : readers.length ? "" : aside("no node reads it"),
     ];
   }
@@ -90,7 +95,7 @@ const Details = (() => {
     const { bins, looked, odd, why } = (hasRange ? rest : low) ?? {};
     return make(
       "div",
-      { class: "constant", title: Graph.record.types[type] },
+      { class: "constant", title: model.record.types[type] },
       line(dim("constant "), code((first.join(", ") || "empty") + (count > first.length ? ", …" : ""))),
       hasRange && count > 1 ? aside(`${number(count)} elements from ${low} to ${high}`) : "",
       bins ? histogram(bins, low, high) : "",
@@ -103,20 +108,20 @@ const Details = (() => {
   function histogram(bins, low, high) {
     const most = Math.max(...bins);
     const label = `histogram from ${low} to ${high}`;
-    const image = Draw.make("svg", { viewBox: "0 0 160 36", class: "histogram", role: "img", "aria-label": label });
+    const image = svgElement("svg", { viewBox: "0 0 160 36", class: "histogram", role: "img", "aria-label": label });
     bins.forEach((count, place) => {
       const height = count ? Math.max(1, (count / most) * 34) : 0;
-      const bar = Draw.make("rect", { x: place * 10 + 0.5, y: 35 - height, width: 9, height });
-      bar.append(Draw.make("title", {}, `${number(count)} elements`));
+      const bar = svgElement("rect", { x: place * 10 + 0.5, y: 35 - height, width: 9, height });
+      bar.append(svgElement("title", {}, `${number(count)} elements`));
       image.append(bar);
     });
-    image.append(Draw.make("line", { x1: 0, x2: 160, y1: 35.5, y2: 35.5 }));
+    image.append(svgElement("line", { x1: 0, x2: 160, y1: 35.5, y2: 35.5 }));
     return image;
   }
 
   // What is chosen.
 
-  const valueOf = (id) => Graph.values[id];
+  const valueOf = (id) => model.values[id];
 
   /* What a node reads or makes, each with the name that the operator, or the function, has for it. */
   function slots(values, names) {
@@ -125,7 +130,7 @@ const Details = (() => {
   }
 
   function ofNode(it, node) {
-    const called = node.bodies.length === 1 ? Graph.sheets[node.bodies[0][1]] : null;
+    const called = node.bodies.length === 1 ? model.sheets[node.bodies[0][1]] : null;
     const about = [
       ["kind", node.kind],
       ["rule", called?.rule ?? node.metadata["dpl.rule"]],
@@ -136,7 +141,7 @@ const Details = (() => {
       title(node.op),
       node.name ? make("p", { class: "long" }, code(node.name)) : "",
       facts(about.filter(([, text]) => text)),
-      node.folded >= 0 ? aside("Computes a constant; drawn as part of ", link(Graph.nodes[node.folded], it)) : "",
+      node.folded >= 0 ? aside("Computes a constant; drawn as part of ", link(model.nodes[node.folded], it)) : "",
       node.doc ? make("p", { class: "long" }, node.doc) : "",
       toggle(it),
       table("Attributes", node.attributes),
@@ -144,7 +149,7 @@ const Details = (() => {
       section("Read by its bodies", node.captured, (id) => read(valueOf(id), it)),
       section("Outputs", slots(node.outputs, node.roles[1]), ({ id, role }) => made(valueOf(id), it, role)),
       section("Stands for", node.stands, ([op, name]) => [op, " ", code(name)]),
-      section("Constants computed for it", node.holds, (id) => link(Graph.nodes[id], it)),
+      section("Constants computed for it", node.holds, (id) => link(model.nodes[id], it)),
       table("Metadata", node.metadata),
     ];
   }
@@ -152,12 +157,15 @@ const Details = (() => {
   const GROUPS = { scope: "module scope", chunk: "neighbouring nodes", sheet: "body" };
 
   function ofGroup(it) {
-    const { ins, outs } = Graph.wiring(it.box);
+    const { ins, outs } = model.wiring(it.box);
     return [
       title(it.label),
-      facts([["kind", GROUPS[it.box.kind]], ["nodes", number(it.box.size)]]),
+      facts([
+        ["kind", GROUPS[it.box.kind]],
+        ["nodes", number(it.box.size)],
+      ]),
       toggle(it),
-      operators(Graph.nodesIn(it.box)),
+      operators(model.nodesIn(it.box)),
       section("Comes in", ins, (id) => read(valueOf(id), it)),
       section("Leaves", outs, (id) => made(valueOf(id), it)),
     ];
@@ -167,16 +175,22 @@ const Details = (() => {
     const { value } = it;
     return [
       title(value.name),
-      facts([["kind", it.kind], ["type", code(value.type || "not known")]]),
+      facts([
+        ["kind", it.kind],
+        ["type", code(value.type || "not known")],
+      ]),
       it.kind === "input" ? section("Read by", [...new Set(value.readers)], (node) => link(node, it)) : "",
       it.kind === "output" && value.producer ? section("From", [value.producer], (node) => link(node, it)) : "",
     ];
   }
 
   function ofModel() {
-    const { nodes, sheets, record } = Graph;
+    const { nodes, sheets, record } = model;
     const end = (id) => [code(valueOf(id).name), " ", dim(valueOf(id).type)];
-    const counts = [["nodes", number(nodes.length)], ["functions and bodies", number(sheets.length - 1)]];
+    const counts = [
+      ["nodes", number(nodes.length)],
+      ["functions and bodies", number(sheets.length - 1)],
+    ];
     return [
       title(record.title),
       facts(counts.slice(0, sheets.length)),
@@ -199,4 +213,4 @@ const Details = (() => {
   }
 
   return { show, onGo };
-})();
+}

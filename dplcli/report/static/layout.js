@@ -1,7 +1,7 @@
 "use strict";
 /* Where everything is. Each open box is laid out on its own, in layers (dagre); what is open inside
  * has its size by then. So a box costs what it shows, and stays as it is when others open. */
-const Layout = (() => {
+function makeLayout(model) {
   const canvas = document.createElement("canvas").getContext("2d");
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
   const fonts = { name: `600 13px ${FONT}`, small: `11.5px ${FONT}` };
@@ -46,10 +46,7 @@ const Layout = (() => {
   /* The lines on a node: what it makes, and the shapes of the constants that it holds. */
   function linesOf(it) {
     if (it.value)
-      return [
-        { text: it.label, font: "name" },
-        ...(it.value.type ? [{ text: it.value.type, font: "small" }] : []),
-      ];
+      return [{ text: it.label, font: "name" }, ...(it.value.type ? [{ text: it.value.type, font: "small" }] : [])];
     if (it.box)
       return [
         { text: it.label || it.kind, font: "name" },
@@ -59,14 +56,14 @@ const Layout = (() => {
     const lines = [{ text: node.op, font: "name" }];
     const made = node.outputs
       .filter((value) => value >= 0)
-      .map((value) => dims(Graph.values[value].type))
+      .map((value) => dims(model.values[value].type))
       .filter(Boolean);
     if (made.length)
       lines.push({ text: made.length > 1 ? `${made[0]} +${made.length - 1}` : made[0], font: "small" });
     const held = node.inputs
       .filter((value) => value >= 0)
-      .map((value) => Graph.values[value])
-      .filter((value) => Graph.isConstant(value) && value.type.includes("[") && !value.type.includes("[]"))
+      .map((value) => model.values[value])
+      .filter((value) => model.isConstant(value) && value.type.includes("[") && !value.type.includes("[]"))
       .map((value) => dims(value.type));
     if (held.length)
       lines.push({
@@ -80,7 +77,7 @@ const Layout = (() => {
   function summary(box, width = Infinity) {
     if (!box.counts) {
       const counts = new Map();
-      for (const node of Graph.nodesIn(box)) counts.set(node.op, (counts.get(node.op) ?? 0) + 1);
+      for (const node of model.nodesIn(box)) counts.set(node.op, (counts.get(node.op) ?? 0) + 1);
       box.counts = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
     }
     const words = box.counts.slice(0, 4).map(([op, count]) => (count > 1 ? `${op} ×${count}` : op));
@@ -93,7 +90,7 @@ const Layout = (() => {
 
   function closed(it) {
     const lines = linesOf(it);
-    const mark = Graph.canOpen(it) ? 20 : 0;
+    const mark = model.canOpen(it) ? 20 : 0;
     const widest = Math.max(...lines.map((line) => widthOf(line.text, line.font)));
     const width = Math.round(Math.min(it.box ? WIDEST_GROUP : WIDEST, Math.max(72, widest + 24 + mark)));
     const text = lines.map((line, number) => ({
@@ -107,11 +104,11 @@ const Layout = (() => {
 
   /* The layout of an item; the same object as before if nothing in it opened or closed. */
   function of(it) {
-    if (!Graph.isOpen(it)) {
+    if (!model.isOpen(it)) {
       if (!it.shape) it.shape = closed(it);
       return it.shape;
     }
-    const inner = Graph.children(it).map(of);
+    const inner = model.children(it).map(of);
     const known = laid.get(it.key);
     if (known && known.inner.length === inner.length && known.inner.every((each, i) => each === inner[i]))
       return known;
@@ -128,7 +125,7 @@ const Layout = (() => {
     const idOf = (shape) => shape.it.key.slice(shape.it.key.lastIndexOf("/") + 1);
     const shapes = new Map(inner.map((shape) => [idOf(shape), shape]));
     for (const [id, { width, height }] of shapes) graph.setNode(id, { width, height });
-    const { edges, ins, outs } = Graph.wiringOf(it);
+    const { edges, ins, outs } = model.wiringOf(it);
     const sides = isRoot ? [] : [...ins.map((value) => `<${value}`), ...outs.map((value) => `>${value}`)];
     for (const id of sides) graph.setNode(id, { width: PORT, height: 2 });
     const { drawn, stubs } = withoutHubs(edges);
@@ -143,12 +140,10 @@ const Layout = (() => {
   function withoutHubs(edges) {
     const beside = { from: new Map(), to: new Map() };
     for (const edge of edges) {
-      for (const end of ["from", "to"])
-        beside[end].set(edge[end], [...(beside[end].get(edge[end]) ?? []), edge]);
+      for (const end of ["from", "to"]) beside[end].set(edge[end], [...(beside[end].get(edge[end]) ?? []), edge]);
     }
     const stubs = new Set();
-    for (const all of beside.from.values())
-      if (all.length > HUB) all.slice(2).forEach((edge) => stubs.add(edge));
+    for (const all of beside.from.values()) if (all.length > HUB) all.slice(2).forEach((edge) => stubs.add(edge));
     for (const all of beside.to.values())
       if (all.length > 2 * HUB) all.slice(0, -2).forEach((edge) => stubs.add(edge));
     const drawn = edges.filter((edge) => !stubs.has(edge));
@@ -269,7 +264,7 @@ const Layout = (() => {
 
   /* What a stub says of its other end: for what comes from outside, the operator that makes it. */
   function nameOf(id, spot) {
-    const value = Graph.values[Number(id.slice(1))];
+    const value = model.values[Number(id.slice(1))];
     return spot.shape?.it.label ?? value?.producer?.op ?? value?.name ?? "";
   }
 
@@ -364,7 +359,7 @@ const Layout = (() => {
     if (!shape.ports[side].has(value)) {
       // the value has another name inside
       const node = it.kind === "body" ? it.parent.node : it.node;
-      const body = Graph.sheets[it.kind === "body" ? it.sheet : node?.bodies[0][1]];
+      const body = model.sheets[it.kind === "body" ? it.sheet : node?.bodies[0][1]];
       const shift = side === "outs" && node?.op === "Loop" ? 1 : 0;
       const slot = node ? (side === "ins" ? node.inputs : node.outputs).indexOf(value) : -1;
       number = slot < 0 ? -1 : (side === "ins" ? body.inputs : body.outputs)[slot + shift];
@@ -373,9 +368,7 @@ const Layout = (() => {
   }
 
   function curve(points) {
-    const apart = points.filter(
-      (point, i) => !i || point.x !== points[i - 1].x || point.y !== points[i - 1].y,
-    );
+    const apart = points.filter((point, i) => !i || point.x !== points[i - 1].x || point.y !== points[i - 1].y);
     const kept = apart.filter((point, i) => {
       const before = apart[i - 1],
         after = apart[i + 1];
@@ -393,4 +386,4 @@ const Layout = (() => {
   }
 
   return { of, summary };
-})();
+}
