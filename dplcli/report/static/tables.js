@@ -52,7 +52,7 @@ class ReportTable {
     this.sentinel = make("tr", {"aria-hidden": "true"}, make("td", {colspan: this.heads.length}));
     new IntersectionObserver((seen) => {
       if (seen.some((entry) => entry.isIntersecting)) this.append(CHUNK);
-    }, {rootMargin: "400px"}).observe(this.sentinel);
+    }, {root: box, rootMargin: "400px"}).observe(this.sentinel);
     addEventListener("beforeprint", () => this.append(MOST_PRINTED));
     this.show();
   }
@@ -193,3 +193,4 @@ class ReportTable {
 }
 
 for (const box of document.querySelectorAll(".wide")) new ReportTable(box);
+document.body.dataset.ready = "";
