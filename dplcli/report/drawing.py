@@ -97,8 +97,7 @@ class _Drawer:
         """Return a graph as an open part; the outermost one's ports are to be seen."""
         part = self._box(sheet.root, sheet, is_seen=is_outermost)
         for value in (v for v in sheet.inputs if not self.picture.is_constant(v)):
-            port = _Part(_value_lines(value), "value" if is_outermost else "port")
-            part.ins.setdefault(value, port)
+            part.ins.setdefault(value, _end_part(value, "value" if is_outermost else "port"))
         if is_outermost:
             part.inner = [*part.ins.values(), *(part.inner or ()), *part.outs.values()]
             part.ins, part.outs = {}, {}
@@ -143,12 +142,12 @@ class _Drawer:
                     continue
                 maker = place.get(value.producer) if value.producer is not None else None
                 if maker is None:
-                    maker = part.ins.setdefault(value, _Part(_value_lines(value), port))
+                    maker = part.ins.setdefault(value, _end_part(value, port))
                 if maker is not reader:
                     edges[maker.outs.get(value, maker), reader.ins.get(value, reader)] = None
             for made in node.outputs:
                 if made is not None and _leaves(made, place, sheet):
-                    end = part.outs.setdefault(made, _Part(_value_lines(made), port))
+                    end = part.outs.setdefault(made, _end_part(made, port))
                     edges[reader.outs.get(made, reader), end] = None
         part.edges = list(edges)
 
@@ -184,6 +183,12 @@ def _renamed(
     """Return the ports of a body by the values that the call has there."""
     names = {one: other for one, other in zip(inner, outer, strict=False) if other is not None}
     return {names.get(value, value): port for value, port in ports.items()}
+
+
+def _end_part(value: Value, kind: str) -> _Part:
+    """Return where a value comes in or leaves; hints name a port by the operator that makes it."""
+    maker = value.producer
+    return _Part(_value_lines(value) if kind == "value" or maker is None else [maker.op_type], kind)
 
 
 def _value_lines(value: Value) -> list[str]:

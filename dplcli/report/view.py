@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.escaping import json_text, one_line
-from dplcli.ir.model import NODES_KEY
+from dplcli.ir.model import NODES_KEY, called_function
+from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import captured_values
 from dplcli.passes.records import UNDO_KEY, read_entries
 from dplcli.report.page import allowed, inert_json, static, templates
@@ -87,6 +88,7 @@ class _Record:
         self.opened = opened
         self.ops, self.types, self.values = _Numbers(), _Numbers(), _Numbers()
         self.constants = _Numbers()
+        self.examples: dict[str, Node] = {}
         sheets = picture.sheets.values()
         self.sheets = {sheet: number for number, sheet in enumerate(sheets)}
         nodes = [node for sheet in sheets for node in sheet.nodes]
@@ -128,7 +130,7 @@ class _Record:
             "boxes": self.box_rows,
             "sheets": sheets,
             "values": values,
-            "ops": [[_name(op), KINDS.index(kind)] for op, kind in self.ops.of],
+            "ops": [self._op(name, kind) for name, kind in self.ops.of],
             "consts": list(map(self._constant, self.constants.of)),
             "types": list(self.types.of),
             "notes": [one_line(note, 1_000) for note in notes],
@@ -136,6 +138,7 @@ class _Record:
 
     def _node(self, node: Node, sheet: Sheet) -> list[object]:
         drawn = sheet.folded.get(node)
+        self.examples.setdefault(node.qualified_op, node)
         row: list[object] = [
             self.ops[node.qualified_op, self.picture.kind(node)],
             _name(node.name),
@@ -147,6 +150,18 @@ class _Record:
         if drawn is not None:
             more["folded"] = self.nodes[drawn]
         return [*row, more] if more else row
+
+    def _op(self, name: str, kind: str) -> list[object]:
+        """Return an operator or a function: its class, and what it calls inputs and outputs."""
+        node = self.examples[name]
+        function, schema = called_function(node), schema_of(node)
+        if function is not None:
+            roles = [
+                [v.name for v in ends] for ends in (function.body.inputs, function.body.outputs)
+            ]
+        else:
+            roles = [[], []] if schema is None else [list(schema.inputs), list(schema.outputs)]
+        return [_name(name), KINDS.index(kind), *(list(map(_name, names)) for names in roles)]
 
     def _more(self, node: Node) -> dict[str, Any]:
         remarks = node.remarks

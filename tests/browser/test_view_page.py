@@ -217,6 +217,7 @@ def test_the_keyboard_goes_everywhere(draw: Draw, show: Open) -> None:
         "block.0",
     ]
     assert item(page, "block.0").get_attribute("aria-expanded") == "true"
+    assert page.locator("#details").get_by_role("button", name="Close", exact=True).is_visible()
 
     item(page, "layer.3").click()
     page.keyboard.press("Escape")

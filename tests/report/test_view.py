@@ -151,7 +151,8 @@ def test_the_data_says_all_that_is_shown() -> None:
     values = [value[0] for value in record["values"]]
 
     assert record["schema"] == SCHEMA
-    assert [op for op, _ in record["ops"]] == ["DequantizeLinear", "Add"]
+    assert [op for op, *_ in record["ops"]] == ["DequantizeLinear", "Add"]
+    assert record["ops"][1][2:] == [["A", "B"], ["C"]]
     assert record["nodes"][0][5] == {"folded": 1}
     assert [values[number] for number in record["nodes"][1][2]] == ["x", "d"]
     assert record["consts"][0][1:5] == [2, ["1", "2"], 1, 2]

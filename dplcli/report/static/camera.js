@@ -1,16 +1,16 @@
 "use strict";
 /* Which part of the picture is seen: pan, zoom, fit, and the map in the corner. */
-const Camera = (() => {
-  const stage = document.getElementById("stage");
-  const scene = document.getElementById("scene");
-  const map = document.getElementById("map");
+function makeCamera(stage, map) {
+  const scene = stage.querySelector("#scene");
   const LEAST = 0.02;
   const MOST = 4;
   const MARGIN = 16;
   const LARGEST = 320;
   let size = { width: 1, height: 1 };
   let boxes = [];
-  let x = 0, y = 0, scale = 1;
+  let x = 0,
+    y = 0,
+    scale = 1;
 
   const room = () => ({ width: stage.clientWidth, height: stage.clientHeight });
 
@@ -59,8 +59,10 @@ const Camera = (() => {
   function reveal(rect, isCentred = false) {
     const { width, height } = room();
     if (isCentred && scale < 0.6) scale = 0.8;
-    const left = x + rect.x * scale, top = y + rect.y * scale;
-    const right = left + rect.width * scale, bottom = top + rect.height * scale;
+    const left = x + rect.x * scale,
+      top = y + rect.y * scale;
+    const right = left + rect.width * scale,
+      bottom = top + rect.height * scale;
     const isSeen = left >= 0 && top >= 0 && right <= width && bottom <= height;
     if (isSeen && !isCentred) return apply();
     if (isCentred || right < 0 || bottom < 0 || left > width || top > height) {
@@ -91,7 +93,7 @@ const Camera = (() => {
     map.width = Math.round(LARGEST * Math.min(1, Math.max(0.25, ratio)));
     map.height = Math.round(LARGEST * Math.min(1, Math.max(0.25, 1 / ratio)));
     map.style.aspectRatio = `${map.width} / ${map.height}`;
-    map.style.width = `${map.width / LARGEST * 100}%`;
+    map.style.width = `${(map.width / LARGEST) * 100}%`;
     apply();
   }
 
@@ -103,22 +105,34 @@ const Camera = (() => {
     const paint = map.getContext("2d");
     const style = getComputedStyle(map);
     const ratio = mapScale();
-    const left = (map.width - size.width * ratio) / 2, top = (map.height - size.height * ratio) / 2;
+    const left = (map.width - size.width * ratio) / 2,
+      top = (map.height - size.height * ratio) / 2;
     paint.clearRect(0, 0, map.width, map.height);
     for (const box of boxes) {
       paint.fillStyle = style.getPropertyValue(box.isOpen ? "--map-box" : "--map-item");
-      paint.fillRect(left + box.x * ratio, top + box.y * ratio, Math.max(1, box.width * ratio), Math.max(1, box.height * ratio));
+      paint.fillRect(
+        left + box.x * ratio,
+        top + box.y * ratio,
+        Math.max(1, box.width * ratio),
+        Math.max(1, box.height * ratio),
+      );
     }
     const { width, height } = room();
     paint.strokeStyle = style.getPropertyValue("--first");
     paint.lineWidth = 2;
-    paint.strokeRect(left - (x / scale) * ratio, top - (y / scale) * ratio, (width / scale) * ratio, (height / scale) * ratio);
+    paint.strokeRect(
+      left - (x / scale) * ratio,
+      top - (y / scale) * ratio,
+      (width / scale) * ratio,
+      (height / scale) * ratio,
+    );
   }
 
   function lookAt(event) {
     const box = map.getBoundingClientRect();
     const ratio = (mapScale() * box.width) / map.width;
-    const left = (box.width - size.width * ratio) / 2, top = (box.height - size.height * ratio) / 2;
+    const left = (box.width - size.width * ratio) / 2,
+      top = (box.height - size.height * ratio) / 2;
     const { width, height } = room();
     x = width / 2 - ((event.clientX - box.left - left) / ratio) * scale;
     y = height / 2 - ((event.clientY - box.top - top) / ratio) * scale;
@@ -166,13 +180,17 @@ const Camera = (() => {
   };
   stage.addEventListener("pointerup", release);
   stage.addEventListener("pointercancel", release);
-  stage.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const unit = event.deltaMode === 1 ? 16 : 1;
-    if (event.ctrlKey || event.metaKey) zoom(Math.exp(-event.deltaY * unit * 0.004), local(event));
-    else if (event.shiftKey && !event.deltaX) move(-event.deltaY * unit, 0);
-    else move(-event.deltaX * unit, -event.deltaY * unit);
-  }, { passive: false });
+  stage.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      const unit = event.deltaMode === 1 ? 16 : 1;
+      if (event.ctrlKey || event.metaKey) zoom(Math.exp(-event.deltaY * unit * 0.004), local(event));
+      else if (event.shiftKey && !event.deltaX) move(-event.deltaY * unit, 0);
+      else move(-event.deltaX * unit, -event.deltaY * unit);
+    },
+    { passive: false },
+  );
   map.addEventListener("pointerdown", (event) => {
     map.setPointerCapture(event.pointerId);
     lookAt(event);
@@ -185,4 +203,4 @@ const Camera = (() => {
   const wasDragged = () => travelled > 4;
 
   return { move, zoom, fit, reveal, hold, onScreen, show, apply, wasDragged };
-})();
+}

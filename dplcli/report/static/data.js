@@ -5,22 +5,49 @@
  * or output of the model. A function is there once, and drawn at each call that is open; so an item
  * has a key, the way to it: "n4/n12" is node 12 in the open node 4.
  */
-const Graph = (() => {
-  const record = JSON.parse(document.getElementById("graph").textContent);
+function makeModel(record) {
   const { kinds, sheets, consts, types } = record;
-  const ops = record.ops.map(([name, kind]) => ({ name, kind: kinds[kind] }));
+  const ops = record.ops.map(([name, kind, ins, outs]) => ({ name, kind: kinds[kind], roles: [ins, outs] }));
 
   const values = record.values.map(([name, type, constant = -1], id) => ({
-    id, name, type: types[type] ?? "", constant: consts[constant] ?? null,
-    producer: null, readers: [], sheet: -1, given: false,
+    id,
+    name,
+    type: types[type] ?? "",
+    constant: consts[constant] ?? null,
+    producer: null,
+    readers: [],
+    sheet: -1,
+    given: false,
   }));
   const boxes = record.boxes.map(([label, kind, parent, sheet, open], id) => ({
-    id, label, kind, parent, sheet, open: Boolean(open), items: [], size: 0,
+    id,
+    label,
+    kind,
+    parent,
+    sheet,
+    open: Boolean(open),
+    items: [],
+    size: 0,
   }));
   const nodes = record.nodes.map(([op, name, inputs, outputs, box, more = {}], id) => ({
-    id, op: ops[op].name, kind: ops[op].kind, name, inputs, outputs, box, sheet: -1,
-    folded: -1, bodies: [], captured: [], attributes: {}, metadata: {}, stands: [], doc: "",
-    ...more, holds: [],
+    id,
+    op: ops[op].name,
+    kind: ops[op].kind,
+    roles: ops[op].roles,
+    name,
+    inputs,
+    outputs,
+    box,
+    sheet: -1,
+    folded: -1,
+    bodies: [],
+    captured: [],
+    attributes: {},
+    metadata: {},
+    stands: [],
+    doc: "",
+    ...more,
+    holds: [],
   }));
 
   // What is folded into a node, and where everything is.
@@ -107,8 +134,11 @@ const Graph = (() => {
       }
       for (const number of node.outputs) {
         if (number < 0) continue;
-        const leaves = returned.has(number) || values[number].readers.some(
-          (reader) => reader.sheet === box.sheet && reader.folded < 0 && !inside.has(reader.id));
+        const leaves =
+          returned.has(number) ||
+          values[number].readers.some(
+            (reader) => reader.sheet === box.sheet && reader.folded < 0 && !inside.has(reader.id),
+          );
         if (!leaves) continue;
         outs.add(number);
         join(place, `>${number}`, number);
@@ -122,8 +152,8 @@ const Graph = (() => {
         if (ins.has(number)) join(`<${number}`, `>${number}`, number);
       }
     }
-    const order = (set, known) => [...set].sort((a, b) =>
-      (known.indexOf(a) + 1 || 1e9) - (known.indexOf(b) + 1 || 1e9) || a - b);
+    const order = (set, known) =>
+      [...set].sort((a, b) => (known.indexOf(a) + 1 || 1e9) - (known.indexOf(b) + 1 || 1e9) || a - b);
     box.wiring = {
       edges: [...edges.values()].map((edge) => ({ ...edge, values: [...edge.values] })),
       ins: order(ins, isRoot ? sheet.inputs : []),
@@ -200,17 +230,26 @@ const Graph = (() => {
     const prefix = inner(it);
     const box = shownBox(it);
     if (!box) {
-      return it.node.bodies.map(([name, sheet], number) => item(`${prefix}s${number}`, "body", it, {
-        box: boxes[sheets[sheet].root], sheet, label: name, prefix,
-      }));
+      return it.node.bodies.map(([name, sheet], number) =>
+        item(`${prefix}s${number}`, "body", it, {
+          box: boxes[sheets[sheet].root],
+          sheet,
+          label: name,
+          prefix,
+        }),
+      );
     }
-    const found = box.items.map((each) => each.node
-      ? item(`${prefix}n${each.node.id}`, "node", it, { node: each.node, prefix, label: each.node.op })
-      : item(`${prefix}b${each.box.id}`, "box", it, { box: each.box, prefix, label: each.box.label }));
+    const found = box.items.map((each) =>
+      each.node
+        ? item(`${prefix}n${each.node.id}`, "node", it, { node: each.node, prefix, label: each.node.op })
+        : item(`${prefix}b${each.box.id}`, "box", it, { box: each.box, prefix, label: each.box.label }),
+    );
     if (it.kind !== "root") return found;
     const { ins, outs } = wiring(box);
-    const ends = (numbers, kind, mark) => numbers.map((number) =>
-      item(`${mark}${number}`, kind, it, { value: values[number], label: values[number].name, prefix }));
+    const ends = (numbers, kind, mark) =>
+      numbers.map((number) =>
+        item(`${mark}${number}`, kind, it, { value: values[number], label: values[number].name, prefix }),
+      );
     return [...ends(ins, "input", "<"), ...found, ...ends(outs, "output", ">")];
   }
 
@@ -286,11 +325,31 @@ const Graph = (() => {
 
   /* What an item is called in an address. */
   const nameOf = (it) =>
-    it.node ? it.node.name || values[it.node.outputs.find((value) => value >= 0)]?.name || `@${it.node.id}`
-      : it.value ? it.value.name : it.label;
+    it.node
+      ? it.node.name || values[it.node.outputs.find((value) => value >= 0)]?.name || `@${it.node.id}`
+      : it.value
+        ? it.value.name
+        : it.label;
 
   return {
-    record, nodes, values, sheets, boxes, root, isConstant, wiring, wiringOf, nodesIn,
-    children, isOpen, canOpen, toggle, place, near, givenFor, visible, nameOf,
+    record,
+    nodes,
+    values,
+    sheets,
+    boxes,
+    root,
+    isConstant,
+    wiring,
+    wiringOf,
+    nodesIn,
+    children,
+    isOpen,
+    canOpen,
+    toggle,
+    place,
+    near,
+    givenFor,
+    visible,
+    nameOf,
   };
-})();
+}

@@ -1,169 +1,216 @@
 "use strict";
 /* The panel beside the picture: what is known of the item that is chosen, or of the model. */
-const Details = (() => {
-  const panel = document.getElementById("details");
+function makeDetails(model, content) {
   const MOST = 60;
   let go = () => {};
 
-  function make(tag, attributes = {}, ...content) {
+  function make(tag, attributes = {}, ...parts) {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...content.filter((part) => part !== null && part !== ""));
+    element.append(...parts.flat().filter((part) => part !== ""));
     return element;
   }
 
+  const number = (count) => count.toLocaleString("en");
   const code = (text) => make("code", {}, text);
-  const section = (title, ...content) => make("section", {}, make("h3", {}, title), ...content);
+  const line = (...parts) => make("div", {}, ...parts);
+  const aside = (...parts) => make("div", { class: "muted" }, ...parts);
+  const dim = (text) => make("span", { class: "muted" }, text);
+  const title = (text) => make("h2", {}, text || "(no name)");
 
   function facts(pairs) {
-    const list = make("dl");
-    for (const [name, value] of pairs) list.append(make("dt", {}, name), make("dd", {}, ...[value].flat()));
-    return list;
+    const rows = pairs.map(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]);
+    return make("dl", {}, ...rows.flat());
   }
 
-  function more(all, draw) {
-    const list = make("ul", {}, ...all.slice(0, MOST).map((each) => make("li", {}, ...[draw(each)].flat())));
-    if (all.length > MOST) list.append(make("li", { class: "muted" }, `and ${all.length - MOST} more`));
-    return list;
+  function list(all, draw) {
+    const lines = all.slice(0, MOST).map((each) => make("li", {}, draw(each)));
+    if (all.length > MOST) lines.push(make("li", { class: "muted" }, `and ${number(all.length - MOST)} more`));
+    return make("ul", {}, ...lines);
   }
 
-  /* A button that goes to a node. */
-  function link(node, from) {
-    const button = make("button", { type: "button", class: "link" }, node.op, node.name ? make("span", {}, ` ${node.name}`) : "");
-    button.addEventListener("click", () => go(node, from));
+  /* A heading with a list below it; nothing where the list is empty. */
+  function section(heading, all, draw) {
+    return all.length ? make("section", {}, make("h3", {}, heading), list(all, draw)) : "";
+  }
+
+  function table(heading, texts) {
+    const pairs = Object.entries(texts).map(([name, text]) => [name, code(text)]);
+    return pairs.length ? make("section", {}, make("h3", {}, heading), facts(pairs)) : "";
+  }
+
+  function operators(nodes) {
+    const counts = new Map();
+    for (const { op } of nodes) counts.set(op, (counts.get(op) ?? 0) + 1);
+    const most = [...counts].sort((a, b) => b[1] - a[1]);
+    return section("Operators", most, ([op, count]) => `${op} ${number(count)}`);
+  }
+
+  /* A button that goes to a node, seen from an item. */
+  function link(node, it) {
+    const button = make("button", { type: "button", class: "link" }, node.op, node.name ? dim(` ${node.name}`) : "");
+    button.addEventListener("click", () => go(node, it));
     return button;
+  }
+
+  function toggle(it) {
+    if (!model.canOpen(it)) return "";
+    const button = make("button", { type: "button" }, model.isOpen(it) ? "Close" : "Open");
+    button.addEventListener("click", () => go(null, it));
+    return make("p", {}, button);
   }
 
   // Values.
 
-  function valueLine(inner, it, direction) {
-    const value = direction === "in" ? Graph.givenFor(it, inner) : inner;
-    const parts = [make("div", {}, code(inner.name || "(no name)"), " ", make("span", { class: "muted" }, inner.type || value.type))];
-    if (value !== inner) parts.push(make("div", { class: "muted" }, "given by the call: ", code(value.name)));
-    const { producer } = value;
+  /* A value that is read: where it comes from, or what it holds. *role* is what the operator calls it. */
+  function read(inner, it, role = "") {
+    const value = model.givenFor(it, inner);
+    const parts = [line(role ? dim(`${role} `) : "", code(inner.name), " ", dim(inner.type || value.type))];
+    if (value !== inner) parts.push(aside("given by the call: ", code(value.name)));
     if (value.constant) parts.push(constant(value.constant));
-    else if (direction === "in") {
-      if (producer) parts.push(make("div", {}, Graph.isConstant(value) ? "constant, made by " : "from ", link(producer, it)));
-      else parts.push(make("div", { class: "muted" }, Graph.sheets[0].inputs.includes(value.id) ? "an input" : "from outside"));
-    } else {
-      const readers = [...new Set(value.readers)];
-      if (readers.length) parts.push(make("div", {}, "to ", more(readers, (node) => link(node, it))));
-      else parts.push(make("div", { class: "muted" }, "no node reads it"));
-      if (Graph.sheets.some((sheet) => sheet.outputs.includes(value.id))) parts.push(make("div", { class: "muted" }, "an output"));
-    }
+    else if (value.producer)
+      parts.push(line(model.isConstant(value) ? "constant, made by " : "from ", link(value.producer, it)));
+    else parts.push(aside(model.sheets[0].inputs.includes(value.id) ? "an input" : "from outside"));
     return parts;
   }
 
-  function constant([type, count, first, low, high, rest = {}]) {
-    const odd = typeof low === "number" ? rest : low ?? {};
-    const shown = first.join(", ") + (count > first.length ? ", …" : "");
-    const parts = [make("div", { class: "numbers" }, make("span", { class: "muted" }, "constant "), code(shown || "empty"))];
-    if (typeof low === "number" && count > 1) {
-      parts.push(make("div", { class: "muted" }, `${count.toLocaleString("en")} elements from ${low} to ${high}`));
-    }
-    if (odd.bins) parts.push(histogram(odd.bins, low, high));
-    if (odd.looked) parts.push(make("div", { class: "muted" }, `${odd.looked.toLocaleString("en")} of them were looked at`));
-    if (odd.odd) parts.push(make("div", { class: "muted" }, `${odd.odd.toLocaleString("en")} are infinite or no numbers`));
-    if (odd.why) parts.push(make("div", { class: "muted" }, odd.why));
-    return make("div", { class: "constant", title: Graph.record.types[type] }, ...parts);
+  /* A value that is made: who reads it. */
+  function made(value, it, role = "") {
+    const readers = [...new Set(value.readers)];
+    const isReturned = model.sheets.some((sheet) => sheet.outputs.includes(value.id));
+    return [
+      line(role ? dim(`${role} `) : "", code(value.name), " ", dim(value.type)),
+      readers.length
+        ? line(
+            "to ",
+            list(readers, (node) => link(node, it)),
+          )
+        : "",
+      isReturned ? aside("an output") : readers.length ? "" : aside("no node reads it"),
+    ];
+  }
+
+  function constant([type, count, first, low, high, rest]) {
+    const hasRange = typeof low === "number";
+    const { bins, looked, odd, why } = (hasRange ? rest : low) ?? {};
+    return make(
+      "div",
+      { class: "constant", title: model.record.types[type] },
+      line(dim("constant "), code((first.join(", ") || "empty") + (count > first.length ? ", …" : ""))),
+      hasRange && count > 1 ? aside(`${number(count)} elements from ${low} to ${high}`) : "",
+      bins ? histogram(bins, low, high) : "",
+      looked ? aside(`${number(looked)} of them were looked at`) : "",
+      odd ? aside(`${number(odd)} are infinite or no numbers`) : "",
+      why ? aside(why) : "",
+    );
   }
 
   function histogram(bins, low, high) {
     const most = Math.max(...bins);
-    const image = Draw.make("svg", { viewBox: "0 0 160 36", class: "histogram", role: "img", "aria-label": `histogram from ${low} to ${high}` });
-    bins.forEach((count, number) => {
+    const label = `histogram from ${low} to ${high}`;
+    const image = svgElement("svg", { viewBox: "0 0 160 36", class: "histogram", role: "img", "aria-label": label });
+    bins.forEach((count, place) => {
       const height = count ? Math.max(1, (count / most) * 34) : 0;
-      const bar = Draw.make("rect", { x: number * 10 + 0.5, y: 35 - height, width: 9, height });
-      bar.append(Draw.make("title", {}, `${count.toLocaleString("en")} elements`));
+      const bar = svgElement("rect", { x: place * 10 + 0.5, y: 35 - height, width: 9, height });
+      bar.append(svgElement("title", {}, `${number(count)} elements`));
       image.append(bar);
     });
-    image.append(Draw.make("line", { x1: 0, x2: 160, y1: 35.5, y2: 35.5 }));
+    image.append(svgElement("line", { x1: 0, x2: 160, y1: 35.5, y2: 35.5 }));
     return image;
   }
 
   // What is chosen.
 
+  const valueOf = (id) => model.values[id];
+
+  /* What a node reads or makes, each with the name that the operator, or the function, has for it. */
+  function slots(values, names) {
+    const found = values.map((id, slot) => ({ id, role: names[Math.min(slot, names.length - 1)] ?? "" }));
+    return found.filter(({ id }) => id >= 0);
+  }
+
   function ofNode(it, node) {
-    const [, sheet] = node.bodies[0] ?? [null, -1];
-    const called = Graph.sheets[sheet];
-    const about = [["kind", node.kind]];
-    if (called?.rule) about.push(["rule", code(called.rule)]);
-    if (called?.target) about.push(["target", code(called.target)]);
-    if (called && node.bodies.length === 1 && called.callers.length > 1) about.push(["calls of it", String(called.callers.length)]);
-    if (node.metadata["dpl.rule"]) about.push(["made by rule", code(node.metadata["dpl.rule"])]);
-    const content = [make("h2", {}, node.op), node.name ? make("p", { class: "long" }, code(node.name)) : "", facts(about)];
-    if (node.folded >= 0) content.push(make("p", { class: "muted" }, "Computes a constant; drawn as part of ", link(Graph.nodes[node.folded], it)));
-    if (node.doc) content.push(make("p", { class: "long" }, node.doc));
-    if (Graph.canOpen(it)) content.push(toggle(it));
-    const attributes = Object.entries(node.attributes);
-    if (attributes.length) content.push(section("Attributes", facts(attributes.map(([name, text]) => [name, code(text)]))));
-    const given = node.inputs.map((value, slot) => [value, slot]).filter(([value]) => value >= 0);
-    if (given.length) content.push(section("Inputs", more(given, ([value]) => valueLine(Graph.values[value], it, "in"))));
-    if (node.captured.length) content.push(section("Read by its bodies", more(node.captured, (value) => valueLine(Graph.values[value], it, "in"))));
-    const made = node.outputs.filter((value) => value >= 0);
-    if (made.length) content.push(section("Outputs", more(made, (value) => valueLine(Graph.values[value], it, "out"))));
-    if (node.stands.length) content.push(section("Stands for", more(node.stands, ([op, name]) => [op, " ", code(name)])));
-    if (node.holds.length) content.push(section("Constants computed for it", more(node.holds, (held) => link(Graph.nodes[held], it))));
-    const metadata = Object.entries(node.metadata);
-    if (metadata.length) content.push(section("Metadata", facts(metadata.map(([name, text]) => [name, code(text)]))));
-    return content;
-  }
-
-  function toggle(it) {
-    const button = make("button", { type: "button" }, Graph.isOpen(it) ? "Close" : "Open");
-    button.addEventListener("click", () => go(null, it));
-    return make("p", {}, button);
-  }
-
-  function ofBox(it) {
-    const { box } = it;
-    const sheet = it.kind === "body" ? Graph.sheets[it.sheet] : null;
-    const counts = new Map();
-    for (const node of Graph.nodesIn(box)) counts.set(node.op, (counts.get(node.op) ?? 0) + 1);
-    const { ins, outs } = Graph.wiring(box);
-    const content = [
-      make("h2", {}, it.label || "Group"),
-      facts([["kind", { scope: "module scope", chunk: "neighbouring nodes", body: "body" }[it.kind === "body" ? "body" : box.kind]], ["nodes", box.size.toLocaleString("en")]]),
-      toggle(it),
-      section("Operators", more([...counts].sort((a, b) => b[1] - a[1]), ([op, count]) => `${op} ${count}`)),
+    const called = node.bodies.length === 1 ? model.sheets[node.bodies[0][1]] : null;
+    const about = [
+      ["kind", node.kind],
+      ["rule", called?.rule ?? node.metadata["dpl.rule"]],
+      ["target", called?.target],
+      ["calls of it", called?.callers.length > 1 ? number(called.callers.length) : ""],
     ];
-    if (ins.length) content.push(section(sheet ? "Inputs" : "Comes in", more(ins, (value) => valueLine(Graph.values[value], it, "in"))));
-    if (outs.length) content.push(section(sheet ? "Outputs" : "Leaves", more(outs, (value) => valueLine(Graph.values[value], it, "out"))));
-    return content;
+    return [
+      title(node.op),
+      node.name ? make("p", { class: "long" }, code(node.name)) : "",
+      facts(about.filter(([, text]) => text)),
+      node.folded >= 0 ? aside("Computes a constant; drawn as part of ", link(model.nodes[node.folded], it)) : "",
+      node.doc ? make("p", { class: "long" }, node.doc) : "",
+      toggle(it),
+      table("Attributes", node.attributes),
+      section("Inputs", slots(node.inputs, node.roles[0]), ({ id, role }) => read(valueOf(id), it, role)),
+      section("Read by its bodies", node.captured, (id) => read(valueOf(id), it)),
+      section("Outputs", slots(node.outputs, node.roles[1]), ({ id, role }) => made(valueOf(id), it, role)),
+      section("Stands for", node.stands, ([op, name]) => [op, " ", code(name)]),
+      section("Constants computed for it", node.holds, (id) => link(model.nodes[id], it)),
+      table("Metadata", node.metadata),
+    ];
   }
 
-  function ofValue(it) {
+  const GROUPS = { scope: "module scope", chunk: "neighbouring nodes", sheet: "body" };
+
+  function ofGroup(it) {
+    const { ins, outs } = model.wiring(it.box);
+    return [
+      title(it.label),
+      facts([
+        ["kind", GROUPS[it.box.kind]],
+        ["nodes", number(it.box.size)],
+      ]),
+      toggle(it),
+      operators(model.nodesIn(it.box)),
+      section("Comes in", ins, (id) => read(valueOf(id), it)),
+      section("Leaves", outs, (id) => made(valueOf(id), it)),
+    ];
+  }
+
+  function ofEnd(it) {
     const { value } = it;
-    const content = [make("h2", {}, value.name || "(no name)"), facts([["kind", it.kind], ["type", code(value.type || "not known")]])];
-    if (it.kind === "input") content.push(section("Read by", more([...new Set(value.readers)], (node) => link(node, it))));
-    else if (value.producer) content.push(section("From", link(value.producer, it)));
-    return content;
+    return [
+      title(value.name),
+      facts([
+        ["kind", it.kind],
+        ["type", code(value.type || "not known")],
+      ]),
+      it.kind === "input" ? section("Read by", [...new Set(value.readers)], (node) => link(node, it)) : "",
+      it.kind === "output" && value.producer ? section("From", [value.producer], (node) => link(node, it)) : "",
+    ];
   }
 
   function ofModel() {
-    const { root, nodes, sheets, record } = Graph;
-    const counts = new Map();
-    for (const node of nodes) counts.set(node.op, (counts.get(node.op) ?? 0) + 1);
-    const interface_ = (numbers) => more(numbers.map((value) => Graph.values[value]), (value) => [code(value.name), " ", make("span", { class: "muted" }, value.type)]);
-    const content = [
-      make("h2", {}, record.title),
-      facts([["nodes", nodes.length.toLocaleString("en")], ...(sheets.length > 1 ? [["functions and bodies", String(sheets.length - 1)]] : [])]),
+    const { nodes, sheets, record } = model;
+    const end = (id) => [code(valueOf(id).name), " ", dim(valueOf(id).type)];
+    const counts = [
+      ["nodes", number(nodes.length)],
+      ["functions and bodies", number(sheets.length - 1)],
     ];
-    if (record.notes.length) content.push(section("Notes", more(record.notes, (note) => note)));
-    content.push(
-      section("Inputs", interface_(sheets[root.sheet].inputs)),
-      section("Outputs", interface_(sheets[root.sheet].outputs)),
-      section("Operators", more([...counts].sort((a, b) => b[1] - a[1]), ([op, count]) => `${op} ${count}`)),
-    );
-    return content;
+    return [
+      title(record.title),
+      facts(counts.slice(0, sheets.length)),
+      section("Notes", record.notes, (note) => note),
+      section("Inputs", sheets[0].inputs, end),
+      section("Outputs", sheets[0].outputs, end),
+      operators(nodes),
+    ];
   }
 
-  /* Show an item; null for the model. *node* is the node meant where it is folded into the item's. */
+  /* Show an item; null for the model. *node* is what is meant where it is folded into the item's. */
   function show(it, node = it?.node) {
-    const content = it === null ? ofModel() : node ? ofNode(it, node) : it.value ? ofValue(it) : ofBox(it);
-    panel.querySelector(".content").replaceChildren(...content.filter(Boolean));
-    panel.querySelector(".content").scrollTop = 0;
+    const parts = it === null ? ofModel() : node ? ofNode(it, node) : it.value ? ofEnd(it) : ofGroup(it);
+    content.replaceChildren(...parts.filter((part) => part !== ""));
+    content.scrollTop = 0;
   }
 
-  return { show, onGo: (handler) => { go = handler; } };
-})();
+  function onGo(handler) {
+    go = handler;
+  }
+
+  return { show, onGo };
+}

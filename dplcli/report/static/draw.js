@@ -1,15 +1,15 @@
 "use strict";
 /* The layout as SVG. Names are only ever set as text. */
-const Draw = (() => {
-  const SVG = "http://www.w3.org/2000/svg";
-  const elements = new Map();
+function svgElement(tag, attributes = {}, text = null) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== null) element.textContent = text;
+  return element;
+}
 
-  function make(tag, attributes = {}, text = null) {
-    const element = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    if (text !== null) element.textContent = text;
-    return element;
-  }
+function makeDrawing(model, stage) {
+  const scene = stage.querySelector("#scene");
+  const elements = new Map();
 
   /* The class of an item, which gives it its colour. */
   function classOf(it) {
@@ -23,20 +23,20 @@ const Draw = (() => {
     const { it } = shape;
     const seen = shape.isOpen ? shape.label : shape.lines.map((line) => line.text).join(" ");
     const kind = it.value ? it.kind : it.box ? `group of ${it.box.size} nodes` : it.node.name;
-    const state = Graph.canOpen(it) ? (shape.isOpen ? "open" : "closed") : "";
+    const state = model.canOpen(it) ? (shape.isOpen ? "open" : "closed") : "";
     return [seen, kind, state].filter(Boolean).join(", ");
   }
 
-  /* Draw the root layout into *stage*. */
-  function all(shape, stage) {
+  /* Draw the layout of the whole picture. */
+  function all(shape) {
     elements.clear();
-    const scene = make("g");
-    contents(shape, scene);
-    stage.replaceChildren(scene);
+    const whole = svgElement("g");
+    contents(shape, whole);
+    scene.replaceChildren(whole);
   }
 
   function contents(shape, parent) {
-    const edges = make("g", { class: "edges", "aria-hidden": "true" });
+    const edges = svgElement("g", { class: "edges", "aria-hidden": "true" });
     for (const line of shape.lines) edges.append(edge(line, shape));
     for (const each of shape.stubs) edges.append(stub(each, shape));
     parent.append(edges);
@@ -45,10 +45,14 @@ const Draw = (() => {
 
   function edge(line, shape) {
     const classes = ["edge", line.back ? "back" : "", line.values.length > 1 ? "several" : ""];
-    const path = make("path", { class: classes.filter(Boolean).join(" "), d: line.path, ...(line.isPort ? {} : { "marker-end": "url(#arrow)" }) });
-    const words = line.values.slice(0, 8).map((value) => `${Graph.values[value].name} ${Graph.values[value].type}`);
+    const path = svgElement("path", {
+      class: classes.filter(Boolean).join(" "),
+      d: line.path,
+      ...(line.isPort ? {} : { "marker-end": "url(#arrow)" }),
+    });
+    const words = line.values.slice(0, 8).map((value) => `${model.values[value].name} ${model.values[value].type}`);
     if (line.values.length > 8) words.push(`and ${line.values.length - 8} more`);
-    path.append(make("title", {}, words.join("\n")));
+    path.append(svgElement("title", {}, words.join("\n")));
     path.dataset.ends = `${endKey(shape, line.from)} ${endKey(shape, line.to)}`;
     return path;
   }
@@ -56,52 +60,81 @@ const Draw = (() => {
   /* An edge whose other end is elsewhere: a short line with a name. */
   function stub({ id, others, text, isIn, x, y }, shape) {
     const [begin, end] = isIn ? [y - 15, y] : [y, y + 13];
-    const group = make("g", { class: "stub" });
-    group.append(make("path", { class: "edge", d: `M${x},${begin}L${x},${end}`, ...(isIn ? { "marker-end": "url(#arrow)" } : {}) }));
-    group.append(make("text", { x: x + 5, y: isIn ? y - 6 : y + 12 }, text));
-    group.append(make("title", {}, isIn ? `from ${text}` : `to ${text}`));
+    const group = svgElement("g", { class: "stub" });
+    group.append(
+      svgElement("path", {
+        class: "edge",
+        d: `M${x},${begin}L${x},${end}`,
+        ...(isIn ? { "marker-end": "url(#arrow)" } : {}),
+      }),
+    );
+    group.append(svgElement("text", { x: x + 5, y: isIn ? y - 6 : y + 12 }, text));
+    group.append(svgElement("title", {}, isIn ? `from ${text}` : `to ${text}`));
     group.dataset.ends = [id, ...others].map((each) => endKey(shape, each)).join(" ");
     return group;
   }
 
-  const endKey = (shape, id) => shape.inner.find(({ it }) => it.key.slice(it.key.lastIndexOf("/") + 1) === id)?.it.key ?? "";
+  const endKey = (shape, id) =>
+    shape.inner.find(({ it }) => it.key.slice(it.key.lastIndexOf("/") + 1) === id)?.it.key ?? "";
 
   function item(shape, x, y) {
     const { it, width, height } = shape;
-    const canOpen = Graph.canOpen(it);
-    const group = make("g", {
+    const canOpen = model.canOpen(it);
+    const group = svgElement("g", {
       class: `item ${classOf(it)} ${shape.isOpen ? "open" : "closed"}`,
       transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`,
-      role: "treeitem", tabindex: "-1", "aria-label": spoken(shape), "aria-level": it.depth,
+      role: "treeitem",
+      tabindex: "-1",
+      "aria-label": spoken(shape),
+      "aria-level": it.depth,
       ...(canOpen ? { "aria-expanded": String(Boolean(shape.isOpen)) } : {}),
     });
     group.dataset.key = it.key;
     elements.set(it.key, group);
     const round = it.value ? height / 2 : it.box || canOpen ? 9 : 4;
-    if (canOpen && !shape.isOpen) group.append(make("rect", { class: "behind", x: 4, y: 4, width, height, rx: round }));
-    group.append(make("rect", { class: "frame", width, height, rx: round }));
+    if (canOpen && !shape.isOpen)
+      group.append(svgElement("rect", { class: "behind", x: 4, y: 4, width, height, rx: round }));
+    group.append(svgElement("rect", { class: "frame", width, height, rx: round }));
     if (shape.isOpen) {
       for (const port of shape.ports.ins.values()) {
-        group.append(make("line", { class: "edge", x1: port, y1: 0, x2: port, y2: 28 }), make("circle", { class: "port", cx: port, cy: 0, r: 3 }));
+        group.append(
+          svgElement("line", { class: "edge", x1: port, y1: 0, x2: port, y2: 28 }),
+          svgElement("circle", { class: "port", cx: port, cy: 0, r: 3 }),
+        );
       }
-      for (const port of shape.ports.outs.values()) group.append(make("circle", { class: "port", cx: port, cy: height, r: 3 }));
-      group.append(mark("−", width - 15, 18), make("text", { class: "name", x: 12, y: 19 }, shape.label));
-      const inner = make("g", { role: "group" });
+      for (const port of shape.ports.outs.values())
+        group.append(svgElement("circle", { class: "port", cx: port, cy: height, r: 3 }));
+      group.append(mark("−", width - 15, 18), svgElement("text", { class: "name", x: 12, y: 19 }, shape.label));
+      const inner = svgElement("g", { role: "group" });
       contents(shape, inner);
       group.append(inner);
     } else {
       const middle = canOpen ? (width - 16) / 2 : width / 2;
-      shape.lines.forEach((line, number) => group.append(make("text", {
-        class: line.font, x: number ? width / 2 : middle, y: 20 + 16 * number, "text-anchor": "middle",
-      }, line.text)));
+      shape.lines.forEach((line, number) =>
+        group.append(
+          svgElement(
+            "text",
+            {
+              class: line.font,
+              x: number ? width / 2 : middle,
+              y: 20 + 16 * number,
+              "text-anchor": "middle",
+            },
+            line.text,
+          ),
+        ),
+      );
       if (canOpen) group.append(mark("+", width - 15, 20));
     }
     return group;
   }
 
   function mark(sign, x, y) {
-    const group = make("g", { class: "toggle", "aria-hidden": "true" });
-    group.append(make("rect", { x: x - 9, y: y - 13, width: 18, height: 18, rx: 4 }), make("text", { x, y, "text-anchor": "middle" }, sign));
+    const group = svgElement("g", { class: "toggle", "aria-hidden": "true" });
+    group.append(
+      svgElement("rect", { x: x - 9, y: y - 13, width: 18, height: 18, rx: 4 }),
+      svgElement("text", { x, y, "text-anchor": "middle" }, sign),
+    );
     return group;
   }
 
@@ -109,10 +142,10 @@ const Draw = (() => {
   function choose(it, isChosen) {
     elements.get(it.key)?.classList.toggle("chosen", isChosen);
     elements.get(it.key)?.setAttribute("aria-selected", String(isChosen));
-    for (const path of document.querySelectorAll("#scene [data-ends]")) {
+    for (const path of scene.querySelectorAll("[data-ends]")) {
       if (path.dataset.ends.split(" ").includes(it.key)) path.classList.toggle("near", isChosen);
     }
   }
 
-  return { all, choose, elements, make, classOf };
-})();
+  return { all, choose, elements };
+}

@@ -1,7 +1,7 @@
 "use strict";
 /* Where everything is. Each open box is laid out on its own, in layers (dagre); what is open inside
  * has its size by then. So a box costs what it shows, and stays as it is when others open. */
-const Layout = (() => {
+function makeLayout(model) {
   const canvas = document.createElement("canvas").getContext("2d");
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
   const fonts = { name: `600 13px ${FONT}`, small: `11.5px ${FONT}` };
@@ -23,7 +23,8 @@ const Layout = (() => {
     if (text.length < 4 || widthOf(text, font) <= width) return text;
     let low = 1;
     let high = Math.min(text.length, 200);
-    const cut = (count) => `${text.slice(0, Math.ceil(count / 2))}…${text.slice(text.length - Math.floor(count / 2))}`;
+    const cut = (count) =>
+      `${text.slice(0, Math.ceil(count / 2))}…${text.slice(text.length - Math.floor(count / 2))}`;
     while (low < high) {
       const middle = Math.ceil((low + high) / 2);
       if (widthOf(cut(middle), font) <= width) low = middle;
@@ -35,22 +36,40 @@ const Layout = (() => {
   /* The dimensions of a type, those with long names as dots. */
   function dims(type) {
     if (!type.includes("[")) return type;
-    const names = type.slice(type.indexOf("[") + 1, -1).split(/,(?![^(]*\))/).map((dim) => (dim.length > 12 ? "…" : dim));
+    const names = type
+      .slice(type.indexOf("[") + 1, -1)
+      .split(/,(?![^(]*\))/)
+      .map((dim) => (dim.length > 12 ? "…" : dim));
     return names.join("×") || "scalar";
   }
 
   /* The lines on a node: what it makes, and the shapes of the constants that it holds. */
   function linesOf(it) {
-    if (it.value) return [{ text: it.label, font: "name" }, ...(it.value.type ? [{ text: it.value.type, font: "small" }] : [])];
-    if (it.box) return [{ text: it.label || it.kind, font: "name" }, { text: summary(it.box, WIDEST_GROUP - 24), font: "small" }];
+    if (it.value)
+      return [{ text: it.label, font: "name" }, ...(it.value.type ? [{ text: it.value.type, font: "small" }] : [])];
+    if (it.box)
+      return [
+        { text: it.label || it.kind, font: "name" },
+        { text: summary(it.box, WIDEST_GROUP - 24), font: "small" },
+      ];
     const { node } = it;
     const lines = [{ text: node.op, font: "name" }];
-    const made = node.outputs.filter((value) => value >= 0).map((value) => dims(Graph.values[value].type)).filter(Boolean);
-    if (made.length) lines.push({ text: made.length > 1 ? `${made[0]} +${made.length - 1}` : made[0], font: "small" });
-    const held = node.inputs.filter((value) => value >= 0).map((value) => Graph.values[value])
-      .filter((value) => Graph.isConstant(value) && value.type.includes("[") && !value.type.includes("[]"))
+    const made = node.outputs
+      .filter((value) => value >= 0)
+      .map((value) => dims(model.values[value].type))
+      .filter(Boolean);
+    if (made.length)
+      lines.push({ text: made.length > 1 ? `${made[0]} +${made.length - 1}` : made[0], font: "small" });
+    const held = node.inputs
+      .filter((value) => value >= 0)
+      .map((value) => model.values[value])
+      .filter((value) => model.isConstant(value) && value.type.includes("[") && !value.type.includes("[]"))
       .map((value) => dims(value.type));
-    if (held.length) lines.push({ text: `▪ ${held.slice(0, 4).join(", ")}${held.length > 4 ? ` +${held.length - 4}` : ""}`, font: "small" });
+    if (held.length)
+      lines.push({
+        text: `▪ ${held.slice(0, 4).join(", ")}${held.length > 4 ? ` +${held.length - 4}` : ""}`,
+        font: "small",
+      });
     return lines;
   }
 
@@ -58,7 +77,7 @@ const Layout = (() => {
   function summary(box, width = Infinity) {
     if (!box.counts) {
       const counts = new Map();
-      for (const node of Graph.nodesIn(box)) counts.set(node.op, (counts.get(node.op) ?? 0) + 1);
+      for (const node of model.nodesIn(box)) counts.set(node.op, (counts.get(node.op) ?? 0) + 1);
       box.counts = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
     }
     const words = box.counts.slice(0, 4).map(([op, count]) => (count > 1 ? `${op} ×${count}` : op));
@@ -71,10 +90,13 @@ const Layout = (() => {
 
   function closed(it) {
     const lines = linesOf(it);
-    const mark = Graph.canOpen(it) ? 20 : 0;
+    const mark = model.canOpen(it) ? 20 : 0;
     const widest = Math.max(...lines.map((line) => widthOf(line.text, line.font)));
     const width = Math.round(Math.min(it.box ? WIDEST_GROUP : WIDEST, Math.max(72, widest + 24 + mark)));
-    const text = lines.map((line, number) => ({ ...line, text: fitted(line.text, line.font, width - 20 - (number ? 0 : mark)) }));
+    const text = lines.map((line, number) => ({
+      ...line,
+      text: fitted(line.text, line.font, width - 20 - (number ? 0 : mark)),
+    }));
     return { it, width, height: 14 + 16 * lines.length, lines: text };
   }
 
@@ -82,13 +104,14 @@ const Layout = (() => {
 
   /* The layout of an item; the same object as before if nothing in it opened or closed. */
   function of(it) {
-    if (!Graph.isOpen(it)) {
+    if (!model.isOpen(it)) {
       if (!it.shape) it.shape = closed(it);
       return it.shape;
     }
-    const inner = Graph.children(it).map(of);
+    const inner = model.children(it).map(of);
     const known = laid.get(it.key);
-    if (known && known.inner.length === inner.length && known.inner.every((each, i) => each === inner[i])) return known;
+    if (known && known.inner.length === inner.length && known.inner.every((each, i) => each === inner[i]))
+      return known;
     const found = opened(it, inner);
     laid.set(it.key, found);
     return found;
@@ -102,7 +125,7 @@ const Layout = (() => {
     const idOf = (shape) => shape.it.key.slice(shape.it.key.lastIndexOf("/") + 1);
     const shapes = new Map(inner.map((shape) => [idOf(shape), shape]));
     for (const [id, { width, height }] of shapes) graph.setNode(id, { width, height });
-    const { edges, ins, outs } = Graph.wiringOf(it);
+    const { edges, ins, outs } = model.wiringOf(it);
     const sides = isRoot ? [] : [...ins.map((value) => `<${value}`), ...outs.map((value) => `>${value}`)];
     for (const id of sides) graph.setNode(id, { width: PORT, height: 2 });
     const { drawn, stubs } = withoutHubs(edges);
@@ -121,7 +144,8 @@ const Layout = (() => {
     }
     const stubs = new Set();
     for (const all of beside.from.values()) if (all.length > HUB) all.slice(2).forEach((edge) => stubs.add(edge));
-    for (const all of beside.to.values()) if (all.length > 2 * HUB) all.slice(0, -2).forEach((edge) => stubs.add(edge));
+    for (const all of beside.to.values())
+      if (all.length > 2 * HUB) all.slice(0, -2).forEach((edge) => stubs.add(edge));
     const drawn = edges.filter((edge) => !stubs.has(edge));
     const joined = new Set(drawn.flatMap((edge) => [edge.from, edge.to]));
     for (const edge of stubs) {
@@ -150,7 +174,10 @@ const Layout = (() => {
 
   function placed(it, inner, shapes, graph, { drawn: edges, stubs }, ends, isRoot) {
     const spots = new Map();
-    let left = Infinity, right = -Infinity, top = Infinity, bottom = -Infinity;
+    let left = Infinity,
+      right = -Infinity,
+      top = Infinity,
+      bottom = -Infinity;
     for (const [id, shape] of shapes) {
       const { x, y } = graph.node(id);
       left = Math.min(left, x - shape.width / 2);
@@ -192,7 +219,12 @@ const Layout = (() => {
       }
     }
     const found = {
-      it, width, height, inner, ports, isOpen: true,
+      it,
+      width,
+      height,
+      inner,
+      ports,
+      isOpen: true,
       label: isRoot ? "" : fitted(it.label, "name", width - 44),
       places: inner.map((shape) => {
         const spot = spots.get(shape.it.key.slice(shape.it.key.lastIndexOf("/") + 1));
@@ -208,7 +240,10 @@ const Layout = (() => {
   function stubbed(edges, spots) {
     const found = new Map();
     for (const edge of edges) {
-      for (const [end, other] of [["to", "from"], ["from", "to"]]) {
+      for (const [end, other] of [
+        ["to", "from"],
+        ["from", "to"],
+      ]) {
         const key = `${end} ${edge[end]}`;
         const spot = spots.get(edge[end]);
         if (!found.has(key)) found.set(key, { id: edge[end], end, spot, names: new Set(), others: [] });
@@ -218,13 +253,20 @@ const Layout = (() => {
     }
     return [...found.values()].map(({ id, end, spot, names, others }) => {
       const [first, ...rest] = names;
-      const text = end === "from" && rest.length ? `${rest.length + 1} others` : fitted(first, "small", 90) + (rest.length ? ` +${rest.length}` : "");
+      const text =
+        end === "from" && rest.length
+          ? `${rest.length + 1} others`
+          : fitted(first, "small", 90) + (rest.length ? ` +${rest.length}` : "");
       const x = spot.port ? spot.x + 4 : spot.x - spot.shape.width / 2 + 7;
       return { id, others, text, isIn: end === "to", x, y: end === "to" ? spot.top : spot.bottom };
     });
   }
 
-  const nameOf = (id, spot) => spot.shape?.it.label || Graph.values[Number(id.slice(1))]?.name || "";
+  /* What a stub says of its other end: for what comes from outside, the operator that makes it. */
+  function nameOf(id, spot) {
+    const value = model.values[Number(id.slice(1))];
+    return spot.shape?.it.label ?? value?.producer?.op ?? value?.name ?? "";
+  }
 
   /* The height that each layer takes: an edge runs straight down past all of it. */
   function bands(spots) {
@@ -243,7 +285,9 @@ const Layout = (() => {
       const from = spots.get(edge.from);
       const to = spots.get(edge.to);
       const down = from.port || to.port || from.bottom <= to.top;
-      const middle = graph.edge(edge.from, edge.to).points.slice(1, -1)
+      const middle = graph
+        .edge(edge.from, edge.to)
+        .points.slice(1, -1)
         .map(({ x, y }) => ({ x: x + dx, y: y + dy }))
         .filter(({ y }) => (down ? y > from.bottom && y < to.top : y < from.top && y > to.bottom));
       return { edge, from, to, down, middle };
@@ -259,7 +303,7 @@ const Layout = (() => {
     for (const route of routes) {
       const spot = route[end];
       const key = `${route.edge[end]} ${route.down}`;
-      const next = end === "from" ? route.middle[0] ?? route.to : route.middle.at(-1) ?? route.from;
+      const next = end === "from" ? (route.middle[0] ?? route.to) : (route.middle.at(-1) ?? route.from);
       if (!sides.has(key)) sides.set(key, { spot, routes: [] });
       sides.get(key).routes.push({ route, x: next.x });
     }
@@ -300,7 +344,10 @@ const Layout = (() => {
     const [near, far] = down ? [layer.top, layer.bottom] : [layer.bottom, layer.top];
     if (point === start) return [point, { x: point.x, y: far }];
     if (point === end) return [{ x: point.x, y: near }, point];
-    return [{ x: point.x, y: near }, { x: point.x, y: far }];
+    return [
+      { x: point.x, y: near },
+      { x: point.x, y: far },
+    ];
   }
 
   function portX(spot, value, side) {
@@ -312,7 +359,7 @@ const Layout = (() => {
     if (!shape.ports[side].has(value)) {
       // the value has another name inside
       const node = it.kind === "body" ? it.parent.node : it.node;
-      const body = Graph.sheets[it.kind === "body" ? it.sheet : node?.bodies[0][1]];
+      const body = model.sheets[it.kind === "body" ? it.sheet : node?.bodies[0][1]];
       const shift = side === "outs" && node?.op === "Loop" ? 1 : 0;
       const slot = node ? (side === "ins" ? node.inputs : node.outputs).indexOf(value) : -1;
       number = slot < 0 ? -1 : (side === "ins" ? body.inputs : body.outputs)[slot + shift];
@@ -323,13 +370,15 @@ const Layout = (() => {
   function curve(points) {
     const apart = points.filter((point, i) => !i || point.x !== points[i - 1].x || point.y !== points[i - 1].y);
     const kept = apart.filter((point, i) => {
-      const before = apart[i - 1], after = apart[i + 1];
+      const before = apart[i - 1],
+        after = apart[i + 1];
       return !before || !after || Math.abs(before.x - point.x) > 0.5 || Math.abs(after.x - point.x) > 0.5;
     });
     const at = ({ x, y }) => `${x.toFixed(1)},${y.toFixed(1)}`;
     let path = `M${at(kept[0])}`;
     for (let i = 1; i < kept.length; i++) {
-      const a = kept[i - 1], b = kept[i];
+      const a = kept[i - 1],
+        b = kept[i];
       const y = (a.y + b.y) / 2;
       path += Math.abs(a.x - b.x) < 0.5 ? `L${at(b)}` : `C${at({ x: a.x, y })} ${at({ x: b.x, y })} ${at(b)}`;
     }
@@ -337,4 +386,4 @@ const Layout = (() => {
   }
 
   return { of, summary };
-})();
+}

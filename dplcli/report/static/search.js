@@ -1,9 +1,9 @@
 "use strict";
 /* Find nodes by name, operator or value; groups, inputs and outputs by name. */
-const Search = (() => {
-  const field = document.getElementById("search");
-  const list = document.getElementById("found");
-  const count = document.getElementById("count");
+function makeSearch(model, root) {
+  const field = root.querySelector("#search");
+  const list = root.querySelector("#found");
+  const count = root.querySelector("#count");
   const MOST = 40;
   let results = [];
   let current = -1;
@@ -12,9 +12,11 @@ const Search = (() => {
   /* What is written of a node, in small letters: made when somebody searches. */
   let texts = null;
   function index() {
-    texts ??= Graph.nodes.map((node) => {
-      const values = node.outputs.concat(node.inputs.filter((value) => value >= 0 && Graph.isConstant(Graph.values[value])));
-      return [node.op, node.name, ...values.map((value) => Graph.values[value]?.name ?? "")].join("\n").toLowerCase();
+    texts ??= model.nodes.map((node) => {
+      const values = node.outputs.concat(
+        node.inputs.filter((value) => value >= 0 && model.isConstant(model.values[value])),
+      );
+      return [node.op, node.name, ...values.map((value) => model.values[value]?.name ?? "")].join("\n").toLowerCase();
     });
     return texts;
   }
@@ -34,14 +36,14 @@ const Search = (() => {
     const found = [];
     index().forEach((text, number) => {
       const score = fit(text, words);
-      if (score) found.push({ score, node: Graph.nodes[number] });
+      if (score) found.push({ score, node: model.nodes[number] });
     });
-    for (const box of Graph.boxes) {
+    for (const box of model.boxes) {
       if (!box.label || box.kind === "chunk" || !box.items.length) continue;
       const score = fit(box.label.toLowerCase(), words);
       if (score) found.push({ score: score + 0.5, box });
     }
-    for (const end of Graph.children(Graph.root).filter((each) => each.value)) {
+    for (const end of model.children(model.root).filter((each) => each.value)) {
       const score = fit(end.label.toLowerCase(), words);
       if (score) found.push({ score: score + 0.5, end });
     }
@@ -67,7 +69,11 @@ const Search = (() => {
     const name = document.createElement("b");
     name.textContent = node ? node.op : box ? box.label : end.label;
     const rest = document.createElement("span");
-    rest.textContent = node ? Graph.nameOf({ node }) : box ? `group of ${box.size} nodes` : `${end.kind} of the model`;
+    rest.textContent = node
+      ? model.nameOf({ node })
+      : box
+        ? `group of ${box.size} nodes`
+        : `${end.kind} of the model`;
     line.append(name, " ", rest);
     line.addEventListener("pointerdown", (event) => event.preventDefault());
     line.addEventListener("click", () => choose(number));
@@ -100,18 +106,31 @@ const Search = (() => {
   }
 
   field.addEventListener("input", update);
-  field.addEventListener("focus", () => { if (results.length) list.hidden = false; });
-  field.addEventListener("blur", () => { list.hidden = true; });
+  field.addEventListener("focus", () => {
+    if (results.length) list.hidden = false;
+  });
+  field.addEventListener("blur", () => {
+    list.hidden = true;
+  });
   field.addEventListener("keydown", (event) => {
     const last = Math.min(results.length, MOST) - 1;
     if (event.key === "ArrowDown") mark(Math.min(last, current + 1));
     else if (event.key === "ArrowUp") mark(Math.max(0, current - 1));
-    else if (event.key === "Enter") choose(list.hidden && current >= 0 ? (current + 1) % (last + 1) : Math.max(0, current));
+    else if (event.key === "Enter")
+      choose(list.hidden && current >= 0 ? (current + 1) % (last + 1) : Math.max(0, current));
     else if (event.key === "Escape") close();
     else return;
     event.preventDefault();
     event.stopPropagation();
   });
 
-  return { focus: () => { field.focus(); field.select(); }, onGo: (handler) => { go = handler; } };
-})();
+  return {
+    focus: () => {
+      field.focus();
+      field.select();
+    },
+    onGo: (handler) => {
+      go = handler;
+    },
+  };
+}
