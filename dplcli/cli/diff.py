@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -46,4 +47,5 @@ def command(  # one parameter per option
     names = None if ignore is None else [name.strip() for name in ignore.split(",")]
     with printing.progress() as say:
         outcome = pipeline.diff(first, second, ignore=names, progress=say)
-    printing.conclude(diff_document(outcome, verbose=printing.verbose))
+    document = diff_document(outcome, verbose=printing.verbose)
+    printing.conclude(replace(document, draws=(first, second)))

@@ -15,7 +15,7 @@ import click
 from dplcli import pipeline
 from dplcli.cli.main import answer_no
 from dplcli.cli.printing import progress, show, write
-from dplcli.errors import UsageError
+from dplcli.errors import DplError, UsageError
 from dplcli.escaping import inert_markup, json_text
 from dplcli.files import append_to_file, encoded, temporary_file
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dplcli.report.document import Document
+    from dplcli.report.html import Graph
 
     Command: TypeAlias = Callable[..., None]
 
@@ -589,7 +590,28 @@ def _rendered(form: str, document: Document) -> str:
         return markdown_text(document)
     from dplcli.report.html import html_page  # noqa: PLC0415
 
-    return html_page(document)
+    return html_page(document, list(map(_graph, document.draws)))
+
+
+_MOST_DRAWN = 20_000
+"""The nodes of a model that a report still draws: a page grows by half a kilobyte for each."""
+
+
+def _graph(model: Path) -> Graph:
+    """Draw a model for a report, or say why not."""
+    from dplcli.report.html import Graph  # noqa: PLC0415
+    from dplcli.report.picture import opened, picture_of  # noqa: PLC0415
+    from dplcli.report.view import view_page  # noqa: PLC0415
+
+    try:
+        outcome = pipeline.view(model)
+        picture = picture_of(outcome.model, outcome.label)
+    except DplError as error:
+        return Graph(model.name, why_not=error.message)
+    if picture.node_count > _MOST_DRAWN:
+        count = f"{picture.node_count:,} nodes"
+        return Graph(model.name, why_not=f"{count} are too many for a report; dpl view draws them")
+    return Graph(model.name, view_page(picture, opened(picture), outcome.notes))
 
 
 def _is_step_summary(path: str) -> bool:

@@ -244,5 +244,6 @@ def command(  # noqa: PLR0913  # one parameter per option
         result = subject.compare(settings, say)
         if layers and subject.original is not None and subject.candidate is not None:
             inside = look_inside(subject.original, subject.candidate, result, settings, max_memory)
-    document = verification_document(subject.title, result, inside)
+    files = (subject.original, subject.candidate)
+    document = verification_document(subject.title, result, inside, draws=files)
     printing.conclude(document)

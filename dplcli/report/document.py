@@ -175,6 +175,7 @@ class Document:
         layers: How the values on the way compare, in order of computation.
         sections: The differences of two models.
         chapters: Makes what a page lists beside all this.
+        draws: The models whose graphs a page shows.
     """
 
     text: Part = field(default_factory=Text)
@@ -194,10 +195,15 @@ class Document:
     layers: tuple[LayerError, ...] = ()
     sections: tuple[Section, ...] = ()
     chapters: Callable[[], Iterable[Chapter]] = tuple
+    draws: tuple[Path, ...] = ()
 
 
 def verification_document(
-    subject: str, result: VerificationResult, inside: Layers | str | None = None
+    subject: str,
+    result: VerificationResult,
+    inside: Layers | str | None = None,
+    *,
+    draws: Iterable[Path | None] = (),
 ) -> Document:
     """Report on two models that were compared.
 
@@ -206,6 +212,7 @@ def verification_document(
         result: The comparison.
         inside: How the values on the way compare; or why they were not compared. None if nobody
             asked.
+        draws: The files, as far as they are models.
     """
     before: list[Part] = []
     if isinstance(inside, str):
@@ -224,6 +231,7 @@ def verification_document(
         notes=(*third_opinions(result.opinions), *result.warnings),
         verification=result,
         layers=() if isinstance(inside, str) else layer_errors(inside),
+        draws=tuple(filter(None, draws)),
     )
 
 
@@ -297,6 +305,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         rules=tuple(rules),
         findings=tuple(findings),
         chapters=chapters,
+        draws=tuple(filter(None, [outcome.verdict.output or outcome.verdict.kept])),
     )
 
 

@@ -13,6 +13,7 @@ from dplcli.report.layout import Bars, Group, TextTable
 from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.plots import histogram_plot, layer_plot, share_plot
 from dplcli.report.tables import error_bins, number, percent, ranked, share_of_tolerance, value
+from dplcli.report.view import SCRIPTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -108,8 +109,27 @@ class HistogramDrawing(NamedTuple):
     svg: Markup
 
 
-def html_page(document: Document) -> str:
-    """Return *document* as a page; in every table, what needs a look comes first."""
+class Graph(NamedTuple):
+    """A picture of a model.
+
+    Attributes:
+        label: The model's file name.
+        page: The page that shows it; "" if there is none.
+        why_not: Why there is none.
+    """
+
+    label: str
+    page: str = ""
+    why_not: str = ""
+
+
+def html_page(document: Document, graphs: Sequence[Graph] = ()) -> str:
+    """Return *document* as a page; in every table, what needs a look comes first.
+
+    Args:
+        document: What is reported.
+        graphs: Pictures of the models that it is about.
+    """
     result = document.verification
     outputs = ranked(result.outputs) if result is not None else []
     levels = () if result is None else result.levels
@@ -136,7 +156,8 @@ def html_page(document: Document) -> str:
         chapters=[*_chapters(document), *_input_chapter(result)],
         versions=versions(),
         script=script,
-        policy=allowed(script),
+        graphs=graphs,
+        policy=allowed(script, *(map(static, SCRIPTS) if graphs else ())),
     )
 
 

@@ -7,6 +7,7 @@ a model or a catalogue holds. Data stands in a page as JSON, in which nothing ca
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
 from importlib.resources import files
 
@@ -14,6 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dplcli.escaping import one_line
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def templates() -> Environment:
@@ -33,7 +36,10 @@ def templates() -> Environment:
 def static(name: str) -> Markup:
     """Return a script or a style sheet of ours, to stand in a page as it is."""
     text = (files("dplcli.report") / "static" / name).read_text(encoding="utf-8")
-    return Markup(text.partition("//# sourceMappingURL")[0])  # noqa: S704  # our own
+    text = text.partition("//# sourceMappingURL")[0]
+    # minifiers leave such characters in strings; on standard output they would be written like this
+    text = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return Markup(text)  # noqa: S704  # our own
 
 
 def allowed(*scripts: str) -> Markup:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,14 +12,15 @@ import pytest
 from dplcli.report.document import Chapter
 from dplcli.report.html import html_page
 from dplcli.report.layout import TextTable
+from tests.calling import exit_code
 from tests.report.made import HOSTILE, documents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tests.browser.conftest import Open
 
+SAMPLES = Path(__file__).parents[2] / "sample_models"
 COLUMNS = ("rule", "scope", "FLOP", "reason")
 ROWS = [
     (f"t.rule_{n % 3}", "main", f"{n / 10:.1f} {'kM'[n % 2]}FLOP" if n else "", f"because {n}")
@@ -127,3 +130,35 @@ def test_hostile_names_are_text(tmp_path: Path, show: Open, width: int, scheme: 
     assert "<script>alert(1)</script>" in cells(page, 0)
     assert page.locator("main script:not([type]), main img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_graph_of_a_result_is_a_part_of_its_page(
+    tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It draws, is searched, and leaves the address of the report alone."""
+    copy = tmp_path / "resnet.onnx"
+    shutil.copy(SAMPLES / "resnet18_bn.onnx", copy)
+    command = ("partition", copy, "-p", "conv_relu", "-o", tmp_path / "p.onnx")
+    assert exit_code(monkeypatch, [*command, "--html", tmp_path / "p.html", "-q"]) == 0
+    page = show(tmp_path / "p.html")
+    frame = page.frame_locator("iframe[title='Graph of p.onnx']")
+    frame.locator("body[data-ready]").wait_for()
+    frame.locator("#search").fill("MaxPool")
+    frame.locator("#found [role=option]").first.click()
+    assert "MaxPool" in frame.locator("#details").inner_text()
+    assert page.url == (tmp_path / "p.html").as_uri()
+
+
+def test_two_models_are_drawn_side_by_side(
+    tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were compared."""
+    for name in ("a", "b"):
+        shutil.copy(SAMPLES / "residual_block.onnx", tmp_path / f"{name}.onnx")
+    command = ("diff", tmp_path / "a.onnx", tmp_path / "b.onnx")
+    assert exit_code(monkeypatch, [*command, "--html", tmp_path / "d.html", "-q"]) == 0
+    page = show(tmp_path / "d.html")
+    boxes = [frame.bounding_box() for frame in page.locator("iframe").all()]
+    assert len(boxes) == 2
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] < boxes[1]["x"]

@@ -16,9 +16,10 @@ from html.parser import HTMLParser
 import pytest
 
 from dplcli.report.document import Chapter, LayerError, verification_document
-from dplcli.report.html import html_page
+from dplcli.report.html import Graph, html_page
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.tables import Bin, error_bins, error_histograms, percent
+from dplcli.report.view import SCRIPTS
 from dplcli.verify import Power
 from tests.helpers import with_long
 from tests.report.made import HOSTILE, documents, output, result
@@ -194,6 +195,22 @@ def test_plots_that_say_nothing_are_left_out() -> None:
 
     assert not [tag for tag, _ in page.tags if tag == "svg"]
     assert "0 %" in page.text
+
+
+def test_graphs_stand_in_frames_of_their_own() -> None:
+    """Nothing of them is markup of the report, and its policy lets their scripts run."""
+    inner = '<!doctype html><title>"</title></iframe><script>run()</script>'
+    graphs = [Graph("a.onnx", inner), Graph("<b>.onnx", why_not="30,000 nodes are too many")]
+    text = html_page(DOCUMENTS["two"], graphs)
+    page = Page(text)
+    (frame,) = [a for t, a in page.tags if t == "iframe"]
+    (policy,) = [a["content"] or "" for t, a in page.tags if a.get("http-equiv")]
+
+    assert (page.faults, page.open) == ([], [])
+    assert frame["srcdoc"] == inner
+    assert "src" not in frame
+    assert policy.count("'sha256-") == 1 + len(SCRIPTS)
+    assert "<b>.onnx: 30,000 nodes are too many" in page.text
 
 
 def test_missed_mutants_are_seen() -> None:

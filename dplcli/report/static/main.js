@@ -86,20 +86,25 @@ function makeView(root, record) {
     }, 5000);
   }
 
+  /* Put a place into the address, unless this page is a part of a report and has none. */
+  function remember(place) {
+    if (location.protocol !== "about:") history.replaceState(null, "", `#${place}`);
+  }
+
   /* Choose an item: mark it, show what is known of it, and put it into the address. */
   function choose(it, { node, isQuiet = false, focus = true } = {}) {
     if (chosen) drawing.choose(chosen, false);
     chosen = it;
     details.show(it, node);
     if (!it) {
-      if (!isQuiet) history.replaceState(null, "", "#");
+      if (!isQuiet) remember("");
       return;
     }
     panel.hidden = false;
     root.classList.add("with-details");
     mark();
     if (focus) drawing.elements.get(it.key)?.focus({ preventScroll: true });
-    if (!isQuiet) history.replaceState(null, "", `#${address(it, node)}`);
+    if (!isQuiet) remember(address(it, node));
   }
 
   /* Open everything round an item and go there. */
