@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dplcli.report.document import Document
-    from dplcli.report.html import Graph
+    from dplcli.report.html import GraphDrawing
 
     Command: TypeAlias = Callable[..., None]
 
@@ -597,9 +597,9 @@ _MOST_DRAWN = 20_000
 """The nodes of a model that a report still draws: a page grows by half a kilobyte for each."""
 
 
-def _graph(model: Path) -> Graph:
+def _graph(model: Path) -> GraphDrawing:
     """Draw a model for a report, or say why not."""
-    from dplcli.report.html import Graph  # noqa: PLC0415
+    from dplcli.report.html import GraphDrawing  # noqa: PLC0415
     from dplcli.report.picture import opened, picture_of  # noqa: PLC0415
     from dplcli.report.view import view_page  # noqa: PLC0415
 
@@ -607,11 +607,13 @@ def _graph(model: Path) -> Graph:
         outcome = pipeline.view(model)
         picture = picture_of(outcome.model, outcome.label)
     except DplError as error:
-        return Graph(model.name, why_not=error.message)
+        return GraphDrawing(model.name, why_not=error.message)
     if picture.node_count > _MOST_DRAWN:
         count = f"{picture.node_count:,} nodes"
-        return Graph(model.name, why_not=f"{count} are too many for a report; dpl view draws them")
-    return Graph(model.name, view_page(picture, opened(picture), outcome.notes))
+        return GraphDrawing(
+            model.name, why_not=f"{count} are too many for a report; dpl view draws them"
+        )
+    return GraphDrawing(model.name, view_page(picture, opened(picture), outcome.notes))
 
 
 def _is_step_summary(path: str) -> bool:

@@ -109,7 +109,7 @@ class HistogramDrawing(NamedTuple):
     svg: Markup
 
 
-class Graph(NamedTuple):
+class GraphDrawing(NamedTuple):
     """A picture of a model.
 
     Attributes:
@@ -123,7 +123,7 @@ class Graph(NamedTuple):
     why_not: str = ""
 
 
-def html_page(document: Document, graphs: Sequence[Graph] = ()) -> str:
+def html_page(document: Document, graphs: Sequence[GraphDrawing] = ()) -> str:
     """Return *document* as a page; in every table, what needs a look comes first.
 
     Args:

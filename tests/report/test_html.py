@@ -16,7 +16,7 @@ from html.parser import HTMLParser
 import pytest
 
 from dplcli.report.document import Chapter, LayerError, verification_document
-from dplcli.report.html import Graph, html_page
+from dplcli.report.html import GraphDrawing, html_page
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.tables import Bin, error_bins, error_histograms, percent
 from dplcli.report.view import SCRIPTS
@@ -200,7 +200,10 @@ def test_plots_that_say_nothing_are_left_out() -> None:
 def test_graphs_stand_in_frames_of_their_own() -> None:
     """Nothing of them is markup of the report, and its policy lets their scripts run."""
     inner = '<!doctype html><title>"</title></iframe><script>run()</script>'
-    graphs = [Graph("a.onnx", inner), Graph("<b>.onnx", why_not="30,000 nodes are too many")]
+    graphs = [
+        GraphDrawing("a.onnx", inner),
+        GraphDrawing("<b>.onnx", why_not="30,000 nodes are too many"),
+    ]
     text = html_page(DOCUMENTS["two"], graphs)
     page = Page(text)
     (frame,) = [a for t, a in page.tags if t == "iframe"]
