@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from html.parser import HTMLParser
 
 import pytest
 
@@ -23,51 +22,16 @@ from dplcli.report.view import SCRIPTS
 from dplcli.verify import Power
 from tests.helpers import with_long
 from tests.report.made import HOSTILE, documents, output, result
+from tests.report.pages import Page
 
 DOCUMENTS = documents()
 ALL = pytest.mark.parametrize("name", with_long({name: (name,) for name in DOCUMENTS}, {"many"}))
-VOID = {"meta"}
 
 
 @cache
 def page_of(name: str) -> str:
     """Return the page of a document, drawn once."""
     return html_page(DOCUMENTS[name])
-
-
-class Page(HTMLParser):
-    """What is in a page: tags with their attributes, and whether they nest."""
-
-    def __init__(self, text: str) -> None:
-        """Read *text*."""
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.faults: list[str] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag."""
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag that closes itself, as those of SVG do."""
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        """Compare with what is open."""
-        if tag in VOID:
-            return
-        if not self.open or self.open.pop() != tag:
-            self.faults.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        """Collect the text."""
-        self.text += data
 
 
 @pytest.mark.parametrize(
@@ -92,14 +56,14 @@ def test_the_page_is_well_formed_and_stands_alone(name: str) -> None:
 def test_the_page_runs_its_own_script_alone(name: str) -> None:
     """The policy names it by its digest; all other scripts are data, which do not run."""
     text = page_of(name)
-    (policy,) = [a["content"] or "" for t, a in Page(text).tags if a.get("http-equiv")]
+    page = Page(text)
     script = text[text.rindex("<script>") + len("<script>") : text.rindex("</script>")]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
-    assert policy == (
+    assert page.policy == (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     )
-    kinds = [a.get("type") for t, a in Page(text).tags if t == "script"]
+    kinds = [a.get("type") for t, a in page.tags if t == "script"]
     assert kinds == ["application/json"] * (len(kinds) - 1) + [None]
 
 
@@ -207,12 +171,11 @@ def test_graphs_stand_in_frames_of_their_own() -> None:
     text = html_page(DOCUMENTS["two"], graphs)
     page = Page(text)
     (frame,) = [a for t, a in page.tags if t == "iframe"]
-    (policy,) = [a["content"] or "" for t, a in page.tags if a.get("http-equiv")]
 
     assert (page.faults, page.open) == ([], [])
     assert frame["srcdoc"] == inner
     assert "src" not in frame
-    assert policy.count("'sha256-") == 1 + len(SCRIPTS)
+    assert page.policy.count("'sha256-") == 1 + len(SCRIPTS)
     assert "<b>.onnx: 30,000 nodes are too many" in page.text
 
 

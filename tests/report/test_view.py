@@ -6,9 +6,7 @@ import hashlib
 import json
 import re
 from base64 import b64encode
-from html.parser import HTMLParser
 from importlib.resources import files
-from typing import Any
 
 import onnx
 import onnx.helper
@@ -19,65 +17,13 @@ from dplcli.report.picture import opened, picture_of
 from dplcli.report.view import SCHEMA, SCRIPTS, view_page
 from tests.models import ir_of, parse
 from tests.report.made import HOSTILE
-
-VOID = {"meta", "input"}
+from tests.report.pages import Page
 
 
 def page_of(model: str | onnx.ModelProto, label: str = "m.onnx") -> str:
     """Return the page of a model."""
     picture = picture_of(ir_of(model), label)
     return view_page(picture, opened(picture), ["a note"])
-
-
-class Page(HTMLParser):
-    """What is in a page: its tags, whether they nest, and its scripts."""
-
-    def __init__(self, text: str) -> None:
-        """Read *text*."""
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.faults: list[str] = []
-        self.scripts: list[tuple[dict[str, str | None], str]] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag."""
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag that closes itself, as those of SVG do."""
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        """Compare with what is open."""
-        if not self.open or self.open.pop() != tag:
-            self.faults.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        """Keep what stands in scripts."""
-        if self.open and self.open[-1] == "script":
-            self.scripts.append((self.tags[-1][1], data))
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The data."""
-        ((_, text),) = [script for script in self.scripts if "type" in script[0]]
-        found: dict[str, Any] = json.loads(text)
-        return found
-
-    @property
-    def policy(self) -> str:
-        """What the page lets a browser do."""
-        (policy,) = [
-            attributes["content"] or ""
-            for tag, attributes in self.tags
-            if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
-        ]
-        return policy
 
 
 RELU = "m (float[2] x) => (float[2] y) { y = Relu(x) }"
