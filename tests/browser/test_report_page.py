@@ -149,6 +149,30 @@ def test_the_graph_of_a_result_is_a_part_of_its_page(
     assert page.url == (tmp_path / "p.html").as_uri()
 
 
+def test_a_reader_scrolls_past_a_graph(
+    tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel moves the report, and the picture only once somebody has pressed it."""
+    command = ("diff", SAMPLES / "residual_block.onnx", SAMPLES / "residual_block.onnx")
+    assert exit_code(monkeypatch, [*command, "--html", tmp_path / "d.html", "-q"]) == 0
+    page = show(tmp_path / "d.html", height=500)
+    frame = page.frame_locator("iframe").first
+    frame.locator("body[data-ready]").wait_for()
+    scene = frame.locator("#scene")
+    before = scene.get_attribute("transform")
+    frame.locator("#stage").hover()
+    start = page.evaluate("scrollY")
+    page.mouse.wheel(0, 60)
+    page.wait_for_function("start => scrollY > start", arg=start)
+    assert scene.get_attribute("transform") == before
+    frame.locator("#stage").click(position={"x": 5, "y": 5})
+    start = page.evaluate("scrollY")
+    page.mouse.wheel(0, 60)
+    page.wait_for_timeout(200)
+    assert scene.get_attribute("transform") != before
+    assert page.evaluate("scrollY") == start
+
+
 def test_two_models_are_drawn_side_by_side(
     tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

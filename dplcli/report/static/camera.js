@@ -141,6 +141,14 @@ function makeCamera(stage, map) {
 
   // Pointers: one pans, two zoom. The wheel pans, and zooms with Ctrl, as a pinch on a touchpad does.
 
+  // In a report, somebody who scrolls past the picture does not move it: it is pressed first.
+
+  const isPart = window.parent !== window;
+  const attend = () => stage.classList.toggle("idle", isPart && !document.hasFocus());
+  window.addEventListener("focus", attend);
+  window.addEventListener("blur", attend);
+  attend();
+
   const pointers = new Map();
   let travelled = 0;
   const span = () => {
@@ -183,6 +191,7 @@ function makeCamera(stage, map) {
   stage.addEventListener(
     "wheel",
     (event) => {
+      if (isPart && !document.hasFocus()) return;
       event.preventDefault();
       const unit = event.deltaMode === 1 ? 16 : 1;
       if (event.ctrlKey || event.metaKey) zoom(Math.exp(-event.deltaY * unit * 0.004), local(event));
