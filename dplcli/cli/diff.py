@@ -9,7 +9,7 @@ import click
 
 from dplcli import pipeline
 from dplcli.cli import options
-from dplcli.report.diff import diff_document
+from dplcli.report.diff import diff_document, drawn_models
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,4 +48,4 @@ def command(  # one parameter per option
     with printing.progress() as say:
         outcome = pipeline.diff(first, second, ignore=names, progress=say)
     document = diff_document(outcome, verbose=printing.verbose)
-    printing.conclude(replace(document, draws=(first, second)))
+    printing.conclude(replace(document, draws=lambda: drawn_models(outcome, (first, second))))

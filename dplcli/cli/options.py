@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from dplcli.report.document import Document
+    from dplcli.report.document import Document, DrawnModel
     from dplcli.report.html import GraphDrawing
 
     Command: TypeAlias = Callable[..., None]
@@ -590,30 +590,30 @@ def _rendered(form: str, document: Document) -> str:
         return markdown_text(document)
     from dplcli.report.html import html_page  # noqa: PLC0415
 
-    return html_page(document, list(map(_graph, document.draws)))
+    return html_page(document, list(map(_graph, document.draws())))
 
 
 _MOST_DRAWN = 20_000
 """The nodes of a model that a report still draws: a page grows by half a kilobyte for each."""
 
 
-def _graph(model: Path) -> GraphDrawing:
+def _graph(model: DrawnModel) -> GraphDrawing:
     """Draw a model for a report, or say why not."""
     from dplcli.report.html import GraphDrawing  # noqa: PLC0415
     from dplcli.report.picture import opened, picture_of  # noqa: PLC0415
     from dplcli.report.view import view_page  # noqa: PLC0415
 
+    name = model.path.name
     try:
-        outcome = pipeline.view(model)
+        outcome = pipeline.view(model.path)
         picture = picture_of(outcome.model, outcome.label)
     except DplError as error:
-        return GraphDrawing(model.name, why_not=error.message)
+        return GraphDrawing(name, why_not=error.message)
     if picture.node_count > _MOST_DRAWN:
         count = f"{picture.node_count:,} nodes"
-        return GraphDrawing(
-            model.name, why_not=f"{count} are too many for a report; dpl view draws them"
-        )
-    return GraphDrawing(model.name, view_page(picture, opened(picture), outcome.notes))
+        return GraphDrawing(name, why_not=f"{count} are too many for a report; dpl view draws them")
+    page = view_page(picture, opened(picture), outcome.notes, model.marks)
+    return GraphDrawing(name, page)
 
 
 def _is_step_summary(path: str) -> bool:

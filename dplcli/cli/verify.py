@@ -245,5 +245,5 @@ def command(  # noqa: PLR0913  # one parameter per option
         if layers and subject.original is not None and subject.candidate is not None:
             inside = look_inside(subject.original, subject.candidate, result, settings, max_memory)
     files = (subject.original, subject.candidate)
-    document = verification_document(subject.title, result, inside, draws=files)
+    document = verification_document(subject.title, result, inside, files=files)
     printing.conclude(document)

@@ -12,6 +12,7 @@ from dplcli.ir.printer import print_attribute, print_node
 from dplcli.report.document import (
     Case,
     Document,
+    DrawnModel,
     Finding,
     Section,
     equivalence,
@@ -42,6 +43,27 @@ if TYPE_CHECKING:
     )
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison
+
+
+# Structural differences in pictures.
+
+
+def drawn_models(outcome: DiffOutcome, files: tuple[Path, Path]) -> list[DrawnModel]:
+    """Return both models, with what was removed from the one, added to the other, or changed."""
+    marks: tuple[dict[tuple[str, str], str], ...] = ({}, {})
+    for graph in outcome.difference.graphs:
+        marks[0].update(_marked(graph.removed, "removed"))
+        marks[1].update(_marked(graph.added, "added"))
+        for change in graph.changes:
+            marks[0].update(_marked([change.before], "changed"))
+            marks[1].update(_marked([change.after], "changed"))
+    return [DrawnModel(*each) for each in zip(files, marks, strict=True)]
+
+
+def _marked(nodes: Iterable[Node], mark: str) -> Iterator[tuple[tuple[str, str], str]]:
+    for node in nodes:
+        output = next((value.name for value in node.outputs if value is not None), "")
+        yield (scope_of(node.graph), output), mark
 
 
 # Structural differences as JSON.

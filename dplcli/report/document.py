@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli import __version__
@@ -26,7 +27,7 @@ from dplcli.report.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl import Rejection
     from dplcli.ir import Model, Node
@@ -139,6 +140,19 @@ class Section(NamedTuple):
     rows: tuple[tuple[str, str], ...]
 
 
+class DrawnModel(NamedTuple):
+    """A model whose graph a page shows.
+
+    Attributes:
+        path: The file.
+        marks: What is to be seen of nodes: 'added', 'removed', 'changed', 'differs' or 'first to
+            differ', by the scope and the name of the first output.
+    """
+
+    path: Path
+    marks: Mapping[tuple[str, str], str] = MappingProxyType({})
+
+
 class Chapter(NamedTuple):
     """What a page lists in full, where a terminal shows the most important of it.
 
@@ -175,7 +189,7 @@ class Document:
         layers: How the values on the way compare, in order of computation.
         sections: The differences of two models.
         chapters: Makes what a page lists beside all this.
-        draws: The models whose graphs a page shows.
+        draws: Tells which models' graphs a page shows.
     """
 
     text: Part = field(default_factory=Text)
@@ -195,7 +209,7 @@ class Document:
     layers: tuple[LayerError, ...] = ()
     sections: tuple[Section, ...] = ()
     chapters: Callable[[], Iterable[Chapter]] = tuple
-    draws: tuple[Path, ...] = ()
+    draws: Callable[[], Iterable[DrawnModel]] = tuple
 
 
 def verification_document(
@@ -203,7 +217,7 @@ def verification_document(
     result: VerificationResult,
     inside: Layers | str | None = None,
     *,
-    draws: Iterable[Path | None] = (),
+    files: tuple[Path | None, Path | None] = (None, None),
 ) -> Document:
     """Report on two models that were compared.
 
@@ -212,7 +226,7 @@ def verification_document(
         result: The comparison.
         inside: How the values on the way compare; or why they were not compared. None if nobody
             asked.
-        draws: The files, as far as they are models.
+        files: The two files, as far as they are models.
     """
     before: list[Part] = []
     if isinstance(inside, str):
@@ -231,8 +245,19 @@ def verification_document(
         notes=(*third_opinions(result.opinions), *result.warnings),
         verification=result,
         layers=() if isinstance(inside, str) else layer_errors(inside),
-        draws=tuple(filter(None, draws)),
+        draws=lambda: _compared(files, None if isinstance(inside, str) else inside),
     )
+
+
+def _compared(files: Iterable[Path | None], layers: Layers | None) -> Iterator[DrawnModel]:
+    """Yield the models, with the nodes that make values which differ."""
+    wrong = [] if layers is None else [each for each in layers.layers if not each.ok]
+    for path, role in zip(files, ("original", "candidate"), strict=True):
+        marks = {("main", getattr(each, role)): "differs" for each in wrong}
+        if layers is not None and layers.first is not None:
+            marks["main", getattr(layers.first, role)] = "first to differ"
+        if path is not None:
+            yield DrawnModel(path, marks)
 
 
 def layer_errors(layers: Layers | None) -> tuple[LayerError, ...]:
@@ -261,6 +286,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     rules: Iterable[RuleUse] = (),
     findings: Iterable[Finding] = (),
     chapters: Callable[[], Iterable[Chapter]] = tuple,
+    marks: Callable[[], Mapping[tuple[str, str], str]] = dict,
     is_dry: bool = False,
 ) -> Document:
     """Report on a model that was made from another.
@@ -276,6 +302,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
         chapters: Makes what a page lists in full.
+        marks: Makes what is to be seen of the result's nodes; see :class:`DrawnModel`.
         is_dry: Whether nothing was to be written.
     """
     verification, ok = outcome.verdict.verification, outcome.is_success
@@ -290,6 +317,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     if verification is not None:
         said = (*third_opinions(verification.opinions), *verification.warnings)
     reasons = () if verification is None else (*verification.objections, *verification.doubts)
+    made = outcome.verdict.output or outcome.verdict.kept
     return Document(
         text=text,
         record=record,
@@ -305,7 +333,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         rules=tuple(rules),
         findings=tuple(findings),
         chapters=chapters,
-        draws=tuple(filter(None, [outcome.verdict.output or outcome.verdict.kept])),
+        draws=lambda: [DrawnModel(made, marks())] if made is not None else [],
     )
 
 

@@ -50,7 +50,7 @@ def share_plot(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> st
         for share in axis.ticks()
         for part in (
             _line(axis(share), bottom, axis(share), bottom + 4, "muted"),
-            _text(axis(share), bottom + 18, percent(share), "middle"),
+            _text(axis(share), bottom + 18, _times(share), "middle"),
         )
     ]
     markers = dict(zip(levels, itertools.cycle(_MARKERS), strict=False))
@@ -128,7 +128,7 @@ def layer_plot(layers: Sequence[LayerError]) -> str:
     for share in axis.ticks():
         parts += [
             _line(left, axis(share), right, axis(share), "line"),
-            _text(left - 6, axis(share) + 4, percent(share), "end"),
+            _text(left - 6, axis(share) + 4, _times(share), "end"),
         ]
     parts += [
         f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in run)}" fill="none" '
@@ -186,6 +186,11 @@ def _clipped(share: float | None) -> float:
     if share is None or math.isnan(share):
         return math.nan
     return min(max(share, _FLOOR), 1 / _FLOOR)
+
+
+def _times(share: float) -> str:
+    """Write a share of the tolerance where there is little room: '1 %', 'x 1,000'."""
+    return percent(share) if share <= 1 else f"x {_count(share)}"
 
 
 def _count(number: float) -> str:

@@ -264,6 +264,11 @@ def rewrite_document(
         rules=rule_uses(outcome.counts, outcome.refused),
         findings=broken_rule(outcome, catalogs, outcome.broken),
         chapters=lambda: _chapters(outcome),
+        marks=lambda: {
+            (item.scope, node.output): "added"
+            for item in outcome.applications
+            for node in item.added
+        },
         is_dry=outcome.is_dry,
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dplcli.escaping import json_text, one_line
-from dplcli.ir.model import NODES_KEY, called_function
+from dplcli.ir.model import NODES_KEY, called_function, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import captured_values
 from dplcli.passes.records import UNDO_KEY, read_entries
@@ -20,7 +21,7 @@ from dplcli.report.picture import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Mapping
 
     from dplcli.ir import Node, Value
     from dplcli.ir.types import Tensor
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
 
     Key = TypeVar("Key", bound=Hashable)
 
+    Marks: TypeAlias = Mapping[tuple[str, str], str]
+
 SCHEMA = "dpl.view/1"
+
+NO_MARKS: Marks = MappingProxyType({})
+"""Nothing is to be seen of any node."""
 
 SCRIPTS = (
     *("dagre.min.js", "data.js", "layout.js", "draw.js", "camera.js", "details.js", "search.js"),
@@ -44,9 +50,18 @@ _MOST_BYTES = 1 << 30
 """So much of all constants is read for what is shown of their numbers."""
 
 
-def view_page(picture: Picture, opened: Opened, notes: Iterable[str] = ()) -> str:
-    """Return the page that shows *picture*, with the boxes of *opened* open at first."""
-    record = view_record(picture, opened, notes)
+def view_page(
+    picture: Picture, opened: Opened, notes: Iterable[str] = (), marks: Marks = NO_MARKS
+) -> str:
+    """Return the page that shows *picture*.
+
+    Args:
+        picture: What is drawn.
+        opened: The boxes that are open at first.
+        notes: What a reader should know.
+        marks: What is to be seen of nodes, by their scope and the name of their first output.
+    """
+    record = view_record(picture, opened, notes, marks)
     scripts = [static(name) for name in SCRIPTS]
     return (
         templates()
@@ -61,13 +76,15 @@ def view_page(picture: Picture, opened: Opened, notes: Iterable[str] = ()) -> st
     )
 
 
-def view_record(picture: Picture, opened: Opened, notes: Iterable[str] = ()) -> dict[str, Any]:
+def view_record(
+    picture: Picture, opened: Opened, notes: Iterable[str] = (), marks: Marks = NO_MARKS
+) -> dict[str, Any]:
     """Return all that the page knows of a picture, for JSON.
 
     What occurs often is a number there: the place in ``ops``, ``types``, ``values``, ``consts``,
     ``boxes``, ``sheets`` or ``nodes``, or -1.
     """
-    return _Record(picture, opened).written(list(notes))
+    return _Record(picture, opened, marks).written(list(notes))
 
 
 class _Numbers:
@@ -83,9 +100,10 @@ class _Numbers:
 class _Record:
     """The data of a page while it is collected."""
 
-    def __init__(self, picture: Picture, opened: Opened) -> None:
+    def __init__(self, picture: Picture, opened: Opened, marks: Marks) -> None:
         self.picture = picture
         self.opened = opened
+        self.marks = marks
         self.ops, self.types, self.values = _Numbers(), _Numbers(), _Numbers()
         self.constants = _Numbers()
         self.examples: dict[str, Node] = {}
@@ -179,8 +197,15 @@ class _Record:
             "bodies": [[_name(n), self.sheets[sheet]] for n, sheet in self.picture.bodies(node)],
             "captured": [self.values[v] for v in dict.fromkeys(captured_values(node))],
             "open": int(node in self.opened.nodes),
+            "mark": self._mark(node),
         }
         return {key: item for key, item in found.items() if item}
+
+    def _mark(self, node: Node) -> str:
+        if not self.marks:
+            return ""
+        output = next((value.name for value in node.outputs if value is not None), "")
+        return self.marks.get((scope_of(node.graph), output), "")
 
     def _sheet(self, sheet: Sheet) -> dict[str, Any]:
         function = sheet.function

@@ -173,6 +173,38 @@ def test_a_reader_scrolls_past_a_graph(
     assert page.evaluate("scrollY") == start
 
 
+def test_what_changed_is_seen_in_both_graphs(
+    tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removed in one, added in the other; a closed group has the mark of what it holds."""
+    rules = tmp_path / "rules.yaml"
+    pattern, becomes = "MaxPool(Relu(x), **attrs)", "Relu(MaxPool(x, **attrs))"
+    rules.write_text(
+        f"dpl: 1\nrewrites: [{{name: r, pattern: '{pattern}', replacement: '{becomes}'}}]\n"
+    )
+    first, second = SAMPLES / "resnet18_bn.onnx", tmp_path / "b.onnx"
+    rewrite = ("rewrite", first, "-p", rules, "-o", second, "--html", tmp_path / "r.html", "-q")
+    assert exit_code(monkeypatch, rewrite) == 0
+    page = show(tmp_path / "r.html")
+    frame = page.frame_locator("iframe")
+    frame.locator("body[data-ready]").wait_for()
+    assert frame.locator(".item.mark-added").count() >= 1
+    assert "added" in frame.locator("#legend").inner_text()
+
+    diff = ("diff", first, second, "--html", tmp_path / "d.html", "-q")
+    assert exit_code(monkeypatch, diff) == 1
+    page = show(tmp_path / "d.html")
+    for number in (0, 1):
+        frame = page.frame_locator("iframe").nth(number)
+        frame.locator("body[data-ready]").wait_for()
+        found = frame.locator(".item[class*=mark-]")
+        assert found.count() >= 1
+        assert any(
+            word in found.first.get_attribute("aria-label")
+            for word in ("removed", "added", "changed")
+        )
+
+
 def test_two_models_are_drawn_side_by_side(
     tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,7 @@ def test_values_on_the_way_are_drawn_where_there_are_any() -> None:
     assert "Values on the way" in page.text
     assert page.text.index("v0") < page.text.index("v4")
     assert "10 times" in page.text
+    assert "x 10" in page.text
 
 
 def test_plots_that_say_nothing_are_left_out() -> None:

@@ -7,14 +7,16 @@ import json
 import re
 from base64 import b64encode
 from importlib.resources import files
+from typing import Any
 
 import onnx
 import onnx.helper
 import pytest
 
+from dplcli.ir.model import scope_of
 from dplcli.report.drawing import COLOURS
 from dplcli.report.picture import opened, picture_of
-from dplcli.report.view import SCHEMA, SCRIPTS, view_page
+from dplcli.report.view import SCHEMA, SCRIPTS, view_page, view_record
 from tests.models import ir_of, parse
 from tests.report.made import HOSTILE
 from tests.report.pages import Page
@@ -145,3 +147,26 @@ def test_page_and_drawing_have_the_same_colours() -> None:
             continue
         assert f"--{kind}: {colour};" in light
         assert re.search(f"--{kind}: #", dark)
+
+
+def test_marks_are_by_scope_and_output() -> None:
+    """A node in a body of the same name has none; without marks nothing says so."""
+    model = ir_of(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, bool c) => (float[2] y) {
+        a = Relu (x)
+        y = If (c) <
+          then_branch = t () => (z) { z = Neg (a) }, else_branch = e () => (z) { z = Abs (a) }
+        > }"""
+    )
+    picture = picture_of(model, "m.onnx")
+    bodies = [scope for scope in map(scope_of, model.graphs()) if scope != "main"]
+    marks = {("main", "a"): "added", (bodies[0], "z"): "removed", ("main", "z"): "changed"}
+    record = view_record(picture, opened(picture), marks=marks)
+
+    def marked(found: dict[str, Any]) -> list[tuple[str, str]]:
+        ops = [name for name, *_ in found["ops"]]
+        more = [(ops[row[0]], row[5]) for row in found["nodes"] if len(row) > 5]
+        return [(op, facts["mark"]) for op, facts in more if "mark" in facts]
+
+    assert sorted(marked(record)) == [("Neg", "removed"), ("Relu", "added")]
+    assert marked(view_record(picture, opened(picture))) == []

@@ -28,6 +28,7 @@ function makeModel(record) {
     open: Boolean(open),
     items: [],
     size: 0,
+    mark: "",
   }));
   const nodes = record.nodes.map(([op, name, inputs, outputs, box, more = {}], id) => ({
     id,
@@ -46,6 +47,7 @@ function makeModel(record) {
     metadata: {},
     stands: [],
     doc: "",
+    mark: "",
     ...more,
     holds: [],
   }));
@@ -72,7 +74,12 @@ function makeModel(record) {
     }
     for (const [, sheet] of node.bodies) sheets[sheet].callers.push(node);
   }
+  // A box has the mark of what stands out most in it.
+  const MARKS = ["", "changed", "added", "removed", "differs", "first to differ"];
+  const louder = (one, other) => (MARKS.indexOf(other) > MARKS.indexOf(one) ? other : one);
   for (const box of [...boxes].reverse()) {
+    for (const { node } of box.items) if (node) box.mark = louder(box.mark, node.mark);
+    if (box.parent >= 0) boxes[box.parent].mark = louder(boxes[box.parent].mark, box.mark);
     box.size += box.items.filter((item) => item.node).length;
     if (box.parent < 0) continue;
     boxes[box.parent].size += box.size;

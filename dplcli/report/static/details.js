@@ -132,6 +132,7 @@ function makeDetails(model, content) {
   function ofNode(it, node) {
     const called = node.bodies.length === 1 ? model.sheets[node.bodies[0][1]] : null;
     const about = [
+      ["here", node.mark],
       ["kind", node.kind],
       ["rule", called?.rule ?? node.metadata["dpl.rule"]],
       ["target", called?.target],

@@ -18,13 +18,18 @@ function makeDrawing(model, stage) {
     return it.kind === "body" ? "body" : it.box.kind;
   }
 
+  /* What is to be seen of an item: that it was added, removed or changed, or differs. */
+  function markOf(it) {
+    return it.node?.mark || (it.box && !model.isOpen(it) ? it.box.mark : "") || "";
+  }
+
   /* What a screen reader says: what is to be read, and then what it is. */
   function spoken(shape) {
     const { it } = shape;
     const seen = shape.isOpen ? shape.label : shape.lines.map((line) => line.text).join(" ");
     const kind = it.value ? it.kind : it.box ? `group of ${it.box.size} nodes` : it.node.name;
     const state = model.canOpen(it) ? (shape.isOpen ? "open" : "closed") : "";
-    return [seen, kind, state].filter(Boolean).join(", ");
+    return [seen, markOf(it), kind, state].filter(Boolean).join(", ");
   }
 
   /* Draw the layout of the whole picture. */
@@ -74,6 +79,8 @@ function makeDrawing(model, stage) {
     return group;
   }
 
+  const markClass = (mark) => (mark ? `mark-${mark.split(" ")[0]}` : "");
+
   const endKey = (shape, id) =>
     shape.inner.find(({ it }) => it.key.slice(it.key.lastIndexOf("/") + 1) === id)?.it.key ?? "";
 
@@ -81,7 +88,7 @@ function makeDrawing(model, stage) {
     const { it, width, height } = shape;
     const canOpen = model.canOpen(it);
     const group = svgElement("g", {
-      class: `item ${classOf(it)} ${shape.isOpen ? "open" : "closed"}`,
+      class: `item ${classOf(it)} ${shape.isOpen ? "open" : "closed"} ${markClass(markOf(it))}`.trim(),
       transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`,
       role: "treeitem",
       tabindex: "-1",

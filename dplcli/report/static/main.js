@@ -381,6 +381,13 @@ function makeView(root, record) {
     legend.append(line);
   }
 
+  for (const mark of new Set(model.nodes.map((node) => node.mark).filter(Boolean))) {
+    const line = document.createElement("li");
+    line.className = `mark-${mark.split(" ")[0]}`;
+    line.textContent = mark;
+    legend.append(line);
+  }
+
   if (innerWidth < 700) {
     hideDetails();
     part("legend").open = false;
