@@ -92,7 +92,7 @@ def ort_qlinear_concat(match: Match, build: GraphBuilder) -> Operand | Rejection
 
     A zero point that the model omits becomes a constant, since the operator needs one.
     """
-    dtype = dtype_of(match.outputs[0])
+    dtype = dtype_of(value_called(match, "a"))
     zero = build.constant(np.zeros((), dtype))
     inputs: list[Operand | None] = [match.value("sy"), match.value("zy") or zero]
     for value in node_called(match, "r").inputs:
