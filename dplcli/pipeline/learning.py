@@ -8,6 +8,7 @@ tried on graphs made up for it, and all of them on the first model.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -976,7 +977,7 @@ def _literal(value: object, name: str = "") -> str:
     if isinstance(value, float):
         return repr(shortest(np.float32(value)))
     if isinstance(value, str):
-        return f'"{value}"'
+        return json.dumps(value)
     return repr(value)
 
 
