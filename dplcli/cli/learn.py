@@ -81,7 +81,7 @@ def command(  # noqa: PLR0913  # one parameter per option
 
     With --before and --after, write the rules that lead from one model to the other: one for each
     kind of place at which they differ, the most frequent first. Each is tried on graphs made up for
-    it, and all of them on the model --before.
+    it; the model that they make of --before is compared with --after, and not run: verify it.
 
     Exit codes: 0 a catalogue was written; 1 no rule was learned from two models; 2 it could not be
     done.
@@ -90,10 +90,8 @@ def command(  # noqa: PLR0913  # one parameter per option
         _check_new(output)
     if before is not None or after is not None:
         others = {"MODEL": model, "--nodes": lists, "--target": target, "--exact": exact}
-        _check_pair(before, after, [option for option, value in others.items() if value])
-        assert before is not None  # noqa: S101  # checked just now
-        assert after is not None  # noqa: S101
-        _learn_rewrites(before, after, name, output, quiet=quiet, verbose=verbose)
+        pair = _pair(before, after, [option for option, value in others.items() if value])
+        _learn_rewrites(pair, name, output, quiet=quiet, verbose=verbose)
         return
     if model is None:
         raise UsageError(
@@ -111,7 +109,8 @@ def command(  # noqa: PLR0913  # one parameter per option
         _tell(outcome, output, verbose=verbose)
 
 
-def _check_pair(before: Path | None, after: Path | None, others: list[str]) -> None:
+def _pair(before: Path | None, after: Path | None, others: list[str]) -> tuple[Path, Path]:
+    """Return both models; refuse one alone, and options that do not go with them."""
     if before is None or after is None:
         given, missing = ("--after", "--before") if before is None else ("--before", "--after")
         raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
@@ -120,12 +119,13 @@ def _check_pair(before: Path | None, after: Path | None, others: list[str]) -> N
             f"{others[0]} does not go with --before and --after",
             hint="rules are learned from nodes of one model, or from two models",
         )
+    return before, after
 
 
-def _learn_rewrites(  # noqa: PLR0913  # two by keyword
-    before: Path, after: Path, name: str, output: Path | None, *, quiet: bool, verbose: bool
+def _learn_rewrites(
+    pair: tuple[Path, Path], name: str, output: Path | None, *, quiet: bool, verbose: bool
 ) -> None:
-    outcome = pipeline.learn_rewrites(before, after, name=name)
+    outcome = pipeline.learn_rewrites(*pair, name=name)
     if outcome.yaml:
         if output is None:
             write(outcome.yaml)

@@ -599,9 +599,9 @@ _MOST_DRAWN = 20_000
 
 def _graph(model: DrawnModel) -> GraphDrawing:
     """Draw a model for a report, or say why not."""
-    from dplcli.report.html import GraphDrawing  # noqa: PLC0415
-    from dplcli.report.picture import opened, picture_of  # noqa: PLC0415
-    from dplcli.report.view import view_page  # noqa: PLC0415
+    from dplcli.report.html import GraphDrawing  # noqa: PLC0415  # only for a page
+    from dplcli.report.picture import opened, picture_of  # noqa: PLC0415  # only for a page
+    from dplcli.report.view import view_page  # noqa: PLC0415  # only for a page
 
     name = model.path.name
     try:

@@ -201,7 +201,7 @@ class _Border:
 
     def _operands(self, first: Node, second: Node) -> Iterator[tuple[Value | None, Value | None]]:
         ours, theirs = list(slots(first)), list(slots(second))
-        if is_commutative(first) and len(ours) == len(theirs) == 2:  # noqa: PLR2004
+        if is_commutative(first) and len(ours) == len(theirs) == 2:  # noqa: PLR2004  # operands to swap
             crossed = [*zip(ours, reversed(theirs), strict=True)]
             straight = [*zip(ours, theirs, strict=True)]
             if self._fit(crossed) > self._fit(straight):

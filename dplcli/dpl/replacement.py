@@ -252,12 +252,12 @@ class DraftOutput:
 
 @dataclass(eq=False, repr=False, slots=True)
 class DraftConstant:
-    """A constant to make; one object is one constant, unless others are equal.
+    """A constant to make; one object is one constant, unless equal ones may be shared.
 
     Attributes:
         tensor: Its data.
         source: What a text says of it; None if a function made it.
-        is_shared: Whether equal ones are one constant.
+        is_shared: Whether an equal one of another match may take its place.
     """
 
     tensor: Tensor

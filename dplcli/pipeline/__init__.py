@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         try_catalogs,
         write_bindings,
     )
-    from dplcli.pipeline.inspecting import find_nodes, inspect
+    from dplcli.pipeline.inspecting import find_nodes, inspect, view
     from dplcli.pipeline.learning import learn_rewrites
     from dplcli.pipeline.matching import explain, match
     from dplcli.pipeline.partitioning import (
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
         verify,
         verify_against,
     )
-    from dplcli.pipeline.viewing import view
     from dplcli.pipeline.writing import WriteSettings, check_output, default_output, write_text
     from dplcli.targets.contract import Contract
     from dplcli.verify.layers import Layer, Layers
@@ -74,7 +73,7 @@ else:
                 "catalog_contract catalog_schema check_catalogs learn list_catalogs "
                 "load_catalog_rules model_contract try_catalogs write_bindings"
             ),
-            "dplcli.pipeline.inspecting": "find_nodes inspect",
+            "dplcli.pipeline.inspecting": "find_nodes inspect view",
             "dplcli.pipeline.learning": "learn_rewrites",
             "dplcli.pipeline.matching": "explain match",
             "dplcli.pipeline.partitioning": (
@@ -84,7 +83,6 @@ else:
             "dplcli.pipeline.rewriting": "RewriteSettings apply_plan rewrite",
             "dplcli.pipeline.rules": "RuleSource load_rules",
             "dplcli.pipeline.verifying": "compare input_request judge_again verify verify_against",
-            "dplcli.pipeline.viewing": "view",
             "dplcli.pipeline.writing": "WriteSettings check_output default_output write_text",
             "dplcli.targets.contract": "Contract",
             "dplcli.verify.layers": "Layer Layers",

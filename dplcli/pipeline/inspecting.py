@@ -1,4 +1,4 @@
-"""Looking at a model."""
+"""Looking at a model, also at a picture of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.escaping import inert, one_line
 from dplcli.onnx_io import load_model
+from dplcli.outcomes import ViewOutcome
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,17 @@ def inspect(model_path: Path) -> Model:
     model = load_model(model_path)
     model.check_statements()
     return model
+
+
+def view(model_path: Path) -> ViewOutcome:
+    """Load a model, with the types of its values, to draw it.
+
+    Raises:
+        DplError: The file is no model.
+    """
+    model = inspect(model_path)
+    model.inferred_types()
+    return ViewOutcome(label=model_path.name, model=model, notes=tuple(model.notes))
 
 
 def find_nodes(model: Model, name: str) -> list[Node]:

@@ -3,7 +3,8 @@
 Places of one kind, with the same operators wired in the same way, give one rule. What is the same
 at all of them and says what is computed is kept; what differs is captured. Constants and attributes
 of the new nodes are looked for among a few expressions over what the pattern binds. Each rule is
-tried on graphs made up for it, and all of them on the first model.
+tried on graphs made up for it. What all of them make of the first model is compared with the second
+one by structure; it is not run.
 """
 
 from __future__ import annotations
