@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import dataclass
 from functools import cache
@@ -187,6 +188,11 @@ def print_graph(graph: Graph) -> str:
     outputs = ", ".join(value.name for value in graph.outputs)
     body = "\n".join(f"  {print_node(node)}" for node in graph)
     return f"({inputs}) => ({outputs}) {{\n{body}\n}}"
+
+
+def rule_name(function: str) -> str:
+    """Return the name of the rule that a function is named after, whatever its form."""
+    return re.sub(r"_[0-9a-f]{8}$", "", function)
 
 
 def print_model(model: Model) -> str:

@@ -23,7 +23,7 @@ from dplcli.dpl.pattern import (
 from dplcli.dpl.text import all_parts
 from dplcli.ir import Tensor
 from dplcli.ir.model import calls_in
-from dplcli.ir.operators import COMMUTATIVE, schema_of
+from dplcli.ir.operators import COMMUTATIVE, commutes, possible_attributes, schema_of
 from dplcli.ir.printer import print_attribute
 from dplcli.ir.types import PLAIN_KINDS
 
@@ -184,7 +184,7 @@ class FunctionContract:
 
     Attributes:
         domain: Its domain.
-        name: Its name; of what only may be written, the rule's.
+        name: Its name, which is the same for the same form of a rule in every model.
         rule: The rule it was made by (TVM's *Composite*); "" for a region, which calls functions
             of rules.
         target: Who is to supply the kernel (TVM's *Codegen*).
@@ -431,7 +431,7 @@ def possible_function(rule: PatternRule, function: Function, call: Node) -> Func
     known = _known_ports(rule.pattern)
     return FunctionContract(
         function.domain,
-        rule.name,
+        function.name,
         rule.qualified_name,
         rule.target,
         None,
@@ -484,7 +484,11 @@ def _conditions(rule: PatternRule) -> Iterable[str]:
 def _variations(rule: PatternRule, function: Function) -> Iterable[str]:
     """Say what a match may have beyond the made-up one."""
     for node in function.body:
-        if not node.domain and node.op_type in COMMUTATIVE:
+        if (
+            not node.domain
+            and node.op_type in COMMUTATIVE
+            and not commutes(node.domain, node.op_type, len(node.inputs))
+        ):
             yield f"the operands of {node.op_type} may be swapped"
     for part in all_parts(rule.pattern):
         yield from _variations_of(part)
@@ -592,7 +596,9 @@ def _possible_attributes(
         schema = None if node.op_type == "Constant" else schema_of(node)  # it is given none
         if schema is None:
             continue
-        for reads, kind in sorted(schema.attributes.items()):
+        for reads in sorted(possible_attributes(node).union(schema.attributes)):
+            name = _unique(reads, taken)
+            kind = schema.attributes.get(reads, "graph")
             if kind in _GRAPHS:
                 continue
             stated = node.attributes.get(reads)
@@ -600,7 +606,7 @@ def _possible_attributes(
             fixing = given if (node.op_type, reads) in fixed else None
             default = schema.defaults.get(reads)
             yield AttributeContract(
-                _unique(reads, taken),
+                name,
                 kind,
                 number,
                 reads,
