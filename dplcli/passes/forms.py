@@ -33,6 +33,7 @@ _ROUNDS = 3
 """How often unnamed inputs are told apart by what reads them: patterns are a few nodes deep."""
 
 _SUFFIX_BYTES = 4
+_MANY_INPUTS = 8
 _NEWEST = (1 << 31) - 1
 
 
@@ -239,6 +240,48 @@ def first_form(rule: PatternRule, schemas: SchemaLibrary) -> FormKey | None:
     except (NoInstanceError, StopIteration):
         return None
     return form_of(_drawn(rule, sketch, outputs, schemas)).wiring
+
+
+class FurtherForm(NamedTuple):
+    """A form that differs from another in how many inputs one operator has.
+
+    Attributes:
+        op_type: The operator.
+        more: How many it has more.
+        name: What such functions are called.
+    """
+
+    op_type: str
+    more: int
+    name: str
+
+
+def further_forms(rule: PatternRule, schemas: SchemaLibrary) -> dict[str, list[FurtherForm]]:
+    """Return, by the name of each form that a rule spells out, those with inputs it leaves open.
+
+    A pattern may end the operands of a node in ``...``.
+    """
+    found: dict[str, list[FurtherForm]] = {}
+    try:
+        for sketch, outputs in sketches(rule, schemas):
+            drawn = _drawn(rule, sketch, outputs, schemas)
+            name = f"{rule.name}_{form_of(drawn).suffix()}" if found else rule.name
+            more = found.setdefault(name, [])
+            for number in sorted(sketch.open_nodes):
+                use, wires = drawn.operators[number], drawn.wires[number]
+                schema = schemas.find(use.op_type, use.domain, _NEWEST)
+                room = 0 if schema is None else schema.max_inputs - len(wires)
+                for count in range(1, room + 1 if room < _MANY_INPUTS else 1):
+                    given = tuple(len(drawn.names) + each for each in range(count))
+                    of_nodes = list(drawn.wires)
+                    of_nodes[number] = (*wires, *given)
+                    names = (*drawn.names, *((0, ""),) * count)
+                    key = drawn._replace(wires=tuple(of_nodes), names=names)
+                    name = f"{rule.name}_{form_of(key).suffix()}"
+                    more.append(FurtherForm(use.op_type, count, name))
+    except NoInstanceError:
+        pass
+    return found
 
 
 def _drawn(

@@ -21,6 +21,7 @@ from dplcli.dpl.pattern import (
     TypedPattern,
 )
 from dplcli.dpl.text import all_parts
+from dplcli.errors import counted
 from dplcli.ir import Tensor
 from dplcli.ir.model import calls_in
 from dplcli.ir.operators import COMMUTATIVE, commutes, possible_attributes, schema_of
@@ -420,14 +421,24 @@ Allowed = TypeVar("Allowed", str, int)
 _GRAPHS = frozenset({"graph", "graphs"})
 
 
-def possible_function(rule: PatternRule, function: Function, call: Node) -> FunctionContract:
+def possible_function(
+    rule: PatternRule,
+    function: Function,
+    call: Node,
+    more: Iterable[tuple[str, int, str]] = (),
+) -> FunctionContract:
     """Return the contract of what *rule* writes for one form of its pattern.
 
     Args:
         rule: The rule.
         function: What it wrote for a made-up model.
         call: The call of it there.
+        more: The functions of forms in which an operator has more inputs: it, how many, the name.
     """
+    longer = [
+        f"with {counted(count, 'further input')} of {op_type} it is called {name}"
+        for op_type, count, name in more
+    ]
     known = _known_ports(rule.pattern)
     return FunctionContract(
         function.domain,
@@ -441,7 +452,7 @@ def possible_function(rule: PatternRule, function: Function, call: Node) -> Func
         tuple(PortContract(value.name) for value in function.body.outputs),
         tuple(_body_node(node, rule.pattern) for node in function.body),
         conditions=tuple(_conditions(rule)),
-        variations=tuple(dict.fromkeys(_variations(rule, function))),
+        variations=(*dict.fromkeys(_variations(rule, function)), *longer),
         doc=rule.doc,
     )
 

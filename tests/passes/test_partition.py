@@ -85,9 +85,9 @@ def test_a_value_bound_twice_by_chance_is_one_input() -> None:
         f"{AB} {{ m = Add (a, a) o = Relu (m) }}",
         after="""
 (a, b) => (o) {
-  [r_545abdca_0] o = t.r_545abdca (a)
+  [r_0] o = t.r (a)
 }
-t.r_545abdca (x) => (relu_1_out) {
+t.r (x) => (relu_1_out) {
   [Add_0] add_0_out = Add (x, x)
   [Relu_1] relu_1_out = Relu (add_0_out)
 }""",
@@ -116,9 +116,9 @@ def test_a_root_with_several_outputs() -> None:
         "g (float[4] a) => (float[2] p, float[2] q) { p, q = Split (a) }",
         after="""
 (a) => (p, q) {
-  [r_9778cb53_0] p, q = t.r_9778cb53 (a)
+  [r_0] p, q = t.r (a)
 }
-t.r_9778cb53 (x) => (split_0_out, split_0_out_1) {
+t.r (x) => (split_0_out, split_0_out_1) {
   [Split_0] split_0_out, split_0_out_1 = Split (x)
 }""",
     )
@@ -131,9 +131,9 @@ def test_a_root_whose_second_output_alone_is_read() -> None:
         "g (float[4] a) => (float[2] q) { p, q = Split (a) }",
         after="""
 (a) => (q) {
-  [r_d5fb6fc8_0] q = t.r_d5fb6fc8 (a)
+  [r_0] q = t.r (a)
 }
-t.r_d5fb6fc8 (x) => (split_0_out_1) {
+t.r (x) => (split_0_out_1) {
   [Split_0] split_0_out, split_0_out_1 = Split (x)
 }""",
     )
@@ -147,9 +147,9 @@ def test_identity_inside_goes_along() -> None:
         f"{AB} {{ n = Neg (a) i = Identity (n) o = Relu (i) }}",
         after="""
 (a, b) => (o) {
-  [r_52c5e67e_0] o = t.r_52c5e67e (a)
+  [r_0] o = t.r (a)
 }
-t.r_52c5e67e (x) => (relu_2_out) {
+t.r (x) => (relu_2_out) {
   [Neg_0] neg_0_out = Neg (x)
   [Identity_1] identity_1_out = Identity (neg_0_out)
   [Relu_2] relu_2_out = Relu (identity_1_out)
