@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Opinion
+    from dplcli.verify.settings import KernelReport, Leaf, Opinion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +75,25 @@ class MatchOutcome(ModelOutcome):
     def counts(self) -> dict[str, int]:
         """Matches per rule, rules without any included."""
         return {rule.qualified_name: 0 for rule in self.rules} | dict(self.selection.counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome(ModelOutcome):
+    """What a model gave.
+
+    Attributes:
+        fed: What it was fed: 'seed 0', or a file.
+        level: The optimisation level of onnxruntime.
+        outputs: The arrays of every output.
+        kernels: Where its partitions ran, if kernels were asked for.
+        output: Where the outputs were written; None for nowhere.
+    """
+
+    fed: str
+    level: str
+    outputs: Mapping[str, tuple[Leaf, ...]]
+    kernels: KernelReport | None = None
+    output: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

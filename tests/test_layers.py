@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "catalog": {"errors", "lazy", "ir", "dpl", "rewrites", "pydantic", "ruamel"},
     "passes": {"errors", "ir", "dpl", "catalog"},
     "verify": {"errors", "files", "ir", "onnx_io", "onnx", "onnxruntime"},
+    "execute": {"errors", "files", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
     "outcomes": {"ir", "diff", "dpl", "catalog", "passes", "verify"},
     "report": {
@@ -45,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "rich",
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
-    | {"passes", "verify", "targets", "outcomes", "shapes"},
+    | {"passes", "verify", "execute", "targets", "outcomes", "shapes"},
     "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "click", "rich"},
     "__init__": set(),
     "__main__": {"cli"},

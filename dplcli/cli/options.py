@@ -710,6 +710,40 @@ EXECUTION = SettingsGroup(
 )
 
 
+KERNELS = SettingsGroup(
+    "Kernels",
+    Setting(
+        "target",
+        "--with",
+        type=click.Choice(("dnnl",)),
+        help="Run partitions on the library of this target (dnnl: oneDNN), inside onnxruntime, and "
+        "say of each where it ran. Exit with 1 if none did.",
+    ),
+    Setting(
+        "require",
+        metavar="all|any|N",
+        help="With --with: exit with 1 unless so many partitions ran on the library. "
+        "[default: any]",
+    ),
+)
+
+
+def take_kernels(given: dict[str, Any]) -> pipeline.Kernels | None:
+    """Take the options of :data:`KERNELS` out of *given*, where the command has them.
+
+    Raises:
+        UsageError: They do not go together.
+    """
+    if "target" not in given:
+        return None
+    asked = KERNELS.take(given)
+    if "target" not in asked:
+        if asked:
+            raise UsageError("--require says how many partitions run --with a library; pass both")
+        return None
+    return pipeline.kernels_for(**asked)
+
+
 @cache
 def check_settings() -> SettingsGroup:
     """Return the options of the check; onnxruntime's levels are known when they are needed."""
@@ -815,7 +849,7 @@ def take_verification(
         sizes=sizes,
         save_results=save_results,
         request=pipeline.input_request(**inputs, shapes=shapes, allow_code=allow_code),
-        execution=pipeline.Execution(**EXECUTION.take(given)),
+        execution=pipeline.Execution(kernels=take_kernels(given), **EXECUTION.take(given)),
     )
 
 

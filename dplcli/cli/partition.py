@@ -139,6 +139,7 @@ REGIONS = options.SettingsGroup(
 @options.write_options("partitioned")
 @REGIONS
 @options.verify_options
+@options.KERNELS
 @options.printing_options(
     "Also list every match and refusal, and say what is being done.", *options.EVERY_FORM
 )
@@ -168,10 +169,15 @@ def command(  # noqa: PLR0913  # one parameter per option
     writing = options.WRITING.take(given)
     output = options.choose_output(model, output, "partitioned", writing)
     printing.check(model, output, *patterns)
+    verification = options.take_verification(given, allow_code=allow_code)
+    if verification.execution.kernels is not None and not writing.get("verify", True):
+        raise UsageError(
+            "--with runs the result, and --no-verify leaves that out; pass one of them"
+        )
     settings = pipeline.PartitionSettings(
         **writing,
         **regions,
-        verification=options.take_verification(given, allow_code=allow_code),
+        verification=verification,
         expectations=expectations,
         measure=True,
         prepare=prepare,

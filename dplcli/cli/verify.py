@@ -217,6 +217,7 @@ def look_inside(
     help="With --layers: hold so many megabytes of values of each model at once.",
 )
 @options.verify_options
+@options.KERNELS
 @options.input_code_option
 @options.printing_options("Say what is being done.", *options.EVERY_FORM)
 def command(  # noqa: PLR0913  # one parameter per option

@@ -15,6 +15,7 @@ from dplcli import __version__
 from dplcli.report.json import inspect_record, nodes_record
 from dplcli.report.layout import Group, Text
 from dplcli.report.tables import (
+    kernel_table,
     layer_table,
     main_reason,
     model_report,
@@ -244,9 +245,29 @@ def verification_document(
         failures=(*result.objections, *result.doubts),
         notes=(*third_opinions(result.opinions), *result.warnings),
         verification=result,
+        cases=kernel_cases(result),
+        chapters=lambda: kernel_chapters(result),
         layers=() if isinstance(inside, str) else layer_errors(inside),
         draws=lambda: _compared(files, None if isinstance(inside, str) else inside),
     )
+
+
+def kernel_cases(result: VerificationResult | None) -> tuple[Case, ...]:
+    """Return a case for each partition, if kernels were asked for: those not run are skipped."""
+    if result is None or result.kernels is None:
+        return ()
+    group = f"partitions on {result.kernels.kernels.library}"
+    return tuple(
+        Case(group, item.call or item.function, "passed" if item.runs else "skipped", item.why)
+        for item in result.kernels.partitions
+    )
+
+
+def kernel_chapters(result: VerificationResult | None) -> Iterator[Chapter]:
+    """Yield the table of partitions, if kernels were asked for."""
+    if result is not None and result.kernels is not None:
+        title = f"Partitions on {result.kernels.kernels.library}"
+        yield Chapter(title, kernel_table(result.kernels))
 
 
 def _compared(files: Iterable[Path | None], layers: Layers | None) -> Iterator[DrawnModel]:
@@ -332,7 +353,8 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verification=verification,
         rules=tuple(rules),
         findings=tuple(findings),
-        chapters=chapters,
+        cases=kernel_cases(verification),
+        chapters=lambda: (*kernel_chapters(verification), *chapters()),
         draws=lambda: [DrawnModel(made, marks())] if made is not None else [],
     )
 
@@ -372,6 +394,10 @@ def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...
     found = []
     if result is not None and result.proof is not None:
         found.append(("proved", str(result.proof)))
+    if result is not None and result.kernels is not None:
+        report = result.kernels
+        total = len(report.partitions)
+        found.append((f"partitions on {report.kernels.library}", f"{report.ran:,} of {total:,}"))
     if result is not None and result.power is not None:
         found.append(("mutants caught", f"{result.power.caught} of {result.power.of}"))
     return tuple(found)

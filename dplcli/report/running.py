@@ -1,0 +1,71 @@
+"""What a model gave, and where its partitions ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dplcli.report.document import Document
+from dplcli.report.layout import Group, Text, TextTable
+from dplcli.report.tables import kernel_lines, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dplcli.outcomes import RunOutcome
+    from dplcli.report.layout import Part
+    from dplcli.verify.settings import Array
+
+
+def run_document(outcome: RunOutcome) -> Document:
+    """Report on a model that was run."""
+    report = outcome.kernels
+    columns = ("min", "max", "mean")
+    rows = [
+        (name, dtype, "x".join(map(str, data.shape)) or "scalar", *map(number, _figures(data)))
+        for name, dtype, data in _arrays(outcome)
+    ]
+    parts: list[Part] = [TextTable("output", "type", "shape", *columns, right=columns, rows=rows)]
+    if report is not None:
+        parts += [Text(), *kernel_lines(report)]
+    if outcome.output is not None:
+        parts.append(Text(f"Wrote {outcome.output}."))
+    return Document(
+        text=Group(*parts),
+        record=lambda: _record(outcome),
+        ok=report is None or not report.complaints,
+        complaints=() if report is None else report.complaints,
+        command="dpl run",
+        subject=outcome.label,
+    )
+
+
+def _arrays(outcome: RunOutcome) -> Iterator[tuple[str, str, Array]]:
+    for name, leaves in outcome.outputs.items():
+        for leaf in leaves:
+            yield f"{name}{leaf.label}", leaf.dtype, leaf.data
+
+
+def _figures(data: Array) -> tuple[float | None, ...]:
+    """Return the least, the largest and the mean number; None where there are none."""
+    if data.dtype.kind not in "biuf" or not data.size:
+        return None, None, None
+    wide = data.astype(np.float64)
+    found = (float(wide.min()), float(wide.max()), float(wide.mean()))
+    return tuple(value if np.isfinite(value) else None for value in found)
+
+
+def _record(outcome: RunOutcome) -> dict[str, Any]:
+    outputs = []
+    for name, dtype, data in _arrays(outcome):
+        figures = dict(zip(("min", "max", "mean"), _figures(data), strict=True))
+        outputs.append({"name": name, "dtype": dtype, "shape": list(data.shape), **figures})
+    return {
+        "schema": "dpl.run/1",
+        "model": outcome.label,
+        "fed": outcome.fed,
+        "level": outcome.level,
+        "outputs": outputs,
+        "kernels": None if outcome.kernels is None else outcome.kernels.to_json(),
+    }
