@@ -41,7 +41,7 @@ class PlanOp:
 
 
 @dataclass
-class Plan:
+class KernelPlan:
     """The operators of one call.
 
     Attributes:

@@ -28,7 +28,7 @@ from dplcli.verify.settings import PartitionRun, RunError, leaves_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dplcli.execute.plan import Plan, Shape
+    from dplcli.execute.plan import KernelPlan, Shape
     from dplcli.ir import Function, Graph, Model, Node
     from dplcli.verify.settings import Feed, ModelSource, Outputs
 
@@ -62,7 +62,7 @@ class _Call:
 
     def __init__(self, node: Node, function: Function) -> None:
         self.node, self.function = node, function
-        self.plan: Plan | None = None
+        self.plan: KernelPlan | None = None
         self.why = ""
         self.primitives: tuple[str, ...] = ()
         self.runs = 0
@@ -161,7 +161,7 @@ def _named_kernel(library: Library, calls: Mapping[str, _Call], name: str) -> _K
     return _Kernel(library, calls[name])
 
 
-def _signature(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _signature(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (
         tuple(plan.dtypes[number] for number in plan.inputs),
         tuple(plan.dtypes[number] for number in plan.outputs),
@@ -218,7 +218,7 @@ def _settle(calls: Sequence[_Call], *, is_inner: bool) -> None:
         call.plan = None
 
 
-def _known_shapes(node: Node, plan: Plan) -> dict[int, Shape]:
+def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, Shape]:
     """Return the shapes of a call's inputs that are known in full."""
     found = {}
     for number, value in zip(plan.inputs, node.inputs, strict=True):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.execute.plan import Plan, PlanOp, RefusedError
+from dplcli.execute.plan import KernelPlan, PlanOp, RefusedError
 from dplcli.ir.model import called_function
 from dplcli.ir.types import Tensor
 
@@ -56,7 +56,7 @@ _LAST_AXIS = 13
 """The opset from which a softmax is over one axis."""
 
 
-def translate(call: Node, numbers: Mapping[str, np.ndarray]) -> Plan:
+def translate(call: Node, numbers: Mapping[str, np.ndarray]) -> KernelPlan:
     """Return what *call* computes, as a plan.
 
     Args:
@@ -81,12 +81,12 @@ class _Translator:
     """
 
     def __init__(self, numbers: Mapping[str, np.ndarray]) -> None:
-        self.plan = Plan()
+        self.plan = KernelPlan()
         self.given = numbers
         self.shapes: dict[int, OpenShape | None] = {}
         self.arrays: dict[int, Callable[[], np.ndarray]] = {}
 
-    def translate(self, call: Node, function: Function) -> Plan:
+    def translate(self, call: Node, function: Function) -> KernelPlan:
         for value in call.inputs:
             if value is None:
                 raise RefusedError("an input is omitted")

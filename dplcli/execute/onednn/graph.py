@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.execute.onednn.library import Library
-    from dplcli.execute.plan import Plan, PlanOp, Setting, Shape
+    from dplcli.execute.plan import KernelPlan, PlanOp, Setting, Shape
 
 _MOST_DIMS = 12
 _Dims = c.c_int64 * _MOST_DIMS
@@ -108,7 +108,7 @@ _FUSION = 1
 _UNKNOWN = -1
 
 
-def judge(library: Library, plan: Plan, shapes: Mapping[int, Shape]) -> str:
+def judge(library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> str:
     """Ask the library whether it runs a plan as one partition.
 
     Args:
@@ -157,7 +157,7 @@ class _Partition:
 class _Graph:
     """The graph of a plan, and its partitions."""
 
-    def __init__(self, library: Library, plan: Plan, shapes: Mapping[int, Shape]) -> None:
+    def __init__(self, library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> None:
         self.library, self.plan, self.shapes = library, plan, shapes
         self.tensors: dict[int, _Tensor] = {}
         graph = c.c_void_p()
@@ -263,7 +263,7 @@ class CompiledPlan:
         output_shapes: The shape of each output.
     """
 
-    def __init__(self, library: Library, plan: Plan, shapes: Mapping[int, Shape]) -> None:
+    def __init__(self, library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> None:
         """Compile.
 
         Args:
