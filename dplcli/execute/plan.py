@@ -53,6 +53,7 @@ class KernelPlan:
         views: By input, the shape that the operators see if it is not the call's: the elements are
             the same, in the same order.
         numbers: The constants of the body.
+        is_region: Whether it is a region of partitions, each of which the library runs by itself.
     """
 
     ops: list[PlanOp] = field(default_factory=list)
@@ -62,3 +63,4 @@ class KernelPlan:
     constant: set[int] = field(default_factory=set)
     views: dict[int, Shape] = field(default_factory=dict)
     numbers: dict[int, NDArray[np.generic]] = field(default_factory=dict)
+    is_region: bool = False

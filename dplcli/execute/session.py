@@ -19,7 +19,7 @@ from dplcli.execute.ort_c import TYPE_CODES, CSession, Operator
 from dplcli.execute.plan import RefusedError
 from dplcli.execute.translate import translate
 from dplcli.files import is_text
-from dplcli.ir.model import calls_in
+from dplcli.ir.model import callers_first, calls_in
 from dplcli.onnx_io import load_model, model_from_proto
 from dplcli.verify.inputs import with_weights
 from dplcli.verify.model import model_of
@@ -173,11 +173,14 @@ def _plans(
 ) -> list[_Call]:
     """Plan every call of a function of the target, and settle which functions are taken."""
     bodies = {function.body for function in model.functions.values()}
+    inner = set(bodies)
     found: list[_Call] = []
-    for function, nodes in calls_in(model).items():
+    sites = calls_in(model)
+    for function in callers_first(sites):
         if function.domain != target:
             continue
-        calls = [_Call(node, function) for node in nodes if not _is_within(node, bodies)]
+        nodes = sites[function]
+        calls = [_Call(node, function) for node in nodes if not _is_within(node, inner)]
         for call in calls:
             try:
                 plan = translate(call.node, weights)
@@ -185,9 +188,12 @@ def _plans(
                 call.plan = None if call.why else plan
             except (RefusedError, DplError) as error:
                 call.why = str(error)
-        _settle(calls, is_inner=len(calls) < len(nodes))
+        _settle(calls, is_inner=any(_is_within(node, bodies) for node in nodes))
+        if calls and calls[0].plan is not None:
+            bodies.discard(function.body)  # what it calls is in its own plan
         found += calls
-    return found
+    places = {function: place for place, function in enumerate(sites)}
+    return sorted(found, key=lambda call: places[call.function])
 
 
 def _is_within(node: Node, bodies: set[Graph]) -> bool:

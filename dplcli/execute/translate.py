@@ -99,6 +99,7 @@ class _Translator:
                 self.plan.constant.add(number)
                 self.arrays[number] = partial(self._array, value)
                 self.shapes[number] = self._known_shape(value)
+        self.plan.is_region = all(called_function(node) is not None for node in function.body)
         made = self.body(function, call.attributes, self.plan.inputs)
         self.plan.outputs = made
         if not self.plan.ops:

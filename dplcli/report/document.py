@@ -386,6 +386,8 @@ def equivalence(result: VerificationResult) -> str:
         return "NOT equivalent"
     if result.doubts:
         return "Cannot tell"
+    if result.idle:
+        return "Equivalent, but too few partitions ran on the library"
     return "Equivalent, by a check that is too weak" if result.is_weak else "Equivalent"
 
 

@@ -478,13 +478,8 @@ class _Check:
             for level in result.levels
             if level in self._records
         ]
-        report = next((each for each in reports if each.complaints), reports[0])
-        complaints = report.complaints
         return replace(
-            result,
-            kernels=report,
-            equivalent=result.equivalent and not complaints,
-            reasons=(*result.reasons, *complaints),
+            result, kernels=next((each for each in reports if each.complaints), reports[0])
         )
 
     def _regions(

@@ -365,6 +365,7 @@ _USUAL_LEVELS = ("disable", "all")
 _USUAL_SEEDS = (0, 1)
 VERIFY_SCHEMA = "dpl.verify/1"
 _MOST_NAMED = 6
+_IDLE = "too few partitions ran on the library (--require)"
 _TOO_WEAK = "the check notices too little to be trusted (--min-power)"
 
 
@@ -775,14 +776,14 @@ class VerificationResult:
 
     @property
     def complaint(self) -> str:
-        """What to say of the result of a rewrite that is not accepted; "" if it is."""
+        """What to say of a result that is not accepted; "" if it is."""
         match self.verdict:
             case "different":
                 return "the result is not equivalent to the original"
             case "inconclusive":
                 return "the check cannot tell whether the result is equivalent to the original"
             case "equivalent":
-                return _TOO_WEAK if self.is_weak else ""
+                return _TOO_WEAK if self.is_weak else _IDLE if self.idle else ""
 
     @property
     def fed(self) -> str:
@@ -803,12 +804,20 @@ class VerificationResult:
     def objections(self) -> tuple[str, ...]:
         """Why the models differ, but for what is said with single outputs."""
         places = () if self.regions is None else self.regions.differing
-        return (*self.reasons, *places)
+        return (*self.reasons, *places, *self.idle)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Why too few partitions ran on a library; none if enough did, or nobody asked."""
+        return () if self.kernels is None else self.kernels.complaints
 
     @property
     def accepted(self) -> bool:
-        """Whether the answer is yes: equivalent, by a check as powerful as was asked for."""
-        return self.verdict == "equivalent" and not self.is_weak
+        """Whether the answer is yes: equivalent, by a check as powerful as was asked for.
+
+        Also, whether as many partitions ran on a library as was asked for.
+        """
+        return self.verdict == "equivalent" and not (self.is_weak or self.idle)
 
     @property
     def is_weak(self) -> bool:

@@ -39,6 +39,7 @@ def test_without_the_library_the_extra_is_named(
     assert not (folder / "o.onnx").exists()
 
 
+@pytest.mark.long
 def test_reports_list_every_partition(dpl: Dpl, folder: Path) -> None:
     """JSON, JUnit and the page."""
     needs_onednn()
@@ -72,6 +73,7 @@ def test_nothing_to_run_is_no_success(dpl: Dpl, folder: Path) -> None:
     assert not (folder / "y.npz").exists()
 
 
+@pytest.mark.long
 def test_run_gives_what_the_model_gives(dpl: Dpl, folder: Path) -> None:
     """With and without the library, on the same inputs."""
     needs_onednn()

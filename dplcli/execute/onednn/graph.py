@@ -1,4 +1,4 @@
-"""A plan as a graph of oneDNN: one partition of it, compiled for given shapes, and run."""
+"""A plan as a graph of oneDNN: its partitions, compiled for given shapes, and run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import ctypes as c
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dplcli.execute.onednn.library import LibraryError
 from dplcli.execute.plan import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from dplcli.execute.onednn.library import Library
     from dplcli.execute.plan import KernelPlan, PlanOp, Setting, Shape
@@ -106,10 +110,11 @@ _ANY, _STRIDED = 1, 2
 _VARYING, _CONSTANT = 1, 2
 _FUSION = 1
 _UNKNOWN = -1
+_ALIGNMENT = 64
 
 
 def judge(library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> str:
-    """Ask the library whether it runs a plan as one partition.
+    """Ask the library whether it runs a plan as one partition, or a region as several.
 
     Args:
         library: The library.
@@ -121,13 +126,20 @@ def judge(library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> st
     """
     partitions = _Graph(library, plan, shapes).partitions
     try:
-        if len(partitions) != 1:
-            groups = ["+".join(plan.ops[n].kind for n in part.ops) for part in partitions]
-            return f"oneDNN would run it in {len(partitions)} parts: {', '.join(groups)}"
-        return "" if partitions[0].is_supported else "oneDNN has no implementation for it"
+        return _objection(plan, partitions)
     finally:
         for part in partitions:
             part.destroy()
+
+
+def _objection(plan: KernelPlan, partitions: Sequence[_Partition]) -> str:
+    groups = ["+".join(plan.ops[n].kind for n in part.ops) for part in partitions]
+    if len(partitions) != 1 and not plan.is_region:
+        return f"oneDNN would run it in {len(partitions)} parts: {', '.join(groups)}"
+    refused = [
+        group for part, group in zip(partitions, groups, strict=True) if not part.is_supported
+    ]
+    return f"oneDNN has no implementation of {refused[0]}" if refused else ""
 
 
 class _Partition:
@@ -268,7 +280,7 @@ class CompiledPlan:
 
         Args:
             library: The library.
-            plan: A plan that the library runs as one partition.
+            plan: A plan that the library runs.
             shapes: The shape of every input.
 
         Raises:
@@ -276,65 +288,95 @@ class CompiledPlan:
         """
         self._library, self._plan = library, plan
         graph = _Graph(library, plan, shapes)
-        if len(graph.partitions) != 1 or not graph.partitions[0].is_supported:
-            raise RefusedError(f"oneDNN runs it no more as one partition for shapes {shapes}")
-        (part,) = graph.partitions
-        given = [graph.tensors[int(port.id)] for port in part.ports("input")]
+        if why := _objection(plan, graph.partitions):
+            raise RefusedError(f"{why}, for inputs of shapes {list(shapes.values())}")
+        given = (*plan.inputs, *plan.numbers)
+        known = {number: graph.tensors[number] for number in given if number in graph.tensors}
+        compiled = []
+        pending = list(graph.partitions)
+        while pending:
+            part = next(
+                part for part in pending if all(int(p.id) in known for p in part.ports("input"))
+            )
+            pending.remove(part)
+            compiled.append(self._compile(part, known))
+        self.output_shapes = [
+            tuple(known[number].dims[: known[number].ndims]) for number in plan.outputs
+        ]
+        self._buffers: dict[int, NDArray[np.generic]] = dict(plan.numbers)
+        self._tensors = {number: self._bound(tensor) for number, tensor in known.items()}
+        self._steps = [
+            (handle, self._handles(given), self._handles(made)) for handle, given, made in compiled
+        ]
+
+    def _handles(self, numbers: Sequence[int]) -> c.Array[c.c_void_p]:
+        values = [self._tensors[number].value for number in numbers]
+        return (c.c_void_p * len(values))(*values)
+
+    def _compile(
+        self, part: _Partition, known: dict[int, _Tensor]
+    ) -> tuple[c.c_void_p, list[int], list[int]]:
+        """Compile a partition; what it makes joins *known*, laid out as it likes if it is inner."""
+        library = self._library
+        given = [known[int(port.id)] for port in part.ports("input")]
         made = []
         for port in part.ports("output"):
             out = _Tensor()
+            is_last = int(port.id) in self._plan.outputs
             library.call(
                 "dnnl_graph_logical_tensor_init",
                 c.byref(out),
                 c.c_size_t(port.id),
                 port.data_type,
                 _UNKNOWN,
-                _STRIDED,
+                _STRIDED if is_last else _ANY,
                 _VARYING,
             )
             made.append(out)
-        self._handle = c.c_void_p()
-        library.call("dnnl_graph_compiled_partition_create", c.byref(self._handle), part.handle)
+        handle = c.c_void_p()
+        library.call("dnnl_graph_compiled_partition_create", c.byref(handle), part.handle)
+        sides = [(c.c_size_t(len(side)), _pointers(side)) for side in (given, made)]
         try:
             library.call(
                 "dnnl_graph_partition_compile",
                 part.handle,
-                self._handle,
-                c.c_size_t(len(given)),
-                _pointers(given),
-                c.c_size_t(len(made)),
-                _pointers(made),
+                handle,
+                *sides[0],
+                *sides[1],
                 library.engine,
             )
         except LibraryError as error:
             raise RefusedError(f"oneDNN does not compile it: {error}") from error
-        known = {}
         for out in made:
             full = _Tensor()
             library.call(
                 "dnnl_graph_compiled_partition_query_logical_tensor",
-                self._handle,
+                handle,
                 c.c_size_t(out.id),
                 c.byref(full),
             )
             known[int(full.id)] = full
-        self.output_shapes = [
-            tuple(known[number].dims[: known[number].ndims]) for number in plan.outputs
-        ]
-        self._buffers = dict(plan.numbers)
-        self._tensors = {
-            int(tensor.id): self._bound(tensor) for tensor in (*given, *known.values())
-        }
-        self._given = _handles(self._tensors[int(tensor.id)] for tensor in given)
-        self._made = _handles(self._tensors[int(tensor.id)] for tensor in made)
+        return handle, [int(t.id) for t in given], [int(t.id) for t in made]
 
     def _bound(self, tensor: _Tensor) -> c.c_void_p:
-        """Create a tensor; its data are set at each run, but those of the body's constants."""
-        handle = c.c_void_p()
-        number = self._buffers.get(int(tensor.id))
-        data = c.c_void_p(None if number is None else number.ctypes.data)
+        """Create a tensor; those of inputs and outputs are given their data at each run."""
+        number = int(tensor.id)
+        if number not in {*self._plan.inputs, *self._plan.outputs, *self._buffers}:
+            size = c.c_size_t()
+            self._library.call(
+                "dnnl_graph_logical_tensor_get_mem_size", c.byref(tensor), c.byref(size)
+            )
+            self._buffers[number] = np.empty(size.value + _ALIGNMENT, np.uint8)
+        handle, buffer = c.c_void_p(), self._buffers.get(number)
+        address = None if buffer is None else buffer.ctypes.data
+        if address is not None and number not in self._plan.numbers:
+            address += -address % _ALIGNMENT
         self._library.call(
-            "dnnl_graph_tensor_create", c.byref(handle), c.byref(tensor), self._library.engine, data
+            "dnnl_graph_tensor_create",
+            c.byref(handle),
+            c.byref(tensor),
+            self._library.engine,
+            c.c_void_p(address),
         )
         return handle
 
@@ -354,22 +396,18 @@ class CompiledPlan:
             if number in self._tensors:
                 data = c.c_void_p(address)
                 call("dnnl_graph_tensor_set_data_handle", self._tensors[number], data)
-        call(
-            "dnnl_graph_compiled_partition_execute",
-            self._handle,
-            self._library.stream,
-            c.c_size_t(len(self._given)),
-            self._given,
-            c.c_size_t(len(self._made)),
-            self._made,
-        )
+        for handle, given, made in self._steps:
+            call(
+                "dnnl_graph_compiled_partition_execute",
+                handle,
+                self._library.stream,
+                c.c_size_t(len(given)),
+                given,
+                c.c_size_t(len(made)),
+                made,
+            )
         call("dnnl_stream_wait", self._library.stream)
 
 
 def _pointers(tensors: Sequence[_Tensor]) -> c.Array[c._Pointer[_Tensor]]:
     return (c.POINTER(_Tensor) * len(tensors))(*map(c.pointer, tensors))
-
-
-def _handles(tensors: Iterable[c.c_void_p]) -> c.Array[c.c_void_p]:
-    values = [tensor.value for tensor in tensors]
-    return (c.c_void_p * len(values))(*values)
