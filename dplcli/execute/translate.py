@@ -305,7 +305,9 @@ class _Translator:
         return shape
 
     def _conv(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        data, weights = self._ranked(read[0], "the data"), self._ranked(read[1], "the weights")
+        weights = self._ranked(read[1], "the weights")
+        known = None if read[0] is None else self.shapes[read[0]]
+        data = (None,) * len(weights) if known is None else known  # the rank is that of the weights
         rank = len(weights) - 2
         spatial = self._spatial(facts, rank)
         sizes = _windows(data[2:], weights[2:], spatial)

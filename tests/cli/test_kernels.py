@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from tests.cli.support import Dpl
 
 
-@pytest.mark.parametrize("named", ["/nowhere/libdnnl.so.3", "libc.so.6"])
+@pytest.mark.parametrize(
+    "named", ["/nowhere/libdnnl.so.3", pytest.param("libc.so.6", marks=pytest.mark.long)]
+)
 def test_without_the_library_the_extra_is_named(
     dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:

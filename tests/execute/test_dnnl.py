@@ -172,6 +172,7 @@ def test_calls_inside_an_if_run(tmp_path: Path) -> None:
     assert item.library
 
 
+@pytest.mark.long
 def test_a_body_that_cannot_run_has_a_reason(tmp_path: Path) -> None:
     """Its body runs in onnxruntime; with --require all the answer is no."""
     needs_onednn()
