@@ -723,7 +723,7 @@ KERNELS = SettingsGroup(
         "require",
         metavar="all|any|N",
         help="With --with: exit with 1 unless so many partitions ran on the library. "
-        "[default: any]",
+        "Default: any.",
     ),
 )
 

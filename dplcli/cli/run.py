@@ -19,11 +19,11 @@ _INPUTS = options.SettingsGroup(
 )
 _RUN = options.SettingsGroup(
     "The run",
-    options.Setting("seed", type=int, help="Seed of inputs that are made up. [default: 0]"),
+    options.Setting("seed", type=int, help="Seed of inputs that are made up. Default: 0."),
     options.Setting(
         "level",
         type=click.Choice(("disable", "basic", "extended", "all")),
-        help="onnxruntime's optimisation level. [default: all]",
+        help="onnxruntime's optimisation level. Default: all.",
     ),
 )
 

@@ -16,12 +16,13 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from dplcli.catalog.sketch import NoInstanceError, sketches
 from dplcli.ir.operators import commutes, lacks_default, meaning_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dplcli.catalog.lint import InstanceNode, VariantSketch
+    from dplcli.catalog.sketch import InstanceNode, VariantSketch
     from dplcli.dpl.rule import PatternRule
     from dplcli.ir import OpSchema, SchemaLibrary
 
@@ -234,8 +235,6 @@ def first_form(rule: PatternRule, schemas: SchemaLibrary) -> FormKey | None:
 
     None if the pattern leaves open what that is.
     """
-    from dplcli.catalog.lint import NoInstanceError, sketches  # noqa: PLC0415  # not at the start
-
     try:
         sketch, outputs = next(iter(sketches(rule, schemas)))
     except (NoInstanceError, StopIteration):
@@ -262,8 +261,6 @@ def further_forms(rule: PatternRule, schemas: SchemaLibrary) -> dict[str, list[F
 
     A pattern may end the operands of a node in ``...``.
     """
-    from dplcli.catalog.lint import NoInstanceError, sketches  # noqa: PLC0415  # not at the start
-
     found: dict[str, list[FurtherForm]] = {}
     try:
         for sketch, outputs in sketches(rule, schemas):

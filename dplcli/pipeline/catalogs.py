@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.catalog.catalog import installed_catalogs, write_catalog
-from dplcli.catalog.lint import MOST_VARIANTS, NoInstanceError, Problem, instances, lint
+from dplcli.catalog.lint import Problem, lint
 from dplcli.catalog.schema import json_schema
+from dplcli.catalog.sketch import MOST_VARIANTS, NoInstanceError, instances
 from dplcli.catalog.yaml import YamlSource
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import UsageError, did_you_mean_rule

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from dplcli.catalog.catalog import write_catalog
-from dplcli.catalog.lint import NoInstanceError, lint
+from dplcli.catalog.lint import lint
+from dplcli.catalog.sketch import NoInstanceError
 from dplcli.diff.regions import find_regions
 from dplcli.dpl.conditions import Condition, Expression, UnknownFactError
 from dplcli.dpl.pattern import OpName

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dplcli.catalog.lint import NoInstanceError, Problem, instances, sketches
+from dplcli.catalog.lint import Problem
+from dplcli.catalog.sketch import NoInstanceError, instances, sketches
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import DplError, InvalidModelError, VerificationError, counted
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.catalog.lint import Instance
+    from dplcli.catalog.sketch import Instance
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example, Rule
     from dplcli.ir import Attribute, Graph, Model, SchemaLibrary, Value

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from dplcli.catalog.lint import Instance, InstanceNode, VariantSketch
+from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch
 from dplcli.dpl.pattern import CallPattern
 from dplcli.dpl.text import all_parts
 from dplcli.ir.operators import (

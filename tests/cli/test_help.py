@@ -91,7 +91,8 @@ def test_options_stand_in_named_groups(dpl: Dpl) -> None:
 NO_OPTION = {
     # of groups of their own; the last is for parts of models, which bisect cuts out
     "VerifySettings": {"save_results", "sizes", "request", "execution", "whole"},
-    "Execution": {"isolated"},  # for programs: a crash would end the command
+    "Execution": {"isolated", "kernels"},  # for programs: a crash would end the command
+    "Kernels": {"library", "module"},  # follow from --with
     "InputRequest": {"given", "function", "label", "shapes"},  # --inputs and --shape, read apart
     "RewriteSettings": {"verification", "expectations", "lists", "hints"},
     "PartitionSettings": {"verification", "expectations", "measure", "lists", "hints", "prepare"},
@@ -100,6 +101,7 @@ NO_OPTION = {
 SETTINGS = {
     "VerifySettings": [options.check_settings()],
     "Execution": [options.EXECUTION],
+    "Kernels": [options.KERNELS],
     "InputRequest": [options.INPUTS],
     "RewriteSettings": [options.WRITING, rewrite.RUN, rewrite.CHOICE],
     "PartitionSettings": [options.WRITING, partition.REGIONS],

@@ -1,0 +1,434 @@
+"""Graphs made up for the pattern of a rule."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from dplcli.dpl.pattern import (
+    AbsentPattern,
+    AndPattern,
+    CallPattern,
+    ConstantPattern,
+    DominatorPattern,
+    EdgePattern,
+    InputPattern,
+    NotPattern,
+    OpKind,
+    OpName,
+    OrPattern,
+    OutputPattern,
+    OutputsPattern,
+    RepeatPattern,
+    TypedPattern,
+    VariadicPattern,
+    WildcardPattern,
+)
+from dplcli.dpl.text import visible_parts
+from dplcli.ir.operators import (
+    CHANNEL_SLOTS,
+    CONVOLUTIONS,
+    MOVED,
+    SCALAR_SLOTS,
+    VECTORS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from dplcli.dpl.pattern import AttributeValue, Callee, DFPattern, OpPattern
+    from dplcli.dpl.rule import Rule
+    from dplcli.ir import SchemaLibrary
+
+    Severity: TypeAlias = Literal["error", "warning"]
+
+
+# Each combination of a pattern's choices (alternatives, optional parts) is a variant. Shapes that
+# the pattern does not state are guessed from the operators that read them; there are several
+# guesses.
+
+
+MOST_VARIANTS = 16
+"""How many variants of a pattern are made up at most."""
+
+_MOST_CHOICES = 8
+_MOST_TRIED = 1 << 8
+_MOST_OUTPUTS = 4
+_MOST_GUESSES = 48
+_KIND_EXAMPLES = {
+    "": ("Relu", "Exp"),
+    "elementwise": ("Relu", "Exp", "Neg"),
+    "broadcast": ("Add", "Mul", "Sub"),
+    "injective": ("Flatten", "Transpose"),
+    "reduction": ("ReduceMax", "ReduceSum"),
+    "out-fusable": ("MatMul",),
+    "opaque": ("CumSum",),
+}
+_CLOSE_TO = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.eE+-]+)")
+_REQUIRED: dict[str, dict[str, AttributeValue]] = {
+    "Cast": {"to": 1},
+    "Concat": {"axis": 0},
+}
+
+
+class NoInstanceError(Exception):
+    """No graph can be made up for the pattern."""
+
+
+@dataclass(frozen=True)
+class InstanceNode:
+    """One node of an instance, by names."""
+
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, AttributeValue]
+
+
+@dataclass
+class Instance:
+    """A made-up graph.
+
+    Attributes:
+        nodes: Its nodes, in topological order.
+        inputs: Element type and shape of each graph input.
+        constants: The initializers.
+        outputs: Names of its outputs.
+    """
+
+    nodes: list[InstanceNode] = field(default_factory=list)
+    inputs: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
+
+
+def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]]:
+    """Yield the variants of a rule's pattern; each variant is guesses that differ only in shapes.
+
+    Raises:
+        NoInstanceError: The pattern has a part for which nothing can be made up.
+    """
+    for sketch, outputs in sketches(rule, schemas):
+        yield _guesses(rule, sketch, outputs)
+
+
+def sketches(rule: Rule, schemas: SchemaLibrary) -> Iterator[tuple[VariantSketch, list[str]]]:
+    """Yield the variants of a rule's pattern, each with the names of its outputs.
+
+    Raises:
+        NoInstanceError: The pattern has a part for which nothing can be made up.
+    """
+    ways = {_choice_of(part): _ways(part) for part in _parts(rule)}
+    choices = [(key, count) for key, count in ways.items() if count > 1]
+    variants = itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
+    seen: list[list[InstanceNode]] = []
+    for variant in itertools.islice(variants, _MOST_TRIED):
+        taken = {part: way for (part, _), way in zip(choices, variant, strict=False)}
+        sketch = VariantSketch(taken, schemas)
+        try:
+            outputs = sketch.values_of(rule.pattern)
+        except RecursionError as error:
+            raise NoInstanceError("the pattern is nested too deeply") from error
+        if len(seen) == MOST_VARIANTS:
+            return
+        if sketch.nodes not in seen:
+            seen.append(sketch.nodes)
+            yield sketch, outputs
+
+
+def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> int:
+    """Return into how many parts a Split divides; a wrong number would crash onnx's inference."""
+    if len(args) > 1 or "split" in attributes:
+        raise NoInstanceError("sizes of a Split are not made up")
+    count = attributes.setdefault("num_outputs", _MOST_OUTPUTS)
+    if not isinstance(count, int) or not 0 < count <= _MOST_OUTPUTS:
+        raise NoInstanceError("a Split into so many is not made up")
+    return count
+
+
+def _parts(rule: Rule) -> list[DFPattern]:
+    """Return the parts of a pattern that may offer a choice, including the nodes of chains."""
+    parts = visible_parts(rule.pattern)
+    return parts + [part.link for part in parts if isinstance(part, RepeatPattern)]
+
+
+def _ways(part: DFPattern) -> int:
+    if isinstance(part, OrPattern):
+        return 2
+    if isinstance(part, VariadicPattern):
+        return 3  # none, one and two inputs
+    return len(_operators(part.op)) if isinstance(part, CallPattern) else 1
+
+
+def _operators(op: OpPattern) -> list[Callee]:
+    """Return the operators to try where a pattern allows several; of a class, some."""
+    found: list[Callee] = []
+    for choice in op.choices:
+        examples = _KIND_EXAMPLES[choice.kind] if isinstance(choice, OpKind) else ()
+        found += [OpName(name) for name in examples] or [choice]
+    return found
+
+
+def _choice_of(part: DFPattern) -> int | str:
+    """Return the key of what may be chosen at *part*: a variable is one operator everywhere."""
+    return part.op.name or id(part) if isinstance(part, CallPattern) else id(part)
+
+
+def _guesses(rule: Rule, sketch: VariantSketch, outputs: Sequence[str]) -> Iterator[Instance]:
+    offers = [sketch.shapes(leaf) for leaf in sketch.leaves]
+    for shapes in itertools.islice(itertools.product(*offers), _MOST_GUESSES):
+        yield _filled(rule, sketch, outputs, shapes)
+
+
+def _filled(
+    rule: Rule, sketch: VariantSketch, outputs: Sequence[str], shapes: Sequence[tuple[int, ...]]
+) -> Instance:
+    numbers = {m[1]: float(m[2]) for c in rule.where for m in _CLOSE_TO.finditer(c.text)}
+    made = Instance(nodes=sketch.nodes, constants=dict(sketch.given), outputs=list(outputs))
+    random = np.random.default_rng(0)
+    for leaf, shape in zip(sketch.leaves, shapes, strict=True):
+        dtype = leaf.dtype or "float32"
+        if leaf.is_constant:
+            data = random.uniform(0.5, 1.5, shape)
+            if leaf.name in numbers:
+                data = np.full((), numbers[leaf.name])
+            made.constants[leaf.name] = data.astype(dtype)
+        else:
+            made.inputs[leaf.name] = (dtype, shape)
+    return made
+
+
+@dataclass
+class _Leaf:
+    name: str
+    is_constant: bool
+    dtype: str = ""
+    rank: int | None = None
+    shape: tuple[int, ...] | None = None
+    readers: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass
+class VariantSketch:
+    """The nodes of one variant, and its leaves without shapes yet.
+
+    Attributes:
+        taken: Which choice is taken where the pattern leaves one, by the part of the pattern.
+        schemas: The standard operators.
+        nodes: The nodes made so far.
+        leaves: What they read from outside.
+        given: The constants whose numbers the pattern states.
+        values: The name of the value that stands for a part.
+        stand_ins: Values that take the place of wildcards.
+        exact: Those of *given* whose type and shape the pattern states, too.
+        open_nodes: Which nodes may have further inputs.
+        assumed: By node, the attributes that it needs and the pattern does not state.
+    """
+
+    taken: Mapping[int | str, int]
+    schemas: SchemaLibrary
+    nodes: list[InstanceNode] = field(default_factory=list)
+    leaves: list[_Leaf] = field(default_factory=list)
+    given: dict[str, NDArray[Any]] = field(default_factory=dict)
+    values: dict[int, str] = field(default_factory=dict)
+    stand_ins: dict[int, str] = field(default_factory=dict)
+    exact: set[str] = field(default_factory=set)
+    open_nodes: set[int] = field(default_factory=set)
+    assumed: dict[int, set[str]] = field(default_factory=dict)
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def values_of(self, pattern: DFPattern) -> list[str]:
+        """Add what *pattern* needs, and return the names of its outputs."""
+        if isinstance(pattern, OutputsPattern):
+            return [self.value(output) for output in pattern.outputs]
+        return [self.value(pattern)]
+
+    def value(self, part: DFPattern) -> str:
+        """Add what *part* needs, unless it is there, and return the name of its value."""
+        known = self.stand_ins.get(id(part)) or self.values.get(id(part))
+        if known is None:
+            known = self.values[id(part)] = self._make(part)
+        return known
+
+    def _make(self, part: DFPattern) -> str:  # noqa: C901, PLR0911, PLR0912  # a case per kind
+        match part:
+            case WildcardPattern() | InputPattern():
+                return self._leaf(part.name, is_constant=False)
+            case ConstantPattern():
+                return self._constant(part)
+            case AbsentPattern():
+                return ""
+            case NotPattern():
+                return self._leaf("", is_constant=False)
+            case CallPattern():
+                return self._call(part, self._arguments(part))[0]
+            case OutputPattern():
+                first = self.value(part.node)
+                return first if part.index == 0 else f"{first}_{part.index}"
+            case OrPattern():
+                return self.value(part.right if self.taken.get(id(part)) else part.left)
+            case AndPattern():
+                inner = [part.left, part.right]
+                inner.sort(key=lambda p: not isinstance(p, (CallPattern, ConstantPattern)))
+                return self.value(inner[0])
+            case TypedPattern():
+                return self._typed(part)
+            case EdgePattern():
+                return self._joined(part.producer, part.consumer)
+            case RepeatPattern():
+                return self._chain(part)
+            case DominatorPattern():
+                return self._joined(part.parent, part.child)
+            case OutputsPattern():
+                raise NoInstanceError("several outputs inside a pattern")
+            case _:  # it says more of its first part
+                return self.value(part.parts[0])
+
+    def _arguments(self, part: CallPattern) -> list[str]:
+        """Add the arguments of a node; one that takes any number of inputs gets a few leaves."""
+        found: list[str] = []
+        for arg in part.args:
+            if isinstance(arg, VariadicPattern):
+                word = arg.name or f"more_{len(self.leaves)}"
+                names = [f"{word}_{n}" for n in range(self.taken.get(id(arg), 1))]
+                found += [self._leaf(name, is_constant=False) for name in names]
+            else:
+                found.append(self.value(arg))
+        return found
+
+    def _joined(self, upper: DFPattern, lower: DFPattern) -> str:
+        """Let the wildcards of *lower* stand for *upper*, unless *lower* reads it already."""
+        made = self.value(upper)
+        for part in visible_parts(lower):
+            if isinstance(part, WildcardPattern) and not part.name:
+                self.stand_ins[id(part)] = made
+        return self.value(lower)
+
+    def _chain(self, part: RepeatPattern) -> str:
+        current = self.value(part.base)
+        for _ in range(max(part.least, 1)):
+            others = [self._make(arg) for arg in part.link.args[1:]]
+            current = self._call(part.link, [current, *others])[0]
+        return current
+
+    def _call(self, part: CallPattern, args: list[str]) -> list[str]:
+        choice = _operators(part.op)[self.taken.get(_choice_of(part), 0)]
+        if part.bodies or not isinstance(choice, OpName):
+            raise NoInstanceError("calls of functions and bodies of nodes are not made up")
+        op_type, domain = choice.op_type, choice.domain
+        if domain:
+            raise NoInstanceError(f"operators of {domain} are not made up")
+        stated = self._read_by_name(op_type, part, args)
+        versions = list(self.schemas.versions(op_type, domain))
+        while versions and len(args) < versions[-1].min_inputs:
+            args.append(self._leaf("", is_constant=False))
+        while args and not args[-1]:
+            args.pop()
+        self._note_readers(op_type, args)
+        attributes = dict(_REQUIRED.get(op_type, {})) | stated
+        self.assumed[len(self.nodes)] = attributes.keys() - stated
+        count = 1 + len(part.output_names)
+        if op_type == "Split":
+            count = _split_into(attributes, args)
+        if part.rest:
+            self.open_nodes.add(len(self.nodes))
+        name = part.name or f"made_{len(self.nodes)}"
+        outputs = [name, *(f"{name}_{index}" for index in range(1, count))]
+        self.nodes.append(InstanceNode(op_type, domain, tuple(args), tuple(outputs), attributes))
+        return outputs
+
+    def _read_by_name(
+        self, op_type: str, part: CallPattern, args: list[str]
+    ) -> dict[str, AttributeValue]:
+        """Put among *args* what *part* names and the newest opset reads; return the attributes."""
+        stated, captured = dict(part.attributes), dict(part.captures)
+        for item in MOVED.get(op_type, ()):
+            for name in {item.name: "", item.attribute: ""}:
+                if name in stated:
+                    data = np.array(stated.pop(name), dtype=item.dtype)
+                    arg = self._given("", data if op_type not in VECTORS else data.reshape(-1))
+                elif name in captured:
+                    arg = self._leaf(captured[name], is_constant=True)
+                else:
+                    continue
+                args += [""] * (item.slot - len(args))
+                args.insert(item.slot, arg)
+        return stated
+
+    def _note_readers(self, op_type: str, args: Sequence[str]) -> None:
+        for slot, arg in enumerate(args):
+            for leaf in self.leaves:
+                if leaf.name == arg:
+                    leaf.readers.append((op_type, slot))
+
+    # -- leaves --------------------------------------------------------------------------------
+
+    def _leaf(self, name: str, *, is_constant: bool) -> str:
+        label = name or f"leaf_{len(self.leaves)}"
+        if not name or all(leaf.name != name for leaf in self.leaves):
+            self.leaves.append(_Leaf(label, is_constant))
+        return label
+
+    def _constant(self, part: ConstantPattern) -> str:
+        if part.value is None and part.exact is None:
+            return self._leaf(part.name, is_constant=True)
+        if part.exact is None:
+            return self._given(part.name, np.array(part.value, dtype="float32"))
+        name = self._given(part.name, np.array(part.exact.items, dtype=part.exact.dtype))
+        self.exact.add(name)
+        return name
+
+    def _given(self, name: str, data: NDArray[Any]) -> str:
+        name = name or f"number_{len(self.given)}"
+        self.given[name] = data
+        if data.dtype.kind == "i":
+            self.exact.add(name)
+        return name
+
+    def _typed(self, part: TypedPattern) -> str:
+        name = self.value(part.pattern)
+        for leaf in self.leaves:
+            if leaf.name != name:
+                continue
+            if part.dtypes:
+                leaf.dtype = part.dtypes[0]
+            if part.ranks:
+                leaf.rank = part.ranks[0]
+            if part.shape is not None:
+                leaf.shape = tuple(dim if isinstance(dim, int) else 4 for dim in part.shape)
+        return name
+
+    def shapes(self, leaf: _Leaf) -> list[tuple[int, ...]]:
+        """Offer shapes for *leaf*, likely ones first."""
+        if leaf.shape is not None:
+            return [leaf.shape]
+        rank = self._rank()
+        for op_type, slot in leaf.readers:
+            if op_type in CONVOLUTIONS and slot == 1:
+                return [(4, 4, *[1] * ((leaf.rank or rank) - 2))]
+            if slot in CHANNEL_SLOTS.get(op_type, ()):
+                return [(4,)]
+            if slot in SCALAR_SLOTS.get(op_type, ()):
+                return [()]
+        data = (1, 4, *[6] * (rank - 2)) if self._is_windowed else (4,) * rank
+        if leaf.rank is not None:
+            return [data if leaf.rank == rank else (4,) * leaf.rank]
+        channels = (4, *[1] * (rank - 2))
+        return [data, channels, (4,), ()] if not leaf.is_constant else [channels, (4,), (), data]
+
+    @property
+    def _is_windowed(self) -> bool:
+        return any(node.op_type in CONVOLUTIONS for node in self.nodes)
+
+    def _rank(self) -> int:
+        """Return the rank of the data: the largest that the pattern states, else the usual."""
+        stated = [leaf.rank for leaf in self.leaves if leaf.rank is not None]
+        return max(stated, default=4 if self._is_windowed else 2)
