@@ -722,8 +722,7 @@ KERNELS = SettingsGroup(
     Setting(
         "require",
         metavar="all|any|N",
-        help="With --with: exit with 1 unless so many partitions ran on the library. "
-        "Default: any.",
+        help="With --with: exit with 1 unless so many partitions ran on the library. Default: any.",
     ),
 )
 

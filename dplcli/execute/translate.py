@@ -318,6 +318,26 @@ class _Translator:
             "convolution", present, shape, groups=group, weights_format="OIX", **spatial
         )
 
+    def _convtranspose(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        if "output_shape" in facts.attributes:
+            raise RefusedError("a ConvTranspose of a stated shape")
+        weights = self._ranked(read[1], "the weights")
+        known = None if read[0] is None else self.shapes[read[0]]
+        data = (None,) * len(weights) if known is None else known
+        rank = len(weights) - 2
+        spatial = self._spatial(facts, rank)
+        group = int(facts.number("group", 1))
+        channels = None if weights[1] is None else weights[1] * group
+        return self.emit(
+            "conv_transpose",
+            [number for number in read if number is not None],
+            (data[0], channels, *(None,) * rank),
+            groups=group,
+            weights_format="IOX",
+            output_padding=facts.numbers("output_padding", [0] * rank),
+            **spatial,
+        )
+
     def _batchnormalization(self, facts: _Facts, read: Sequence[int | None]) -> int:
         if facts.number("training_mode", 0):
             raise RefusedError("a BatchNormalization that trains")
