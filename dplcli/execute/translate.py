@@ -102,6 +102,7 @@ class _Translator:
         self.plan.is_region = all(called_function(node) is not None for node in function.body)
         made = self.body(function, call.attributes, self.plan.inputs)
         self.plan.outputs = made
+        self._drop_unread()
         if not self.plan.ops:
             raise RefusedError("it computes nothing")
         if set(made) & {*self.plan.inputs, *self.plan.numbers} or len(set(made)) < len(made):
@@ -112,6 +113,14 @@ class _Translator:
             raise RefusedError(f"values are of type {min(strange)}")
         self.plan.numbers = {n: a for n, a in self.plan.numbers.items() if n in used}
         return self.plan
+
+    def _drop_unread(self) -> None:
+        """Leave out what nothing reads: transposes that products do by themselves."""
+        needed = set(self.plan.outputs)
+        for op in reversed(self.plan.ops):
+            if op.output in needed:
+                needed.update(op.inputs)
+        self.plan.ops = [op for op in self.plan.ops if op.output in needed]
 
     def _array(self, value: Value) -> np.ndarray:
         given = self.given.get(value.name)
@@ -374,7 +383,21 @@ class _Translator:
             raise RefusedError("a MatMul of vectors")
         batch = _broadcast(a[:-2], b[:-2])
         shape = None if batch is None else (*batch, a[-2], b[-1])
-        return self.emit("matmul", [n for n in read if n is not None], shape)
+        (first, is_first), (second, is_second) = map(self._turned, read[:2])
+        return self.emit(
+            "matmul", [first, second], shape, transpose_a=is_first, transpose_b=is_second
+        )
+
+    def _turned(self, number: int | None) -> tuple[int, bool]:
+        """Return an operand of a product, or what it is the transpose of."""
+        assert number is not None  # noqa: S101  # it has a rank
+        maker = next((op for op in self.plan.ops if op.output == number), None)
+        if maker is not None and maker.kind == "static_transpose":
+            order = maker.settings["order"]
+            rank = len(self._ranked(number, "an operand"))
+            if order == [*range(rank - 2), rank - 1, rank - 2]:
+                return maker.inputs[0], True
+        return number, False
 
     def _gemm(self, facts: _Facts, read: Sequence[int | None]) -> int:
         if facts.number("alpha", 1.0) != 1 or facts.number("beta", 1.0) != 1:
