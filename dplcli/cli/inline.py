@@ -87,7 +87,9 @@ def command(  # noqa: PLR0913  # one parameter per option
         outcome = pipeline.inline(
             model, output=output, choice=choice, settings=settings, progress=say
         )
-    document = inline_document(outcome, is_verified=settings.verify, verbose=printing.verbose)
+    document = inline_document(
+        outcome, file=model, is_verified=settings.verify, verbose=printing.verbose
+    )
     printing.conclude(document)
 
 

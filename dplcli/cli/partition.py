@@ -196,6 +196,10 @@ def command(  # noqa: PLR0913  # one parameter per option
                 progress=say,
             )
     document = partition_document(
-        outcome, catalogs=patterns, is_verified=settings.verify, verbose=printing.verbose
+        outcome,
+        file=model,
+        catalogs=patterns,
+        is_verified=settings.verify,
+        verbose=printing.verbose,
     )
     printing.conclude(document)

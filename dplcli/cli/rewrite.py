@@ -140,6 +140,7 @@ def carry_out(  # noqa: PLR0913  # what the commands hand over
     document = rewrite_document(
         f"dpl {click.get_current_context().info_name}",
         outcome,
+        file=model,
         catalogs=reads,
         is_verified=settings.verify,
         verbose=printing.verbose,
