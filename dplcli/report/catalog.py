@@ -616,7 +616,7 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
 
 
 def _tree(trace: MatchTrace) -> list[Part]:
-    table = TextTable("", "pattern", "written at", "result", prose=("result",))
+    table = TextTable("fits", "pattern", "written at", "result", prose=("result",))
     table.show_header = False
     for line in trace.lines:
         mark, style = _MARKS[line.status]

@@ -309,7 +309,8 @@ def _table(part: TextTable, caption: str) -> PageTable:
     ]
     if "short" in looks:
         looks[looks.index("short")] = "name"
-    columns = list(zip(part.columns, looks, strict=True))
+    titles = [title or "no." for title in part.columns]
+    columns = list(zip(titles, looks, strict=True))
     return PageTable(caption, columns, [tuple(map(_cell, row)) for row in part.rows])
 
 
