@@ -166,10 +166,21 @@ def listed(
     _context: click.Context, option: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Split what is given as a comma-separated list, in order."""
-    for text in texts:
-        if "," in text and not all(name.strip() for name in text.split(",")):
-            raise UsageError(f"{option.opts[0]} {text}: a name is missing beside a comma")
-    return tuple(name.strip() for text in texts for name in text.split(","))
+    return tuple(name for text in texts for name in words_of(option.opts[0], text))
+
+
+def words_of(option: str, text: str) -> tuple[str, ...]:
+    """Split the value of an option at its commas.
+
+    Raises:
+        UsageError: There is nothing before, between or behind them.
+    """
+    words = tuple(word.strip() for word in text.split(","))
+    if not any(words):
+        raise UsageError(f"{option} {text!r}: no name is given")
+    if not all(words):
+        raise UsageError(f"{option} {text}: a name is missing beside a comma")
+    return words
 
 
 def allow_code_option(command: Command) -> Command:
@@ -851,7 +862,7 @@ WRITING = SettingsGroup(
     ),
     Setting(
         "strip",
-        read=lambda given: tuple(word.strip() for word in given.split(",")),
+        read=lambda given: words_of("--strip", given),
         metavar="KIND,…",
         help="Leave out what computes nothing: metadata (doc strings, and the metadata of model, "
         "graphs, nodes and values; that of functions and of the calls that dpl wrote stays, for "

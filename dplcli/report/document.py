@@ -368,6 +368,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     original: Path | None = None,
     steps: Callable[[], Iterable[DrawnStep]] = tuple,
     marks: tuple[str, str] = ("removed", "added"),
+    counted: str = "nodes",
     is_dry: bool = False,
 ) -> Document:
     """Report on a model that was made from another.
@@ -379,6 +380,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         record: Makes what the JSON holds.
         failures: Reasons for a no that the comparison does not give.
         nodes: How many nodes there were before and after.
+        counted: What nodes these are.
         done: The name of what was done, and how often it was done.
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
@@ -395,7 +397,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict = equivalence(verification)
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
-    counts = [*zip(("nodes before", "nodes after"), nodes, strict=True), done]
+    counts = [(f"{counted} {when}", n) for when, n in zip(("before", "after"), nodes, strict=True)]
     said: tuple[str, ...] = ()
     if verification is not None:
         said = (*third_opinions(verification.opinions), *verification.warnings)
@@ -411,7 +413,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict=verdict,
         failures=(*failures, *reasons),
         notes=(*outcome.notes, *said),
-        facts=(*((name, f"{count:,}") for name, count in counts), *power_facts(verification)),
+        facts=(*((what, f"{n:,}") for what, n in (*counts, done)), *power_facts(verification)),
         verification=verification,
         rules=tuple(rules),
         findings=tuple(findings),

@@ -148,6 +148,7 @@ def partition_document(
         original=file,
         steps=lambda: map(_step, outcome.partitions),
         marks=("outlined", ""),
+        counted="nodes of the main graph",
     )
 
 

@@ -254,6 +254,8 @@ _MOST_PLACES = 5
 def _scope_meant(scope: str, whole: Sheet, functions: Sequence[Function]) -> tuple[str, ...]:
     """Return the scope of that name; the outermost modules may be left out of it."""
     wanted = tuple(part for part in scope.split("/") if part)
+    if not wanted:
+        raise UsageError(f"--scope {scope!r}: no name is given")
     known = {path[:end] for path in whole.paths.values() for end in range(1, len(path) + 1)}
     meant = {path for path in known if wanted and path[-len(wanted) :] == wanted}
     if wanted in meant or len(meant) == 1:
@@ -628,6 +630,8 @@ def _seen(picture: Picture, found: Opened) -> int:
 def _open(picture: Picture, name: str, found: Opened) -> None:
     """Open what has a name, and all round it."""
     wanted = name.strip("/")
+    if not wanted:
+        raise UsageError(f"--open {name!r}: no name is given")
     known: set[str] = set()
     hits = 0
     for sheet in picture.sheets.values():
@@ -650,7 +654,9 @@ def _open(picture: Picture, name: str, found: Opened) -> None:
                         found.nodes.add(item)
                     _open_callers(picture, sheet, found)
     if not hits:
-        hint = did_you_mean(wanted, sorted(known - {""})) or "nothing in the picture opens"
+        places = sorted(known - {""})
+        some = f"there are {', '.join(places[:_MOST_PLACES])}, …" if places else ""
+        hint = did_you_mean(wanted, places) or some or "nothing in the picture opens"
         raise UsageError(f"--open {name}: no group, function or node has this name", hint=hint)
 
 

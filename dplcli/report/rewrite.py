@@ -86,6 +86,7 @@ def inline_document(
             Chapter("Functions", _inline_table(inlining)),
             Chapter("Calls", _call_list(inlining)),
         ],
+        counted="nodes of the main graph",
         original=file,
         steps=lambda: [
             DrawnStep(

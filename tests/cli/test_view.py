@@ -95,6 +95,11 @@ def test_the_data_of_the_page_is_there_for_programs(dpl: Dpl, folder: Path) -> N
             "--open nothing: no group, function or node has this name",
             "nothing in the picture opens",
         ),
+        (["--scope", ""], "--scope '': no name is given", ""),
+        (["--scope", "//"], "--scope '//': no name is given", ""),
+        (["--open", ""], "--open '': no name is given", ""),
+        (["--shape", "batch=2"], "no input has a dimension 'batch'", "there are: none"),
+        (["--shape", "batch"], "--shape 'batch': not a size", ""),
         (
             ["--depth", "-1"],
             "Invalid value for '--depth': -1 is not in the range x>=0.",
