@@ -50,10 +50,12 @@ class ViewOutcome(ModelOutcome):
     Attributes:
         model: The model; the types of its values are inferred.
         costs: The floating-point operations of the nodes of which they are known.
+        open_sizes: The dimensions of inputs that are not known, on which other costs depend.
     """
 
     model: Model
     costs: Mapping[Node, int] = field(default_factory=dict)
+    open_sizes: tuple[str, ...] = ()
 
 
 # What matches, and why the rest does not.

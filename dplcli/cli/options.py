@@ -637,7 +637,7 @@ def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageG
             count = f"{picture.node_count:,} nodes"
             notes.append(f"{name}: {count} are too many for a report; dpl view draws them")
             continue
-        figures = view.NodeFigures(model.marks, model.errors, outcome.costs)
+        figures = view.NodeFigures(model.marks, model.errors, outcome.costs, outcome.open_sizes)
         records.append(view.view_record(picture, opened(picture), outcome.notes, figures))
         numbers.append(view.node_numbers(picture))
     if len(records) < len(drawn.models):

@@ -110,7 +110,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     if printing.json_path is not None:
         from dplcli.report.view import NodeFigures, view_record  # noqa: PLC0415  # only if it is wanted
 
-        figures = NodeFigures(costs=outcome.costs)
+        figures = NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes)
         options.write_json(view_record(picture, found, outcome.notes, figures), printing.json_path)
     if not printing.quiet and not is_printed and printing.json_path != "-":
         _tell(picture, place, outcome.notes if printing.verbose else (), is_page=form == "page")
@@ -136,7 +136,12 @@ def _drawn(form: str, picture: Picture, found: Opened, outcome: ViewOutcome) -> 
     if form == "page":
         from dplcli.report.view import NodeFigures, view_page  # noqa: PLC0415  # each form loads its own
 
-        return view_page(picture, found, outcome.notes, NodeFigures(costs=outcome.costs))
+        return view_page(
+            picture,
+            found,
+            outcome.notes,
+            NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes),
+        )
     from dplcli.report import drawing  # noqa: PLC0415
 
     forms = {

@@ -58,15 +58,12 @@ def view(
         return None if known is None else known.shape
 
     costs = {node: flops(node, shape_of) for graph in model.graphs() for node in graph}
-    notes = list(model.notes)
-    if missing := [name for name in open_sizes(model) if name not in given]:
-        named = " ".join(f"--shape {name}=N" for name in missing)
-        notes.append(f"What nodes cost depends on sizes that are open: dpl view {named}")
     return ViewOutcome(
         label=model_path.name,
         model=model,
-        notes=tuple(notes),
+        notes=tuple(model.notes),
         costs={node: cost for node, cost in costs.items() if cost is not None},
+        open_sizes=tuple(name for name in open_sizes(model) if name not in given),
     )
 
 

@@ -146,17 +146,18 @@ def partition_document(
         findings=broken_rule(outcome, catalogs),
         chapters=lambda: _chapters(outcome),
         original=file,
-        steps=lambda: map(_step, outcome.partitions),
+        steps=lambda: [_step(*item) for item in enumerate(outcome.partitions, 1)],
         marks=("outlined", ""),
         counted="nodes of the main graph",
     )
 
 
-def _step(item: Partition) -> DrawnStep:
+def _step(number: int, item: Partition) -> DrawnStep:
     scope = scope_of(item.call.graph)
     nodes = [(scope, key_of(node)[1]) for node in item.match.nodes]
     text = f"{named(*item.match.nodes)} became {item.call.name}"
-    return DrawnStep(function_name(item.function), text, (nodes, [key_of(item.call)]))
+    title = f"{number}. {function_name(item.function)}"
+    return DrawnStep(title, text, (nodes, [key_of(item.call)]))
 
 
 def _chapters(outcome: PartitionOutcome) -> Iterator[Chapter]:

@@ -58,11 +58,13 @@ class NodeFigures(NamedTuple):
         marks: Words, such as 'added'; see :class:`dplcli.report.document.DrawnModel`.
         errors: Errors, as shares of the tolerance.
         costs: Floating-point operations.
+        open_sizes: The dimensions of inputs on which costs that are not known depend.
     """
 
     marks: Mapping[NodeKey, str] = MappingProxyType({})
     errors: Mapping[NodeKey, float] = MappingProxyType({})
     costs: Mapping[Node, int] = MappingProxyType({})
+    open_sizes: Sequence[str] = ()
 
 
 def view_page(
@@ -136,6 +138,7 @@ def pattern_record(patterns: DrawnPatterns) -> dict[str, Any]:
         "consts": [],
         "types": [],
         "notes": [],
+        "open": [],
     }
 
 
@@ -251,6 +254,7 @@ class _Record:
             "consts": list(map(self._constant, self.constants.of)),
             "types": list(self.types.of),
             "notes": [one_line(note, 1_000) for note in notes],
+            "open": list(map(_name, self.figures.open_sizes)),
         }
 
     def _node(self, node: Node, sheet: Sheet) -> list[object]:

@@ -21,16 +21,16 @@ function makeCamera(stage, map, isPart) {
     drawMap();
   }
 
-  /* Show another part, and tell who is to show the same one: its middle line, top and scale. */
+  /* Show another part, and tell who is to show the same one. */
   function turn() {
     apply();
-    moved({ middle: x + (size.width * scale - room().width) / 2, y, scale });
+    moved({ x, y, scale });
   }
 
-  /* Show the same part as another camera. */
-  function follow(other) {
+  /* Show the same part as another camera; here it lies *aside* to the right. */
+  function follow(other, aside) {
     ({ y, scale } = other);
-    x = other.middle - (size.width * scale - room().width) / 2;
+    x = other.x - aside * scale;
     apply();
   }
 

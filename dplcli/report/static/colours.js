@@ -4,7 +4,7 @@
 const COLOURINGS = {
   cost: {
     title: "cost",
-    about: "Floating-point operations, as a share of the model's",
+    about: "Floating-point operations, as a share of the model's.",
     steps: [
       [0, "nothing"],
       [0.001, "up to 0.1 %"],
@@ -18,7 +18,7 @@ const COLOURINGS = {
   },
   error: {
     title: "error",
-    about: "The largest error, as a share of the tolerance",
+    about: "The largest error, as a share of the tolerance.",
     steps: [
       [0, "none"],
       [0.01, "up to 1 %"],
@@ -34,7 +34,7 @@ const COLOURINGS = {
   },
   range: {
     title: "quantised range",
-    about: "The largest number that the quantised tensor can hold",
+    about: "The largest number that the quantised tensor can hold.",
     steps: [
       [0.1, "up to 0.1"],
       [1, "up to 1"],

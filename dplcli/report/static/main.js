@@ -17,6 +17,7 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
   const MOST_SEEN = 3000;
   let chosen = null;
   let pane = panes[0]; // where somebody is
+  let aside = 0; // how far to the right the second graph has what is in the first
 
   const sideOf = (it) => {
     while (it.parent) it = it.parent;
@@ -32,6 +33,7 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
     const hadFocus = panes.find(({ stage }) => stage.contains(focused()));
     const at = still ? sideOf(still) : -1;
     const shapes = pair && !apart ? pair.of() : panes.map((each, side) => each.layout.of(models[side].root));
+    if (pair && !apart) aside = pair.aside(shapes);
     panes.forEach((each, side) => side !== at && each.draw(shapes[side]));
     if (at >= 0) panes[at].draw(shapes[at], still);
     else pane.camera.share();
@@ -375,7 +377,10 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
       const spot = each.spotOf(event.target.dataset?.key);
       if (spot && spot.it !== chosen && event.target.matches(":focus-visible")) choose(spot.it, { focus: false });
     });
-    if (!apart) each.camera.onMove((seen) => panes.forEach((other) => other !== each && other.camera.follow(seen)));
+    if (pair && !apart) {
+      const other = panes[1 - panes.indexOf(each)];
+      each.camera.onMove((seen) => other.camera.follow(seen, other === panes[1] ? aside : -aside));
+    }
     new ResizeObserver(() => each.camera.apply()).observe(each.stage);
   }
 
@@ -456,7 +461,9 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
       ...(steps ? [line("unknown", "not known")] : []),
       ...marks.map((mark) => line(`mark-${mark.split(" ")[0]}`, mark)),
     );
-    part("about-colours").textContent = COLOURINGS[by]?.about ?? "";
+    const sizes = by === "cost" ? [...new Set(models.flatMap(({ record }) => record.open))] : [];
+    const wanted = sizes.length ? ` Some depend on sizes: dpl view ${sizes.map((size) => `--shape ${size}=N`).join(" ")}` : "";
+    part("about-colours").textContent = `${COLOURINGS[by]?.about ?? ""}${wanted}`;
   }
 
   function colour(by) {

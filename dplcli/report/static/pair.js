@@ -137,5 +137,25 @@ function makePair(models, layouts, pairs) {
     return found;
   }
 
-  return { of, open, partner, partners, forget: () => laid.clear() };
+  /* How far to the right the second layout has what is in the first, for most of it. */
+  function aside(shapes) {
+    const found = [];
+    const pending = [[...shapes, 0, 0]];
+    while (pending.length) {
+      const [one, other, x, theirs] = pending.pop();
+      const places = new Map(other.places.map((place) => [place.shape.it, place]));
+      const inside = children(one.it, other.it);
+      for (const place of one.places) {
+        const partner = places.get(inside.get(place.shape.it));
+        if (!partner) continue;
+        const [mine, its] = [x + place.x, theirs + partner.x];
+        found.push(its + partner.shape.width / 2 - mine - place.shape.width / 2);
+        if (place.shape.isOpen && partner.shape.isOpen) pending.push([place.shape, partner.shape, mine, its]);
+      }
+    }
+    found.sort((a, b) => a - b);
+    return found[found.length >> 1] ?? 0;
+  }
+
+  return { of, aside, open, partner, partners, forget: () => laid.clear() };
 }
