@@ -674,6 +674,24 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
         give_back(worker, reusable=False)
 
 
+def available_providers() -> tuple[str, ...]:
+    """Return the execution providers of onnxruntime.
+
+    Raises:
+        VerificationError: onnxruntime cannot be loaded.
+    """
+    if not IS_POSSIBLE:
+        from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
+
+        return tuple(engines.providers())
+    worker = take_worker()
+    try:
+        answer, _ = worker.ask({"do": "list"}, (), "listing its execution providers", None)
+    finally:
+        give_back(worker, reusable=True)
+    return tuple(answer["providers"])
+
+
 def _described(source: ModelSource, arrays: list[Array]) -> Header:
     """Describe a source for a worker; large parts go to *arrays*."""
     content: int | None = None
@@ -715,6 +733,7 @@ def _placed(feed: Feed, arrays: list[Array]) -> int | list[int] | None:
 # - *open* creates a session in place of the last one;
 # - *run* feeds it;
 # - *try* looks for a provider and loads libraries;
+# - *list* answers with the providers;
 # - *close* forgets the session, and has no answer.
 #
 # The process ends when dpl does, whatever it is busy with.
@@ -781,6 +800,8 @@ def serve(at: socket.socket) -> None:
                 case "try":
                     libraries = [Path(name) for name in header["libraries"]]
                     engines.check_provider_and_libraries(libraries, header["provider"])
+                case "list":
+                    answer = {"providers": engines.providers()}
                 case "run" if engine is not None:
                     answer, given = _run(engine, header, arrays)
                 case _:
