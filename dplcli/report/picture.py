@@ -254,8 +254,6 @@ _MOST_PLACES = 5
 def _scope_meant(scope: str, whole: Sheet, functions: Sequence[Function]) -> tuple[str, ...]:
     """Return the scope of that name; the outermost modules may be left out of it."""
     wanted = tuple(part for part in scope.split("/") if part)
-    if not wanted:
-        raise UsageError(f"--scope {scope!r}: no name is given")
     known = {path[:end] for path in whole.paths.values() for end in range(1, len(path) + 1)}
     meant = {path for path in known if wanted and path[-len(wanted) :] == wanted}
     if wanted in meant or len(meant) == 1:
@@ -270,6 +268,8 @@ def _scope_meant(scope: str, whole: Sheet, functions: Sequence[Function]) -> tup
     names = {"/".join(path) for path in known} | set(map(_name_of, functions))
     some = f"there are {', '.join(sorted(names)[:_MOST_PLACES])}, …" if names else ""
     hint = did_you_mean(scope, sorted(names)) or some or "the model has no scopes and no functions"
+    if not wanted:
+        raise UsageError(f"--scope {scope!r}: no name is given", hint=hint)
     raise UsageError(f"--scope {scope}: no scope and no function has this name", hint=hint)
 
 
