@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from dplcli.report.document import Document, Drawn
+    from dplcli.report.document import Document, Drawn, DrawnPatterns
     from dplcli.report.html import PageGraphs
+    from dplcli.report.picture import Picture
 
     Command: TypeAlias = Callable[..., None]
 
@@ -621,11 +622,12 @@ def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageG
 
     notes = [drawn.note] if drawn.note else []
     shapes = {} if verified is None else {each.name: each.shape for each in verified.inputs}
-    records, numbers = [], []
+    records = []
+    shown: list[Picture | DrawnPatterns] = []
     for model in drawn.models:
         if isinstance(model, DrawnPatterns):
             records.append(view.pattern_record(model))
-            numbers.append(view.pattern_numbers(model))
+            shown.append(model)
             continue
         name = model.path.name
         try:
@@ -643,10 +645,10 @@ def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageG
             continue
         figures = view.NodeFigures(model.marks, model.errors, outcome.costs, outcome.open_sizes)
         records.append(view.view_record(picture, opened(picture), outcome.notes, figures))
-        numbers.append(view.node_numbers(picture))
+        shown.append(picture)
     if len(records) < len(drawn.models):
         drawn = drawn._replace(steps=(), pairs=())
-    return PageGraphs(records, view.beside_record(numbers, drawn), notes)
+    return PageGraphs(records, view.beside_record(shown, drawn), notes)
 
 
 def _is_step_summary(path: str) -> bool:

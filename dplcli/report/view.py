@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dplcli.escaping import json_text, one_line
-from dplcli.ir.model import NODES_KEY, called_function
+from dplcli.ir.model import NODES_KEY, called_function, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import captured_values
 from dplcli.passes.records import UNDO_KEY, read_entries
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from dplcli.ir.types import Tensor
     from dplcli.report.document import Drawn, NodeKey
     from dplcli.report.picture import Opened, Picture, Sheet
+
+    Key = TypeVar("Key", bound=Hashable)
 
 
 SCHEMA = "dpl.view/1"
@@ -145,34 +148,25 @@ def pattern_record(patterns: DrawnPatterns) -> dict[str, Any]:
 _MARKS_OF_PARTS = {"matched": "fits", "failed": "does not fit"}
 
 
-def pattern_numbers(patterns: DrawnPatterns) -> dict[NodeKey, int]:
-    """Return the numbers that parts of patterns have in :func:`pattern_record`."""
-    keys = [(str(n), str(k)) for n, t in enumerate(patterns.traces) for k in range(len(t.lines))]
-    return {key: number for number, key in enumerate(keys)}
-
-
-def node_numbers(picture: Picture) -> dict[NodeKey, int]:
-    """Return the numbers that nodes have in :func:`view_record`."""
-    return {key_of(node): number for number, node in enumerate(_nodes_of(picture))}
-
-
-def beside_record(numbers: Sequence[Mapping[NodeKey, int]], drawn: Drawn) -> dict[str, Any]:
+def beside_record(shown: Sequence[Picture | DrawnPatterns], drawn: Drawn) -> dict[str, Any]:
     """Return which nodes of two pictures belong together, and the steps between them.
 
-    A step that is about nothing that is drawn, such as a Constant, is left out.
+    Nodes go by their numbers in :func:`view_record` or :func:`pattern_record`. A step that is about
+    nothing that is drawn, such as a Constant, is left out.
 
     Args:
-        numbers: For each picture, the numbers of its nodes.
-        drawn: What is drawn.
+        shown: The pictures.
+        drawn: What is known of them.
     """
+    numbers = [_numbers_in(each) for each in shown]
     pairs: dict[tuple[int, int], None] = {}
     if len(numbers) > 1:
         first, second = numbers
-        known = [(one, other) for one, other in drawn.pairs if one in first and other in second]
-        paired = ({one for one, _ in known}, {other for _, other in known})
-        shared = (k for k in first if k in second and k not in paired[0] and k not in paired[1])
-        for one, other in (*known, *((key, key) for key in shared)):
-            pairs[first[one], second[other]] = None
+        said = [(one, other) for one, other in drawn.pairs if one in first and other in second]
+        pairs = dict.fromkeys((first[one], second[other]) for one, other in said)
+        for names in (_values_in, _named_in):
+            _add_shared(pairs, *map(names, shown))
+        _add_shared(pairs, first, second)
     steps: list[list[object]] = []
     for step in drawn.steps:
         sides = [
@@ -184,6 +178,40 @@ def beside_record(numbers: Sequence[Mapping[NodeKey, int]], drawn: Drawn) -> dic
             steps.append([title, text, *sides])
     is_apart = any(isinstance(model, DrawnPatterns) for model in drawn.models)
     return {"pairs": sorted(pairs), "steps": steps, "apart": is_apart}
+
+
+def _numbers_in(shown: Picture | DrawnPatterns) -> dict[NodeKey, int]:
+    if isinstance(shown, DrawnPatterns):
+        parts = [(str(n), str(k)) for n, t in enumerate(shown.traces) for k in range(len(t.lines))]
+        return {key: number for number, key in enumerate(parts)}
+    return {key_of(node): number for number, node in enumerate(_nodes_of(shown))}
+
+
+def _values_in(shown: Picture | DrawnPatterns) -> dict[tuple[str, ...], int]:
+    """Return the nodes by their operator and what they make."""
+    if isinstance(shown, DrawnPatterns):
+        return {}
+    return {(n.qualified_op, *key_of(n)): number for number, n in enumerate(_nodes_of(shown))}
+
+
+def _named_in(shown: Picture | DrawnPatterns) -> dict[tuple[str, ...], int]:
+    """Return the nodes that alone have their name, which stays if what they make is renamed."""
+    if isinstance(shown, DrawnPatterns):
+        return {}
+    nodes = [(scope_of(n.graph), n.qualified_op, n.name) for n in _nodes_of(shown)]
+    counts = Counter(nodes)
+    return {key: number for number, key in enumerate(nodes) if key[-1] and counts[key] == 1}
+
+
+def _add_shared(
+    pairs: dict[tuple[int, int], None], first: Mapping[Key, int], second: Mapping[Key, int]
+) -> None:
+    """Pair what has one key on both sides, if neither has a partner yet."""
+    taken = [{pair[side] for pair in pairs} for side in (0, 1)]
+    for key, number in first.items():
+        other = second.get(key)
+        if other is not None and number not in taken[0] and other not in taken[1]:
+            pairs[number, other] = None
 
 
 def _nodes_of(picture: Picture) -> list[Node]:

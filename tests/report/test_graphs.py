@@ -16,8 +16,6 @@ from dplcli.report.picture import opened, picture_of, quantised_ranges
 from dplcli.report.rewrite import rewrite_document
 from dplcli.report.view import (
     beside_record,
-    node_numbers,
-    pattern_numbers,
     pattern_record,
     view_record,
 )
@@ -150,16 +148,43 @@ def test_nodes_belong_together_by_what_is_said_then_by_name() -> None:
     second = picture_of(
         ir_of("m (float[2] x) => (float[2] y) { b = Neg(x) q = Abs(b) y = Relu(q) }"), ""
     )
-    numbers = list(map(node_numbers, (first, second)))
+    shown = [first, second]
     pairs = [(("main", "a"), ("main", "b")), (("main", "b"), ("main", "q"))]
     unseen = (("main", "gone"), ("main", "b"))
 
-    assert beside_record(numbers, Drawn())["pairs"] == [(1, 0), (2, 2)]
-    assert beside_record(numbers, Drawn(pairs=[*pairs, unseen]))["pairs"] == [
+    assert beside_record(shown, Drawn())["pairs"] == [(1, 0), (2, 2)]
+    assert beside_record(shown, Drawn(pairs=[*pairs, unseen]))["pairs"] == [
         (0, 0),
         (1, 1),
         (2, 2),
     ]
+
+
+def test_a_node_whose_output_has_another_name_is_known_by_its_own() -> None:
+    """If no other has it, and it is of the same operator."""
+    first, second = (
+        ir_of("m (float[2] x) => (float[2] y) { a = Neg(x) b = Abs(a) y = Relu(b) }"),
+        ir_of("m (float[2] x) => (float[2] z) { q = Neg(x) r = Abs(q) z = Elu(r) }"),
+    )
+    for model in (first, second):
+        for node, name in zip(model.graph, ("one", "two", "three"), strict=True):
+            node.name = name
+    shown = [picture_of(model, "") for model in (first, second)]
+    assert beside_record(shown, Drawn())["pairs"] == [(0, 0), (1, 1)]
+
+    next(iter(second.graph)).name = "two"
+    assert beside_record(shown, Drawn())["pairs"] == [(1, 1)]
+
+
+def test_a_node_that_takes_the_output_of_another_stays_itself() -> None:
+    """As when an Identity behind it is dropped: its own name says more than that of its output."""
+    first = ir_of("m (float[2] x) => (float[2] y) { a = Neg(x) y = Identity(a) }")
+    second = ir_of("m (float[2] x) => (float[2] y) { y = Neg(x) }")
+    for model in (first, second):
+        next(iter(model.graph)).name = "one"
+    shown = [picture_of(model, "") for model in (first, second)]
+
+    assert beside_record(shown, Drawn())["pairs"] == [(0, 0)]
 
 
 def test_a_step_about_nothing_that_is_drawn_is_left_out() -> None:
@@ -169,9 +194,10 @@ def test_a_step_about_nothing_that_is_drawn_is_left_out() -> None:
         DrawnStep("1. gone", "", ([("main", "c")], [("main", "d")])),
         DrawnStep("2. <b>\n", "text", ([("main", "c"), ("main", "y")], [])),
     ]
-    numbers = [node_numbers(picture)] * 2
 
-    assert beside_record(numbers, Drawn(steps=steps))["steps"] == [["2. <b>\\n", "text", [1], []]]
+    assert beside_record([picture, picture], Drawn(steps=steps))["steps"] == [
+        ["2. <b>\\n", "text", [1], []]
+    ]
 
 
 def test_equal_models_are_one_picture(model: Path, tmp_path: Path) -> None:
@@ -292,11 +318,8 @@ def test_a_nearest_miss_is_a_tree_beside_the_model(model: Path) -> None:
         ("main", "b"): "fits",
         ("main", "a"): "does not fit",
     }
-    numbers = [
-        pattern_numbers(patterns),
-        node_numbers(picture_of(pipeline.view(model).model, "")),
-    ]
-    (step,) = beside_record(numbers, drawn)["steps"]
+    drawn_model = picture_of(pipeline.view(model).model, "")
+    (step,) = beside_record([patterns, drawn_model], drawn)["steps"]
     assert step[0].endswith("p")
     assert "expected Abs" in step[1]
     assert step[2] == [0, 1, 2, 3]

@@ -92,6 +92,14 @@ function makeCamera(stage, map, isPart) {
     return bound();
   }
 
+  /* Bring a rectangle into view, and tell nobody. */
+  function peek(rect) {
+    const told = moved;
+    moved = () => {};
+    reveal(rect);
+    moved = told;
+  }
+
   const onScreen = (point) => ({ x: x + point.x * scale, y: y + point.y * scale });
 
   /* Hold a point of the picture at a place on the screen. */
@@ -232,5 +240,5 @@ function makeCamera(stage, map, isPart) {
     moved = handler;
   }
 
-  return { move, zoom, fit, reveal, hold, onScreen, show, apply, follow, share: turn, onMove, wasDragged };
+  return { move, zoom, fit, reveal, peek, hold, onScreen, show, apply, follow, share: turn, onMove, wasDragged };
 }

@@ -155,6 +155,7 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
     const rects = panes.map((each, side) => each.round(items[side]));
     const seen = rects.map((rect, side) => (rect ? side : -1)).filter((side) => side >= 0);
     for (const side of apart ? seen : seen.slice(0, 1)) panes[side].camera.reveal(rects[side], true);
+    for (const side of seen) panes[side].camera.peek(rects[side]); // where it is not at that height
   }
 
   function endSteps() {
