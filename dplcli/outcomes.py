@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Opinion
+    from dplcli.verify.settings import Array, Feed, Opinion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,20 @@ class ViewOutcome(ModelOutcome):
     """
 
     model: Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome(ModelOutcome):
+    """What a model gave when it was run.
+
+    Attributes:
+        inputs: What it was fed, by input: an array, a list of arrays for a sequence, or None for
+            an absent optional.
+        outputs: What it gave, by output: an array, or a list of arrays.
+    """
+
+    inputs: Mapping[str, Feed]
+    outputs: Mapping[str, Array | list[Array]]
 
 
 # What matches, and why the rest does not.

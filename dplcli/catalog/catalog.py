@@ -703,8 +703,31 @@ class Catalog:
             self.rewrites.append(rule)
 
 
+TEXT_TARGET = "custom"
+"""The target of rules that are made of a pattern alone."""
+
+
+def rule_of_text(text: str, name: str, schemas: SchemaLibrary) -> PatternRule:
+    """Make a rule that outlines what the text of a pattern matches.
+
+    Raises:
+        PatternSyntaxError: The text is no pattern.
+    """
+    try:
+        pattern, unused = read_pattern(text, schemas)
+    except PatternSyntaxError as error:
+        where = f"{error.line}:{error.column + 1}"
+        raise PatternSyntaxError(
+            f"the pattern {text!r}, {where}: {error.message}",
+            line=error.line,
+            column=error.column,
+            hint=error.hint,
+        ) from error
+    return PatternRule(target=TEXT_TARGET, name=name, pattern=pattern, unused=unused)
+
+
 def read_catalogs(
-    names: Iterable[str],
+    names: Iterable[str | PatternRule | RewriteRule],
     schemas: SchemaLibrary,
     *,
     allow_code: bool = False,
@@ -715,7 +738,7 @@ def read_catalogs(
 
     Args:
         names: Paths, names of shipped catalogues, or of those that installed packages offer; one
-            given twice counts once. A path that ends in ``.py`` is executed.
+            given twice counts once. A path that ends in ``.py`` is executed. Or rules themselves.
         schemas: The standard operators.
         allow_code: Whether YAML may name Python functions to import (``check``, ``function``).
         readers: By suffix, what else reads catalogues: files that are neither YAML nor Python.
@@ -729,7 +752,10 @@ def read_catalogs(
     reader = _Reader(maker, readers, with_examples)
     for name in names:
         with reader.mistakes.gathered():
-            reader.read_named(name)
+            if isinstance(name, str):
+                reader.read_named(name)
+            elif reader.catalog.namesake(name) is not name:
+                reader.catalog.add(name)
     reader.mistakes.check()
     return reader.catalog
 

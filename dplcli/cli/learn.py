@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
+from dplcli import api
 from dplcli.cli import options
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError, counted
-from dplcli.files import encoded, write_new_file
+from dplcli.outcomes import LearnOutcome, RewritesOutcome
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.outcomes import LearnedRewrite, LearnOutcome, RewritesOutcome
+    from dplcli.outcomes import LearnedRewrite
 
 
 @click.command("learn", cls=options.GroupedCommand)
@@ -88,50 +88,24 @@ def command(  # noqa: PLR0913  # one parameter per option
     """
     if output is not None:
         _check_new(output)
-    if before is not None or after is not None:
-        others = {"MODEL": model, "--nodes": lists, "--target": target, "--exact": exact}
-        pair = _pair(before, after, [option for option, value in others.items() if value])
-        _learn_rewrites(pair, name, output, quiet=quiet, verbose=verbose)
-        return
-    if model is None:
-        raise UsageError(
-            "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
-        )
     names = [item.strip() for text in lists for item in text.split(",") if item.strip()]
-    if not names:
-        raise UsageError("no node is named", hint="pass --nodes NAME,NAME,…")
-    outcome = pipeline.learn(model, nodes=names, name=name, target=target or "custom", exact=exact)
-    if output is None:
+    result = api.learn(
+        model,
+        nodes=names or lists,
+        before=before,
+        after=after,
+        name=name,
+        target=target or "",
+        exact=exact,
+    )
+    outcome = result.outcome
+    if outcome.yaml and output is None:
         write(outcome.yaml)
-    else:
-        _write_new(output, outcome.yaml)
-    if not quiet:
+    elif outcome.yaml and output is not None:
+        result.save(output)
+    if not quiet and isinstance(outcome, LearnOutcome):
         _tell(outcome, output, verbose=verbose)
-
-
-def _pair(before: Path | None, after: Path | None, others: list[str]) -> tuple[Path, Path]:
-    """Return both models; refuse one alone, and options that do not go with them."""
-    if before is None or after is None:
-        given, missing = ("--after", "--before") if before is None else ("--before", "--after")
-        raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
-    if others:
-        raise UsageError(
-            f"{others[0]} does not go with --before and --after",
-            hint="rules are learned from nodes of one model, or from two models",
-        )
-    return before, after
-
-
-def _learn_rewrites(
-    pair: tuple[Path, Path], name: str, output: Path | None, *, quiet: bool, verbose: bool
-) -> None:
-    outcome = pipeline.learn_rewrites(*pair, name=name)
-    if outcome.yaml:
-        if output is None:
-            write(outcome.yaml)
-        else:
-            _write_new(output, outcome.yaml)
-    if not quiet:
+    elif not quiet and isinstance(outcome, RewritesOutcome):
         _tell_rewrites(outcome, output, verbose=verbose)
     if not outcome.yaml:
         raise click.exceptions.Exit(1)
@@ -206,12 +180,3 @@ def _check_new(output: Path) -> None:
         raise UsageError(f"{output}: exists", hint="choose another name")
     if not output.parent.is_dir():
         raise UsageError(f"{output}: there is no folder {str(output.parent)!r}")
-
-
-def _write_new(output: Path, text: str) -> None:
-    try:
-        write_new_file(output, encoded(text))
-    except FileExistsError as error:
-        raise UsageError(f"{output}: exists", hint="choose another name") from error
-    except OSError as error:
-        raise UsageError(f"{output}: cannot be written: {error.strerror}") from error

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
-from dplcli import __version__
 from dplcli.cli.printing import guarded, say, write
 from dplcli.errors import MOST_MISTAKES, CatalogError, DplError, shortened
 from dplcli.escaping import one_line
+from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.passes.tabular import TypedRows
+    from dplcli.pipeline.rules import PatternSource
     from dplcli.pipeline.writing import Progress
 
 
@@ -268,7 +269,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     *,
     output: Path,
-    patterns: Sequence[str] = (),
+    patterns: Sequence[PatternSource] = (),
     targets: Sequence[str] = (),
     rules: Sequence[PatternRule] = (),
     settings: PartitionSettings | None = None,
