@@ -15,7 +15,7 @@ import tempfile
 import weakref
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from dplcli.verify.layers import Layers
     from dplcli.verify.settings import (
         Array,
+        Feed,
         InputRequest,
         OutputComparison,
         Settings,
@@ -371,7 +372,7 @@ def _mentions_files(path: Path) -> bool:
 # Results.
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result(Generic[O_co]):
     """What a job answered. Printed, it is what the command prints; notebooks show the same.
 
@@ -380,7 +381,7 @@ class Result(Generic[O_co]):
     """
 
     outcome: O_co
-    _document: Callable[[bool], Document] = field(repr=False)
+    _document: Callable[[bool], Document]
 
     def document(self, *, verbose: bool = False) -> Document:
         """Return the report, from which all forms are made."""
@@ -396,6 +397,11 @@ class Result(Generic[O_co]):
         record: dict[str, Any] = json.loads(json_text(self.document().record()))
         return record
 
+    def __repr__(self) -> str:
+        told = self.document()
+        subject, verdict = f" of {told.subject}" * bool(told.subject), told.verdict
+        return f"<{type(self).__name__}{subject}{f': {verdict}' * bool(verdict)}>"
+
     def __str__(self) -> str:
         from dplcli.report.layout import plain_text  # noqa: PLC0415  # loads rich
 
@@ -407,11 +413,11 @@ class Result(Generic[O_co]):
         return html_text(self.document().text)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoadedModel(Result[ViewOutcome]):
     """A model that was read. Functions take it as they take a path; nothing is written again."""
 
-    stored: _Stored = field(repr=False)
+    stored: _Stored
 
     @property
     def model(self) -> ModelProto:
@@ -429,7 +435,7 @@ class LoadedModel(Result[ViewOutcome]):
         return dict(Counter(node.qualified_op for node in nodes).most_common())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MatchResult(Result[MatchOutcome]):
     """Where rules match."""
 
@@ -449,7 +455,7 @@ class MatchResult(Result[MatchOutcome]):
         return self.outcome.selection.refused
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExplainResult(Result[ExplainOutcome]):
     """Why rules match where they do, and not elsewhere."""
 
@@ -464,7 +470,7 @@ class ExplainResult(Result[ExplainOutcome]):
         return self.outcome.verdicts
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Written(Result[W_co]):
     """A model that was made from another, in memory or where ``output=`` said.
 
@@ -473,8 +479,8 @@ class Written(Result[W_co]):
     """
 
     path: Path | None
-    _stored: _Stored | None = field(repr=False)
-    _is_verified: bool = field(repr=False)
+    _stored: _Stored | None
+    _is_verified: bool
 
     @property
     def stored(self) -> _Stored:
@@ -525,7 +531,7 @@ def _verdict(found: VerificationResult) -> Verdict:
     return found.verdict if found.verdict != "equivalent" or found.accepted else "inconclusive"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RewriteResult(Written[RewriteOutcome]):
     """A model in which rules replaced what they match."""
 
@@ -540,7 +546,7 @@ class RewriteResult(Written[RewriteOutcome]):
         return self.outcome.applications
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PartitionResult(Written[PartitionOutcome]):
     """A model whose matches are calls of functions."""
 
@@ -560,7 +566,7 @@ class PartitionResult(Written[PartitionOutcome]):
         return self.outcome.coverage
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class InlineResult(Written[InlineOutcome]):
     """A model with bodies in the place of calls."""
 
@@ -571,7 +577,7 @@ class InlineResult(Written[InlineOutcome]):
         return dict(Counter(f"{c.function.domain}::{c.function.name}" for c in calls))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VerifyResult(Result["VerificationResult"]):
     """Whether two models compute the same.
 
@@ -597,7 +603,7 @@ class VerifyResult(Result["VerificationResult"]):
         return self.outcome.outputs
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DiffResult(Result[DiffOutcome]):
     """In what the structures of two models differ."""
 
@@ -612,7 +618,7 @@ class DiffResult(Result[DiffOutcome]):
         return self.outcome.difference
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LearnResult:
     """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue.
 
@@ -649,19 +655,41 @@ class LearnResult:
         return self.yaml
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RunResult(Result[RunOutcome]):
-    """What a model gave."""
+    """What a model gave. A sequence is an array of objects, each an array."""
 
     @property
-    def inputs(self) -> Mapping[str, Array | Sequence[Array] | None]:
-        """What it was fed, by input."""
-        return self.outcome.inputs
+    def inputs(self) -> dict[str, Array]:
+        """What it was fed, by input, for ``inputs=``; an absent optional is left out."""
+        return _arrays(self.outcome.inputs)
 
     @property
-    def outputs(self) -> Mapping[str, Array | Sequence[Array]]:
+    def outputs(self) -> dict[str, Array]:
         """What it gave, by output."""
-        return self.outcome.outputs
+        return _arrays(self.outcome.outputs)
+
+
+def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
+    import numpy as np  # noqa: PLC0415  # only where a model ran
+
+    found: dict[str, Array] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            found[name] = np.empty(len(value), object)
+            found[name][:] = value
+        elif value is not None:
+            found[name] = value
+    return found
+
+
+def _fed(value: object) -> object:
+    """Return the arrays of a sequence as a list."""
+    import numpy as np  # noqa: PLC0415  # only where a model will run
+
+    is_sequence = isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1
+    items = list(value) if is_sequence else []  # type: ignore[call-overload]  # an array
+    return items if items and all(isinstance(item, np.ndarray) for item in items) else value
 
 
 # From keywords to settings.
@@ -752,7 +780,8 @@ def _input_request(given: dict[str, Any]) -> tuple[dict[str, int], InputRequest]
     if callable(inputs):
         made = inputs
     elif inputs is not None and not isinstance(inputs, (str, os.PathLike)):
-        made = lambda _seed: inputs  # noqa: E731  # the same for every seed
+        given_arrays = {name: _fed(value) for name, value in inputs.items()}
+        made = lambda _seed: given_arrays  # noqa: E731  # the same for every seed
     request = input_request(
         None if made is not None or inputs is None else os.fspath(inputs),
         ranges=given.pop("range", {}),

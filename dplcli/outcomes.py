@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Array, Feed, Opinion
+    from dplcli.verify.settings import Feed, Opinion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class RunOutcome(ModelOutcome):
     """
 
     inputs: Mapping[str, Feed]
-    outputs: Mapping[str, Array | list[Array]]
+    outputs: Mapping[str, Feed]
 
 
 # What matches, and why the rest does not.
