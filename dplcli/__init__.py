@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         CheckOptions,
         DiffResult,
         ExplainResult,
+        ExtractResult,
         InlineOptions,
         InlineResult,
         LearnResult,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         apply,
         diff,
         explain,
+        extract,
         inline,
         learn,
         load,
@@ -53,11 +55,11 @@ else:
         __name__,
         {
             "dplcli.api": (
-                "CheckOptions DiffResult ExplainResult InlineOptions InlineResult LearnResult "
-                "LoadedModel MatchResult ModelLike PartitionOptions PartitionResult Result "
-                "ResultOptions RewriteOptions RewriteResult RunOptions RunResult VerifyOptions "
-                "VerifyResult Written apply diff explain inline learn load match partition "
-                "rewrite run verify"
+                "CheckOptions DiffResult ExplainResult ExtractResult InlineOptions InlineResult "
+                "LearnResult LoadedModel MatchResult ModelLike PartitionOptions PartitionResult "
+                "Result ResultOptions RewriteOptions RewriteResult RunOptions RunResult "
+                "VerifyOptions VerifyResult Written apply diff explain extract inline learn "
+                "load match partition rewrite run verify"
             ),
             "dplcli.dpl.replacement": "RewriteRule",
             "dplcli.dpl.rule": "PatternRule",
@@ -70,6 +72,7 @@ __all__ = [
     "DiffResult",
     "DplError",
     "ExplainResult",
+    "ExtractResult",
     "InlineOptions",
     "InlineResult",
     "LearnResult",
@@ -93,6 +96,7 @@ __all__ = [
     "apply",
     "diff",
     "explain",
+    "extract",
     "inline",
     "learn",
     "load",

@@ -35,6 +35,7 @@ from dplcli.files import encoded, temporary_file, write_new_file
 from dplcli.outcomes import (
     DiffOutcome,
     ExplainOutcome,
+    ExtractOutcome,
     InlineOutcome,
     MatchOutcome,
     PartitionOutcome,
@@ -575,6 +576,22 @@ class InlineResult(Written[InlineOutcome]):
         """How many calls of each function were replaced."""
         calls = self.outcome.inlining.calls
         return dict(Counter(f"{c.function.domain}::{c.function.name}" for c in calls))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExtractResult(Written[ExtractOutcome]):
+    """A part of a model. Nothing was computed anew, so nothing is verified."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many nodes each operator has in it, in its main graph."""
+        return dict(Counter(self.outcome.operators))
+
+    def save(self, path: File) -> None:
+        """Write the part, and its external data to a file beside it."""
+        from dplcli.onnx_io.external_data import pack_file  # noqa: PLC0415  # only to save
+
+        pack_file(self.stored.folder / self.stored.name, Path(path))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1240,6 +1257,52 @@ def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineResult:
         return inline_document(outcome, is_verified=settings.verify, verbose=verbose)
 
     return InlineResult(outcome, document, path, stored, settings.verify)
+
+
+def extract(
+    model: ModelLike,
+    *,
+    from_: Names = (),
+    to: Names = (),
+    output: File | None = None,
+    progress: Progress | None = None,
+) -> ExtractResult:
+    """Cut out what computes some values from others, as a model of its own.
+
+    It has the nodes, weights and functions that it needs, under their names. Inputs of the model
+    that are needed as well are inputs of the part, too. External data that it needs goes into one
+    file beside it, and is never held in memory.
+
+    Args:
+        model: The model.
+        from_: Names of values that the part is given; the model's inputs by default.
+        to: Names of values that it computes; the model's outputs by default.
+        output: Where to write it; by default it is for the result alone.
+        progress: Called with a short phrase before each step that may take long.
+
+    Raises:
+        DplError: A value is not there, plays no part or has no type that is known; the model cannot
+            be used, or the output cannot be written.
+    """
+    from dplcli.pipeline import extracting  # noqa: PLC0415  # each job loads its own
+    from dplcli.report.rewrite import extract_document  # noqa: PLC0415
+
+    stored = _stored(model)
+    scratch = _Scratch() if output is None else None
+    place = Path(output or "") if scratch is None else scratch.folder / stored.name
+    with stored.file() as path:
+        outcome = extracting.extract(
+            path, output=place, start=_several(from_), end=_several(to), progress=progress
+        )
+    if scratch is not None:
+        outcome = replace(outcome, verdict=replace(outcome.verdict, output=None))
+    outcome = replace(outcome, label=stored.name)
+
+    def document(_verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return extract_document(outcome)
+
+    written = _Stored(place, place.parent, scratch)
+    return ExtractResult(outcome, document, outcome.verdict.output, written, _is_verified=False)
 
 
 def verify(

@@ -177,6 +177,32 @@ class InlineOutcome(WrittenOutcome):
         return self.verdict.is_sound
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExtractOutcome(WrittenOutcome):
+    """A part of a model, as a model of its own.
+
+    Attributes:
+        inputs: What it is given, those that were named first.
+        outputs: What it returns.
+        nodes: Nodes of the main graph of the model, and of the part.
+        weights: How many initializers it has.
+        operators: How many of its nodes have which operator, the most frequent first.
+        data: Bytes of its external data.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[int, int]
+    weights: int
+    operators: Mapping[str, int]
+    data: int = 0
+
+    @property
+    def is_success(self) -> bool:
+        """Whether there is a part: else an error said why not."""
+        return True
+
+
 @dataclass(frozen=True)
 class Preparation:
     """What was rewritten before matches were outlined.

@@ -232,6 +232,7 @@ COMMANDS = {
     "bisect": "Find the rule application, or the node, that makes a model compute something else.",
     "diff": "Show in what the structures of two models differ.",
     "explain": "Say why patterns match where they do, and why not elsewhere.",
+    "extract": "Cut a part out of a model: what computes some values from others.",
     "inline": "Put functions back in the place of their calls, and verify the result.",
     "inspect": "Show what a model is made of.",
     "learn": "Write a catalogue with a rule for a subgraph that you point at.",

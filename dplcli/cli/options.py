@@ -158,7 +158,7 @@ def catalog_options(command: Command) -> Command:
         multiple=True,
         metavar="CATALOGUE",
         help="A catalogue: a YAML file, a Python file (which is executed), or the name of one that "
-        "dpl or an installed package ships. Repeatable.",
+        "dpl or an installed package ships; or the text of a pattern. Repeatable.",
     )(command)
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Model, Node
     from dplcli.outcomes import (
         BrokenTurn,
+        ExtractOutcome,
         InlineOutcome,
         ModelOutcome,
         PartitionOutcome,
@@ -279,7 +280,7 @@ def _inside_record(inside: Layers | str | None) -> dict[str, Any]:
 
 def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
-    outcome: InlineOutcome | PartitionOutcome | RewriteOutcome,
+    outcome: ExtractOutcome | InlineOutcome | PartitionOutcome | RewriteOutcome,
     *,
     text: Part,
     record: Callable[[], Mapping[str, Any]],
