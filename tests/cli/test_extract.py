@@ -113,11 +113,7 @@ def test_functions_come_along_if_something_calls_them(folder: Path) -> None:
         (["--to", "q"], ("--to 'q': the model has no such value", "")),
         (["--to", "aa"], ("--to 'aa': the model has no such value", "did you mean 'a'?")),
         (["--to", "b,"], ("--to '': the model has no such value", "")),
-        (
-            ["--from", "d", "--to", "b"],
-            "--from 'd': nothing between it and the end reads it",
-            "leave",
-        ),
+        (["--from", "d", "--to", "b"], ("--from 'd': nothing between it and the end", "leave")),
         (["--from", "b", "--to", "b"], ("--to 'b': is named by --from, too", "")),
         (["--to", "x"], ("--to 'x': no node makes it: it is given", "")),
         (["--to", "w"], ("--to 'w': no node makes it: it is given", "")),
