@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.catalog.catalog import shipped_catalog
+from dplcli.catalog.places import shipped_catalog
 from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Policies, Rejection, parse_expectations, unmet_expectations

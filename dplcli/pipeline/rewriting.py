@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dplcli.catalog.catalog import exists, find_catalog, installed_catalogs
+from dplcli.catalog.places import exists, find_catalog
 from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
+from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import parse_expectations, unmet_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
 from dplcli.ir.model import QUICKLY_CHECKED

@@ -6,11 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
 
-from dplcli.catalog import is_shipped_target, read_catalogs, shipped_targets
-from dplcli.catalog.catalog import check_distinct, exists, rule_of_text, rules_of_functions
+from dplcli.catalog import is_shipped_target, shipped_targets
+from dplcli.catalog.compiled import read_compiled
+from dplcli.catalog.places import check_distinct, exists
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.rule import Policies
-from dplcli.errors import CatalogError, ModelError, UsageError, did_you_mean
+from dplcli.dpl.text import read_pattern
+from dplcli.errors import (
+    CatalogError,
+    ModelError,
+    PatternSyntaxError,
+    UsageError,
+    did_you_mean,
+)
 from dplcli.onnx_io import OnnxSchemas, load_model
 from dplcli.onnx_io.read import functions_from_text
 
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
 
     from dplcli.catalog import Catalog
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import Model
+    from dplcli.ir import Model, SchemaLibrary
 
     R = TypeVar("R", bound=Rule)
 
@@ -39,6 +47,8 @@ def _read_functions(path: Path) -> Sequence[RewriteRule]:
         raise CatalogError(f"{path.name}: cannot be read: {error}") from error
     except ModelError as error:
         raise CatalogError(error.message, hint=error.hint) from error
+    from dplcli.catalog.catalog import rules_of_functions  # noqa: PLC0415  # rarely needed
+
     return rules_of_functions(model.functions.values(), path.name)
 
 
@@ -133,7 +143,7 @@ def _read_sources(source: RuleSource, model: Model) -> Catalog:
             known = shipped_targets()
             hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
             raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
-    return read_catalogs(names, schemas, allow_code=source.allow_code, readers=READERS)
+    return read_compiled(names, schemas, allow_code=source.allow_code, readers=READERS)
 
 
 def is_pattern_text(source: PatternSource) -> TypeGuard[str]:
@@ -144,6 +154,29 @@ def is_pattern_text(source: PatternSource) -> TypeGuard[str]:
 def catalogs_in(sources: Iterable[PatternSource]) -> list[str]:
     """Return the names and paths of catalogues that are among *sources*."""
     return [item for item in sources if isinstance(item, str) and not is_pattern_text(item)]
+
+
+TEXT_TARGET = "custom"
+"""The target of rules that are made of a pattern alone."""
+
+
+def rule_of_text(text: str, name: str, schemas: SchemaLibrary) -> PatternRule:
+    """Make a rule that outlines what the text of a pattern matches.
+
+    Raises:
+        PatternSyntaxError: The text is no pattern.
+    """
+    try:
+        pattern, unused = read_pattern(text, schemas)
+    except PatternSyntaxError as error:
+        where = f"{error.line}:{error.column + 1}"
+        raise PatternSyntaxError(
+            f"the pattern {text!r}, {where}: {error.message}",
+            line=error.line,
+            column=error.column,
+            hint=error.hint,
+        ) from error
+    return PatternRule(target=TEXT_TARGET, name=name, pattern=pattern, unused=unused)
 
 
 def names_of(rules: Iterable[Rule]) -> list[str]:
@@ -174,4 +207,4 @@ def files_of(names: Sequence[str], *, allow_code: bool) -> set[Path]:
     Raises:
         CatalogError: A catalogue cannot be found or read.
     """
-    return read_catalogs(names, OnnxSchemas(), allow_code=allow_code, readers=READERS).files
+    return read_compiled(names, OnnxSchemas(), allow_code=allow_code, readers=READERS).files

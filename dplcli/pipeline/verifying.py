@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dplcli.catalog.catalog import find_function
+from dplcli.catalog.python import find_function
 from dplcli.errors import UsageError, VerificationError
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.outcomes import RunOutcome
