@@ -26,7 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "diff": {"errors", "ir"},
     "dpl": {"errors", "lazy", "ir", "shapes", "simpleeval"},
     "rewrites": {"errors", "ir", "shapes", "dpl"},
-    "catalog": {"errors", "lazy", "ir", "dpl", "rewrites", "pydantic", "ruamel"},
+    "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}
+    | {"pydantic", "ruamel"},
     "passes": {"errors", "ir", "dpl", "catalog"},
     "verify": {"errors", "files", "ir", "onnx_io", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.catalog.places import Catalog, exists, find_catalog
 from dplcli.errors import CatalogError
-from dplcli.files import write_file
+from dplcli.files import temporary_file
 from dplcli.version import __version__
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class _Kept(threading.local):
         self.found: dict[str, _Compiled] = {}
 
 
-_KEPT = _Kept()
+KEPT = _Kept()
 
 
 def read_compiled(
@@ -183,10 +183,10 @@ def _file_for(path: Path, folder: Path) -> Path:
 def _found(path: Path, folder: Path) -> _Compiled | None:
     """Return what *path* gave before, if it would give the same now."""
     file = _file_for(path, folder)
-    found = _KEPT.found.get(file.name) or _loaded(file)
+    found = KEPT.found.get(file.name) or _loaded(file)
     if found is None or not all(_digest(f) == digest for f, digest in found.digests.items()):
         return None
-    _KEPT.found[file.name] = found
+    KEPT.found[file.name] = found
     return found
 
 
@@ -251,12 +251,16 @@ def _keep(
     )
     data = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
     if not exists(folder.is_dir):
+        above = next(parent for parent in folder.parents if parent.is_dir())
+        if above.stat().st_uid != os.geteuid():
+            return  # as for root in somebody's home
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(_PRIVATE)
     if not _is_ours(folder.lstat(), stat.S_ISDIR):
         return
-    write_file(_file_for(path, folder), sha256(data).digest() + data)
-    _file_for(path, folder).chmod(0o600)
+    with temporary_file(folder) as draft:  # which nobody else may read
+        draft.write_bytes(sha256(data).digest() + data)
+        draft.replace(_file_for(path, folder))
     files = sorted(folder.glob(f"*{_END}"), key=lambda item: item.stat().st_mtime)
     for old in files[:-_MOST_FILES]:
         old.unlink(missing_ok=True)

@@ -232,6 +232,15 @@ def test_a_command_loads_what_it_needs(folder: Path, command: str) -> None:
     assert len(ours(modules)) <= most
 
 
+@pytest.mark.usefixtures("model")
+def test_a_catalogue_is_read_once(folder: Path) -> None:
+    """The second run has its rules from the cache, and loads nothing that reads YAML."""
+    loaded(folder, LOADED, "match", "m.onnx", "--target", "dnnl")
+    modules = loaded(folder, LOADED, "match", "m.onnx", "--target", "dnnl")
+
+    assert modules & {"pydantic", "ruamel.yaml", "dplcli.catalog.catalog"} == set()
+
+
 def test_help_loads_the_command_line_only(folder: Path) -> None:
     """Nothing but what names the commands, and what all that is printed goes through."""
     modules = ours(loaded(folder, LOADED, "--help"))

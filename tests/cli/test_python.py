@@ -160,6 +160,7 @@ JSON: dict[str, tuple[list[str], Callable[[Path], Any]]] = {
 }
 
 
+@pytest.mark.long
 def test_json_is_that_of_the_command(dpl_process: Dpl, model: Path) -> None:
     """And so is what is printed, and the exit code."""
     out = onnx.load(model).graph.output[0].name
