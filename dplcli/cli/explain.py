@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import api
-from dplcli.cli import options
+from dplcli.cli import completion, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,7 @@ POLICIES = options.policy_options("escape", "order")
     "only",
     multiple=True,
     metavar="NAME",
+    shell_complete=completion.rules,
     help="Explain this rule only; the others still take their nodes. Repeatable.",
 )
 @options.option(

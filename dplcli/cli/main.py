@@ -231,6 +231,7 @@ COMMANDS = {
     "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
     "bisect": "Find the rule application, or the node, that makes a model compute something else.",
     "diff": "Show in what the structures of two models differ.",
+    "doctor": "Look at what dpl runs on: versions, execution providers, extras, catalogues.",
     "explain": "Say why patterns match where they do, and why not elsewhere.",
     "extract": "Cut a part out of a model: what computes some values from others.",
     "inline": "Put functions back in the place of their calls, and verify the result.",

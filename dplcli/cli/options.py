@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from dplcli import api, pipeline
+from dplcli.cli import completion
 from dplcli.cli.main import answer_no
 from dplcli.cli.printing import progress, show, write
 from dplcli.errors import DplError, UsageError
@@ -134,6 +135,7 @@ def expect_option(command: Command) -> Command:
         "expectations",
         multiple=True,
         metavar="RULE>=N",
+        shell_complete=completion.rules,
         help="Exit with 1 unless the rule matches, or is applied, so often (also <= == > <). "
         "Repeatable.",
     )(command)
@@ -148,6 +150,7 @@ def catalog_options(command: Command) -> Command:
         multiple=True,
         metavar="NAMES",
         callback=listed,
+        shell_complete=completion.targets,
         help="Use everything dpl ships for a target, such as dnnl, or for several: of "
         "cutlass,cublas the first one wins where both would take a node. Repeatable.",
     )(command)
@@ -157,6 +160,7 @@ def catalog_options(command: Command) -> Command:
         "-p",
         multiple=True,
         metavar="CATALOGUE",
+        shell_complete=completion.catalogues,
         help="A catalogue: a YAML file, a Python file (which is executed), or the name of one that "
         "dpl or an installed package ships; or the text of a pattern. Repeatable.",
     )(command)
