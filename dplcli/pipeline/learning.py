@@ -61,6 +61,7 @@ from dplcli.passes.learn import (
     shortest,
 )
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
+from dplcli.passes.rewriter import reachable
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, same_structure
 from dplcli.pipeline.writing import check_result, say_nothing
@@ -200,6 +201,7 @@ class _PlaceReader:
                 place.outputs.append(pair)
         for node in (*place.nodes, *place.made):
             attributes_of(node)  # raises for what no rule can say
+        self._check_connected()
         return place
 
     def _check(self) -> None:
@@ -214,6 +216,23 @@ class _PlaceReader:
         for node in (*region.removed, *region.added):
             if node.subgraphs:
                 raise NoRuleError(f"{node.qualified_op} {node.label!r} has a body of its own")
+
+    def _check_connected(self) -> None:
+        """Refuse nodes with nothing but constants in common: one says nothing of where others are.
+
+        A search for them would go through all ways to choose among their kind.
+        """
+        joined: dict[Operand, list[Operand]] = defaultdict(list)
+        for number, args in enumerate(self.place.args):
+            node: Operand = ("node", number)
+            for arg in args:
+                is_free = arg[0] == "leaf" and not self.place.leaves[arg[1]].is_constant
+                if is_free or arg[0] == "node":
+                    joined[node].append(arg[:2])
+                    joined[arg[:2]].append(node)
+        reached = reachable([("node", 0)], joined.__getitem__)
+        if any(("node", number) not in reached for number in range(len(self.place.nodes))):
+            raise NoRuleError("the nodes have nothing but constants in common, which is no pattern")
 
     def _origin(self, value: Value) -> Value:
         """Look through Identity nodes, unless they are what is replaced."""
@@ -1016,13 +1035,17 @@ def _literal(value: object, name: str = "") -> str:
 
 
 def _literal_array(array: Array) -> str:
+    """Write a constant of the new nodes; the type of a small whole number is not that beside it."""
+
     def written(item: Any) -> str:  # noqa: ANN401  # nested lists of numbers
         if isinstance(item, list):
             return f"[{', '.join(map(written, item))}]"
         is_float = array.dtype.kind == "f"
         return _number_text(shortest(array.dtype.type(item))) if is_float else repr(item)
 
-    return written(array.tolist())
+    text = written(array.tolist())
+    is_usual = array.dtype.kind == "f" or array.dtype == np.int64
+    return text if is_usual else f"const(cast({text}, {array.dtype.name!r}))"
 
 
 def _number_text(number: float) -> str:
@@ -1051,10 +1074,10 @@ _LONGEST_EXAMPLE = 1500
 _MOST_ROUNDS = 4
 """How often what is left is looked at again, with the rules so far applied."""
 
-_MOST_APART = 6
+_MOST_APART = 3
 """How many rules are made of places of one kind that differ in numbers or attributes."""
 
-_FREE_APPLICATIONS = 50
+_FREE_APPLICATIONS = 20
 """A rule may be applied so often, and twice for each match in the first model, to try it."""
 
 
@@ -1242,7 +1265,10 @@ class _Learner:
             for match in beyond
         ]
         chosen = _cover(list(filter(None, refused)), holding)
-        return self._tried(_with_conditions(rule, chosen), len(places)) if chosen else learned
+        if not chosen:
+            return learned
+        spared = self._tried(_with_conditions(rule, chosen), len(places))
+        return self._narrowed(spared, places) if spared.trial.verdict == "failed" else spared
 
     def _candidates(self, places: Sequence[ChangedPlace]) -> Iterator[LearnedRewrite]:
         """Yield rules, the most general one first; some may be refuted.
@@ -1284,19 +1310,22 @@ class _Learner:
         """
         rule, wrong = learned.rule, learned
         holding = [text for text in _conditions(rule, places[0]) if _holds(rule, text, places)]
+        strictest = self._tried(_with_conditions(rule, holding), len(places))
+        if strictest.trial.verdict == "failed":
+            return learned
         refused: list[set[str]] = []
         for _ in range(_MOST_COUNTEREXAMPLES):
             if not wrong.trial.counterexample:
-                return learned
+                break
             shown = model_from_text(wrong.trial.counterexample, "counterexample")
             refused.append({t for t in holding if _refuses(_with_conditions(rule, [t]), shown)})
             if not refused[-1]:
-                return learned
+                break
             chosen = _cover(refused, holding)
             wrong = self._tried(_with_conditions(rule, chosen), len(places))
             if wrong.trial.verdict == "passed":
                 return wrong
-        return learned
+        return strictest if strictest.trial.verdict == "passed" else learned
 
     def _example(self, rule: RewriteRule) -> Iterator[Example]:
         """Show what a rule does on a small graph; constants that it computes are not shown."""

@@ -206,7 +206,7 @@ class Trier:
         known = {node.qualified_op for node in before.graph}
         for node in after.graph:
             is_known = node.qualified_op in known or called_function(node) is not None
-            if not is_known and not any(self.schemas.versions(node.op_type, node.domain)):
+            if not is_known and node.op_type not in self.schemas.op_types(node.domain):
                 return f"onnxruntime has no {node.qualified_op}"
         return ""
 

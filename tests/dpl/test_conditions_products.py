@@ -312,7 +312,8 @@ def test_reshape_target(dims: str, made: str, numbers: str | None) -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
         g (float[{dims}] a) => (o)
         <int64[2] s = {{4, 6}}, int64[1] zero = {{0}}, int64[1] one = {{1}},
-         int64[2] open = {{0, -1}}, int64[2] named = {{-1, 0}}, int64[1] two = {{2}}, int64[1] four = {{4}}>
+         int64[2] open = {{0, -1}}, int64[2] named = {{-1, 0}}, int64[1] two = {{2}},
+         int64[1] four = {{4}}>
         {{ shape = Shape (a) first = Slice (shape, zero, one) second = Slice (shape, one, two)
            flat = Mul (second, four) computed = Concat <axis = 0> (first, flat)
            n = {made} o = Relu (n) }}"""
