@@ -645,7 +645,7 @@ class _RuleWriter:
         is_short = is_same and is_number and slot[0] >= 0 and arrays[0].ndim <= 1
         is_short = is_short and arrays[0].size <= _MOST_WRITTEN
         if is_short and (arrays[0].size == 1 or not self.general):
-            return _literal_array(arrays[0])
+            return self._written(slot, arrays[0])
         guess = self.fitting(
             (g for g in self._constant_guesses(tensors) if self._may_make(g, tensors[0])),
             lambda value, number: _is_array(value, arrays[number]),
@@ -653,9 +653,17 @@ class _RuleWriter:
         if guess is not None:
             return f"const({self.take(guess)})"
         if is_short:
-            return _literal_array(arrays[0])
+            return self._written(slot, arrays[0])
         what = f"a constant of {tensors[0].dtype} {list(tensors[0].shape)}"
         raise NoRuleError(f"no expression was found for {what} of the new nodes")
+
+    def _written(self, slot: Slot, array: Array) -> str:
+        """Write a short constant down; its type is that of an operand beside it."""
+        beside = [v for v in self.first.made[slot[0]].inputs if v is not None and not v.is_constant]
+        dtypes = {known.dtype for known in (v.known_type() for v in beside) if known is not None}
+        if array.dtype.kind in "iu" and array.dtype != np.int64 and array.dtype.name not in dtypes:
+            raise NoRuleError(f"a rule cannot write a constant of {array.dtype} beside other types")
+        return _literal_array(array)
 
     def _may_make(self, guess: _Guess, wanted: Tensor) -> bool:
         """Tell whether a guess can make so many elements, before it is parsed and computed."""
@@ -1035,17 +1043,13 @@ def _literal(value: object, name: str = "") -> str:
 
 
 def _literal_array(array: Array) -> str:
-    """Write a constant of the new nodes; the type of a small whole number is not that beside it."""
-
     def written(item: Any) -> str:  # noqa: ANN401  # nested lists of numbers
         if isinstance(item, list):
             return f"[{', '.join(map(written, item))}]"
         is_float = array.dtype.kind == "f"
         return _number_text(shortest(array.dtype.type(item))) if is_float else repr(item)
 
-    text = written(array.tolist())
-    is_usual = array.dtype.kind == "f" or array.dtype == np.int64
-    return text if is_usual else f"const(cast({text}, {array.dtype.name!r}))"
+    return written(array.tolist())
 
 
 def _number_text(number: float) -> str:
@@ -1216,7 +1220,7 @@ class _Learner:
         """
         parts = _apart(places)
         if len(parts) > _MOST_APART and len(parts) == len(places):
-            self.failed[kind] += f"; it differs at each of the {len(places)} places"
+            self.failed[kind] += f"; each of the {len(places)} places has numbers of its own"
             return
         for part in parts[:_MOST_APART] if len(parts) > 1 else []:
             with suppress(NoRuleError):
