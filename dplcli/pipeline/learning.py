@@ -63,7 +63,7 @@ from dplcli.passes.learn import (
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.rewriter import reachable
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, same_structure
+from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, same_structure, unknown_operator
 from dplcli.pipeline.writing import check_result, say_nothing
 
 if TYPE_CHECKING:
@@ -638,7 +638,7 @@ class _RuleWriter:
         if known is not None:
             return self.leaf_names[known]
         is_same = all(
-            tensor.dtype == tensors[0].dtype and np.array_equal(array, arrays[0])
+            tensor.dtype == tensors[0].dtype and _is_same(array, arrays[0])
             for tensor, array in zip(tensors, arrays, strict=True)
         )
         is_number = arrays[0].dtype.kind in "iuf"
@@ -1022,6 +1022,10 @@ def _is_array(value: object, wanted: Array) -> bool:
     if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
         return False
     return is_near(found, wanted)
+
+
+def _is_same(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 def is_near(found: Array, wanted: Array) -> bool:
@@ -1508,18 +1512,20 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
         explained=min(changed, sum(done.counts.values())),
         left=tuple(left.most_common()),
         beyond=beyond,
-        verdict=_verdict(before, model, say) if rules and verify else None,
+        verdict=_verdict(before, model, learner.schemas, say) if rules and verify else None,
         yaml=write_catalog(rules, doc=doc, comments=comments) if rules else "",
     )
 
 
-def _verdict(before: Path, rewritten: Model, say: Progress) -> Verdict | str:
+def _verdict(before: Path, rewritten: Model, schemas: OnnxSchemas, say: Progress) -> Verdict | str:
     """Compare a model with what rules made of it; return why that was impossible, if it was."""
     try:
         with temporary_folder() as folder, staged(rewritten, folder / before.name) as written:
-            return check_result(before, written.path, None, say)
+            verdict = check_result(before, written.path, None, say)
     except DplError as error:
         return error.message
+    alien = "" if verdict.is_sound else unknown_operator(load_model(before), rewritten, schemas)
+    return alien or verdict
 
 
 def _comment(trial: Trial) -> str:

@@ -189,7 +189,7 @@ class Trier:
         if not changed:
             return replace(trial, reason=f"the rule does not match{why_not}")
         wrong = _difference(before, after)
-        alien = self._alien(before, after) if wrong else ""
+        alien = unknown_operator(before, after, self.schemas) if wrong else ""
         if wrong and not alien:
             return replace(trial, reason=wrong)
         if example.after != "any":
@@ -200,15 +200,6 @@ class Trier:
             if not same_structure(after, expected):
                 return replace(trial, reason="the result is another one than the example's")
         return replace(trial, verdict="not tried" if alien else "passed", reason=alien)
-
-    def _alien(self, before: Model, after: Model) -> str:
-        """Say which new operator onnxruntime does not have; "" if it has all."""
-        known = {node.qualified_op for node in before.graph}
-        for node in after.graph:
-            is_known = node.qualified_op in known or called_function(node) is not None
-            if not is_known and node.op_type not in self.schemas.op_types(node.domain):
-                return f"onnxruntime has no {node.qualified_op}"
-        return ""
 
     def _outlined(self, rule: PatternRule) -> list[Trial]:
         """Try *rule* on one graph for each variant of its pattern: outlining only moves nodes."""
@@ -303,6 +294,16 @@ class Trier:
                 yield from itertools.islice((again for _, again in fitting), 1)
         except NoInstanceError:
             return
+
+
+def unknown_operator(before: Model, after: Model, schemas: SchemaLibrary) -> str:
+    """Say which operator of *after* alone onnxruntime does not have; "" if it has all."""
+    known = {node.qualified_op for node in before.graph}
+    for node in after.graph:
+        is_known = node.qualified_op in known or called_function(node) is not None
+        if not is_known and node.op_type not in schemas.op_types(node.domain):
+            return f"onnxruntime has no {node.qualified_op}"
+    return ""
 
 
 def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
