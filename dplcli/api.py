@@ -655,6 +655,13 @@ class LearnResult:
             return [cast("PatternRule", learned)]
         return [item.rule for item in cast("RewritesOutcome", self.outcome).learned]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what the command writes for ``--json``."""
+        from dplcli.report.catalog import learn_record  # noqa: PLC0415  # loads rich
+
+        record: dict[str, Any] = json.loads(json_text(learn_record(self.outcome)))
+        return record
+
     def save(self, path: File) -> None:
         """Write the catalogue to a new file.
 
@@ -1395,6 +1402,8 @@ def learn(  # noqa: PLR0913  # all by keyword
     name: str = "",
     target: str = "",
     exact: bool = False,
+    verify: bool = True,
+    progress: Progress | None = None,
 ) -> LearnResult:
     """Learn a rule from nodes of a model, or rules from two models.
 
@@ -1406,6 +1415,8 @@ def learn(  # noqa: PLR0913  # all by keyword
         name: What to call the rule; by default its operators name it.
         target: The target of the rule; ``custom`` by default.
         exact: Whether every attribute is demanded as it is.
+        verify: Whether to run what the rules make of *before*.
+        progress: Called with a short phrase before each step that may take long.
 
     Raises:
         DplError: A model cannot be used, or the nodes make no subgraph.
@@ -1425,7 +1436,7 @@ def learn(  # noqa: PLR0913  # all by keyword
             given, missing = ("--after", "--before") if before is None else ("--before", "--after")
             raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
         with _file_of(before) as one, _file_of(after) as other:
-            learned = learn_rewrites(one, other, name=name)
+            learned = learn_rewrites(one, other, name=name, verify=verify, progress=progress)
         return LearnResult(learned, learned.yaml)
     if model is None:
         raise UsageError(

@@ -461,6 +461,8 @@ class RewritesOutcome:
         left: The changed places that no rule explains: what they are and why, and how many.
         beyond: How many places the rules change that the second model has as the first.
         yaml: The catalogue that holds them; "" if there are none.
+        verdict: Whether the first model computes the same when they are applied, or why that could
+            not be asked; None if it was not asked.
     """
 
     before: str
@@ -470,6 +472,7 @@ class RewritesOutcome:
     left: tuple[tuple[str, int], ...]
     beyond: int
     yaml: str = ""
+    verdict: Verdict | str | None = None
 
 
 # In what two models differ, and what makes them.
