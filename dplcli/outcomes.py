@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Opinion
+    from dplcli.verify.settings import Feed, Opinion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,20 @@ class ViewOutcome(ModelOutcome):
     """
 
     model: Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome(ModelOutcome):
+    """What a model gave when it was run.
+
+    Attributes:
+        inputs: What it was fed, by input: an array, a list of arrays for a sequence, or None for
+            an absent optional.
+        outputs: What it gave, by output: an array, or a list of arrays.
+    """
+
+    inputs: Mapping[str, Feed]
+    outputs: Mapping[str, Feed]
 
 
 # What matches, and why the rest does not.
@@ -161,6 +175,32 @@ class InlineOutcome(WrittenOutcome):
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, and equivalent as far as checked."""
         return self.verdict.is_sound
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractOutcome(WrittenOutcome):
+    """A part of a model, as a model of its own.
+
+    Attributes:
+        inputs: What it is given, those that were named first.
+        outputs: What it returns.
+        nodes: Nodes of the main graph of the model, and of the part.
+        weights: How many initializers it has.
+        operators: How many of its nodes have which operator, the most frequent first.
+        data: Bytes of its external data.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[int, int]
+    weights: int
+    operators: Mapping[str, int]
+    data: int = 0
+
+    @property
+    def is_success(self) -> bool:
+        """Whether there is a part: else an error said why not."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -312,6 +352,27 @@ class RewriteOutcome(WrittenOutcome):
 
 
 # What catalogues offer, whether it does what it says, and a rule learned from an example.
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What dpl runs on.
+
+    Attributes:
+        system: The operating system and the processor.
+        providers: The execution providers of onnxruntime.
+        is_isolated: Whether models run in processes of their own.
+        missing: For each extra, the packages that it lacks.
+        catalogs: The catalogues that can be named, and who offers them.
+        problems: What is wrong, a sentence each.
+    """
+
+    system: str
+    providers: tuple[str, ...]
+    is_isolated: bool
+    missing: Mapping[str, tuple[str, ...]]
+    catalogs: Mapping[str, str]
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True)

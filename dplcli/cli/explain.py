@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
-from dplcli.cli import options
-from dplcli.report.catalog import explain_document
+from dplcli import api
+from dplcli.cli import completion, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +27,7 @@ POLICIES = options.policy_options("escape", "order")
     "only",
     multiple=True,
     metavar="NAME",
+    shell_complete=completion.rules,
     help="Explain this rule only; the others still take their nodes. Repeatable.",
 )
 @options.option(
@@ -57,13 +57,13 @@ def command(  # noqa: PLR0913  # one parameter per option
     printing.check(model, *patterns)
     with printing.progress() as say:
         say(f"explaining {model.name}")
-        outcome = pipeline.explain(
+        result = api.explain(
             model,
             patterns=patterns,
-            targets=targets,
-            only=only,
+            target=targets,
+            rule=only,
             node=node,
             allow_code=allow_code,
-            policies=pipeline.Policies(**POLICIES.take(policies)),
+            **POLICIES.take(policies),
         )
-    printing.conclude(explain_document(outcome, verbose=printing.verbose))
+    printing.conclude(result)

@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
+from dplcli import api
 from dplcli.cli import options
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError, counted
-from dplcli.files import encoded, write_new_file
-from dplcli.outcomes import Verdict
-from dplcli.report.catalog import learn_record
+from dplcli.outcomes import LearnOutcome, RewritesOutcome, Verdict
 from dplcli.report.tables import check_failure
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.outcomes import LearnedRewrite, LearnOutcome, RewritesOutcome
+    from dplcli.outcomes import LearnedRewrite
 
 
 @click.command("learn", cls=options.GroupedCommand)
@@ -107,52 +105,34 @@ def command(  # noqa: PLR0913  # one parameter per option
         _check_new(output)
     printing = options.Printing(json_path, quiet, verbose)
     printing.check(model, before, after, output, printed=[] if output else ["the catalogue"])
-    if before is not None or after is not None:
-        others = {"MODEL": model, "--nodes": lists, "--target": target, "--exact": exact}
-        pair = _pair(before, after, [option for option, value in others.items() if value])
-        _learn_rewrites(pair, name, output, printing, verify=not no_verify)
-        return
-    if no_verify:
+    if no_verify and before is None and after is None:
         raise UsageError("--no-verify goes with --before and --after only")
-    if model is None:
-        raise UsageError(
-            "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
-        )
     names = [item.strip() for text in lists for item in text.split(",") if item.strip()]
-    if not names:
-        raise UsageError("no node is named", hint="pass --nodes NAME,NAME,…")
-    outcome = pipeline.learn(model, nodes=names, name=name, target=target or "custom", exact=exact)
-    _publish(outcome, output, printing)
-    if _tells(printing):
-        _tell(outcome, output, verbose=verbose)
-
-
-def _pair(before: Path | None, after: Path | None, others: list[str]) -> tuple[Path, Path]:
-    """Return both models; refuse one alone, and options that do not go with them."""
-    if before is None or after is None:
-        given, missing = ("--after", "--before") if before is None else ("--before", "--after")
-        raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
-    if others:
-        raise UsageError(
-            f"{others[0]} does not go with --before and --after",
-            hint="rules are learned from nodes of one model, or from two models",
-        )
-    return before, after
-
-
-def _learn_rewrites(
-    pair: tuple[Path, Path],
-    name: str,
-    output: Path | None,
-    printing: options.Printing,
-    *,
-    verify: bool,
-) -> None:
     with printing.progress() as say_step:
-        outcome = pipeline.learn_rewrites(*pair, name=name, verify=verify, progress=say_step)
-    _publish(outcome, output, printing)
+        result = api.learn(
+            model,
+            nodes=names or lists,
+            before=before,
+            after=after,
+            name=name,
+            target=target or "",
+            exact=exact,
+            verify=not no_verify,
+            progress=say_step,
+        )
+    outcome = result.outcome
+    if outcome.yaml and output is None:
+        write(outcome.yaml)
+    elif output is not None and outcome.yaml:
+        result.save(output)
+    if json_path is not None:
+        options.write_json(result.to_json(), json_path)
+    if isinstance(outcome, LearnOutcome):
+        if _tells(printing):
+            _tell(outcome, output, verbose=verbose)
+        return
     if _tells(printing):
-        _tell_rewrites(outcome, output, verbose=printing.verbose)
+        _tell_rewrites(outcome, output, verbose=verbose)
     _warn(outcome, printing)
     if not outcome.yaml:
         raise click.exceptions.Exit(1)
@@ -161,19 +141,6 @@ def _learn_rewrites(
 def _tells(printing: options.Printing) -> bool:
     """Tell whether anybody reads sentences."""
     return not printing.quiet and printing.json_path != "-"
-
-
-def _publish(
-    outcome: LearnOutcome | RewritesOutcome, output: Path | None, printing: options.Printing
-) -> None:
-    """Write the catalogue, if there is one, and JSON, if it is wanted."""
-    if outcome.yaml:
-        if output is None:
-            write(outcome.yaml)
-        else:
-            _write_new(output, outcome.yaml)
-    if printing.json_path is not None:
-        options.write_json(learn_record(outcome), printing.json_path)
 
 
 _MOST_LEFT = 5
@@ -269,12 +236,3 @@ def _check_new(output: Path) -> None:
         raise UsageError(f"{output}: exists", hint="choose another name")
     if not output.parent.is_dir():
         raise UsageError(f"{output}: there is no folder {str(output.parent)!r}")
-
-
-def _write_new(output: Path, text: str) -> None:
-    try:
-        write_new_file(output, encoded(text))
-    except FileExistsError as error:
-        raise UsageError(f"{output}: exists", hint="choose another name") from error
-    except OSError as error:
-        raise UsageError(f"{output}: cannot be written: {error.strerror}") from error

@@ -1453,7 +1453,7 @@ class Expression:
         self.captures = tuple(captures.items())
         self._indent = len(text) - len(text.lstrip())
         try:
-            self._parts = _parsed(self.text, self.captures)
+            _ = self._parts
         except _FormError as error:
             raise self.wrong(error.node, error.what, error.hint) from None
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -1463,6 +1463,17 @@ class Expression:
                 column=column,
             ) from error
         self._answers: dict[tuple[object, ...], object] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Keep what it was made of; the rest is made again when somebody asks."""
+        return {name: vars(self)[name] for name in ("role", "text", "captures", "_indent")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _answers={})
+
+    @cached_property
+    def _parts(self) -> _Parts:
+        return _parsed(self.text, self.captures)
 
     @cached_property
     def _evaluator(self) -> _Evaluator:
@@ -1716,6 +1727,10 @@ class Condition(Expression):
     def __init__(self, text: str, captures: Mapping[str, str] = NO_CAPTURES) -> None:
         super().__init__(text, captures=captures)
         self._shorter: dict[frozenset[str], ast.expr | None] = {}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        super().__setstate__(state)
+        self._shorter = {}
 
     def over(self, captures: Mapping[str, str]) -> Condition:
         """Return the same condition, in which some names stand for attributes."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from dplcli import __version__
-from dplcli.report.json import inspect_record, nodes_record
-from dplcli.report.layout import Group, Text
+from dplcli.errors import counted
+from dplcli.report.json import inspect_record, nodes_record, record_of
+from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     layer_table,
     main_reason,
@@ -25,6 +26,7 @@ from dplcli.report.tables import (
     verification_report,
     whereabouts,
 )
+from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,15 +35,19 @@ if TYPE_CHECKING:
     from dplcli.ir import Model, Node
     from dplcli.outcomes import (
         BrokenTurn,
+        Diagnosis,
+        ExtractOutcome,
         InlineOutcome,
         ModelOutcome,
         PartitionOutcome,
         RewriteOutcome,
+        RunOutcome,
         Verdict,
     )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
+    from dplcli.verify.settings import Array, Feed
 
     Status: TypeAlias = Literal["passed", "failed", "skipped"]
 
@@ -276,7 +282,7 @@ def _inside_record(inside: Layers | str | None) -> dict[str, Any]:
 
 def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
-    outcome: InlineOutcome | PartitionOutcome | RewriteOutcome,
+    outcome: ExtractOutcome | InlineOutcome | PartitionOutcome | RewriteOutcome,
     *,
     text: Part,
     record: Callable[[], Mapping[str, Any]],
@@ -394,6 +400,57 @@ def model_document(model: Model, label: str) -> Document:
     return Document(text=model_report(model, label), record=lambda: inspect_record(model, label))
 
 
+def run_document(outcome: RunOutcome) -> Document:
+    """Report on what a model was fed and gave."""
+    values = [*outcome.inputs.items(), *outcome.outputs.items()]
+    kinds = ["input"] * len(outcome.inputs) + ["output"] * len(outcome.outputs)
+    rows = [(kind, *_described(*item)) for kind, item in zip(kinds, values, strict=True)]
+    table = TextTable("", "name", "type", "shape", "smallest", "largest", rows=rows)
+    return Document(
+        text=Group(table, *map(note, outcome.notes)),
+        record=lambda: {
+            "schema": "dpl.run/1",
+            "model": outcome.label,
+            "inputs": [_value_record(*item) for item in outcome.inputs.items()],
+            "outputs": [_value_record(*item) for item in outcome.outputs.items()],
+        },
+        command="dpl run",
+        subject=outcome.label,
+    )
+
+
+def _value_record(name: str, value: Feed) -> dict[str, object]:
+    arrays = [] if value is None else value if isinstance(value, list) else [value]
+    return {
+        "name": name,
+        "dtype": arrays[0].dtype.name if arrays else None,
+        "shape": [list(array.shape) for array in arrays]
+        if isinstance(value, list)
+        else next((list(array.shape) for array in arrays), None),
+        "min": _extreme(arrays, min),
+        "max": _extreme(arrays, max),
+    }
+
+
+def _extreme(arrays: Iterable[Array], choose: Callable[..., float]) -> float | None:
+    """Return the smallest or largest number; None if there are none, or one is none."""
+    found = [
+        float(choose(array.min(), array.max()))
+        for array in arrays
+        if array.size and array.dtype.kind in "biuf"
+    ]
+    chosen = choose(found) if found else math.nan
+    return chosen if math.isfinite(chosen) else None
+
+
+def _described(name: str, value: Feed) -> tuple[str, str, str, str, str]:
+    record = _value_record(name, value)
+    smallest, largest = (
+        "" if record[key] is None else f"{record[key]:.6g}" for key in ("min", "max")
+    )
+    return name, str(record["dtype"] or ""), str(record["shape"] or ""), smallest, largest
+
+
 def nodes_document(nodes: Sequence[Node], label: str) -> Document:
     """Report on nodes and their neighbours."""
     text = Group(*(node_report(node) for node in nodes))
@@ -409,6 +466,32 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # onnxruntime has other names, such as onnxruntime-gpu
             found[package] = "unknown"
     return found | {"python": platform.python_version()}
+
+
+def diagnosis_document(found: Diagnosis) -> Document:
+    """Report on what dpl runs on."""
+    others = Counter(found.catalogs.values())
+    ours = others.pop("dpl", 0)
+    told = [f"{ours} of dpl", *(f"{count} of {package}" for package, count in others.items())]
+    extras = [
+        f"{extra}: {'lacks ' + ', '.join(missing) if missing else 'installed'}"
+        for extra, missing in found.missing.items()
+    ]
+    rows = [
+        *versions().items(),
+        ("system", found.system),
+        ("providers", ", ".join(found.providers) or "none"),
+        ("models run in", "a process of their own" if found.is_isolated else "the process of dpl"),
+        ("catalogues", ", ".join(told)),
+        *(("extra" if number == 0 else "", text) for number, text in enumerate(extras)),
+    ]
+    verdict = f"{counted(len(found.problems), 'problem')}." if found.problems else "No problems."
+    lines = [Text(f"problem: {problem}", style="red") for problem in found.problems]
+    return Document(
+        text=Group(TextTable("", "", rows=rows), Text(), *lines, Text(verdict)),
+        ok=not found.problems,
+        record=lambda: {"schema": "dpl.doctor/1", "versions": versions(), **record_of(found)},
+    )
 
 
 # Findings: the rule that breaks a model, and the place where it is written.
