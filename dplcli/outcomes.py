@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import PatternRule, Rejection, Rule
-    from dplcli.ir import Model
+    from dplcli.ir import Model, Node
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
     from dplcli.passes.merge import Region
@@ -49,9 +49,13 @@ class ViewOutcome(ModelOutcome):
 
     Attributes:
         model: The model; the types of its values are inferred.
+        costs: The floating-point operations of the nodes of which they are known.
+        open_sizes: The dimensions of inputs that are not known, on which other costs depend.
     """
 
     model: Model
+    costs: Mapping[Node, int] = field(default_factory=dict)
+    open_sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
