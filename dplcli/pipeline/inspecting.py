@@ -50,7 +50,10 @@ def view(model_path: Path, shape: Mapping[str, int | Sequence[int]] | None = Non
     shapes = {name: size for name, size in stated.items() if not isinstance(size, int)}
     given = sizes_in(model, shapes) | sizes
     check_sizes(model, given)
-    types, _ = exact_types(model, given)
+    missing = [name for name in open_sizes(model) if name not in given]
+    types: Mapping[Value, TensorType] = {}
+    if given or not (missing or _is_inferred(model)):
+        types, _ = exact_types(model, given)
 
     def shape_of(value: Value) -> Shape | None:
         known = types.get(value) or value.inferred_type()
@@ -62,8 +65,14 @@ def view(model_path: Path, shape: Mapping[str, int | Sequence[int]] | None = Non
         model=model,
         notes=tuple(model.notes),
         costs={node: cost for node, cost in costs.items() if cost is not None},
-        open_sizes=tuple(name for name in open_sizes(model) if name not in given),
+        open_sizes=tuple(missing),
     )
+
+
+def _is_inferred(model: Model) -> bool:
+    """Tell whether inference found all sizes, so that nothing is left to derive."""
+    made = (v for g in model.graphs() for node in g for v in node.outputs if v is not None)
+    return all(is_exact(value.inferred_type()) for value in made)
 
 
 def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:

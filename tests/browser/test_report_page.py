@@ -62,7 +62,7 @@ def test_rows_are_made_as_far_as_somebody_scrolls(page: Any) -> None:  # noqa: A
     assert tool(page, "output").inner_text() == "450 rows"
     made = len(cells(page, 0))
     assert made < 450
-    box = page.locator("[aria-label='Refused']")
+    box = page.locator(".wide[aria-label='Refused']")
     for _ in range(4):
         box.evaluate("box => box.scrollTo(0, box.scrollHeight)")
         page.wait_for_timeout(100)

@@ -93,7 +93,7 @@ def test_it_opens(draw: Draw, show: Open, width: int, scheme: str) -> None:
     for selector in (
         ".item.closed > text.name",
         ".item.closed > text.small",
-        "header button",
+        ".bar button",
         "#legend summary",
     ):
         assert contrast(page, selector) >= 4.5, selector

@@ -381,7 +381,7 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
       const other = panes[1 - panes.indexOf(each)];
       each.camera.onMove((seen) => other.camera.follow(seen, other === panes[1] ? aside : -aside));
     }
-    new ResizeObserver(() => each.camera.apply()).observe(each.stage);
+    new ResizeObserver(() => each.stage.hasAttribute("viewBox") || each.camera.apply()).observe(each.stage);
   }
 
   const buttons = {
