@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
+from dplcli import api
 from dplcli.cli import completion, options
-from dplcli.report.catalog import explain_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,13 +58,13 @@ def command(  # noqa: PLR0913  # one parameter per option
     printing.check(model, *patterns)
     with printing.progress() as say:
         say(f"explaining {model.name}")
-        outcome = pipeline.explain(
+        result = api.explain(
             model,
             patterns=patterns,
-            targets=targets,
-            only=only,
+            target=targets,
+            rule=only,
             node=node,
             allow_code=allow_code,
-            policies=pipeline.Policies(**POLICIES.take(policies)),
+            **POLICIES.take(policies),
         )
-    printing.conclude(explain_document(outcome, file=model, verbose=printing.verbose))
+    printing.conclude(result)

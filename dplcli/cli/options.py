@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from dplcli import pipeline
+from dplcli import api, pipeline
 from dplcli.cli import completion
 from dplcli.cli.main import answer_no
 from dplcli.cli.printing import progress, show, write
@@ -163,7 +163,7 @@ def catalog_options(command: Command) -> Command:
         metavar="CATALOGUE",
         shell_complete=completion.catalogues,
         help="A catalogue: a YAML file, a Python file (which is executed), or the name of one that "
-        "dpl or an installed package ships. Repeatable.",
+        "dpl or an installed package ships; or the text of a pattern. Repeatable.",
     )(command)
 
 
@@ -292,29 +292,28 @@ _NUMBER = re.compile("[0-9]{1,18}")
 _SHAPE = re.compile("[0-9]{1,18}(x[0-9]{1,18})+")
 
 
-def parse_sizes(texts: tuple[str, ...]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+def parse_sizes(texts: tuple[str, ...]) -> dict[str, int | tuple[int, ...]]:
     """Return sizes of dimensions and whole shapes, as --shape gives them.
 
     Raises:
         UsageError: A text is neither, or two contradict each other.
     """
-    sizes: dict[str, int] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
+    sizes: dict[str, int | tuple[int, ...]] = {}
     for text in texts:
         name, separator, value = text.rpartition("=")
+        size: int | tuple[int, ...]
         if separator and name and _NUMBER.fullmatch(value):
-            is_new = sizes.setdefault(name, int(value)) == int(value)
+            size = int(value)
         elif separator and name and _SHAPE.fullmatch(value):
-            shape = tuple(map(int, value.split("x")))
-            is_new = shapes.setdefault(name, shape) == shape
+            size = tuple(map(int, value.split("x")))
         else:
             raise UsageError(
                 f"--shape {text!r}: not a size",
                 hint="write --shape batch=4, or --shape image=1x3x224x224",
             )
-        if not is_new:
+        if sizes.setdefault(name, size) != size:
             raise UsageError(f"--shape {text}: {name!r} has another size already")
-    return sizes, shapes
+    return sizes
 
 
 def parse_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
@@ -349,16 +348,16 @@ INPUTS = SettingsGroup(
         "(--allow-code). Inputs that it leaves out are made up.",
     ),
     Setting(
-        "sizes",
+        "shape",
         *("--shape", "--size"),
+        read=parse_sizes,
         multiple=True,
         metavar="DIM=N",
         help="Size of a symbolic dimension, or of INPUT:AXIS; or a whole shape, "
         "INPUT=1x3x224x224. Repeatable.",
     ),
     Setting(
-        "ranges",
-        "--range",
+        "range",
         read=parse_ranges,
         multiple=True,
         metavar="INPUT=LOW:HIGH",
@@ -371,8 +370,7 @@ INPUTS = SettingsGroup(
         "itself stable there.",
     ),
     Setting(
-        "save",
-        "--save-inputs",
+        "save_inputs",
         type=PATH,
         metavar="FILE.npz",
         help="Write what was fed, for --inputs and other tools.",
@@ -513,8 +511,9 @@ class Printing:
             else:
                 pipeline.write_text(Path(path), text, f"--{form}")
 
-    def conclude(self, document: Document) -> None:
-        """Write every form of *document* that is wanted, print one, and end with 1 for a no."""
+    def conclude(self, found: Document | api.Result[object]) -> None:
+        """Write every form of a report that is wanted, print one, and end with 1 for a no."""
+        document = found.document(verbose=self.verbose) if isinstance(found, api.Result) else found
         self.write_reports(document)
         if self.json_path is not None:
             write_json(document.record(), self.json_path)
@@ -631,7 +630,7 @@ def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageG
             continue
         name = model.path.name
         try:
-            outcome = pipeline.view(model.path, shapes=shapes)
+            outcome = pipeline.view(model.path, shapes)
             picture = picture_of(outcome.model, outcome.label)
         except DplError as error:
             notes.append(f"{name}: {error.message}")
@@ -677,17 +676,17 @@ def _parse_option(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _parse_tolerances(texts: tuple[str, ...]) -> dict[str, pipeline.Override]:
-    found: dict[str, pipeline.Override] = {}
+def _parse_tolerances(texts: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
     for text in texts:
-        name, override = _parse_tolerance(text)
+        name, limits = _parse_tolerance(text)
         if name in found:
             raise UsageError(f"--tolerance {text!r}: {name} has one already", hint="join them")
-        found[name] = override
+        found[name] = limits
     return found
 
 
-def _parse_tolerance(text: str) -> tuple[str, pipeline.Override]:
+def _parse_tolerance(text: str) -> tuple[str, dict[str, float]]:
     name, separator, parts = text.rpartition("=")
     given: dict[str, float] = {}
     for part in parts.split(","):
@@ -705,14 +704,9 @@ def _parse_tolerance(text: str) -> tuple[str, pipeline.Override]:
             f"--tolerance {text!r}: not a tolerance",
             hint="write --tolerance logits=rtol:1e-3,atol:1e-5, or one of the two",
         )
-    return name, pipeline.Override(**given)
+    return name, given
 
 
-def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(values))
-
-
-_MUTANTS = 20
 EXECUTION = SettingsGroup(
     "How the candidate is run",
     Setting(
@@ -722,9 +716,8 @@ EXECUTION = SettingsGroup(
         "The reference stays on the CPU.",
     ),
     Setting(
-        "options",
-        "--session-option",
-        read=lambda texts: tuple(map(_parse_option, texts)),
+        "session_option",
+        read=lambda texts: dict(map(_parse_option, texts)),
         multiple=True,
         metavar="KEY=VALUE",
         help="Option of onnxruntime's session for the candidate, such as "
@@ -751,18 +744,14 @@ def check_settings() -> SettingsGroup:
     return SettingsGroup(
         "The check",
         Setting(
-            "seeds",
-            "--seed",
-            read=_distinct,
+            "seed",
             type=int,
             multiple=True,
             help="Seed of one set of inputs; repeatable. Default: 0 and 1, and more where the "
             "outputs are few.",
         ),
         Setting(
-            "levels",
-            "--level",
-            read=_distinct,
+            "level",
             type=click.Choice(pipeline.LEVELS),
             multiple=True,
             help="onnxruntime's optimisation level; repeatable. Default: disable and all; "
@@ -775,8 +764,7 @@ def check_settings() -> SettingsGroup:
             "atol", "--atol", type=float, help="Absolute tolerance, instead of the derived one."
         ),
         Setting(
-            "tolerances",
-            "--tolerance",
+            "tolerance",
             read=_parse_tolerances,
             multiple=True,
             metavar="OUTPUT=rtol:R,atol:A",
@@ -802,7 +790,6 @@ def check_settings() -> SettingsGroup:
         ),
         Setting(
             "custom_ops",
-            read=_distinct,
             type=PATH,
             multiple=True,
             metavar="LIBRARY",
@@ -833,25 +820,13 @@ def input_code_option(command: Command) -> Command:
     )(command)
 
 
-def take_verification(
-    given: dict[str, Any], *, allow_code: bool, save_results: Path | None = None
-) -> pipeline.VerifySettings:
-    """Take the options of :func:`verify_options` out of *given*.
+def take_verification(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of :func:`verify_options` out of *given*, as keywords of the API.
 
     Raises:
-        UsageError: One of them cannot be read, or cannot be meant.
+        UsageError: One of them cannot be read.
     """
-    check, inputs = check_settings().take(given), INPUTS.take(given)
-    sizes, shapes = parse_sizes(inputs.pop("sizes", ()))
-    if "min_power" in check:
-        check.setdefault("mutants", _MUTANTS)
-    return pipeline.VerifySettings(
-        **check,
-        sizes=sizes,
-        save_results=save_results,
-        request=pipeline.input_request(**inputs, shapes=shapes, allow_code=allow_code),
-        execution=pipeline.Execution(**EXECUTION.take(given)),
-    )
+    return check_settings().take(given) | INPUTS.take(given) | EXECUTION.take(given)
 
 
 # The options of commands that write a model: where to, and what becomes of one that fails.

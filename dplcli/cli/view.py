@@ -99,7 +99,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         options.check_report_path(
             str(place), model, option="-o", mark=mark, kind=f"{form} that dpl wrote"
         )
-    outcome = pipeline.view(model, *options.parse_sizes(sizes))
+    outcome = pipeline.view(model, options.parse_sizes(sizes))
     picture = picture_of(outcome.model, outcome.label, scope)
     found = opened(picture, names, depth)
     text = _drawn(form, picture, found, outcome)

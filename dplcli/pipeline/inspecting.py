@@ -31,17 +31,13 @@ def inspect(model_path: Path) -> Model:
     return model
 
 
-def view(
-    model_path: Path,
-    sizes: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-) -> ViewOutcome:
+def view(model_path: Path, shape: Mapping[str, int | Sequence[int]] | None = None) -> ViewOutcome:
     """Load a model, with the types of its values and the costs of its nodes, to draw it.
 
     Args:
         model_path: The file.
-        sizes: A number per symbolic dimension of the inputs, or per ``input:axis``, for the costs.
-        shapes: Whole shapes of inputs, which give such numbers, too.
+        shape: For the costs, a number per symbolic dimension of the inputs or per ``input:axis``,
+            and whole shapes by input.
 
     Raises:
         DplError: The file is no model.
@@ -49,7 +45,10 @@ def view(
     """
     model = inspect(model_path)
     model.inferred_types()
-    given = {**sizes_in(model, shapes or {}), **(sizes or {})}
+    stated = shape or {}
+    sizes = {name: size for name, size in stated.items() if isinstance(size, int)}
+    shapes = {name: size for name, size in stated.items() if not isinstance(size, int)}
+    given = sizes_in(model, shapes) | sizes
     check_sizes(model, given)
     missing = [name for name in open_sizes(model) if name not in given]
     types: Mapping[Value, TensorType] = {}

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dplcli.onnx_io import TableRows
     from dplcli.passes.select import Coverage, GapCause
     from dplcli.passes.tabular import RowSelection
+    from dplcli.pipeline.rules import PatternSource
     from dplcli.verify import Settings as VerifySettings
     from dplcli.verify.settings import VerificationResult
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 def match(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     *,
-    patterns: Sequence[str] = (),
+    patterns: Sequence[PatternSource] = (),
     targets: Sequence[str] = (),
     rules: Sequence[Rule] = (),
     expectations: Sequence[str] = (),
@@ -59,9 +60,9 @@ def match(  # noqa: PLR0913  # all by keyword
 
     Args:
         model_path: The model.
-        patterns: Paths of catalogues, or names of shipped ones.
+        patterns: Paths of catalogues, names of shipped ones, texts of patterns, or rules.
         targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python; they come after those of the catalogues.
+        rules: Rules made in Python; they come after all others.
         expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
         allow_code: Whether YAML may name Python functions to import.
         policies: What to use instead of the policies that rules state.
@@ -141,7 +142,7 @@ class DeferredSelection(Selection):
 def explain(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     *,
-    patterns: Sequence[str] = (),
+    patterns: Sequence[PatternSource] = (),
     targets: Sequence[str] = (),
     rules: Sequence[Rule] = (),
     only: Sequence[str] = (),
@@ -153,9 +154,9 @@ def explain(  # noqa: PLR0913  # all by keyword
 
     Args:
         model_path: The model.
-        patterns: Paths of catalogues, or names of shipped ones.
+        patterns: Paths of catalogues, names of shipped ones, texts of patterns, or rules.
         targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python; they come after those of the catalogues.
+        rules: Rules made in Python; they come after all others.
         only: Names of the rules to explain, with or without their target; empty for all.
         node: The name of a node, or of a value that it makes; None for the whole model.
         allow_code: Whether YAML may name Python functions to import.

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from dplcli import __version__
 from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.report.json import inspect_record, nodes_record, record_of
@@ -28,6 +27,7 @@ from dplcli.report.tables import (
     verification_report,
     whereabouts,
 )
+from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,15 +38,18 @@ if TYPE_CHECKING:
     from dplcli.outcomes import (
         BrokenTurn,
         Diagnosis,
+        ExtractOutcome,
         InlineOutcome,
         ModelOutcome,
         PartitionOutcome,
         RewriteOutcome,
+        RunOutcome,
         Verdict,
     )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.settings import Array, Feed
 
     Status: TypeAlias = Literal["passed", "failed", "skipped"]
 
@@ -357,7 +360,7 @@ def _inside_record(inside: Layers | str | None) -> dict[str, Any]:
 
 def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
-    outcome: InlineOutcome | PartitionOutcome | RewriteOutcome,
+    outcome: ExtractOutcome | InlineOutcome | PartitionOutcome | RewriteOutcome,
     *,
     text: Part,
     record: Callable[[], Mapping[str, Any]],
@@ -505,6 +508,57 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
 def model_document(model: Model, label: str) -> Document:
     """Report on the contents of a model."""
     return Document(text=model_report(model, label), record=lambda: inspect_record(model, label))
+
+
+def run_document(outcome: RunOutcome) -> Document:
+    """Report on what a model was fed and gave."""
+    values = [*outcome.inputs.items(), *outcome.outputs.items()]
+    kinds = ["input"] * len(outcome.inputs) + ["output"] * len(outcome.outputs)
+    rows = [(kind, *_described(*item)) for kind, item in zip(kinds, values, strict=True)]
+    table = TextTable("", "name", "type", "shape", "smallest", "largest", rows=rows)
+    return Document(
+        text=Group(table, *map(note, outcome.notes)),
+        record=lambda: {
+            "schema": "dpl.run/1",
+            "model": outcome.label,
+            "inputs": [_value_record(*item) for item in outcome.inputs.items()],
+            "outputs": [_value_record(*item) for item in outcome.outputs.items()],
+        },
+        command="dpl run",
+        subject=outcome.label,
+    )
+
+
+def _value_record(name: str, value: Feed) -> dict[str, object]:
+    arrays = [] if value is None else value if isinstance(value, list) else [value]
+    return {
+        "name": name,
+        "dtype": arrays[0].dtype.name if arrays else None,
+        "shape": [list(array.shape) for array in arrays]
+        if isinstance(value, list)
+        else next((list(array.shape) for array in arrays), None),
+        "min": _extreme(arrays, min),
+        "max": _extreme(arrays, max),
+    }
+
+
+def _extreme(arrays: Iterable[Array], choose: Callable[..., float]) -> float | None:
+    """Return the smallest or largest number; None if there are none, or one is none."""
+    found = [
+        float(choose(array.min(), array.max()))
+        for array in arrays
+        if array.size and array.dtype.kind in "biuf"
+    ]
+    chosen = choose(found) if found else math.nan
+    return chosen if math.isfinite(chosen) else None
+
+
+def _described(name: str, value: Feed) -> tuple[str, str, str, str, str]:
+    record = _value_record(name, value)
+    smallest, largest = (
+        "" if record[key] is None else f"{record[key]:.6g}" for key in ("min", "max")
+    )
+    return name, str(record["dtype"] or ""), str(record["shape"] or ""), smallest, largest
 
 
 def nodes_document(nodes: Sequence[Node], label: str) -> Document:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.dpl.matcher import reach_of
 from dplcli.errors import counted
+from dplcli.escaping import one_line
 from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
 from dplcli.report.document import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.ir import Function
-    from dplcli.outcomes import BrokenTurn, InlineOutcome, RewriteOutcome
+    from dplcli.outcomes import BrokenTurn, ExtractOutcome, InlineOutcome, RewriteOutcome
     from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
     from dplcli.passes.rewrite import Refusal, Trace
     from dplcli.report.document import Document, NodeKey
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def inline_document(
-    outcome: InlineOutcome, *, file: Path, is_verified: bool, verbose: bool
+    outcome: InlineOutcome, *, file: Path | None = None, is_verified: bool, verbose: bool
 ) -> Document:
     """Report on a model whose functions were inlined.
 
@@ -96,6 +97,32 @@ def inline_document(
             )
             for call in inlining.calls
         ],
+    )
+
+
+def extract_document(outcome: ExtractOutcome) -> Document:
+    """Report on a part that was cut out of a model."""
+    (before, after), weights = outcome.nodes, counted(outcome.weights, "weight")
+    size = f", {outcome.data:,} bytes of external data" if outcome.data else ""
+    sides = (("input", outcome.inputs), ("output", outcome.outputs))
+    rows = [(side, one_line(name, None)) for side, names in sides for name in names]
+    said = f"{after:,} of {counted(before, 'node')} and {weights}{size}."
+    parts: list[Part] = [TextTable("", "value", rows=rows), Text(), Text(said)]
+    parts += map(note, outcome.notes)
+    parts += ending(outcome.verdict, is_changed=True, is_verified=True)
+    return result_document(
+        "dpl extract",
+        outcome,
+        text=Group(*parts),
+        record=lambda: {
+            "schema": "dpl.extract/1",
+            "model": outcome.label,
+            **picked(outcome, "inputs outputs weights operators data notes"),
+            "nodes": {"before": before, "after": after},
+        },
+        failures=(),
+        nodes=outcome.nodes,
+        done=("nodes taken", after),
     )
 
 

@@ -200,7 +200,7 @@ def test_partition_and_inline_report_what_they_did(dpl: Dpl, model: Path, folder
     assert dpl("partition", model, "-p", "conv_relu", *EVERY_FORM, *out).code == 0
     text = (folder / "r.md").read_text()
     assert "| <code>dnnl.conv2d&#95;bias&#95;relu</code> | 2 | 0 |" in text
-    assert "- nodes after: 5\n" in text
+    assert "- nodes of the main graph after: 5\n" in text
 
     forms = ("--junit", "i.xml", "--markdown", "i.md", "--html", "i.html")
     assert dpl("inline", "p.onnx", *forms, "-q").code == 0

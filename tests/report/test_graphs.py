@@ -288,7 +288,7 @@ def test_costs_are_counted_with_sizes_that_are_given(tmp_path: Path) -> None:
         path,
     )
     plain, sized = pipeline.view(path), pipeline.view(path, {"n": 5})
-    by_shape = pipeline.view(path, shapes={"x": (5, 3)})
+    by_shape = pipeline.view(path, {"x": (5, 3)})
 
     assert (list(plain.costs.values()), plain.open_sizes) == ([], ("n",))
     assert (list(sized.costs.values()), sized.open_sizes) == ([60], ())
