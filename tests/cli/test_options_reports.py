@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -275,3 +275,18 @@ def test_hostile_names_of_outputs_reach_every_form(dpl: Dpl, model: Path, folder
     assert "<script>alert('1')</script>|`\\n]]>, seed 0" in cases
     for file, own in (("r.html", 1 + len(SCRIPTS)), ("r.md", 0)):
         assert (folder / file).read_text().count("<script>") == own
+
+
+def test_a_page_is_written_though_a_model_cannot_be_drawn(
+    dpl: Dpl, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says why; the answer is what it is without the picture."""
+
+    def gone(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("dplcli.pipeline.view", gone)
+    assert dpl("diff", model, model, "--html", "d.html").code == 0
+    text = (folder / "d.html").read_text(encoding="utf-8")
+    assert f"{model.name}: cannot be read: Permission denied" in text
+    assert '<h2 id="graph">' in text

@@ -147,7 +147,7 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
     );
     if (apart) for (const it of models[0].children(models[0].root)) models[0].toggle(it, false);
     openRound(items.flat());
-    panes.forEach((each, side) => each.point(apart && side === 0 ? [] : items[side])); // a pattern has its marks
+    panes.forEach((each, side) => (apart && side === 0 ? each.point([]) : each.point(items[side], true))); // a pattern has its marks
     part("step").value = String(number);
     part("what").textContent = text || title;
     part("before").disabled = number === 0;

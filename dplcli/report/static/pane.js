@@ -37,13 +37,13 @@ function makePane(record, element, isPart) {
     camera.show(shape, [...spots.values()]);
     const after = still && spots.get(still.key);
     if (place && after) camera.hold({ x: after.x + after.width / 2, y: after.y }, place);
-    point(marked);
+    point(marked, stage.classList.contains("pointing"));
   }
 
   /* Point out items, or what is closed round them; what is beside them steps back. */
-  function point(items) {
+  function point(items, isOn = items.length > 0) {
     marked = items;
-    stage.classList.toggle("pointing", items.length > 0);
+    stage.classList.toggle("pointing", isOn);
     for (const each of stage.querySelectorAll(".item.now")) each.classList.remove("now");
     for (let it of items) {
       while (it && !drawing.elements.has(it.key)) it = it.parent;
