@@ -73,7 +73,8 @@ _NOTED: list[Provisional] = []
 
 
 @atexit.register
-def _remove_all() -> None:
+def remove_provisional() -> None:
+    """Remove all that is noted and not kept, as the end of the program does."""
     for group in _NOTED:
         with suppress(OSError):
             group.remove()

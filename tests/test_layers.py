@@ -46,7 +46,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
     | {"passes", "verify", "targets", "outcomes", "shapes"},
-    "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "click", "rich"},
+    "batch": {"errors", "files", "onnx_io", "catalog", "pydantic"},
+    "cli": {
+        "errors",
+        "escaping",
+        "files",
+        "outcomes",
+        "batch",
+        "pipeline",
+        "report",
+        "click",
+        "rich",
+    },
     "__init__": set(),
     "__main__": {"cli"},
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 from dplcli.report.diff import diff_document, drawn_models
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.command("diff", cls=options.GroupedCommand)
 @click.argument("first", type=options.PATH, metavar="A")
 @click.argument("second", type=options.PATH, metavar="B")
+@many.takes_pairs("first", "second")
 @click.option(
     "--ignore",
     metavar="WHAT",

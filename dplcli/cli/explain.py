@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 from dplcli.report.catalog import explain_document
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ POLICIES = options.policy_options("escape", "order")
 
 
 @click.command("explain", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models()
 @options.catalog_options
 @options.allow_code_option
 @POLICIES

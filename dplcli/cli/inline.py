@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 from dplcli.errors import UsageError
 from dplcli.report.rewrite import inline_document
 
@@ -19,7 +19,7 @@ _CHOICE = "What is inlined"
 
 
 @click.command("inline", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models("inlined")
 @options.option(
     _CHOICE,
     "--target",

@@ -162,7 +162,7 @@ def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of
         _discard(sys.stdout)
         return _cannot_print(error)
     except Exception as error:  # noqa: BLE001  # the last resort of the whole program
-        return _internal(error)
+        return _report(*said_of(error))
 
 
 def _invoke(command: click.Command) -> int:
@@ -182,11 +182,16 @@ def _refused(error: DplError) -> int:
     return _report(f"{len(mistakes)} mistakes", None) if mistakes else EXIT_COULD_NOT
 
 
-def _internal(error: Exception) -> int:
+def said_of(error: Exception) -> tuple[str, str | None]:
+    """Return what is said of an error, and what to do about it."""
+    if isinstance(error, DplError):
+        return error.message, error.hint
+    if isinstance(error, click.ClickException):
+        return error.format_message(), None
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return _report(shortened(f"{where}{error.strerror or error}"), None)
-    return _report(
+        return shortened(f"{where}{error.strerror or error}"), None
+    return (
         shortened(f"internal error: {type(error).__name__}: {error}"),
         "this is a bug in dpl; run again with dpl --debug for a traceback",
     )

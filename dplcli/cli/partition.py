@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 from dplcli.errors import UsageError
 from dplcli.report.partition import partition_document
 
@@ -123,7 +123,7 @@ REGIONS = options.SettingsGroup(
 
 
 @click.command("partition", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models("partitioned")
 @options.catalog_options
 @REPEAT
 @options.option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 from dplcli.cli.printing import say, write
 from dplcli.errors import DplError
 from dplcli.escaping import json_text
@@ -219,7 +219,7 @@ CHOICE = options.SettingsGroup(
 
 
 @click.command("rewrite", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models("rewritten")
 @options.catalog_options
 @options.expect_option
 @options.allow_code_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 from dplcli.errors import UsageError, VerificationError
 from dplcli.report.document import verification_document
 
@@ -199,6 +199,7 @@ def look_inside(
 @click.command("verify", cls=options.GroupedCommand)
 @click.argument("original", type=options.PATH, required=False)
 @click.argument("candidate", type=options.PATH, required=False)
+@many.takes_pairs("original", "candidate")
 @RESULTS
 @options.option(
     _INSIDE,
