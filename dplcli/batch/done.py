@@ -73,6 +73,16 @@ def _version_of(package: str) -> str:
         return ""
 
 
+def size_of(model: Path) -> int:
+    """Return the bytes of a model, its external data included.
+
+    Raises:
+        DplError: It is no model.
+    """
+    names = _external_names(model, digest_of(model), reads=True) or []
+    return sum(each.stat().st_size for each in (model, *(model.parent / name for name in names)))
+
+
 def _model_digest(path: Path, *, reads: bool) -> str:
     """Return the hash of a model's content, its external data included; "" if it is no model."""
     try:

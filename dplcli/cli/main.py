@@ -235,8 +235,10 @@ def _complain(text: str) -> None:
 COMMANDS = {
     "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
     "bisect": "Find the rule application, or the node, that makes a model compute something else.",
+    "build": "Do what a pipeline file says with all its models; --check is for CI.",
     "diff": "Show in what the structures of two models differ.",
     "explain": "Say why patterns match where they do, and why not elsewhere.",
+    "init": "Write a first pipeline file, dpl.yaml, by looking at the models.",
     "inline": "Put functions back in the place of their calls, and verify the result.",
     "inspect": "Show what a model is made of.",
     "learn": "Write a catalogue with a rule for a subgraph that you point at.",

@@ -63,7 +63,7 @@ class _GivenPath(click.Path):
 
     def convert(
         self,
-        value: Any,
+        value: Any,  # noqa: ANN401  # click's
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> Any:  # noqa: ANN401  # click's
@@ -111,28 +111,28 @@ class ModelTask:
             "folder": self.folder,
             "record": self.with_record,
         }
-        return key_of(self.model, request, _texts(self.params), reads=reads)
+        return key_of(self.model, request, texts_in(self.params), reads=reads)
 
 
-def _texts(value: object) -> Iterator[str]:
+def texts_in(value: object) -> Iterator[str]:
     """Yield the texts in what a command is given; some of them name files."""
     if isinstance(value, (str, Path)):
         yield str(value)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _texts(item)
+            yield from texts_in(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _texts(item)
+            yield from texts_in(item)
 
 
-_ALONE = threading.Lock()
+ALONE = threading.Lock()
 """A worker of Dask has several threads, but dpl does one thing at a time."""
 
 
 def do_task(task: ModelTask) -> Json:
     """Do one of many models; return its answer as plain data, which is kept, too."""
-    with _ALONE, chdir(task.folder):
+    with ALONE, chdir(task.folder):
         key = task.key(reads=True)
         known = read_answer(key)
         if known is not None and known["run"] == task.run:
@@ -206,9 +206,9 @@ class Crowd:
         return answers
 
 
-def crowd_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --jobs, --resume and --scheduler."""
-    for add in (
+def crowd_options(*, resume: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add --jobs, --scheduler and, unless the command always does that, --resume."""
+    adding = [
         options.option(
             options.MANY,
             "--scheduler",
@@ -229,9 +229,16 @@ def crowd_options(command: Callable[..., None]) -> Callable[..., None]:
             metavar="N",
             help="How many processes work on them. Default: one for each core.",
         ),
-    ):
-        command = add(command)
-    return command
+    ]
+    if not resume:
+        del adding[1]
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for one in adding:
+            command = one(command)
+        return command
+
+    return add
 
 
 def takes_models(result: str = "", suffix: str = ".onnx") -> Callable[..., Callable[..., None]]:
@@ -266,7 +273,7 @@ def takes_models(result: str = "", suffix: str = ".onnx") -> Callable[..., Calla
             _do_all(asked, given, Crowd(jobs, scheduler, resume), result)
 
         argument = click.argument("models", type=_PATHS, nargs=-1, metavar="MODEL...")
-        return argument(crowd_options(call))
+        return argument(crowd_options()(call))
 
     return add
 
@@ -296,7 +303,7 @@ def takes_pairs(first: str, second: str) -> Callable[..., Callable[..., None]]:
                 asked.append((each._replace(problem=problem), pair))
             _do_all(asked, given, Crowd(jobs, scheduler, resume))
 
-        return crowd_options(call)
+        return crowd_options()(call)
 
     return add
 
