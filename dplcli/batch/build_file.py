@@ -149,11 +149,6 @@ def _or_path(value: object) -> object:
     return {"path": value} if isinstance(value, str) else value
 
 
-_MODELS_SCHEMA: dict[str, JsonValue] = {
-    "anyOf": [{"type": "string"}, {"$ref": "#/$defs/ModelEntry"}]
-}
-
-
 class BuildFile(_Strict):
     """A pipeline file."""
 
@@ -269,7 +264,10 @@ def build_file_schema(options: Mapping[str, Json], check: Json) -> Json:
     step = schema["$defs"]["Step"]
     step["minProperties"] = step["maxProperties"] = 1
     for name in COMMANDS:
-        step["properties"][name] = {**options[name], "description": f"Options of dpl {name}."}
+        step["properties"][name] = {
+            "anyOf": [options[name], {"type": "null"}],
+            "description": f"Options of dpl {name}.",
+        }
     step["properties"][EXTERNAL] = {
         "type": "array",
         "items": {"type": "string"},
