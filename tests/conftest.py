@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +14,13 @@ from tests.corpus.nets import ABSENT, VARIABLE, corpus, corpus_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give all that is started here a cache folder of its own, never that of the user."""
+    folder = tempfile.mkdtemp(prefix="dpl-tests-")
+    os.environ["XDG_CACHE_HOME"] = folder
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_report_header() -> str:

@@ -18,7 +18,7 @@ from dplcli.errors import DplError
 from dplcli.files import encoded, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     Json = dict[str, Any]
 
@@ -162,6 +162,26 @@ def keep_answer(key: str, answer: Mapping[str, Any]) -> None:
         write_file(folder / f"{key}.json", encoded(json.dumps(answer)))
     except OSError:
         return
+
+
+def once(key: str, run: str, do: Callable[[], Json], *, keeps: bool = True) -> Json:
+    """Return the answer that *do* makes, which is kept; in the same run it is not made again.
+
+    A scheduler whose worker is lost has done again what that worker did and nobody fetched yet.
+
+    Args:
+        key: What stands for the answer; "" if it cannot be kept.
+        run: Names the run.
+        do: Makes the answer.
+        keeps: Whether anything may be written.
+    """
+    known = read_answer(key)
+    if known is not None and known["run"] == run:
+        return dict(known["answer"])
+    answer = do()
+    if keeps and answer["status"] != "error":
+        keep_answer(key, {"run": run, "answer": answer})
+    return answer
 
 
 def forget_oldest() -> None:

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
 from typing import TYPE_CHECKING, TypeVar
 
 from dplcli.errors import DplError, UsageError
@@ -132,7 +133,19 @@ def _context(preload: Iterable[str]) -> BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
+    with _interrupts_held():
+        forkserver.ensure_running()  # what it loads is not to be interrupted by a terminal
     return context
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let an interrupt wait; what is started meanwhile never sees any."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin() -> None:

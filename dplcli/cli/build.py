@@ -33,8 +33,8 @@ from dplcli.batch.done import (
     are_there,
     digest_of,
     forget_oldest,
-    keep_answer,
     key_of,
+    once,
     read_answer,
     size_of,
 )
@@ -231,16 +231,14 @@ def build_one(task: BuildTask) -> Json:
     """Do all steps with one model; return the answer as plain data, which is kept, too."""
     with ALONE, chdir(task.folder):
         key = task.key(reads=not task.check)
-        known = read_answer(key)
-        if known is not None and known["run"] == task.run:
-            return dict(known["answer"])
-        try:
-            plain = asdict(_Build(task).answer())
-        except Exception as error:  # noqa: BLE001  # the other models go on
-            return asdict(failed_answer(task.label, error))
-        if plain["status"] != "error" and not task.check:
-            keep_answer(key, {"run": task.run, "answer": plain})
-        return plain
+        return once(key, task.run, partial(_answer_of, task), keeps=not task.check)
+
+
+def _answer_of(task: BuildTask) -> Json:
+    try:
+        return asdict(_Build(task).answer())
+    except Exception as error:  # noqa: BLE001  # the other models go on
+        return asdict(failed_answer(task.label, error))
 
 
 class _Build:

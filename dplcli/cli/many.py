@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from contextlib import chdir
 from dataclasses import asdict, dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
 from secrets import token_hex
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.batch.done import are_there, digest_of, forget_oldest, keep_answer, key_of, read_answer
+from dplcli.batch.done import are_there, digest_of, forget_oldest, key_of, once, read_answer
 from dplcli.batch.models import ModelFile, find_models, is_one_model, pair_models
 from dplcli.batch.processes import default_jobs, run_here, run_there
 from dplcli.cli import options
@@ -133,17 +133,13 @@ ALONE = threading.Lock()
 def do_task(task: ModelTask) -> Json:
     """Do one of many models; return its answer as plain data, which is kept, too."""
     with ALONE, chdir(task.folder):
-        key = task.key(reads=True)
-        known = read_answer(key)
-        if known is not None and known["run"] == task.run:
-            return dict(known["answer"])
-        answer = answer_to(task.command, task.params, task.label, with_record=task.with_record)
-        files = {str(path): digest_of(path) for path in task.writes if path.is_file()}
-        answer = replace(answer, files=files if answer.status == "yes" else {})
-        plain = asdict(answer)
-        if answer.status != "error":
-            keep_answer(key, {"run": task.run, "answer": plain})
-        return plain
+        return once(task.key(reads=True), task.run, partial(_answer_of, task))
+
+
+def _answer_of(task: ModelTask) -> Json:
+    answer = answer_to(task.command, task.params, task.label, with_record=task.with_record)
+    files = {str(path): digest_of(path) for path in task.writes if path.is_file()}
+    return asdict(replace(answer, files=files if answer.status == "yes" else {}))
 
 
 def answer_to(command: str, params: Json, label: str, *, with_record: bool = False) -> ModelAnswer:
