@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,11 +40,10 @@ def measure(*commands: list[str], cache: Path) -> Cost:
         words = [sys.executable, "-m", "dplcli", *command]
         subprocess.run(words, check=True, env=environment, stdout=subprocess.DEVNULL)  # noqa: S603  # our own
     wall = time.monotonic() - start
-    try:
+    with suppress(ChildProcessError):
         while True:
             os.wait()
-    except ChildProcessError:
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Cost(wall, cpu)
 
