@@ -111,7 +111,8 @@ class ModelTask:
             "folder": self.folder,
             "record": self.with_record,
         }
-        return key_of(self.model, request, texts_in(self.params), reads=reads)
+        read = [value for name, value in self.params.items() if name != "output"]
+        return key_of(self.model, request, texts_in(read), reads=reads)
 
 
 def texts_in(value: object) -> Iterator[str]:
@@ -334,6 +335,11 @@ def _do_all(
         {key.removeprefix("report_"): path for key, path in forms.items() if path is not None},
     )
     printing.check(*(each.path for each, _ in asked))
+    if crowd.resume and given.get("in_place"):
+        raise UsageError(
+            "--in-place and --resume contradict each other: what is done is not seen any more",
+            hint="name a folder with -o",
+        )
     for key, option in _OF_ONE_MODEL.items():
         if given.get(key):
             raise UsageError(f"{option} is for one model, and there are {len(asked)}")
