@@ -173,7 +173,7 @@ def _steps(file: ReadFile) -> Iterator[BuildStep]:
     for number, step in enumerate(content.steps):
         where = ("steps", number, step.kind)
         if step.run is not None:
-            words = _arguments(file, check, known, where)
+            words = list(_arguments(file, check, known, where))
             params = _params("verify", [*words, "n.onnx"], file, *where) if checks else None
             yield BuildStep(EXTERNAL, params, tuple(step.run))
             continue
@@ -185,7 +185,7 @@ def _steps(file: ReadFile) -> Iterator[BuildStep]:
                 raise file.source.error("partition: no rules are named", where, hint)
         given |= check if checks else {"no-verify": True}
         allowed = _options_of(step.kind)
-        words = _arguments(file, given, allowed, where)
+        words = list(_arguments(file, given, allowed, where))
         yield BuildStep(step.kind, _params(step.kind, words, file, *where))
 
 
@@ -264,7 +264,11 @@ class _Build:
                     done = replace(done, verdict=_UNCHANGED)
                 self.said.append(done)
                 if done.status != "yes":
-                    lines = tuple(f"step {number}, {step.kind}: {line}" for line in done.messages)
+                    said = [
+                        line.removeprefix(f"{current}: ").replace(str(made), made.name)
+                        for line in done.messages
+                    ]
+                    lines = tuple(f"step {number}, {step.kind}: {line}" for line in said)
                     return self._summary(done.status, lines, done.hint)
                 current = made
             return self._judged(current)
