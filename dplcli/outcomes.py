@@ -346,6 +346,27 @@ class RewriteOutcome(WrittenOutcome):
 
 
 @dataclass(frozen=True)
+class Diagnosis:
+    """What dpl runs on.
+
+    Attributes:
+        system: The operating system and the processor.
+        providers: The execution providers of onnxruntime.
+        is_isolated: Whether models run in processes of their own.
+        missing: For each extra, the packages that it lacks.
+        catalogs: The catalogues that can be named, and who offers them.
+        problems: What is wrong, a sentence each.
+    """
+
+    system: str
+    providers: tuple[str, ...]
+    is_isolated: bool
+    missing: Mapping[str, tuple[str, ...]]
+    catalogs: Mapping[str, str]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CatalogEntry:
     """A catalogue that can be named.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
-from dplcli.cli import many, options
+from dplcli.cli import completion, many, options
 from dplcli.report.catalog import explain_document
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ POLICIES = options.policy_options("escape", "order")
     "only",
     multiple=True,
     metavar="NAME",
+    shell_complete=completion.rules,
     help="Explain this rule only; the others still take their nodes. Repeatable.",
 )
 @options.option(

@@ -237,6 +237,7 @@ COMMANDS = {
     "bisect": "Find the rule application, or the node, that makes a model compute something else.",
     "build": "Do what a pipeline file says with all its models; --check is for CI.",
     "diff": "Show in what the structures of two models differ.",
+    "doctor": "Look at what dpl runs on: versions, execution providers, extras, catalogues.",
     "explain": "Say why patterns match where they do, and why not elsewhere.",
     "init": "Write a first pipeline file, dpl.yaml, by looking at the models.",
     "inline": "Put functions back in the place of their calls, and verify the result.",

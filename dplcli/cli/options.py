@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from dplcli import pipeline
+from dplcli.cli import completion
 from dplcli.cli.main import answer_no
 from dplcli.cli.printing import progress, show, write
 from dplcli.errors import DplError, UsageError
@@ -130,6 +131,7 @@ def expect_option(command: Command) -> Command:
         "expectations",
         multiple=True,
         metavar="RULE>=N",
+        shell_complete=completion.rules,
         help="Exit with 1 unless the rule matches, or is applied, so often (also <= == > <). "
         "Repeatable.",
     )(command)
@@ -144,6 +146,7 @@ def catalog_options(command: Command) -> Command:
         multiple=True,
         metavar="NAMES",
         callback=listed,
+        shell_complete=completion.targets,
         help="Use everything dpl ships for a target, such as dnnl, or for several: of "
         "cutlass,cublas the first one wins where both would take a node. Repeatable.",
     )(command)
@@ -153,6 +156,7 @@ def catalog_options(command: Command) -> Command:
         "-p",
         multiple=True,
         metavar="CATALOGUE",
+        shell_complete=completion.catalogues,
         help="A catalogue: a YAML file, a Python file (which is executed), or the name of one that "
         "dpl or an installed package ships. Repeatable.",
     )(command)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli import many, options
+from dplcli.cli import completion, many, options
 from dplcli.cli.printing import say, write
 from dplcli.errors import DplError
 from dplcli.escaping import json_text
@@ -188,6 +188,7 @@ CHOICE = options.SettingsGroup(
         "only",
         multiple=True,
         metavar="RULE[@NODE]",
+        shell_complete=completion.rules,
         help="Try nothing else: this rule, everywhere or at one node, which is found by its name "
         "or an output's. Repeatable.",
     ),
@@ -195,6 +196,7 @@ CHOICE = options.SettingsGroup(
         "skip",
         multiple=True,
         metavar="RULE[@NODE]",
+        shell_complete=completion.rules,
         help="Do not try this rule, or not at this node. Repeatable.",
     ),
     options.Setting(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
+    from dplcli.catalog.catalog import installed_catalogs, shipped_catalogs, shipped_targets
     from dplcli.catalog.plan import plan_schema
     from dplcli.dpl.rule import POLICIES, Policies
     from dplcli.passes.repeat import RepeatOptions
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         try_catalogs,
         write_bindings,
     )
+    from dplcli.pipeline.doctor import diagnose
     from dplcli.pipeline.inspecting import find_nodes, inspect, view
     from dplcli.pipeline.learning import learn_rewrites
     from dplcli.pipeline.matching import explain, match
@@ -61,6 +63,7 @@ else:
     __getattr__ = lazy(
         __name__,
         {
+            "dplcli.catalog.catalog": "installed_catalogs shipped_catalogs shipped_targets",
             "dplcli.catalog.plan": "plan_schema",
             "dplcli.dpl.rule": "POLICIES Policies",
             "dplcli.passes.repeat": "RepeatOptions",
@@ -73,6 +76,7 @@ else:
                 "catalog_contract catalog_schema check_catalogs learn list_catalogs "
                 "load_catalog_rules model_contract try_catalogs write_bindings"
             ),
+            "dplcli.pipeline.doctor": "diagnose",
             "dplcli.pipeline.inspecting": "find_nodes inspect view",
             "dplcli.pipeline.learning": "learn_rewrites",
             "dplcli.pipeline.matching": "explain match",

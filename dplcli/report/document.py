@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli import __version__
-from dplcli.report.json import inspect_record, nodes_record
-from dplcli.report.layout import Group, Text
+from dplcli.errors import counted
+from dplcli.report.json import inspect_record, nodes_record, record_of
+from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     layer_table,
     main_reason,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Model, Node
     from dplcli.outcomes import (
         BrokenTurn,
+        Diagnosis,
         InlineOutcome,
         ModelOutcome,
         PartitionOutcome,
@@ -416,6 +418,32 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # onnxruntime has other names, such as onnxruntime-gpu
             found[package] = "unknown"
     return found | {"python": platform.python_version()}
+
+
+def diagnosis_document(found: Diagnosis) -> Document:
+    """Report on what dpl runs on."""
+    others = Counter(found.catalogs.values())
+    ours = others.pop("dpl", 0)
+    told = [f"{ours} of dpl", *(f"{count} of {package}" for package, count in others.items())]
+    extras = [
+        f"{extra}: {'lacks ' + ', '.join(missing) if missing else 'installed'}"
+        for extra, missing in found.missing.items()
+    ]
+    rows = [
+        *versions().items(),
+        ("system", found.system),
+        ("providers", ", ".join(found.providers) or "none"),
+        ("models run in", "a process of their own" if found.is_isolated else "the process of dpl"),
+        ("catalogues", ", ".join(told)),
+        *(("extra" if number == 0 else "", text) for number, text in enumerate(extras)),
+    ]
+    verdict = f"{counted(len(found.problems), 'problem')}." if found.problems else "No problems."
+    lines = [Text(f"problem: {problem}", style="red") for problem in found.problems]
+    return Document(
+        text=Group(TextTable("", "", rows=rows), Text(), *lines, Text(verdict)),
+        ok=not found.problems,
+        record=lambda: {"schema": "dpl.doctor/1", "versions": versions(), **record_of(found)},
+    )
 
 
 # Findings: the rule that breaks a model, and the place where it is written.
