@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 _MOST_KEPT = 4_000
+_MOST_BYTES = 500_000_000
 _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
 _OTHERS = ("onnx", "onnxruntime", "numpy")
@@ -186,12 +188,13 @@ def once(key: str, run: str, do: Callable[[], Json], *, keeps: bool = True) -> J
 
 def forget_oldest() -> None:
     """Keep no more answers than a large project has."""
-    try:
+    size = 0
+    with suppress(OSError):  # another run does the same
         files = [(each.stat().st_mtime, each) for each in cache_folder().glob("*.json")]
-        for _, each in sorted(files)[:-_MOST_KEPT]:
-            each.unlink(missing_ok=True)
-    except OSError:
-        return
+        for number, (_, each) in enumerate(sorted(files, reverse=True)):
+            size += each.stat().st_size
+            if number >= _MOST_KEPT or size > _MOST_BYTES:
+                each.unlink(missing_ok=True)
 
 
 def are_there(files: Mapping[str, str]) -> bool:

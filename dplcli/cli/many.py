@@ -180,6 +180,11 @@ class Crowd:
     scheduler: str | None
     resume: bool = False
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether something is asked for that one model alone would not have."""
+        return self.resume or self.scheduler is not None
+
     def run(
         self, work: Callable[[Any], Json], tasks: Sequence[Any], tell: Callable[[str], None]
     ) -> dict[str, ModelAnswer]:
@@ -261,13 +266,14 @@ def takes_models(result: str = "", suffix: str = ".onnx") -> Callable[..., Calla
                 raise click.MissingParameter(
                     ctx=context, param_hint="'MODEL'", param_type="argument"
                 )
-            if is_one_model(models):
+            crowd = Crowd(jobs, scheduler, resume)
+            if is_one_model(models) and not crowd.is_wanted:
                 command(model=models[0], **given)
                 return
             found = find_models(models, result)
             outputs = _outputs(found, given.get("output"), suffix) if "output" in given else {}
             asked = [(each, {"models": (each.path,)} | _output_of(each, outputs)) for each in found]
-            _do_all(asked, given, Crowd(jobs, scheduler, resume), result)
+            _do_all(asked, given, crowd, result)
 
         argument = click.argument("models", type=_PATHS, nargs=-1, metavar="MODEL...")
         return argument(crowd_options()(call))
@@ -288,7 +294,10 @@ def takes_pairs(first: str, second: str) -> Callable[..., Callable[..., None]]:
             **given: Any,  # noqa: ANN401  # what click gives
         ) -> None:
             one, other = given[first], given[second]
+            crowd = Crowd(jobs, scheduler, resume)
             if one is None or other is None or is_one_model([one]) or is_one_model([other]):
+                if crowd.is_wanted:
+                    raise UsageError("--resume and --scheduler are for two folders of models")
                 command(**given)
                 return
             asked = []
@@ -298,7 +307,7 @@ def takes_pairs(first: str, second: str) -> Callable[..., Callable[..., None]]:
                     problem = f"{each.path}: {other} has no model of this name"
                 pair = {first: each.path, second: partner.path if partner else None}
                 asked.append((each._replace(problem=problem), pair))
-            _do_all(asked, given, Crowd(jobs, scheduler, resume))
+            _do_all(asked, given, crowd)
 
         return crowd_options()(call)
 
@@ -380,7 +389,7 @@ def _do_all(
         if len(left) < len(tasks) and not printing.quiet:
             done = len(tasks) - len(left)
             say(f"dpl: {done} of {counted(len(tasks), 'model')} were done before", err=True)
-        answers = known | crowd.run(do_task, left, tell)
+        answers = known | (crowd.run(do_task, left, tell) if left else {})
     forget_oldest()
     said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
     conclude(printing, f"dpl {name}", [answer for answer in said if answer is not None])

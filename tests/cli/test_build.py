@@ -45,6 +45,7 @@ def states(out: str) -> dict[str, str]:
     return {Path(words[0]).stem: words[at] for words in lines[1:]}
 
 
+@pytest.mark.long
 def test_build_writes_what_the_steps_make(dpl: Dpl, project: Write) -> None:
     """The bytes are those of the commands one after the other; the second time nothing is done."""
     project(
@@ -66,6 +67,7 @@ def test_build_writes_what_the_steps_make(dpl: Dpl, project: Write) -> None:
     assert states(second.out) == dict.fromkeys(NETS, "unchanged")
 
 
+@pytest.mark.long
 def test_only_what_changed_is_done_again(dpl: Dpl, project: Write, folder: Path) -> None:
     """A model, a result or the file."""
     project(PLAIN)
@@ -111,6 +113,7 @@ def test_check_writes_nothing_and_says_what_would_differ(
     assert contents(folder) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
@@ -236,6 +239,7 @@ onnx.save(model, sys.argv[2])
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "status", "message"),
     [
@@ -260,6 +264,7 @@ def test_what_another_program_makes_is_verified(  # noqa: PLR0913, PLR0917  # th
     assert (folder / "built" / "residual_block.onnx").exists() == (status == 0)
 
 
+@pytest.mark.long
 def test_external_data_comes_along(dpl: Dpl, project: Write, folder: Path) -> None:
     """New weights reach the result; two models that share a file must agree on it."""
     path = folder / "models" / "residual_block.onnx"
@@ -279,6 +284,7 @@ def test_external_data_comes_along(dpl: Dpl, project: Write, folder: Path) -> No
     assert (folder / "built" / "w").read_bytes() == weights.read_bytes()
 
 
+@pytest.mark.long
 def test_init_writes_a_file_that_holds(dpl: Dpl, project: Write, folder: Path) -> None:
     """It builds, what it expects is met, and one match less is noticed; nothing is overwritten."""
     (folder / "models" / "broken.onnx").write_bytes(b"\x08\x08 no model")
