@@ -48,14 +48,7 @@ def act(tmp_path: Path) -> Callable[[str], tuple[int, Path]]:
         assert set(re.findall(r"\$(\w+)", step["run"])) - {"line", "code"} <= environment.keys()
         script = shell.folder / "script.sh"
         script.write_text(step["run"], encoding="utf-8")
-        command = [
-            bash,
-            "--noprofile",
-            "--norc",
-            "-eo",
-            "pipefail",
-            str(script),
-        ]  # as a runner does
+        command = [bash, "--noprofile", "--norc", "-eo", "pipefail", str(script)]  # as there
         done = subprocess.run(  # noqa: S603  # our own script
             command, cwd=shell.folder, env=os.environ | environment, check=False, timeout=120
         )

@@ -53,11 +53,17 @@ def command(  # one parameter per option
         raise UsageError(f"{place}: exists, so it is kept", hint="edit it, or delete it first")
     given = models or (Path(),)
     results = Path(_OUTPUT).resolve()
+    meant = find_models(given)
+    for each in meant:
+        if each.problem:
+            say(f"dpl: left out: {each.problem}", err=True)
     found = [
         each
-        for each in find_models(given)
+        for each in meant
         if not each.problem and not each.path.resolve().is_relative_to(results)
     ]
+    if not found:
+        raise UsageError("no model is found")
     run = token_hex(8)
     tasks = [
         ModelTask(
