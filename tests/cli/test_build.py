@@ -21,7 +21,7 @@ steps:
 verify: false
 """
 
-Write = Callable[[str], Path]
+Write = Callable[..., Path]
 
 
 @pytest.fixture
@@ -271,8 +271,7 @@ def test_external_data_comes_along(dpl: Dpl, project: Write, folder: Path) -> No
     proto = onnx.load(path)
     for tensor in proto.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
-    options = {"save_as_external_data": True, "location": "w", "size_threshold": 0}
-    onnx.save(proto, path, **options)
+    onnx.save(proto, path, save_as_external_data=True, location="w", size_threshold=0)
     project(PLAIN)
     assert dpl("build").code == 0
     weights = folder / "models" / "w"

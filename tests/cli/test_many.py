@@ -203,7 +203,8 @@ def test_two_folders_are_compared_model_by_model(dpl: Dpl, models: Path) -> None
 def test_resume_leaves_out_what_is_done(dpl: Dpl) -> None:
     """Unless the model, an option, a catalogue or the result has changed."""
     shutil.copy(ROOT / "patterns" / "conv_relu.yaml", "mine.yaml")
-    call = ("partition", "models", "-p", "mine.yaml", "--no-verify", "-o", "out", "--resume")
+    call: tuple[str, ...] = ("partition", "models", "-p", "mine.yaml", "--no-verify")
+    call = (*call, "-o", "out", "--resume")
 
     def done_before() -> str:
         answer = dpl(*call)
