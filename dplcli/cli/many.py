@@ -160,6 +160,8 @@ def answer_to(command: str, params: Json, label: str, *, with_record: bool = Fal
 def failed_answer(label: str, error: Exception) -> ModelAnswer:
     """Return that a model could not be done, and why."""
     message, hint = said_of(error)
+    if hint is not None and "--debug" in hint:
+        hint = "this is a bug in dpl; run dpl --debug for this model alone to have a traceback"
     return ModelAnswer(label=label, status="error", messages=(message,), hint=hint or "")
 
 

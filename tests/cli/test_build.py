@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import numpy_helper
+from ruamel.yaml import YAML
 
 from tests.cli.support import SAMPLES, Dpl, contents
 
@@ -316,3 +317,33 @@ def test_the_schema_knows_every_option(dpl: Dpl) -> None:
     assert options["merge"]["type"] == "boolean"
     assert "seed" in schema["properties"]["verify"]["anyOf"][1]["properties"]
     assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("change", "is_right"),
+    [
+        (("", ""), True),
+        (("{}", "{merge: true, patterns: [a, b], seed: 3}"), True),
+        (("- partition: {}", "- inline:"), True),
+        (("[models]", "[models, {path: x, expect: [r>=1], budgets: {size: 3 MB}}]"), True),
+        (("{}", "{merg: true}"), False),
+        (("{}", "{merge: 1}"), False),
+        (("{}", "{}\n    inline: {}"), False),
+        (("verify: false", "verify: {sed: 1}"), False),
+        (("[models]", "[models, {pth: x}]"), False),
+    ],
+)
+def test_the_schema_and_the_command_agree(
+    dpl: Dpl,
+    project: Write,
+    change: tuple[str, str],
+    is_right: bool,  # noqa: FBT001  # a case
+) -> None:
+    """What an editor marks is what the command refuses."""
+    jsonschema = pytest.importorskip("jsonschema")
+    path = project(PLAIN.replace(*change))
+    validator = jsonschema.Draft202012Validator(json.loads(dpl("build", "--schema").out))
+
+    assert validator.is_valid(YAML(typ="safe").load(path)) == is_right
+    if not is_right:
+        assert dpl("build").code == 2

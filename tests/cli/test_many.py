@@ -251,24 +251,28 @@ def test_external_data_counts(dpl: Dpl, folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_after_a_kill_resume_does_the_rest(folder: Path) -> None:
-    """What was done stays done; no file is half-written, and no process is left."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_after_a_kill_resume_does_the_rest(folder: Path, number: int) -> None:
+    """What was done stays done; no file is half-written, and no process goes on."""
     inside = folder / "models"
     inside.mkdir()
-    for number in range(30):
-        shutil.copy(SAMPLES / "light_resnet50.onnx", inside / f"m{number:02}.onnx")
+    for copy in range(30):
+        shutil.copy(SAMPLES / "light_resnet50.onnx", inside / f"m{copy:02}.onnx")
     words = ["partition", "models", "--target", "dnnl", "-o", "out", "--no-verify", "--resume"]
     command = [sys.executable, "-m", "dplcli", *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=folder, env=environment) as process:  # noqa: S603  # ours
-        while not (folder / "out").is_dir() or len(os.listdir(folder / "out")) < 4:  # noqa: PTH208
+        while len(list((folder / "out").glob("m*.onnx"))) < 4:
             time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(number)
+    assert process.returncode == (-number if number == signal.SIGKILL else 2)
     time.sleep(2)  # for the processes that it started to notice
     left = contents(folder / "out")
     assert 4 <= len(left) < 30
     assert len({content for name, content in left.items() if name.endswith(".onnx")}) == 1
     assert all(not name.startswith(".") for name in left)
+    time.sleep(1)
+    assert contents(folder / "out").keys() == left.keys()
 
     done = subprocess.run(  # noqa: S603  # ours
         command, cwd=folder, env=environment, check=False, capture_output=True, text=True
