@@ -69,6 +69,7 @@ class ModelAnswer:
         rules: Name, matches or applications, and refusals of each rule that did anything.
         cases: What was tried: group, name, status and message.
         record: The report as JSON, if that is wanted.
+        lines: What the command would print, if that is wanted.
         files: What was written, each with the hash of its content.
     """
 
@@ -82,6 +83,7 @@ class ModelAnswer:
     rules: Sequence[tuple[str, int, int]] = ()
     cases: Sequence[tuple[str, str, Literal["passed", "failed", "skipped"], str]] = ()
     record: Mapping[str, Any] | None = None
+    lines: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
 

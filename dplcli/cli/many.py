@@ -92,6 +92,7 @@ class ModelTask:
         run: Names this run: what it has done is not done again if a process is lost.
         writes: What the command may write.
         with_record: Whether the JSON is wanted.
+        with_text: Whether what the command would print is.
     """
 
     label: str
@@ -102,6 +103,7 @@ class ModelTask:
     run: str
     writes: tuple[Path, ...] = ()
     with_record: bool = False
+    with_text: bool = False
 
     def key(self, *, reads: bool) -> str:
         """Return what stands for the answer; "" if it cannot be kept."""
@@ -109,7 +111,7 @@ class ModelTask:
             "command": self.command,
             "params": self.params,
             "folder": self.folder,
-            "record": self.with_record,
+            "told": [self.with_record, self.with_text],
         }
         read = [value for name, value in self.params.items() if name != "output"]
         return key_of(self.model, request, texts_in(read), reads=reads)
@@ -138,12 +140,15 @@ def do_task(task: ModelTask) -> Json:
 
 
 def _answer_of(task: ModelTask) -> Json:
-    answer = answer_to(task.command, task.params, task.label, with_record=task.with_record)
+    wanted = {"with_record": task.with_record, "with_text": task.with_text}
+    answer = answer_to(task.command, task.params, task.label, **wanted)
     files = {str(path): digest_of(path) for path in task.writes if path.is_file()}
     return asdict(replace(answer, files=files if answer.status == "yes" else {}))
 
 
-def answer_to(command: str, params: Json, label: str, *, with_record: bool = False) -> ModelAnswer:
+def answer_to(
+    command: str, params: Json, label: str, *, with_record: bool = False, with_text: bool = False
+) -> ModelAnswer:
     """Run a command on one model; return what it says instead of printing it."""
     from dplcli.report.many import answer_of  # noqa: PLC0415  # loads rich
 
@@ -152,7 +157,7 @@ def answer_to(command: str, params: Json, label: str, *, with_record: bool = Fal
     try:
         with click.Context(called, info_name=command, obj=kept.append) as context:
             context.invoke(called.callback or called, **params)
-        return answer_of(label, kept[0], with_record=with_record)
+        return answer_of(label, kept[0], with_record=with_record, with_text=with_text)
     except Exception as error:  # noqa: BLE001  # the other models go on
         return failed_answer(label, error)
 
@@ -382,6 +387,7 @@ def _do_all(
                 run=run,
                 writes=_written(each.path, params, result),
                 with_record=printing.json_path is not None,
+                with_text=printing.verbose or name == "explain",
             )
         )
     tasks = [row for row in rows if isinstance(row, ModelTask)]

@@ -11,7 +11,7 @@ from dplcli.escaping import one_line
 from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import cases_of
 from dplcli.report.document import Case, Chapter, Document
-from dplcli.report.layout import Group, Text, TextTable
+from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.tables import percent, share_of_tolerance
 
 if TYPE_CHECKING:
@@ -26,13 +26,16 @@ _STYLES = {"yes": "green", "no": "bold red", "error": "bold red"}
 _WORDS = {"yes": "ok", "no": "no", "error": "error"}
 
 
-def answer_of(label: str, document: Document, *, with_record: bool) -> ModelAnswer:
+def answer_of(
+    label: str, document: Document, *, with_record: bool = False, with_text: bool = False
+) -> ModelAnswer:
     """Return what a command said of one of many models, as plain data.
 
     Args:
         label: The model, as it is named.
         document: The report of the command.
         with_record: Whether the JSON is wanted, too.
+        with_text: Whether what a terminal would show is.
     """
     return ModelAnswer(
         label=label,
@@ -44,6 +47,7 @@ def answer_of(label: str, document: Document, *, with_record: bool) -> ModelAnsw
         rules=tuple((rule.name, rule.used, rule.refused) for rule in document.rules),
         cases=tuple(tuple(case) for case in cases_of(document)),  # type: ignore[misc]
         record=document.record() if with_record else None,
+        lines=[line.plain for line in lines_of(document.text, None)] if with_text else (),
     )
 
 
@@ -73,8 +77,11 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
     totals = _totals(answers)
     verdict = f"{models}: {_summary(count)}"
     table = _table(answers)
+    told = [part for answer in answers for part in _told(answer)]
     return Document(
-        text=Group(table, Text(), Text(f"{verdict}.", style="bold red" if bad else "bold green")),
+        text=Group(
+            *told, table, Text(), Text(f"{verdict}.", style="bold red" if bad else "bold green")
+        ),
         record=lambda: _record(command, answers, totals),
         ok=not bad,
         command=command,
@@ -86,6 +93,14 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
         cases=tuple(case for answer in answers for case in _cases(answer)),
         chapters=lambda: [Chapter("Models", table), Chapter("Rules", _rule_table(totals))],
     )
+
+
+def _told(answer: ModelAnswer) -> list[Part]:
+    """Return what the command said of one model, if that is wanted, below its name."""
+    if not answer.lines:
+        return []
+    said = [Text(line, whole=True) for line in answer.lines]
+    return [Text(answer.label, style="bold"), *said, Text()]
 
 
 def complaints(answer: ModelAnswer) -> list[str]:

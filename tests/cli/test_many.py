@@ -286,6 +286,20 @@ def test_after_a_kill_resume_does_the_rest(folder: Path, number: int) -> None:
 
 
 @pytest.mark.usefixtures("models")
+def test_what_is_said_of_each_stands_above_the_table(dpl: Dpl) -> None:
+    """By explain, and by others with --verbose; as it is said of the model alone."""
+    calls = (("explain", *RULES, "--rule", "conv2d_clip"), ("match", *RULES, "--verbose"))
+    names = [f"models/{name}.onnx" for name in NETS[:2]]
+    for name, *rest in calls:
+        alone = [dpl(name, model, *rest).out for model in names]
+
+        answer = dpl(name, *names, *rest)
+
+        told = "".join(f"{model}\n{text}\n" for model, text in zip(names, alone, strict=True))
+        assert answer.out.startswith(f"{told}model ")
+
+
+@pytest.mark.usefixtures("models")
 def test_one_page_and_one_file_for_ci_have_all_models(dpl: Dpl) -> None:
     """A row and a suite for each."""
     reports = ("--html", "p.html", "--junit", "r.xml")
