@@ -507,7 +507,14 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
 
 def model_document(model: Model, label: str) -> Document:
     """Report on the contents of a model."""
-    return Document(text=model_report(model, label), record=lambda: inspect_record(model, label))
+    nodes = sum(graph.node_count for graph in model.graphs())
+    return Document(
+        text=model_report(model, label),
+        record=lambda: inspect_record(model, label),
+        command="dpl inspect",
+        subject=label,
+        facts=(("nodes", f"{nodes:,}"), ("functions", f"{len(model.functions):,}")),
+    )
 
 
 def run_document(outcome: RunOutcome) -> Document:
