@@ -269,3 +269,31 @@ def test_every_name_can_be_said_as_text(folder: str, name: str) -> None:
 def test_a_name_in_a_report_can_be_had_back() -> None:
     """The escape is that of JSON."""
     assert files.encoded(f'["{ODD}"]') == b'["m\\udcff.bin"]'
+
+
+@pytest.mark.parametrize("runs", [[], [(0, 5)], [(0, 5), (3 << 20, 7), (9 << 20, 1)], [(5000, 70)]])
+def test_holes_stay_holes(tmp_path: Path, runs: list[tuple[int, int]]) -> None:
+    """A copy has the same bytes and takes no more room; holes at the end count as well."""
+    source, copy = tmp_path / "a", tmp_path / "b"
+    with source.open("wb") as stream:
+        for at, count in runs:
+            stream.seek(at)
+            stream.write(b"x" * count)
+        stream.truncate(20 << 20)
+
+    files.copy_file(source, copy)
+
+    assert copy.read_bytes() == source.read_bytes()
+    assert copy.stat().st_blocks <= source.stat().st_blocks + 8
+
+
+def test_a_copy_where_the_disk_tells_no_holes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it is read; what is there is never overwritten."""
+    (tmp_path / "a").write_bytes(bytes(10) + b"end")
+    monkeypatch.delattr(os, "SEEK_DATA", raising=False)
+    files.copy_file(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").read_bytes() == bytes(10) + b"end"
+    with pytest.raises(FileExistsError):
+        files.copy_file(tmp_path / "a", tmp_path / "b")

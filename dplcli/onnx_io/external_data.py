@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import math
-import shutil
 import stat
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
-from dplcli.files import path_of
+from dplcli.files import copy_file, path_of
 from dplcli.ir.types import PLAIN_KINDS
 from dplcli.onnx_io.convert import dtype_bits
 from dplcli.onnx_io.source import source_of
@@ -86,7 +85,7 @@ def _copy_beside(source: Path, target: Path, made: Provisional) -> None:
                 made.note(folder)
                 folder.mkdir()
         made.note(target)
-        shutil.copyfile(source, target)
+        copy_file(source, target)
     except OSError as error:
         raise ModelExportError(f"{target}: cannot be written: {error.strerror}") from error
 
