@@ -12,9 +12,9 @@ import atexit
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from contextlib import contextmanager, suppress
@@ -77,7 +77,8 @@ _NOTED: list[Provisional] = []
 
 
 @atexit.register
-def _remove_all() -> None:
+def remove_provisional() -> None:
+    """Remove all that is noted and not kept, as the end of the program does."""
     for group in _NOTED:
         with suppress(OSError):
             group.remove()
@@ -132,7 +133,7 @@ def temporary_folder(folder: Path | None = None) -> Iterator[Path]:
 def _made(group: Provisional, folder: Path, suffix: str, make: Callable[[Path], None]) -> Path:
     _sweep(folder)
     for _ in range(_TRIES):
-        path = folder / f"{_PREFIX}{secrets.token_hex(4)}{suffix}"
+        path = folder / f"{_PREFIX}{os.urandom(4).hex()}{suffix}"
         group.note(path, with_content=True)
         try:
             make(path)
@@ -377,3 +378,26 @@ def _text_of(path: Path) -> str | None:
         return os.fsencode(path).decode()
     except UnicodeError:
         return None
+
+
+# What can be made again.
+
+
+CACHE = "DPL_CACHE"
+"""The environment variable that names another folder than the user's, or is empty for none."""
+
+
+def cache_folder() -> Path | None:
+    """Return this user's folder for what can be made again; it need not exist.
+
+    None if nothing is to be kept, or if nobody's home is known.
+    """
+    named = os.environ.get(CACHE)
+    if named is not None:
+        return Path(named) if named else None
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or ""
+    try:
+        own = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    except RuntimeError:
+        return None
+    return (Path(base) if Path(base).is_absolute() else own) / "dpl"

@@ -172,6 +172,9 @@ def _ops(names: str) -> frozenset[str]:
 COMMUTATIVE = _ops("Add And BitwiseAnd BitwiseOr BitwiseXor Equal Max Mean Min Mul Or Sum Xor")
 """Inputs may stand in any order."""
 
+_MEANINGS = {"GroupNormalization": (21,), "Hardmax": (13,), "LogSoftmax": (13,), "Softmax": (13,)}
+"""The opsets from which an operator computes something else from the same inputs and attributes."""
+
 ORDERED = _ops("Div Greater Less MatMul Mod PRelu Pow Sub")
 """Two inputs; with the two swapped something else is computed."""
 
@@ -465,6 +468,12 @@ def schema_of(node: Node) -> OpSchema | None:
     return node.graph.model.codec.schemas.find(node.op_type, node.domain, version)
 
 
+def possible_attributes(node: Node) -> frozenset[str]:
+    """Return the attributes that a node of its operator can have, at any opset."""
+    schemas = node.graph.model.codec.schemas
+    return schemas.attributes_of(node.op_type, node.domain) or frozenset()
+
+
 def attribute_of(node: Node, name: str) -> Attribute | None:
     """Return attribute *name* of *node*, completed with its default for the node's opset.
 
@@ -493,6 +502,33 @@ def fixed_attribute(node: Node, name: str) -> Attribute | None:
         return stated
     schema = schema_of(node)
     return None if schema is None else schema.defaults.get(name)
+
+
+def commutes(domain: str, op_type: str, operands: int) -> bool:
+    """Tell whether an operator gives the same, bit for bit, for its operands in another order.
+
+    A sum of three numbers depends on the order in which they are added.
+    """
+    return not domain and op_type in COMMUTATIVE and operands == 2  # noqa: PLR2004  # a pair
+
+
+def meaning_of(domain: str, op_type: str, opset: int) -> int:
+    """Return which of the meanings that an operator has had is in force at an opset."""
+    return 0 if domain else sum(since <= opset for since in _MEANINGS.get(op_type, ()))
+
+
+def lacks_default(domain: str, op_type: str, name: str, schema: OpSchema | None) -> bool:
+    """Tell whether nothing says what an operator does where attribute *name* is not given."""
+    if schema is None or domain:
+        return schema is None or name not in schema.defaults
+    if name in schema.required_attributes or name in schema.defaults:
+        return False
+    return name not in _TEXTUAL.get(op_type, _OF_WINDOWS if op_type in WINDOWED else ())
+
+
+_OF_WINDOWS = frozenset({"dilations", "kernel_shape", "pads", "strides"})
+_TEXTUAL = {"ConstantOfShape": {"value"}, "Transpose": {"perm"}}
+"""The attributes whose defaults the pages of operators give in words (:func:`attribute_of`)."""
 
 
 def _implied_attribute(node: Node, name: str) -> Attribute | None:

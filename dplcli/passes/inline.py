@@ -532,9 +532,10 @@ class _Inliner:
 
     def _inputs(self, node: Node, number: int | None) -> list[Value | None]:
         reads = {} if number is None else self.record.reads.get(number, {})
+        read = node.inputs[::-1] if number in self.record.swapped else node.inputs
         inputs = [
             None if value is None else self._read(value, reads.get(slot))
-            for slot, value in enumerate(node.inputs)
+            for slot, value in enumerate(read)
         ]
         while number is None and inputs and inputs[-1] is None:
             inputs.pop()

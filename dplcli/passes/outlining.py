@@ -24,7 +24,7 @@ from dplcli.ir.model import NODES_KEY
 from dplcli.ir.relations import ascending, beside, distinct_lists, offsets, sums, unnest
 from dplcli.ir.table import OMITTED
 from dplcli.passes.partition import (
-    free_function_name,
+    FunctionNames,
     group,
     json_members,
     outline,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dplcli.ir import Attribute, Function, Graph, Value
-    from dplcli.ir.relations import Places
+    from dplcli.ir.relations import Ids, Places
     from dplcli.passes.partition import Outline, OutlinedFunction
     from dplcli.passes.tabular import RowSelection, Taking
 
@@ -99,12 +99,14 @@ class _Outliner:
             self.repeated = {name for name, n in Counter(names).items() if name and n > 1}
         self.rank = np.empty(every.size, np.int64)
         self.rank[self.table.in_order()] = every
-        self.reserved = {rule.name for rule in selection.rules}
-        self.used = {
+        used = {
             (domain.decode(), op_type.decode())
             for domain, op_type, _ in self.table.operators
             if domain not in {b"", b"ai.onnx"}
         }
+        self.function_names = FunctionNames(
+            self.model, used, {rule.name for rule in selection.rules}
+        )
 
     def outline(self) -> dict[str, int]:
         """Draw all, then edit."""
@@ -119,7 +121,7 @@ class _Outliner:
             written[taking.rule.qualified_name] = len(drawing.functions)
         made = []
         for drawing, (outlined, kinds) in drawn:
-            name = free_function_name(drawing.taking.rule, self.used, self.reserved)
+            name = self.function_names.claim(outlined)
             made.append((drawing, outlined.write(self.model, name), kinds))
         calls = []
         for drawing, function, kinds in made:
@@ -172,8 +174,9 @@ class _Drawing:
 
     Attributes:
         functions: Each function to be written, with the kinds of matches that call it.
+        nodes: The nodes of the matches, match by match in the order of the function's body.
         in_count: How many values each call reads, (m,).
-        inputs: These, match by match in order of first use.
+        inputs: These, match by match in the order of the function's.
         out_count: How many it makes, (m,).
         outputs: These.
     """
@@ -189,6 +192,7 @@ class _Drawing:
         self.functions: list[tuple[OutlinedFunction, list[_Kind]]] = []
         code = self._wire()
         self._find_outputs()
+        self.nodes = self.taking.nodes
         self._sort(code)
         self._offset_texts = self._offsets()
         self._names = self._names_by_node()
@@ -257,7 +261,23 @@ class _Drawing:
                 given = function.call_attributes(each.outline)
                 each.attributes = self.outliner.attribute_set(given)
                 self._describe(each)
+                self._arrange(each)
             self.functions.append((function, mine))
+
+    def _arrange(self, kind: _Kind) -> None:
+        """Bring nodes and inputs of a kind's matches into the order of its form."""
+        form = kind.outline.form
+        assert form is not None  # noqa: S101  # outline() has found it
+        for column, begin, order in (
+            ("nodes", self.begin, form.order),
+            ("inputs", offsets(self.in_count), form.inputs),
+        ):
+            if order != tuple(range(len(order))):
+                heap = getattr(self, column)
+                first = begin[kind.rows][:, None]
+                arranged = heap.copy()
+                arranged[first + np.arange(len(order))] = heap[first + np.array(order)]
+                setattr(self, column, arranged)
 
     def _kinds(self, code: Places) -> list[_Kind]:
         """Sort the matches into kinds, in order of first appearance."""
@@ -278,7 +298,9 @@ class _Drawing:
             (nodes.in_count[members], types[read]),
             (nodes.out_count[members], kind),
         )
-        which, example = distinct_lists(sums(taking.count, count), (taking.count,), (facts,))
+        bound = [self._slot_of(value) for value in taking.matches.values.values()]
+        heads = (taking.count, *bound)
+        which, example = distinct_lists(sums(taking.count, count), heads, (facts,))
         order = np.argsort(which, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(which))[:-1])
         kinds = []
@@ -289,6 +311,14 @@ class _Drawing:
             kinds.append(_Kind(part, outline(match)))
         return kinds
 
+    def _slot_of(self, value: Ids) -> Places:
+        """Return which input of each call is the *value* bound to a name, (m,); -1 for none."""
+        match = np.repeat(np.arange(self.size), self.in_count)
+        at = np.flatnonzero(self.inputs == value[match])
+        found = np.full(self.size, NONE, np.int64)
+        found[match[at]] = at - offsets(self.in_count)[match[at]]
+        return found
+
     def _describe(self, kind: _Kind) -> None:
         """Write down what all matches of a kind say alike."""
         item = kind.outline
@@ -296,17 +326,17 @@ class _Drawing:
         for number, name in item.completed:
             left_out.setdefault(number, []).append(name)
         entries = []
-        for number, node in enumerate(item.match.nodes):
+        for number, node in enumerate(item.nodes):
             made = ",".join(["%s"] * len(node.outputs))
             entry = f"[{quoted(node.qualified_op).replace('%', '%%')},%s,[{made}]"
             if number in left_out:
                 entry += f",[{','.join(map(quoted, left_out[number])).replace('%', '%%')}]"
             entries.append(entry)
         kind.nodes = f"[{'],'.join(entries)}]]"
-        if not item.reads_plainly:
-            kind.reads = json_members({"reads": outside_reads(item)})
+        reads = {} if item.reads_plainly else outside_reads(item)
+        kind.reads = json_members({"reads": reads, "swapped": list(item.swapped)})
         types = []
-        for number, node in enumerate(item.match.nodes):
+        for number, node in enumerate(item.nodes):
             for value in node.outputs:
                 stated = None if value is None or value in item.outputs else value.stated_type
                 if value is not None and stated is not None:
@@ -317,8 +347,8 @@ class _Drawing:
 
     def _offsets(self) -> list[str]:
         """Say of each match how many nodes before the last one each lay, but if in one row."""
-        rank = self.outliner.rank[self.taking.nodes]
-        last = rank[self.begin + self.taking.count - 1][self.match]
+        rank = self.outliner.rank[self.nodes]
+        last = self.outliner.rank[self.taking.nodes][self.begin + self.taking.count - 1][self.match]
         which, example = distinct_lists(self.taking.count, (), (last - rank,))
         texts = []
         for row in example.tolist():
@@ -330,7 +360,7 @@ class _Drawing:
 
     def _names_by_node(self) -> list[list[str]]:
         """Return, of each match, the names of each node and of what that makes, in JSON."""
-        nodes, table = self.taking.nodes, self.table
+        nodes, table = self.nodes, self.table
         out_count = table.nodes.out_count[nodes]
         row, made = table.outputs_of(nodes)
         names = np.empty(nodes.size + made.size, np.object_)
@@ -351,7 +381,7 @@ class _Drawing:
             odd = np.arange(self.size)
         for match in ascending(odd).tolist():
             begin = int(self.begin[match])
-            members = self.taking.nodes[begin : begin + int(self.taking.count[match])]
+            members = self.nodes[begin : begin + int(self.taking.count[match])]
             nodes = [self.rows.node(row) for row in members.tolist()]
             again = [number for number, node in enumerate(nodes) if node.name in repeated]
             text = json_members({"remarks": remarks_by_number(nodes), "repeated": again})

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from dplcli.dpl.rule import PatternRule
 from dplcli.ir import Attribute, Function
 from dplcli.ir.model import NODES_KEY, called_function
-from dplcli.ir.operators import attribute_of, schema_of
+from dplcli.ir.operators import attribute_of, possible_attributes, schema_of
 from dplcli.ir.traversal import behind_identities, dependents_before, is_identity
+from dplcli.passes.forms import FormKey, constant_key, first_form, form_of, use_of
 from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, UNDO_KEY, read_call
 from dplcli.passes.rewriter import (
     BodyWriter,
     GraphRewriter,
     claim,
-    data_key,
     outwards,
     raise_ir_version,
     unique,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Match
     from dplcli.ir import Graph, Model, Node, Value
     from dplcli.ir.model import Remarks, StatedType
+    from dplcli.passes.forms import Form, OperatorUse, Wire
     from dplcli.passes.select import Selection
 
     Structure: TypeAlias = tuple[object, ...]
@@ -48,9 +49,10 @@ if TYPE_CHECKING:
 
 # Give structurally equal matches of a rule one function, and each match its call of it.
 #
-# Two matches are structurally equal if the same operators are wired the same way. Attribute values
-# do not count: they are declared as the function's attributes and given at each call, completed
-# with their defaults where one match states what another leaves out.
+# Two matches are structurally equal if the same operators are wired the same way, in whatever order
+# the file has them (dplcli.passes.forms). Attribute values do not count: they are declared as the
+# function's attributes and given at each call, completed with their defaults where one match states
+# what another leaves out.
 
 
 _POSITION = attrgetter("position")
@@ -68,7 +70,7 @@ class Outline:
 
     Attributes:
         match: The match.
-        inputs: What the call reads: each value once, in order of first use.
+        inputs: What the call reads: each value once, in the order of the pattern's names.
         outputs: What the call makes.
         embedded: The constants that go into the body.
         replaced: The nodes that the call takes the place of.
@@ -78,6 +80,9 @@ class Outline:
             is embedded, read through Identity nodes or omitted at the end.
         attributes: By node number and name, the attributes to give at the call.
         completed: Which of them the file left out.
+        nodes: The nodes of the match, in the order of the function's body.
+        swapped: The numbers of those whose two operands the body has the other way round.
+        form: What the function of such matches is called after; None if it is no match of a rule.
     """
 
     match: Match
@@ -90,6 +95,13 @@ class Outline:
     reads_plainly: bool = False
     attributes: dict[AttributeKey, Attribute] = field(default_factory=dict)
     completed: list[AttributeKey] = field(default_factory=list)
+    nodes: tuple[Node, ...] = ()
+    swapped: tuple[int, ...] = ()
+    form: Form | None = None
+
+    def __post_init__(self) -> None:
+        """Take the order of the file if no other is given."""
+        self.nodes = self.nodes or self.match.nodes
 
     @property
     def last(self) -> Node:
@@ -105,11 +117,14 @@ class OutlinedFunction:
         outlines: Its members, in program order.
         attribute_names: Name under which the function declares each attribute.
         named: The attributes of a call by declared name, for each :attr:`Outline.attributes`.
+        lacking: What sets it off from another function of its form in this model: attributes that
+            are not given, and whose defaults are not known there.
     """
 
     outlines: list[Outline]
     attribute_names: dict[AttributeKey, str]
     named: dict[int, dict[str, Attribute]] = field(default_factory=dict)
+    lacking: tuple[object, ...] = ()
 
     def call_attributes(self, item: Outline) -> Mapping[str, Attribute]:
         """Return the attributes to give at the call; calls share them where outlines do."""
@@ -148,7 +163,7 @@ class OutlinedFunction:
             **rule.metadata,
             COMPOSITE_KEY: rule.qualified_name,
             CODEGEN_KEY: rule.target,
-            "PartitionedFromPattern": "".join(f"{node.op_type}_" for node in first.match.nodes),
+            "PartitionedFromPattern": "".join(f"{node.op_type}_" for node in first.nodes),
         }
         return function
 
@@ -156,8 +171,8 @@ class OutlinedFunction:
         """Write the nodes of the first member into *body*, attributes by reference."""
         first = self.outlines[0]
         values = _formal_inputs(body, first)
-        for number, node in enumerate(first.match.nodes):
-            _copy_node(body, node, number, self.references(number), values)
+        for number in range(len(first.nodes)):
+            _copy_node(body, first, number, self.references(number), values)
         for output in first.outputs:
             body.graph.add_output(values[output])
 
@@ -176,21 +191,20 @@ def outline(match: Match) -> Outline:
     inputs: dict[Value, int] = {}
     read: list[Value] = []
     embedded: list[Value] = []
-    structure: list[object] = []
-    stated: list[Mapping[str, Attribute]] = []
+    operators: list[OperatorUse] = []
+    wires: list[tuple[Wire, ...]] = []
     reads_plainly = True
     for number, node in enumerate(match.nodes):
         numbers[node] = number
-        domain = node.domain
-        structure += (domain, node.op_type, node.overload, opsets.get(domain, 0))
+        of_node: list[Wire] = []
         for value in node.inputs:
             producer = None if value is None else value.producer
             if value is None:
-                structure.append(None)
+                of_node.append(None)
             elif (maker := numbers.get(producer)) is not None:
-                structure.append((maker, value.index))
+                of_node.append((maker, value.index))
             elif may_embed and _is_embedded(value, match):
-                structure.append(_constant_key(value))
+                of_node.append(_constant_key(value))
                 embedded.append(value)
                 reads_plainly = False
             else:
@@ -199,33 +213,49 @@ def outline(match: Match) -> Outline:
                 if origin not in inputs:
                     inputs[origin] = len(read)
                     read.append(value)
-                structure.append(inputs[origin])
-        while structure[-1] is None:
-            structure.pop()
+                of_node.append(inputs[origin])
+        while of_node and of_node[-1] is None:
+            of_node.pop()
             reads_plainly = False
-        structure.append(tuple([output is not None for output in node.outputs]))
-        stated.append(node.attributes)
-    outputs = _outputs_of(match)
-    structure += [(numbers[output.producer], output.index) for output in outputs]
+        wires.append(tuple(of_node))
+        operator = (node.domain, node.op_type, node.overload)
+        opset = opsets.get(node.domain, 0)
+        schema = schema_of(node) if node.attributes else None
+        operators.append(use_of(operator, opset, schema, node.attributes, node.outputs))
+    outputs, escaping = _outputs_of(match)
+    named: dict[Value, tuple[int, str]] = {}
+    for place, (name, value) in enumerate(match.bindings.items()):
+        named.setdefault(value, (place, name))
+    names = tuple([named.get(origin, (0, "")) for origin in inputs])
+    made = tuple([(numbers[output.producer], output.index) for output in outputs])
+    form = form_of(FormKey(tuple(operators), tuple(wires), names, made, escaping))
+    nodes = tuple([match.nodes[number] for number in form.order])
     return Outline(
         match,
-        read,
-        outputs,
+        [read[number] for number in form.inputs],
+        [outputs[number] for number in form.outputs],
         embedded,
         replaced_nodes(match),
-        tuple(structure),
-        stated,
+        (form.wiring, *[opsets.get(domain, 0) for domain in {node.domain: None for node in nodes}]),
+        [node.attributes for node in nodes],
         reads_plainly,
+        nodes=nodes,
+        swapped=form.swapped,
+        form=form,
     )
 
 
-def _outputs_of(match: Match) -> list[Value]:
-    """Return what is read of what the roots make, then the inner values that others read."""
+def _outputs_of(match: Match) -> tuple[list[Value], int]:
+    """Return what is read of what the roots make, then the inner values that others read.
+
+    Also how many these are.
+    """
     outputs: list[Value] = []
     for root in match.roots:
         made = [v for v in root.outputs if v is not None]
         outputs += [v for v in made if v.use_count or v.returned_by] or made[:1]
-    return outputs + list(match.escaping if match.rule.escape == "outputs" else ())
+    inner = match.escaping if match.rule.escape == "outputs" else ()
+    return [*outputs, *inner], len(inner)
 
 
 def _is_embedded(value: Value, match: Match) -> bool:
@@ -235,11 +265,14 @@ def _is_embedded(value: Value, match: Match) -> bool:
     return rule_of(match).constants == "embed" or origin in match.constants
 
 
-def _constant_key(value: Value) -> object:
-    """Return what constants that can share a function share: their data, if it is short."""
+def _constant_key(value: Value) -> str:
+    """Return what constants share that can share a function: their data."""
     tensor = behind_identities(value).constant
-    is_text = tensor is not None and tensor.dtype == "string"
-    return value if is_text else data_key(tensor) or value
+    if tensor is None or tensor.is_external:  # what lies elsewhere is not read
+        return constant_key("external", behind_identities(value).name)
+    data = tensor.numpy()
+    content = repr(data.tolist()).encode() if data.dtype == object else data.tobytes()
+    return constant_key(tensor.dtype, tensor.shape, content)
 
 
 def group(outlines: Iterable[Outline]) -> list[OutlinedFunction]:
@@ -258,10 +291,26 @@ def group(outlines: Iterable[Outline]) -> list[OutlinedFunction]:
                 key = tuple([(where, attr.kind) for where, attr in item.attributes.items()])
                 keys[id(item.attributes)] = key
             by_attributes.setdefault(key, []).append(item)
-        kinds += [
-            OutlinedFunction(same, _name_attributes(same[0])) for same in by_attributes.values()
-        ]
+        wanted = {where for key in by_attributes for where, _ in key}
+        for key, same in by_attributes.items():
+            names = _name_attributes(same[0])
+            kinds.append(OutlinedFunction(same, names, lacking=_lacking(wanted, same[0], key)))
     return kinds
+
+
+def _lacking(
+    wanted: Iterable[AttributeKey], item: Outline, given: Sequence[tuple[AttributeKey, str]]
+) -> tuple[object, ...]:
+    """Return which of the *wanted* attributes are not given, and which are not of their kind."""
+    kinds = dict(given)
+    missing = sorted(where for where in wanted if where not in kinds)
+    schemas = [schema_of(node) for node in item.nodes] if kinds else []
+    odd = [
+        (where, kind)
+        for where, kind in given
+        if (schema := schemas[where[0]]) and schema.attributes.get(where[1], kind) != kind
+    ]
+    return (*missing, *odd)
 
 
 def _gather_attributes(outlines: Sequence[Outline]) -> None:
@@ -294,7 +343,7 @@ def _complete(item: Outline, wanted: Iterable[AttributeKey]) -> None:
         number, name = where
         attribute = item.stated[number].get(name)
         if attribute is None:
-            attribute = attribute_of(item.match.nodes[number], name)
+            attribute = attribute_of(item.nodes[number], name)
             if attribute is None:
                 continue
             item.completed.append(where)
@@ -302,24 +351,44 @@ def _complete(item: Outline, wanted: Iterable[AttributeKey]) -> None:
 
 
 def _name_attributes(item: Outline) -> dict[AttributeKey, str]:
+    """Name the attributes; the names do not depend on which of them are given.
+
+    Where two operators can have an attribute of one name, that of the second has a number.
+    """
+    found: dict[AttributeKey, str] = {}
     used: set[str] = set()
-    return {where: claim(where[1], used) for where in item.attributes}
+    last = max((number for number, _ in item.attributes), default=0)
+    for number, node in enumerate(item.nodes[: last + 1]):
+        given = [name for at, name in item.attributes if at == number]
+        known = possible_attributes(node) if number < last else frozenset()
+        names = {name: claim(name, used) for name in sorted(known.union(given))}
+        found.update(((number, name), names[name]) for name in given)
+    return {where: found[where] for where in item.attributes}
 
 
 def _formal_inputs(body: BodyWriter, item: Outline) -> dict[Value, Value]:
     """Name the inputs after the pattern's names, else after the operator's formal inputs."""
-    named = {value: name for name, value in item.match.bindings.items()}
+    named = {value: name for name, value in reversed(tuple(item.match.bindings.items()))}
     values: dict[Value, Value] = {}
     for value in item.inputs:
         origin = behind_identities(value)
-        values[origin] = body.add_input(named.get(origin) or _formal_name(value, item.match.nodes))
+        values[origin] = body.add_input(named.get(origin) or _formal_name(origin, item))
     return values
 
 
-def _formal_name(value: Value, nodes: Sequence[Node]) -> str:
-    members = set(nodes)
-    found = (formal_input(user, slot) for user, slot in value.iter_uses() if user in members)
-    return next(filter(None, found), "x")
+def _formal_name(origin: Value, item: Outline) -> str:
+    """Return what the first node that reads a value calls it."""
+    for number in range(len(item.nodes)):
+        for slot, value in enumerate(_operands(item, number)):
+            if value is not None and behind_identities(value) is origin:
+                return formal_input(item.nodes[number], slot) or "x"
+    return "x"
+
+
+def _operands(item: Outline, number: int) -> tuple[Value | None, ...]:
+    """Return what a node reads, in the order that it has in the body."""
+    inputs = item.nodes[number].inputs
+    return inputs[::-1] if number in item.swapped else inputs
 
 
 def formal_input(node: Node, slot: int) -> str:
@@ -331,12 +400,14 @@ def formal_input(node: Node, slot: int) -> str:
 
 def _copy_node(
     body: BodyWriter,
-    node: Node,
+    item: Outline,
     number: int,
     attributes: Mapping[str, Attribute],
     values: dict[Value, Value],
 ) -> None:
-    inputs = [None if value is None else _inside(body, value, values) for value in node.inputs]
+    node = item.nodes[number]
+    read = _operands(item, number)
+    inputs = [None if value is None else _inside(body, value, values) for value in read]
     while inputs and inputs[-1] is None:
         inputs.pop()
     operator = (node.domain, node.op_type, node.overload)
@@ -379,6 +450,7 @@ def _embed(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
 #                                 the last one they lay
 # ``reads``       by node and input slot, what was read through Identity nodes, or is embedded now;
 #                                 ``""`` for a trailing omitted input
+# ``swapped``     the nodes whose two operands stood the other way round
 # ``constants``   the embedded constants by name, and what made them (_constant)
 # ``types``       what the file stated of inner values, by node or ``NODE.OUTPUT``: element type,
 #                                 shape, perhaps remarks; or a ``ValueInfoProto`` in base 64
@@ -421,10 +493,7 @@ class OriginRecorder:
         placed = seen if self._places else []
         self._anchors = {id(item): item.last for item in placed}
         self._inner = {
-            node
-            for item in placed
-            for node in item.match.nodes
-            if node is not self._anchors[id(item)]
+            node for item in placed for node in item.nodes if node is not self._anchors[id(item)]
         }
 
     def stand_for(self, call: Node, item: Outline) -> None:
@@ -454,11 +523,12 @@ class OriginRecorder:
         if run is None:
             run = self._runs[graph] = _runs_of(graph)
         repeated = self._repeated
-        nodes = item.match.nodes
+        nodes = item.nodes
         found: Json = {
             "run": run,
             "offsets": [] if _stands_in_one_row(item) else self._offsets(item),
             "reads": {} if item.reads_plainly else outside_reads(item),
+            "swapped": list(item.swapped),
             "constants": self._constants(item) if item.embedded else {},
             "remarks": remarks_by_number(nodes),
             "repeated": [i for i, n in enumerate(nodes) if n.name in repeated] if repeated else [],
@@ -475,7 +545,7 @@ class OriginRecorder:
 
     def _offsets(self, item: Outline) -> list[int]:
         self._place(item.match.root.graph)
-        nodes = item.match.nodes
+        nodes = item.nodes
         last = self._places[item.last]
         offsets = [last - self._places[node] for node in nodes]
         return [] if offsets == list(reversed(range(len(nodes)))) else offsets
@@ -504,7 +574,7 @@ class OriginRecorder:
         if item.match.escaping:
             kept = set(item.match.nodes).difference(item.replaced)
         outputs = item.outputs
-        for number, node in enumerate(item.match.nodes):
+        for number, node in enumerate(item.nodes):
             if node in kept:
                 continue
             for value in node.outputs:
@@ -549,7 +619,7 @@ def _describe_nodes(item: Outline) -> str:
     for number, name in item.completed:
         completed.setdefault(number, []).append(name)
     entries = []
-    for number, node in enumerate(item.match.nodes):
+    for number, node in enumerate(item.nodes):
         outputs = ",".join([quoted("" if out is None else out.name) for out in node.outputs])
         entry = f"[{quoted(node.qualified_op)},{quoted(node.name)},[{outputs}]"
         if number in completed:
@@ -582,8 +652,8 @@ def statement_text(stated: StatedType) -> str:
 
 def _stands_in_one_row(item: Outline) -> bool:
     """Tell whether the nodes follow each other, and nothing made by nodes is embedded."""
-    expected: Node | None = item.match.nodes[0]
-    for node in item.match.nodes:
+    expected: Node | None = item.nodes[0]
+    for node in item.nodes:
         if node is not expected:
             return False
         expected = node.next
@@ -602,10 +672,10 @@ def describe_type(stated: StatedType) -> object:
 
 def outside_reads(item: Outline) -> Json:
     """List what the body does not tell: embedded constants, Identity nodes, omitted inputs."""
-    made: set[Node | None] = set(item.match.nodes)
+    made: set[Node | None] = set(item.nodes)
     given = set(item.inputs)
     found: Json = {}
-    for number, node in enumerate(item.match.nodes):
+    for number, node in enumerate(item.nodes):
         inputs = node.inputs
         slots = {}
         for slot, value in enumerate(inputs):
@@ -725,12 +795,12 @@ class _Outliner:
 
     def __init__(self, model: Model, reserved: set[str], origins: OriginRecorder) -> None:
         self.model = model
-        self.reserved = reserved
         self.origins = origins
         self.node_names = set(origins.names)
-        self.used_names: set[tuple[str, str]] = {key[:2] for key in model.functions}
+        used = {key[:2] for key in model.functions}
         for graph in model.graphs():
-            self.used_names.update([(node.domain, node.op_type) for node in graph if node.domain])
+            used.update([(node.domain, node.op_type) for node in graph if node.domain])
+        self.names = FunctionNames(model, used, reserved)
         self.functions: dict[tuple[str, str, str], Function] = {}
         self.may_share = False
         self.kept: dict[Graph, list[Node]] = {}
@@ -758,9 +828,7 @@ class _Outliner:
 
     def _add_function(self, kind: OutlinedFunction) -> Function:
         """Write the function under a name that nothing goes by, an operator of others included."""
-        rule = rule_of(kind.outlines[0].match)
-
-        name = free_function_name(rule, self.used_names, self.reserved)
+        name = self.names.claim(kind)
         function = kind.write(self.model, name)
         self.functions[function.key] = function
         return function
@@ -795,25 +863,55 @@ class _Outliner:
         return call
 
 
-def free_function_name(
-    rule: PatternRule, used: set[tuple[str, str]], reserved: AbstractSet[str]
-) -> str:
-    """Claim a name for a function of a rule.
+class FunctionNames:
+    """Names of functions: the same for the same form of a rule, in every model.
 
     Args:
-        rule: The rule.
-        used: Domains and names that functions or operators go by; the name joins them.
+        model: The model.
+        used: Domains and names that functions or operators go by. If something else has the name
+            that a function should have, the function's gets a number.
         reserved: Names of the rules: a variant's name must not look like another rule's.
     """
 
-    def is_used(name: str) -> bool:
-        if (rule.target, name) in used:
-            return True
-        return name in reserved and name != rule.name
+    def __init__(
+        self, model: Model, used: set[tuple[str, str]], reserved: AbstractSet[str]
+    ) -> None:
+        self.model = model
+        self.used = used
+        self.reserved = reserved
+        self._first: dict[str, FormKey | None] = {}
 
-    name = unique(rule.name, is_used)
-    used.add((rule.target, name))
-    return name
+    def claim(self, kind: OutlinedFunction) -> str:
+        """Return the name of a function, and take it."""
+        item = kind.outlines[0]
+        rule = rule_of(item.match)
+
+        def is_used(name: str) -> bool:
+            if (rule.target, name) in self.used:
+                return True
+            return name in self.reserved and name != rule.name
+
+        suffix = "" if item.form is None else self._suffix(rule, item, item.form, kind.lacking)
+        name = unique(f"{rule.name}{suffix}", is_used)
+        self.used.add((rule.target, name))
+        return name
+
+    def _suffix(
+        self, rule: PatternRule, item: Outline, form: Form, lacking: tuple[object, ...]
+    ) -> str:
+        if rule.qualified_name not in self._first:
+            found = first_form(rule, self.model.codec.schemas)
+            self._first[rule.qualified_name] = found
+        opsets = item.match.root.graph.opset_imports
+        domains = sorted({node.domain for node in item.nodes})
+        others = [
+            (domain, opsets.get(domain, 0))
+            for domain in domains
+            if opsets.get(domain, 0) != self.model.opset_imports.get(domain, 0)
+        ]
+        if form.wiring == self._first[rule.qualified_name] and not lacking and not others:
+            return ""
+        return f"_{form.suffix(*lacking, *others)}"
 
 
 def _drop_unread_constants(kinds: Iterable[OutlinedFunction]) -> None:

@@ -85,6 +85,7 @@ class CallRecord:
     offsets: tuple[int, ...] = ()
     moved: Mapping[str, int] = field(default_factory=dict)
     reads: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
+    swapped: frozenset[int] = frozenset()
     constants: Mapping[str, ConstantRecord] = field(default_factory=dict)
     types: Mapping[tuple[int, int], StatedType] = field(default_factory=dict)
     remarks: Mapping[int, Remarks] = field(default_factory=dict)
@@ -150,6 +151,7 @@ def _record(entries: tuple[RecordEntry, ...], rest: Mapping[str, Any]) -> CallRe
             _number(key): {_number(slot): _text(name) for slot, name in _as(dict, slots).items()}
             for key, slots in _as(dict, rest.get("reads", {})).items()
         },
+        frozenset(_distance(item) for item in _as(list, rest.get("swapped", []))),
         {name: _constant(_as(dict, i)) for name, i in _as(dict, rest.get("constants", {})).items()},
         {_output(key): _type(item) for key, item in _as(dict, rest.get("types", {})).items()},
         {_number(key): _remarks(i) for key, i in _as(dict, rest.get("remarks", {})).items()},

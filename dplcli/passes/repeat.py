@@ -739,6 +739,7 @@ def _outline(kind: RepeatKind, nodes: list[Node], block: int, rule: PatternRule)
     item = outline(match)
     item.inputs = [given[block] for given in kind.inputs]
     item.outputs = outputs
+    item.nodes, item.swapped, item.form = match.nodes, (), None  # blocks have names of their own
     return item
 
 

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
-from dplcli.catalog.catalog import installed_catalogs, write_catalog
+from dplcli.catalog.catalog import write_catalog
 from dplcli.catalog.lint import MOST_VARIANTS, NoInstanceError, Problem, instances, lint
+from dplcli.catalog.python import installed_catalogs
 from dplcli.catalog.schema import json_schema
 from dplcli.catalog.yaml import YamlSource
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import UsageError, did_you_mean_rule
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc
 from dplcli.outcomes import CatalogEntry, LearnOutcome, Trial
+from dplcli.passes.forms import further_forms
 from dplcli.passes.learn import learn_rule
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
@@ -25,10 +27,11 @@ from dplcli.targets import Contract, contract_of, with_parts
 from dplcli.targets.contract import possible_function
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Model
+    from dplcli.passes.forms import FurtherForm
     from dplcli.targets import FunctionContract
 
     AnyRule: TypeAlias = PatternRule | RewriteRule
@@ -167,19 +170,23 @@ def catalog_contract(
             continue
         models = list(trier.models(rule))
         shown = [] if models else list(trier.shown(rule))
-        functions += _possible(rule, models or shown)
+        functions += _possible(rule, models or shown, further_forms(rule, schemas))
         if note := _BY_EXAMPLE if shown else _note(rule, schemas, len(models)):
             notes[rule.qualified_name] = note
     label = ", ".join(Path(name).name for name in names)
     return Contract(label, with_parts(functions), is_of_model=False, notes=notes)
 
 
-def _possible(rule: PatternRule, models: Iterable[Model]) -> list[FunctionContract]:
+def _possible(
+    rule: PatternRule, models: Iterable[Model], more: Mapping[str, Sequence[FurtherForm]]
+) -> list[FunctionContract]:
     """Return the different functions that *rule* writes for *models*, which were made up for it."""
     found: dict[object, FunctionContract] = {}
     for model in models:
         for made in partition(model, select_matches(model, [rule])):
-            function = possible_function(rule, made.function, made.call)
+            function = possible_function(
+                rule, made.function, made.call, more.get(made.function.name, ())
+            )
             body = [(node.op_type, node.domain, node.inputs) for node in function.body]
             found.setdefault((*body, function.outputs), function)
     return list(found.values())

@@ -21,9 +21,10 @@ from dplcli.dpl.pattern import (
     TypedPattern,
 )
 from dplcli.dpl.text import all_parts
+from dplcli.errors import counted
 from dplcli.ir import Tensor
 from dplcli.ir.model import calls_in
-from dplcli.ir.operators import COMMUTATIVE, schema_of
+from dplcli.ir.operators import COMMUTATIVE, commutes, possible_attributes, schema_of
 from dplcli.ir.printer import print_attribute
 from dplcli.ir.types import PLAIN_KINDS
 
@@ -184,7 +185,7 @@ class FunctionContract:
 
     Attributes:
         domain: Its domain.
-        name: Its name; of what only may be written, the rule's.
+        name: Its name, which is the same for the same form of a rule in every model.
         rule: The rule it was made by (TVM's *Composite*); "" for a region, which calls functions
             of rules.
         target: Who is to supply the kernel (TVM's *Codegen*).
@@ -420,18 +421,28 @@ Allowed = TypeVar("Allowed", str, int)
 _GRAPHS = frozenset({"graph", "graphs"})
 
 
-def possible_function(rule: PatternRule, function: Function, call: Node) -> FunctionContract:
+def possible_function(
+    rule: PatternRule,
+    function: Function,
+    call: Node,
+    more: Iterable[tuple[str, int, str]] = (),
+) -> FunctionContract:
     """Return the contract of what *rule* writes for one form of its pattern.
 
     Args:
         rule: The rule.
         function: What it wrote for a made-up model.
         call: The call of it there.
+        more: The functions of forms in which an operator has more inputs: it, how many, the name.
     """
+    longer = [
+        f"with {counted(count, 'further input')} of {op_type} it is called {name}"
+        for op_type, count, name in more
+    ]
     known = _known_ports(rule.pattern)
     return FunctionContract(
         function.domain,
-        rule.name,
+        function.name,
         rule.qualified_name,
         rule.target,
         None,
@@ -441,7 +452,7 @@ def possible_function(rule: PatternRule, function: Function, call: Node) -> Func
         tuple(PortContract(value.name) for value in function.body.outputs),
         tuple(_body_node(node, rule.pattern) for node in function.body),
         conditions=tuple(_conditions(rule)),
-        variations=tuple(dict.fromkeys(_variations(rule, function))),
+        variations=(*dict.fromkeys(_variations(rule, function)), *longer),
         doc=rule.doc,
     )
 
@@ -484,7 +495,11 @@ def _conditions(rule: PatternRule) -> Iterable[str]:
 def _variations(rule: PatternRule, function: Function) -> Iterable[str]:
     """Say what a match may have beyond the made-up one."""
     for node in function.body:
-        if not node.domain and node.op_type in COMMUTATIVE:
+        if (
+            not node.domain
+            and node.op_type in COMMUTATIVE
+            and not commutes(node.domain, node.op_type, len(node.inputs))
+        ):
             yield f"the operands of {node.op_type} may be swapped"
     for part in all_parts(rule.pattern):
         yield from _variations_of(part)
@@ -592,7 +607,9 @@ def _possible_attributes(
         schema = None if node.op_type == "Constant" else schema_of(node)  # it is given none
         if schema is None:
             continue
-        for reads, kind in sorted(schema.attributes.items()):
+        for reads in sorted(possible_attributes(node).union(schema.attributes)):
+            name = _unique(reads, taken)
+            kind = schema.attributes.get(reads, "graph")
             if kind in _GRAPHS:
                 continue
             stated = node.attributes.get(reads)
@@ -600,7 +617,7 @@ def _possible_attributes(
             fixing = given if (node.op_type, reads) in fixed else None
             default = schema.defaults.get(reads)
             yield AttributeContract(
-                _unique(reads, taken),
+                name,
                 kind,
                 number,
                 reads,

@@ -30,7 +30,7 @@ from onnx import (
 )
 
 from dplcli.ir.model import in_order
-from dplcli.ir.operators import KERNEL_SLOT, RANDOM_OPS, WINDOWED, canonical_domain
+from dplcli.ir.operators import KERNEL_SLOT, RANDOM_OPS, WINDOWED, canonical_domain, commutes
 from dplcli.onnx_io.convert import names_read
 from dplcli.onnx_io.infer import count_calls
 from dplcli.verify.model import attribute
@@ -251,6 +251,8 @@ class Numbering:
         while shrinks and outputs and not node.output[outputs - 1]:
             outputs -= 1
         operator = (domain, node.op_type, node.overload, version, function)
+        if commutes(domain, node.op_type, len(read)):
+            read = sorted(read)
         return self._number("node", operator, attributes, tuple(read), outputs)
 
     def _implied(self, node: NodeProto, read: Sequence[ValueNumber]) -> list[str]:

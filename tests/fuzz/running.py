@@ -19,7 +19,7 @@ import onnx
 import onnxruntime as ort
 
 import dplcli
-from dplcli.catalog.catalog import find_catalog
+from dplcli.catalog.places import find_catalog
 from dplcli.catalog.yaml import YamlSource
 from dplcli.cli.main import main
 from dplcli.onnx_io import check_model

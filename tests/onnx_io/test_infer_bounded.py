@@ -18,7 +18,7 @@ from dplcli.onnx_io import check_model, load_model
 from dplcli.onnx_io import infer as inference
 from dplcli.onnx_io.bounded import limited_memory
 from dplcli.onnx_io.infer import Expansion, NodeInference, infer_node
-from dplcli.pipeline.matching import exact_types
+from dplcli.pipeline.inspecting import exact_types
 from tests.helpers import model_from_bytes, model_from_text, proto_from_text
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tests.helpers import (
     check_sound,
     model_from_bytes,
     partitioned,
-    print_model,
+    print_numbered,
     proto_from_text,
     rules_of,
 )
@@ -56,7 +56,7 @@ def check_merge(rules: Rules, before: str, after: str | None = None) -> onnx.Mod
     """
     model, regions, written = merged(rules, before)
     if after is not None:
-        assert print_model(model) == dedent(after).strip()
+        assert print_numbered(model) == dedent(after).strip()
     result: onnx.ModelProto = onnx.ModelProto.FromString(written)
     check_sound(proto_from_text(before), result)
     plain, _, partitions = partitioned(rules, before)

@@ -87,8 +87,8 @@ def test_a_value_bound_twice_by_chance_is_one_input() -> None:
 (a, b) => (o) {
   [r_0] o = t.r (a)
 }
-t.r (y) => (relu_1_out) {
-  [Add_0] add_0_out = Add (y, y)
+t.r (x) => (relu_1_out) {
+  [Add_0] add_0_out = Add (x, x)
   [Relu_1] relu_1_out = Relu (add_0_out)
 }""",
     )

@@ -11,7 +11,7 @@ from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.partition import partition
 from dplcli.passes.select import Selection, select_matches
-from tests.helpers import SCHEMAS, model_from_text, rule
+from tests.helpers import SCHEMAS, model_from_text, rule, rule_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +33,15 @@ def run(rules: Sequence[PatternRule], text: str) -> tuple[Selection, onnx.ModelP
 
 
 def test_a_variant_never_takes_the_name_of_another_rule() -> None:
-    """``k`` in two forms beside a rule ``k_1`` that matches nothing: no function is named k_1."""
+    """``k`` in two forms beside a rule that is called as the second form is: it gets a number."""
     forms = rule("Relu(x + y) | Relu(x)", name="k")
-    other = rule("Tanh(x - y)", name="k_1")
+    _, written = run([forms], f"g {TWO_FORMS}")
+    first, second = sorted(function.name for function in written.functions)
+    assert (first, rule_name(second)) == ("k", "k")
+    other = rule("Tanh(x - y)", name=second)
     _, written = run([forms, other], f"g {TWO_FORMS}")
 
-    assert sorted(function.name for function in written.functions) == ["k", "k_2"]
+    assert sorted(function.name for function in written.functions) == ["k", f"{second}_1"]
 
 
 def test_a_search_given_up_is_said_even_after_another_refusal() -> None:

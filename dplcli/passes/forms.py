@@ -1,0 +1,322 @@
+"""The form of a match, and the name that a function of that form has in every model.
+
+Whoever supplies a kernel sees the name of a function, its attributes and its inputs, never the
+body. So the name has to say all: matches of one rule have functions of one name if and only if the
+same operators are wired the same way. How a file orders nodes, and in which order it gives the
+operands of an operator that commutes, is no part of the form.
+
+The form that a rule's pattern describes if every choice in it falls on the first that is offered
+has the rule's own name. The name of any other form ends in a digest of it, which is the same in
+every model and every release.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from dplcli.catalog.lint import NoInstanceError, sketches
+from dplcli.ir.operators import commutes, lacks_default, meaning_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dplcli.catalog.lint import InstanceNode, VariantSketch
+    from dplcli.dpl.rule import PatternRule
+    from dplcli.ir import OpSchema, SchemaLibrary
+
+    OutputSlot = tuple[int, int]
+    Wire = OutputSlot | int | str | None
+
+_ROUNDS = 3
+"""How often unnamed inputs are told apart by what reads them: patterns are a few nodes deep."""
+
+_SUFFIX_BYTES = 4
+_MANY_INPUTS = 8
+_NEWEST = (1 << 31) - 1
+
+
+class OperatorUse(NamedTuple):
+    """What one node of a match is, apart from what it reads.
+
+    Attributes:
+        domain: Domain of its operator.
+        op_type: Its operator.
+        overload: Which overload of a function it calls.
+        meaning: Which of the meanings that the standard has given the operator.
+        stated: The attributes given for which there is no default.
+        outputs: Which outputs it has.
+    """
+
+    domain: str
+    op_type: str
+    overload: str
+    meaning: int
+    stated: tuple[str, ...]
+    outputs: tuple[bool, ...]
+
+
+class FormKey(NamedTuple):
+    """What a match computes, in the order of a file.
+
+    Attributes:
+        operators: Its nodes; each stands behind those that it reads.
+        wires: What each slot of each node reads: the output of a node, an input by number, a
+            constant of the body by its digest; None if it is omitted.
+        names: By input, its name in the rule's pattern, with the place among those; or "".
+        outputs: What it makes for others.
+        escaping: How many of these, at the end, are in no order.
+    """
+
+    operators: tuple[OperatorUse, ...]
+    wires: tuple[tuple[Wire, ...], ...]
+    names: tuple[tuple[int, str], ...]
+    outputs: tuple[OutputSlot, ...]
+    escaping: int = 0
+
+
+class Form(NamedTuple):
+    """A wiring in an order that no file has a say in.
+
+    Attributes:
+        order: The nodes of the wiring, in the order of the body.
+        swapped: The places in the body of nodes that give their two operands the other way round
+            there.
+        inputs: The inputs of the wiring, in the order of the function's: as the pattern first names
+            them, then the unnamed ones as the body first reads them.
+        outputs: The outputs of the wiring, in the order of the function's.
+        wiring: The wiring so ordered; equal for equal forms.
+    """
+
+    order: tuple[int, ...]
+    swapped: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    wiring: FormKey
+
+    def suffix(self, *more: object) -> str:
+        """Return the digest that sets the names of such functions off from those of others."""
+        operators, wires, names, outputs, _ = self.wiring
+        said = ([tuple(each) for each in operators], wires, [name for _, name in names], outputs)
+        return blake2b(repr((said, *more)).encode(), digest_size=_SUFFIX_BYTES).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def form_of(wiring: FormKey) -> Form:
+    """Bring a wiring into its form.
+
+    Operands of an operator that commutes come in this order: what inner nodes make, inputs as the
+    pattern names them, other inputs, constants. Nodes come as the outputs need them.
+    """
+    inputs, nodes = _keys(wiring)
+
+    def rank(wire: Wire) -> tuple[int, int, bytes]:
+        match wire:
+            case tuple():
+                return 0, 0, _digest(nodes[wire[0]], wire[1])
+            case int():
+                place, name = wiring.names[wire]
+                return (1, place, b"") if name else (2, 0, inputs[wire])
+            case _:
+                return 3, 0, _digest(wire)
+
+    turned = [
+        _commutes(use, wires) and rank(wires[1]) < rank(wires[0])
+        for use, wires in zip(wiring.operators, wiring.wires, strict=True)
+    ]
+    read = [w[::-1] if swap else w for w, swap in zip(wiring.wires, turned, strict=True)]
+    order = _as_needed(read, wiring.outputs)
+    place = {number: at for at, number in enumerate(order)}
+    is_named = (number for number, (_, name) in enumerate(wiring.names) if name)
+    named = sorted(is_named, key=wiring.names.__getitem__)
+    used = (wire for number in order for wire in read[number] if isinstance(wire, int))
+    arrived = tuple(dict.fromkeys((*named, *used)))
+    slot = {number: at for at, number in enumerate(arrived)}
+
+    def renumbered(wire: Wire) -> Wire:
+        if isinstance(wire, tuple):
+            return place[wire[0]], wire[1]
+        return slot[wire] if isinstance(wire, int) else wire
+
+    made = [(place[number], index) for number, index in wiring.outputs]
+    kept = len(made) - wiring.escaping
+    leaving = [*range(kept), *sorted(range(kept, len(made)), key=made.__getitem__)]
+    return Form(
+        tuple(order),
+        tuple(at for at, number in enumerate(order) if turned[number]),
+        arrived,
+        tuple(leaving),
+        FormKey(
+            tuple(wiring.operators[number] for number in order),
+            tuple(tuple(map(renumbered, read[number])) for number in order),
+            tuple((0, wiring.names[number][1]) for number in arrived),
+            tuple(made[at] for at in leaving),
+        ),
+    )
+
+
+def _commutes(use: OperatorUse, wires: Sequence[Wire]) -> bool:
+    return commutes(use.domain, use.op_type, len(wires)) and None not in wires
+
+
+def _keys(wiring: FormKey) -> tuple[list[bytes], list[bytes]]:
+    """Return a digest of each input and each node that says what it is, wherever it stands."""
+    inputs = [_digest(name) for _, name in wiring.names]
+    nodes: list[bytes] = []
+    for _ in range(_ROUNDS):
+        nodes.clear()
+        readers: list[list[tuple[bytes, int]]] = [[] for _ in inputs]
+        for use, wires in zip(wiring.operators, wiring.wires, strict=True):
+            read = [
+                _digest(nodes[wire[0]], wire[1])
+                if isinstance(wire, tuple)
+                else inputs[wire]
+                if isinstance(wire, int)
+                else _digest(wire)
+                for wire in wires
+            ]
+            free = _commutes(use, wires)
+            nodes.append(_digest(tuple(use), sorted(read) if free else read))
+            for at, wire in enumerate(wires):
+                if isinstance(wire, int):
+                    readers[wire].append((nodes[-1], 0 if free else at))
+        inputs = [_digest(key, sorted(of)) for key, of in zip(inputs, readers, strict=True)]
+    return inputs, nodes
+
+
+def _digest(*key: object) -> bytes:
+    return blake2b(repr(key).encode(), digest_size=8).digest()
+
+
+def _as_needed(wires: Sequence[Sequence[Wire]], outputs: Sequence[OutputSlot]) -> list[int]:
+    """Return the nodes such that each stands behind what it reads, as the outputs ask for them."""
+    order: dict[int, None] = {}
+    for first in (*(number for number, _ in outputs), *range(len(wires))):
+        pending = [first]
+        while pending:
+            number = pending[-1]
+            needed = (w[0] for w in wires[number] if isinstance(w, tuple) and w[0] not in order)
+            missing = next(needed, None)
+            if missing is None:
+                order.setdefault(pending.pop())
+            else:
+                pending.append(missing)
+    return list(order)
+
+
+def use_of(
+    operator: tuple[str, str, str],
+    opset: int,
+    schema: OpSchema | None,
+    stated: Mapping[str, object],
+    outputs: Sequence[object],
+) -> OperatorUse:
+    """Describe a node by itself.
+
+    Args:
+        operator: Domain, operator and overload.
+        opset: The opset of that domain.
+        schema: What the standard says of the operator.
+        stated: The attributes that are given.
+        outputs: The outputs; None or "" where one is omitted.
+    """
+    domain, op_type, overload = operator
+    free = tuple(sorted(name for name in stated if lacks_default(domain, op_type, name, schema)))
+    meaning = meaning_of(domain, op_type, opset)
+    return OperatorUse(domain, op_type, overload, meaning, free, tuple(map(bool, outputs)))
+
+
+# The form that has the name of the rule.
+
+
+def first_form(rule: PatternRule, schemas: SchemaLibrary) -> FormKey | None:
+    """Return the form of what a rule's pattern describes, at the newest opset.
+
+    None if the pattern leaves open what that is.
+    """
+    try:
+        sketch, outputs = next(iter(sketches(rule, schemas)))
+    except (NoInstanceError, StopIteration):
+        return None
+    return form_of(_drawn(rule, sketch, outputs, schemas)).wiring
+
+
+class FurtherForm(NamedTuple):
+    """A form that differs from another in how many inputs one operator has.
+
+    Attributes:
+        op_type: The operator.
+        more: How many it has more.
+        name: What such functions are called.
+    """
+
+    op_type: str
+    more: int
+    name: str
+
+
+def further_forms(rule: PatternRule, schemas: SchemaLibrary) -> dict[str, list[FurtherForm]]:
+    """Return, by the name of each form that a rule spells out, those with inputs it leaves open.
+
+    A pattern may end the operands of a node in ``...``.
+    """
+    found: dict[str, list[FurtherForm]] = {}
+    try:
+        for sketch, outputs in sketches(rule, schemas):
+            drawn = _drawn(rule, sketch, outputs, schemas)
+            name = f"{rule.name}_{form_of(drawn).suffix()}" if found else rule.name
+            more = found.setdefault(name, [])
+            for number in sorted(sketch.open_nodes):
+                use, wires = drawn.operators[number], drawn.wires[number]
+                schema = schemas.find(use.op_type, use.domain, _NEWEST)
+                room = 0 if schema is None else schema.max_inputs - len(wires)
+                for count in range(1, room + 1 if room < _MANY_INPUTS else 1):
+                    given = tuple(len(drawn.names) + each for each in range(count))
+                    of_nodes = list(drawn.wires)
+                    of_nodes[number] = (*wires, *given)
+                    names = (*drawn.names, *((0, ""),) * count)
+                    key = drawn._replace(wires=tuple(of_nodes), names=names)
+                    name = f"{rule.name}_{form_of(key).suffix()}"
+                    more.append(FurtherForm(use.op_type, count, name))
+    except NoInstanceError:
+        pass
+    return found
+
+
+def _drawn(
+    rule: PatternRule, sketch: VariantSketch, outputs: Sequence[str], schemas: SchemaLibrary
+) -> FormKey:
+    """Return the wiring of a made-up graph."""
+    places = {name: at for at, (name, _) in enumerate(rule.matcher.program.names)}
+    made: dict[str, OutputSlot] = {}
+    inputs: dict[str, int] = {}
+    constant = set() if rule.constants == "lift" else set(sketch.given)
+    operators, wires = [], []
+    for number, node in enumerate(sketch.nodes):
+        of_node: list[Wire] = []
+        for name in node.inputs:
+            if not name or name in made:
+                of_node.append(made.get(name))
+            elif name in constant:
+                data = sketch.given[name]
+                of_node.append(constant_key(data.dtype.name, data.shape, data.tobytes()))
+            else:
+                of_node.append(inputs.setdefault(name, len(inputs)))
+        wires.append(tuple(of_node))
+        operators.append(_use(node, schemas))
+        made.update((name, (number, index)) for index, name in enumerate(node.outputs))
+    names = tuple((places[name], name) if name in places else (0, "") for name in inputs)
+    returned = tuple(made[name] for name in outputs if name in made)
+    return FormKey(tuple(operators), tuple(wires), names, returned)
+
+
+def _use(node: InstanceNode, schemas: SchemaLibrary) -> OperatorUse:
+    schema = schemas.find(node.op_type, node.domain, _NEWEST)
+    operator = (node.domain, node.op_type, "")
+    return use_of(operator, _NEWEST, schema, node.attributes, node.outputs)
+
+
+def constant_key(*content: object) -> str:
+    """Return what stands for a constant of the body in a wiring: a digest of its content."""
+    return blake2b(repr(content).encode(), digest_size=8).hexdigest()
