@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Feed, Opinion
+    from dplcli.verify.settings import Feed, KernelReport, Leaf, Opinion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,17 +59,36 @@ class ViewOutcome(ModelOutcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOutcome(ModelOutcome):
-    """What a model gave when it was run.
+class ModelAnswer:
+    """What a command said of one of many models: plain data, which travels between processes.
 
     Attributes:
-        inputs: What it was fed, by input: an array, a list of arrays for a sequence, or None for
-            an absent optional.
-        outputs: What it gave, by output: an array, or a list of arrays.
+        label: The model, as it is named.
+        status: Whether the answer is yes or no, or there is none.
+        verdict: The answer in a few words.
+        messages: Why the answer is no, or why there is none.
+        hint: What to do about it.
+        notes: What else a reader should know.
+        figures: Names and numbers, of which a summary has a column each.
+        rules: Name, matches or applications, and refusals of each rule that did anything.
+        cases: What was tried: group, name, status and message.
+        record: The report as JSON, if that is wanted.
+        lines: What the command would print, if that is wanted.
+        files: What was written, each with the hash of its content.
     """
 
-    inputs: Mapping[str, Feed]
-    outputs: Mapping[str, Feed]
+    label: str
+    status: Literal["yes", "no", "error"]
+    verdict: str = ""
+    messages: Sequence[str] = ()
+    hint: str = ""
+    notes: Sequence[str] = ()
+    figures: Mapping[str, str] = field(default_factory=dict)
+    rules: Sequence[tuple[str, int, int]] = ()
+    cases: Sequence[tuple[str, str, Literal["passed", "failed", "skipped"], str]] = ()
+    record: Mapping[str, Any] | None = None
+    lines: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 # What matches, and why the rest does not.
@@ -93,6 +112,28 @@ class MatchOutcome(ModelOutcome):
     def counts(self) -> dict[str, int]:
         """Matches per rule, rules without any included."""
         return {rule.qualified_name: 0 for rule in self.rules} | dict(self.selection.counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome(ModelOutcome):
+    """What a model gave.
+
+    Attributes:
+        fed: What it was fed: 'seed 0', or a file.
+        inputs: That, by input: an array, a list of arrays for a sequence, or None for an absent
+            optional.
+        level: The optimisation level of onnxruntime.
+        outputs: The arrays of every output.
+        kernels: Where its partitions ran, if kernels were asked for.
+        output: Where the outputs were written; None for nowhere.
+    """
+
+    fed: str
+    inputs: Mapping[str, Feed]
+    level: str
+    outputs: Mapping[str, tuple[Leaf, ...]]
+    kernels: KernelReport | None = None
+    output: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import api
-from dplcli.cli import completion, options
+from dplcli.cli import completion, many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ POLICIES = options.policy_options("escape", "order")
 
 
 @click.command("explain", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models()
 @options.catalog_options
 @options.allow_code_option
 @POLICIES

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 PATH = click.Path(path_type=Path)
+MANY = "Many models"
 _START = 2_000
 
 
@@ -50,14 +51,14 @@ class GroupedCommand(click.Command):
     """A command whose help has a heading for each group of options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the groups in the order in which they begin; what has no group comes last."""
+        """List the groups as they begin; then how many models are done, and what has no group."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
                 groups.setdefault(getattr(param, "group", "Options"), []).append(record)
-        ungrouped = groups.pop("Options", [])
-        for title, records in [*groups.items(), ("Options", ungrouped)]:
+        last = {title: groups.pop(title) for title in (MANY, "Options") if title in groups}
+        for title, records in (groups | last).items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
@@ -121,11 +122,6 @@ class SettingsGroup:
 
 RULES = "Rules"
 PRINTING = "What is printed"
-
-
-def model_argument(command: Command) -> Command:
-    """Add the argument MODEL."""
-    return click.argument("model", type=PATH)(command)
 
 
 def expect_option(command: Command) -> Command:
@@ -446,12 +442,14 @@ class Printing:
         quiet: Whether to print only errors.
         verbose: Whether to say more.
         reports: Where to write which form of a report; - for standard output.
+        keeps: Takes the report instead, where the model is one of many; None for nobody.
     """
 
     json_path: str | None
     quiet: bool
     verbose: bool
     reports: Mapping[str, str] = field(default_factory=dict)
+    keeps: Callable[[Document], None] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -514,13 +512,20 @@ class Printing:
     def conclude(self, found: Document | api.Result[object]) -> None:
         """Write every form of a report that is wanted, print one, and end with 1 for a no."""
         document = found.document(verbose=self.verbose) if isinstance(found, api.Result) else found
+        if self.keeps is not None:
+            self.keeps(document)
+            return
+        self.publish(document)
+        if not document.ok:
+            answer_no(document.complaints)
+
+    def publish(self, document: Document) -> None:
+        """Write every form of *document* that is wanted, and print one."""
         self.write_reports(document)
         if self.json_path is not None:
             write_json(document.record(), self.json_path)
         if not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
             show(document.text)
-        if not document.ok:
-            answer_no(document.complaints)
 
 
 def printing_options(
@@ -545,7 +550,8 @@ def printing_options(
         ) -> None:
             paths = {form: given.pop(f"report_{form}") for form in forms}
             reports = {form: path for form, path in paths.items() if path is not None}
-            command(printing=Printing(json_path, quiet, verbose, reports), **given)
+            keeps = click.get_current_context().obj
+            command(printing=Printing(json_path, quiet, verbose, reports, keeps), **given)
 
         options: list[Callable[[Command], Command]] = [
             *(
@@ -738,6 +744,24 @@ EXECUTION = SettingsGroup(
 )
 
 
+KERNELS = SettingsGroup(
+    "Kernels",
+    Setting(
+        "kernels",
+        "--with",
+        type=click.Choice(("dnnl",)),
+        help="Run partitions on the library of this target (dnnl: oneDNN), inside onnxruntime, and "
+        "say of each where it ran. Exit with 1 if none did.",
+    ),
+    Setting(
+        "require",
+        metavar="all|any|N",
+        help="With --with: exit with 1 unless so many partitions ran on the library. "
+        "[default: any]",
+    ),
+)
+
+
 @cache
 def check_settings() -> SettingsGroup:
     """Return the options of the check; onnxruntime's levels are known when they are needed."""
@@ -826,7 +850,12 @@ def take_verification(given: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: One of them cannot be read.
     """
-    return check_settings().take(given) | INPUTS.take(given) | EXECUTION.take(given)
+    return (
+        check_settings().take(given)
+        | INPUTS.take(given)
+        | EXECUTION.take(given)
+        | (KERNELS.take(given) if "kernels" in given else {})
+    )
 
 
 # The options of commands that write a model: where to, and what becomes of one that fails.

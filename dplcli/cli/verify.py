@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import api, pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +51,7 @@ _INSIDE = "The values inside"
 @click.command("verify", cls=options.GroupedCommand)
 @click.argument("original", type=options.PATH, required=False)
 @click.argument("candidate", type=options.PATH, required=False)
+@many.takes_pairs("original", "candidate")
 @RESULTS
 @options.option(
     _INSIDE,
@@ -69,6 +70,7 @@ _INSIDE = "The values inside"
     help="With --layers: hold so many megabytes of values of each model at once.",
 )
 @options.verify_options
+@options.KERNELS
 @options.input_code_option
 @options.printing_options("Say what is being done.", *options.EVERY_FORM)
 def command(  # noqa: PLR0913  # one parameter per option

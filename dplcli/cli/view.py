@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dplcli import pipeline
-from dplcli.cli import options
-from dplcli.cli.printing import say, write
+from dplcli.cli import many, options
+from dplcli.cli.printing import write
 from dplcli.errors import UsageError, counted
 from dplcli.escaping import inert_markup
+from dplcli.report.document import Document
+from dplcli.report.layout import Group, Text
 from dplcli.report.picture import opened, picture_of
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ _MARK = b"drawn by dpl"
 
 
 @click.command("view", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models(suffix=".html")
 @click.option(
     "-o",
     "--output",
@@ -107,20 +109,28 @@ def command(  # noqa: PLR0913  # one parameter per option
         write(inert_markup(text))
     else:
         pipeline.write_text(place, text, "-o")
-    if printing.json_path is not None:
-        from dplcli.report.view import NodeFigures, view_record  # noqa: PLC0415  # only if it is wanted
+    said = _said(picture, place, outcome.notes if printing.verbose else (), is_page=form == "page")
+    document = Document(
+        text=Group() if is_printed else Group(*map(Text, said)),
+        record=lambda: _record(picture, found, outcome),
+        command="dpl view",
+        subject=outcome.label,
+        facts=(("nodes", f"{picture.node_count:,}"),),
+    )
+    printing.conclude(document)
 
-        figures = NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes)
-        options.write_json(view_record(picture, found, outcome.notes, figures), printing.json_path)
-    if not printing.quiet and not is_printed and printing.json_path != "-":
-        _tell(picture, place, outcome.notes if printing.verbose else (), is_page=form == "page")
+
+def _record(picture: Picture, found: Opened, outcome: ViewOutcome) -> dict[str, Any]:
+    from dplcli.report.view import NodeFigures, view_record  # noqa: PLC0415  # only if it is wanted
+
+    figures = NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes)
+    return view_record(picture, found, outcome.notes, figures)
 
 
-def _tell(picture: Picture, place: Path, notes: Iterable[str], *, is_page: bool) -> None:
+def _said(picture: Picture, place: Path, notes: Iterable[str], *, is_page: bool) -> list[str]:
     nodes = counted(picture.node_count, "node")
-    say(f"{nodes} in {place}" + "; open it in a browser" * is_page)
-    for note in notes:
-        say(f"Note: {note}")
+    first = f"{nodes} in {place}" + "; open it in a browser" * is_page
+    return [first, *(f"Note: {note}" for note in notes)]
 
 
 def _form_of(place: Path) -> str:

@@ -72,6 +72,12 @@ def match_document(outcome: MatchOutcome, *, verbose: bool) -> Document:
         },
         ok=not outcome.unmet,
         complaints=outcome.unmet,
+        command="dpl match",
+        subject=outcome.label,
+        verdict="Not as expected" if outcome.unmet else f"{sum(outcome.counts.values()):,} matches",
+        failures=outcome.unmet,
+        notes=outcome.notes,
+        rules=rule_uses(outcome.counts, selection.refused),
     )
 
 
