@@ -153,9 +153,15 @@ CALLS: dict[str, Calls] = {
         (0, "bisect", MODEL, "-p", "rewrites.yaml", "-v"),
     ],
     "diff": [(1, "diff", MODEL, OTHER), (1, "diff", MODEL, OTHER, "-v", "--ignore", "nothing")],
+    "doctor": [(0, "doctor")],
     "explain": [
         (0, "explain", MODEL, "-p", CATALOGUE, "-v"),
         *((0, "explain", MODEL, "-p", CATALOGUE, "--node", name) for name in NAMES.values()),
+    ],
+    "extract": [
+        *((0, "extract", MODEL, "--to", f"{name}2", "-o", "e.onnx") for name in NAMES.values()),
+        (2, "extract", MODEL, "--to", NAMES["tag"]),
+        (2, "extract", MODEL, "--from", GONE),
     ],
     "inline": [
         (0, "partition", MODEL, "-p", CATALOGUE, "--no-verify", "-o", "p.onnx"),
