@@ -357,6 +357,11 @@ def _stored(model: ModelLike) -> _Stored:
     return _Stored(write_object(model, scratch.folder), scratch.folder, scratch)
 
 
+def _named(model: ModelLike) -> Path | None:
+    """Return the file of a model that is given by its path; reports draw it as it was before."""
+    return Path(model) if isinstance(model, (str, os.PathLike)) else None
+
+
 @contextmanager
 def _file_of(model: ModelLike) -> Iterator[Path]:
     with _stored(model).file() as path:
@@ -993,7 +998,11 @@ def explain(  # noqa: PLR0913  # all by keyword
             policies=Policies(escape=_several(escape), order=_several(order)),
         )
     outcome = replace(outcome, label=stored.name)
-    return ExplainResult(outcome, lambda verbose: explain_document(outcome, verbose=verbose))
+
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return explain_document(outcome, file=_named(model), verbose=verbose)
+
+    return ExplainResult(outcome, document)
 
 
 def rewrite(
@@ -1111,7 +1120,12 @@ def _rewritten(
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
         return rewrite_document(
-            command, outcome, catalogs=names, is_verified=settings.verify, verbose=verbose
+            command,
+            outcome,
+            file=_named(model),
+            catalogs=names,
+            is_verified=settings.verify,
+            verbose=verbose,
         )
 
     return RewriteResult(outcome, document, path, stored, settings.verify)
@@ -1187,7 +1201,11 @@ def partition(
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
         return partition_document(
-            outcome, catalogs=names, is_verified=settings.verify, verbose=verbose
+            outcome,
+            file=_named(model),
+            catalogs=names,
+            is_verified=settings.verify,
+            verbose=verbose,
         )
 
     return PartitionResult(outcome, document, path, stored, settings.verify)
@@ -1268,7 +1286,9 @@ def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineResult:
     )
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return inline_document(outcome, is_verified=settings.verify, verbose=verbose)
+        return inline_document(
+            outcome, file=_named(model), is_verified=settings.verify, verbose=verbose
+        )
 
     return InlineResult(outcome, document, path, stored, settings.verify)
 

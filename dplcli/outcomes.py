@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import PatternRule, Rejection, Rule
-    from dplcli.ir import Model
+    from dplcli.ir import Model, Node
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
     from dplcli.passes.merge import Region
@@ -49,9 +49,13 @@ class ViewOutcome(ModelOutcome):
 
     Attributes:
         model: The model; the types of its values are inferred.
+        costs: The floating-point operations of the nodes of which they are known.
+        open_sizes: The dimensions of inputs that are not known, on which other costs depend.
     """
 
     model: Model
+    costs: Mapping[Node, int] = field(default_factory=dict)
+    open_sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,39 @@ class RunOutcome(ModelOutcome):
 
     inputs: Mapping[str, Feed]
     outputs: Mapping[str, Feed]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelAnswer:
+    """What a command said of one of many models: plain data, which travels between processes.
+
+    Attributes:
+        label: The model, as it is named.
+        status: Whether the answer is yes or no, or there is none.
+        verdict: The answer in a few words.
+        messages: Why the answer is no, or why there is none.
+        hint: What to do about it.
+        notes: What else a reader should know.
+        figures: Names and numbers, of which a summary has a column each.
+        rules: Name, matches or applications, and refusals of each rule that did anything.
+        cases: What was tried: group, name, status and message.
+        record: The report as JSON, if that is wanted.
+        lines: What the command would print, if that is wanted.
+        files: What was written, each with the hash of its content.
+    """
+
+    label: str
+    status: Literal["yes", "no", "error"]
+    verdict: str = ""
+    messages: Sequence[str] = ()
+    hint: str = ""
+    notes: Sequence[str] = ()
+    figures: Mapping[str, str] = field(default_factory=dict)
+    rules: Sequence[tuple[str, int, int]] = ()
+    cases: Sequence[tuple[str, str, Literal["passed", "failed", "skipped"], str]] = ()
+    record: Mapping[str, Any] | None = None
+    lines: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 # What matches, and why the rest does not.

@@ -51,9 +51,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"passes", "verify", "targets", "outcomes", "shapes"},
     "api": {"errors", "escaping", "files", "onnx_io", "diff", "dpl", "passes", "verify", "outcomes"}
     | {"report", "pipeline", "onnx"},
-    "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "api"}
+    "cli": {"errors", "escaping", "files", "outcomes", "batch", "pipeline", "report", "api"}
     | {"version", "click", "rich"},
     "__init__": {"errors", "lazy", "version", "dpl", "api"},
+    "batch": {"errors", "files", "onnx_io", "catalog", "pydantic"},
     "__main__": {"cli"},
 }
 GUARDED = MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "rich"} | YAML_SIDE

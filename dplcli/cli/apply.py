@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import api, pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 from dplcli.cli.printing import write
 from dplcli.cli.rewrite import carry_out, run_options
 from dplcli.escaping import json_text
@@ -29,7 +29,7 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
 
 @click.command("apply", cls=options.GroupedCommand)
 @click.argument("plan", type=options.PATH)
-@options.model_argument
+@many.takes_models("rewritten")
 @options.option(
     options.RULES,
     "--patterns",

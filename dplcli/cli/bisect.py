@@ -90,7 +90,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             document = reproduced_document(pipeline.reproduce(reproduce, allow_code=allow_code))
         elif len(models) == _TWO:
             both = pipeline.bisect_models(*models, settings=settings, output=output, progress=say)
-            document = models_document(both, verbose=printing.verbose)
+            document = models_document(both, files=models, verbose=printing.verbose)
         else:
             found = pipeline.bisect_rules(
                 models[0],
@@ -101,7 +101,9 @@ def command(  # noqa: PLR0913  # one parameter per option
                 most=most,
                 progress=say,
             )
-            document = rules_document(found, catalogs=patterns, verbose=printing.verbose)
+            document = rules_document(
+                found, file=models[0], catalogs=patterns, verbose=printing.verbose
+            )
     printing.conclude(document)
 
 

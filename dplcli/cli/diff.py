@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import api
-from dplcli.cli import options
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 @click.command("diff", cls=options.GroupedCommand)
 @click.argument("first", type=options.PATH, metavar="A")
 @click.argument("second", type=options.PATH, metavar="B")
+@many.takes_pairs("first", "second")
 @click.option(
     "--ignore",
     metavar="WHAT",

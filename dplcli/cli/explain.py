@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import api
-from dplcli.cli import completion, options
+from dplcli.cli import completion, many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ POLICIES = options.policy_options("escape", "order")
 
 
 @click.command("explain", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models()
 @options.catalog_options
 @options.allow_code_option
 @POLICIES
@@ -36,7 +36,7 @@ POLICIES = options.policy_options("escape", "order")
     metavar="NAME",
     help="Ask about one node, found by its name or by an output's, as the root of a match.",
 )
-@options.printing_options("Show the whole pattern of every nearest miss.")
+@options.printing_options("Show the whole pattern of every nearest miss.", "html")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,
@@ -52,7 +52,8 @@ def command(  # noqa: PLR0913  # one parameter per option
 
     Per rule: how many nodes were tried, matched, refused and at which stage, and the attempt that
     got furthest: which part of the pattern failed at which node, what was expected and found.
-    With --node: the same for one node, as a tree.
+    With --node: the same for one node, as a tree. The page of --html draws the patterns beside the
+    model, with what fits and what does not.
     """
     printing.check(model, *patterns)
     with printing.progress() as say:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import api, pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ _PART = "The part"
 
 
 @click.command("extract", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models("extracted")
 @options.option(
     _PART,
     "--from",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import api
-from dplcli.cli import options
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ _CHOICE = "What is inlined"
 
 
 @click.command("inline", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models("inlined")
 @options.option(
     _CHOICE,
     "--target",

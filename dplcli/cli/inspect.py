@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import api, pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 from dplcli.errors import UsageError
 from dplcli.report.catalog import contract_document
 from dplcli.report.document import nodes_document
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models()
 @click.option(
     "--node",
     "name",

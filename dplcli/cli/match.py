@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import api
-from dplcli.cli import options
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,12 +17,12 @@ POLICIES = options.policy_options("escape", "order")
 
 
 @click.command("match", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models()
 @options.catalog_options
 @options.expect_option
 @options.allow_code_option
 @POLICIES
-@options.printing_options("Also list every match and refusal.")
+@options.printing_options("Also list every match and refusal.", "junit", "markdown", "html")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,

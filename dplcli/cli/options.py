@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from dplcli.report.document import Document, DrawnModel
-    from dplcli.report.html import GraphDrawing
+    from dplcli.report.document import Document, Drawn
+    from dplcli.report.html import PageGraphs
 
     Command: TypeAlias = Callable[..., None]
 
 
 PATH = click.Path(path_type=Path)
+MANY = "Many models"
 _START = 2_000
 
 
@@ -49,14 +50,14 @@ class GroupedCommand(click.Command):
     """A command whose help has a heading for each group of options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the groups in the order in which they begin; what has no group comes last."""
+        """List the groups as they begin; then how many models are done, and what has no group."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
                 groups.setdefault(getattr(param, "group", "Options"), []).append(record)
-        ungrouped = groups.pop("Options", [])
-        for title, records in [*groups.items(), ("Options", ungrouped)]:
+        last = {title: groups.pop(title) for title in (MANY, "Options") if title in groups}
+        for title, records in (groups | last).items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
@@ -122,11 +123,6 @@ RULES = "Rules"
 PRINTING = "What is printed"
 
 
-def model_argument(command: Command) -> Command:
-    """Add the argument MODEL."""
-    return click.argument("model", type=PATH)(command)
-
-
 def expect_option(command: Command) -> Command:
     """Add --expect."""
     return option(
@@ -170,10 +166,21 @@ def listed(
     _context: click.Context, option: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Split what is given as a comma-separated list, in order."""
-    for text in texts:
-        if "," in text and not all(name.strip() for name in text.split(",")):
-            raise UsageError(f"{option.opts[0]} {text}: a name is missing beside a comma")
-    return tuple(name.strip() for text in texts for name in text.split(","))
+    return tuple(name for text in texts for name in words_of(option.opts[0], text))
+
+
+def words_of(option: str, text: str) -> tuple[str, ...]:
+    """Split the value of an option at its commas.
+
+    Raises:
+        UsageError: There is nothing before, between or behind them.
+    """
+    words = tuple(word.strip() for word in text.split(","))
+    if not any(words):
+        raise UsageError(f"{option} {text!r}: no name is given")
+    if not all(words):
+        raise UsageError(f"{option} {text}: a name is missing beside a comma")
+    return words
 
 
 def allow_code_option(command: Command) -> Command:
@@ -434,12 +441,14 @@ class Printing:
         quiet: Whether to print only errors.
         verbose: Whether to say more.
         reports: Where to write which form of a report; - for standard output.
+        keeps: Takes the report instead, where the model is one of many; None for nobody.
     """
 
     json_path: str | None
     quiet: bool
     verbose: bool
     reports: Mapping[str, str] = field(default_factory=dict)
+    keeps: Callable[[Document], None] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -502,13 +511,20 @@ class Printing:
     def conclude(self, found: Document | api.Result[object]) -> None:
         """Write every form of a report that is wanted, print one, and end with 1 for a no."""
         document = found.document(verbose=self.verbose) if isinstance(found, api.Result) else found
+        if self.keeps is not None:
+            self.keeps(document)
+            return
+        self.publish(document)
+        if not document.ok:
+            answer_no(document.complaints)
+
+    def publish(self, document: Document) -> None:
+        """Write every form of *document* that is wanted, and print one."""
         self.write_reports(document)
         if self.json_path is not None:
             write_json(document.record(), self.json_path)
         if not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
             show(document.text)
-        if not document.ok:
-            answer_no(document.complaints)
 
 
 def printing_options(
@@ -533,7 +549,8 @@ def printing_options(
         ) -> None:
             paths = {form: given.pop(f"report_{form}") for form in forms}
             reports = {form: path for form, path in paths.items() if path is not None}
-            command(printing=Printing(json_path, quiet, verbose, reports), **given)
+            keeps = click.get_current_context().obj
+            command(printing=Printing(json_path, quiet, verbose, reports, keeps), **given)
 
         options: list[Callable[[Command], Command]] = [
             *(
@@ -593,30 +610,48 @@ def _rendered(form: str, document: Document) -> str:
         return markdown_text(document)
     from dplcli.report.html import html_page  # noqa: PLC0415
 
-    return html_page(document, list(map(_graph, document.draws())))
+    return html_page(document, _graphs(document.draws(), document.verification))
 
 
 _MOST_DRAWN = 20_000
 """The nodes of a model that a report still draws: a page grows by half a kilobyte for each."""
 
 
-def _graph(model: DrawnModel) -> GraphDrawing:
-    """Draw a model for a report, or say why not."""
-    from dplcli.report.html import GraphDrawing  # noqa: PLC0415  # only for a page
+def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageGraphs:
+    """Draw models for a report, or say why not; costs are counted with the sizes of the check."""
+    from dplcli.report import view  # noqa: PLC0415  # only for a page
+    from dplcli.report.document import DrawnPatterns  # noqa: PLC0415  # only for a page
+    from dplcli.report.html import PageGraphs  # noqa: PLC0415  # only for a page
     from dplcli.report.picture import opened, picture_of  # noqa: PLC0415  # only for a page
-    from dplcli.report.view import view_page  # noqa: PLC0415  # only for a page
 
-    name = model.path.name
-    try:
-        outcome = pipeline.view(model.path)
-        picture = picture_of(outcome.model, outcome.label)
-    except DplError as error:
-        return GraphDrawing(name, why_not=error.message)
-    if picture.node_count > _MOST_DRAWN:
-        count = f"{picture.node_count:,} nodes"
-        return GraphDrawing(name, why_not=f"{count} are too many for a report; dpl view draws them")
-    page = view_page(picture, opened(picture), outcome.notes, model.marks)
-    return GraphDrawing(name, page)
+    notes = [drawn.note] if drawn.note else []
+    shapes = {} if verified is None else {each.name: each.shape for each in verified.inputs}
+    records, numbers = [], []
+    for model in drawn.models:
+        if isinstance(model, DrawnPatterns):
+            records.append(view.pattern_record(model))
+            numbers.append(view.pattern_numbers(model))
+            continue
+        name = model.path.name
+        try:
+            outcome = pipeline.view(model.path, shapes)
+            picture = picture_of(outcome.model, outcome.label)
+        except DplError as error:
+            notes.append(f"{name}: {error.message}")
+            continue
+        except OSError as error:
+            notes.append(f"{name}: cannot be read: {error.strerror or error}")
+            continue
+        if picture.node_count > _MOST_DRAWN:
+            count = f"{picture.node_count:,} nodes"
+            notes.append(f"{name}: {count} are too many for a report; dpl view draws them")
+            continue
+        figures = view.NodeFigures(model.marks, model.errors, outcome.costs, outcome.open_sizes)
+        records.append(view.view_record(picture, opened(picture), outcome.notes, figures))
+        numbers.append(view.node_numbers(picture))
+    if len(records) < len(drawn.models):
+        drawn = drawn._replace(steps=(), pairs=())
+    return PageGraphs(records, view.beside_record(numbers, drawn), notes)
 
 
 def _is_step_summary(path: str) -> bool:
@@ -812,7 +847,7 @@ WRITING = SettingsGroup(
     ),
     Setting(
         "strip",
-        read=lambda given: tuple(word.strip() for word in given.split(",")),
+        read=lambda given: words_of("--strip", given),
         metavar="KIND,…",
         help="Leave out what computes nothing: metadata (doc strings, and the metadata of model, "
         "graphs, nodes and values; that of functions and of the calls that dpl wrote stays, for "

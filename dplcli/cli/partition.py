@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import api
-from dplcli.cli import options
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +87,7 @@ REGIONS = options.SettingsGroup(
 
 
 @click.command("partition", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models("partitioned")
 @options.catalog_options
 @REPEAT
 @options.option(

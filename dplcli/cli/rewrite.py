@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import api, pipeline
-from dplcli.cli import completion, options
+from dplcli.cli import completion, many, options
 from dplcli.cli.printing import say, write
 from dplcli.errors import DplError
 from dplcli.escaping import json_text
@@ -211,7 +211,7 @@ CHOICE = options.SettingsGroup(
 
 
 @click.command("rewrite", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models("rewritten")
 @options.catalog_options
 @options.expect_option
 @options.allow_code_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import api, pipeline
-from dplcli.cli import options
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +51,7 @@ _INSIDE = "The values inside"
 @click.command("verify", cls=options.GroupedCommand)
 @click.argument("original", type=options.PATH, required=False)
 @click.argument("candidate", type=options.PATH, required=False)
+@many.takes_pairs("original", "candidate")
 @RESULTS
 @options.option(
     _INSIDE,

@@ -493,7 +493,7 @@ def test_learns_back_what_a_rule_did(
     pattern, becomes = texts
     done = rewritten(graph.text(), [rewrite_rule(pattern, becomes)])
     paths = save(tmp_path, done.before, done.after)
-    outcome = learn_rewrites(*paths, trials=0)
+    outcome = learn_rewrites(*paths, trials=0, verify=False)
     if not done.done.rounds:
         assert (outcome.learned, outcome.left) == ((), ())
         return
