@@ -8,6 +8,7 @@ given several times there is one value or several here. What stops a job is a :c
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import shutil
@@ -29,7 +30,7 @@ from typing import (
     cast,
 )
 
-from dplcli.errors import UsageError, VerificationError, did_you_mean
+from dplcli.errors import UsageError, VerificationError, counted, did_you_mean
 from dplcli.escaping import json_text
 from dplcli.files import encoded, temporary_file, write_new_file
 from dplcli.outcomes import (
@@ -694,8 +695,14 @@ class LearnResult:
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
+    def __repr__(self) -> str:
+        return f"<LearnResult: {counted(len(self.rules), 'rule')}>"
+
     def __str__(self) -> str:
         return self.yaml
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.yaml)}</pre>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

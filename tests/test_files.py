@@ -120,14 +120,14 @@ def test_a_name_that_is_taken_stays_whose_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody's file is taken for ours because it has the name that we thought of."""
-    drawn = iter(["taken", "free"])
-    monkeypatch.setattr("secrets.token_hex", lambda _: next(drawn))
-    (tmp_path / ".dpl-taken").write_text("theirs", encoding="utf-8")
+    drawn = iter(["aaaaaaaa", "bbbbbbbb"])
+    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
+    (tmp_path / ".dpl-aaaaaaaa").write_text("theirs", encoding="utf-8")
 
     with files.temporary_file(tmp_path) as path:
-        assert path.name == ".dpl-free"
+        assert path.name == ".dpl-bbbbbbbb"
 
-    assert names(tmp_path) == [".dpl-taken"]
+    assert names(tmp_path) == [".dpl-aaaaaaaa"]
 
 
 def test_what_is_moved_away_is_kept(tmp_path: Path) -> None:

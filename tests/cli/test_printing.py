@@ -163,9 +163,15 @@ CALLS: dict[str, Calls] = {
     ],
     "build": [(1, "build", PIPELINE, "-v"), (1, "build", PIPELINE, "--check")],
     "diff": [(1, "diff", MODEL, OTHER), (1, "diff", MODEL, OTHER, "-v", "--ignore", "nothing")],
+    "doctor": [(0, "doctor")],
     "explain": [
         (0, "explain", MODEL, "-p", CATALOGUE, "-v"),
         *((0, "explain", MODEL, "-p", CATALOGUE, "--node", name) for name in NAMES.values()),
+    ],
+    "extract": [
+        *((0, "extract", MODEL, "--to", f"{name}2", "-o", "e.onnx") for name in NAMES.values()),
+        (2, "extract", MODEL, "--to", NAMES["tag"]),
+        (2, "extract", MODEL, "--from", GONE),
     ],
     "init": [(2, "init", GONE), (0, "init", MODEL, OTHER)],
     "inline": [

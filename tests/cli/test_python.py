@@ -365,6 +365,9 @@ def test_results_are_frozen_and_show_themselves(model: Path) -> None:
         == "<PartitionResult of m.onnx: Equivalent>"
     )
     assert len(repr(result)) < 80
+    learned = dpl.learn(model, nodes=["Relu_0"], name="r")
+    assert repr(learned) == "<LearnResult: 1 rule>"
+    assert "name: r" in learned._repr_html_()
 
 
 def test_functions_win_over_packages_of_their_names() -> None:
