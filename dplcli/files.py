@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import secrets
 import shutil
 import stat
 import tempfile
@@ -124,7 +123,7 @@ def temporary_folder(folder: Path | None = None) -> Iterator[Path]:
 
 def _made(group: Provisional, folder: Path, suffix: str, make: Callable[[Path], None]) -> Path:
     for _ in range(_TRIES):
-        path = folder / f"{_PREFIX}{secrets.token_hex(4)}{suffix}"
+        path = folder / f"{_PREFIX}{os.urandom(4).hex()}{suffix}"
         group.note(path, with_content=True)
         try:
             make(path)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import PatternRule, Rejection, Rule
-    from dplcli.ir import Model
+    from dplcli.ir import Model, Node
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
     from dplcli.passes.merge import Region
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Opinion
+    from dplcli.verify.settings import Feed, Opinion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +49,27 @@ class ViewOutcome(ModelOutcome):
 
     Attributes:
         model: The model; the types of its values are inferred.
+        costs: The floating-point operations of the nodes of which they are known.
+        open_sizes: The dimensions of inputs that are not known, on which other costs depend.
     """
 
     model: Model
+    costs: Mapping[Node, int] = field(default_factory=dict)
+    open_sizes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome(ModelOutcome):
+    """What a model gave when it was run.
+
+    Attributes:
+        inputs: What it was fed, by input: an array, a list of arrays for a sequence, or None for
+            an absent optional.
+        outputs: What it gave, by output: an array, or a list of arrays.
+    """
+
+    inputs: Mapping[str, Feed]
+    outputs: Mapping[str, Feed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +212,32 @@ class InlineOutcome(WrittenOutcome):
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, and equivalent as far as checked."""
         return self.verdict.is_sound
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractOutcome(WrittenOutcome):
+    """A part of a model, as a model of its own.
+
+    Attributes:
+        inputs: What it is given, those that were named first.
+        outputs: What it returns.
+        nodes: Nodes of the main graph of the model, and of the part.
+        weights: How many initializers it has.
+        operators: How many of its nodes have which operator, the most frequent first.
+        data: Bytes of its external data.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[int, int]
+    weights: int
+    operators: Mapping[str, int]
+    data: int = 0
+
+    @property
+    def is_success(self) -> bool:
+        """Whether there is a part: else an error said why not."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -454,6 +498,8 @@ class RewritesOutcome:
         left: The changed places that no rule explains: what they are and why, and how many.
         beyond: How many places the rules change that the second model has as the first.
         yaml: The catalogue that holds them; "" if there are none.
+        verdict: Whether the first model computes the same when they are applied, or why that could
+            not be asked; None if it was not asked.
     """
 
     before: str
@@ -463,6 +509,7 @@ class RewritesOutcome:
     left: tuple[tuple[str, int], ...]
     beyond: int
     yaml: str = ""
+    verdict: Verdict | str | None = None
 
 
 # In what two models differ, and what makes them.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
-import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,11 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Give all that is started here a cache folder of its own, never that of the user."""
-    folder = tempfile.mkdtemp(prefix="dpl-tests-")
-    os.environ["XDG_CACHE_HOME"] = folder
-    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what catalogues give in a folder of the tests, and not in the user's."""
+    os.environ["DPL_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 def pytest_report_header() -> str:

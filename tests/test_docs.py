@@ -3,8 +3,11 @@
 ``python tests/test_docs.py [PAGE...]`` writes the real output into the pages.
 """
 
+import doctest
+import io
 import json
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -30,6 +33,23 @@ def test_a_page_shows_what_happens(page: Path, tmp_path: Path) -> None:
     """Every command of the page, run in order, prints what the page says."""
     text = page.read_text(encoding="utf-8")
     assert without_rounding(replayed(text, Shell(tmp_path))) == without_rounding(text)
+
+
+@pytest.mark.long
+def test_the_page_on_python_shows_what_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every example of the page, run in order, gives what the page says."""
+    shutil.copytree(ROOT / "sample_models", tmp_path / "sample_models")
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall("(?s)```python\n(.*?)```", text))
+    examples = doctest.DocTestParser().get_doctest(code, {}, "docs/reference/python.md", None, None)
+    said = io.StringIO()
+    done = doctest.DocTestRunner().run(examples, out=said.write)
+
+    assert done.failed == 0, said.getvalue()
+    assert done.attempted > 10
 
 
 def test_the_readme_is_short_and_shows_something() -> None:
@@ -109,7 +129,7 @@ def test_the_catalogue_in_python_works(tmp_path: Path) -> None:
 def test_the_rule_in_python_runs(tmp_path: Path) -> None:
     """The rule made in Python finds what the catalogue would."""
     shell = Shell(tmp_path)
-    (shell.folder / "script.py").write_text(blocks(PYTHON, "python")[0], encoding="utf-8")
+    (shell.folder / "script.py").write_text(blocks(PYTHON, "python")[-1], encoding="utf-8")
 
     shown = shell(f'PYTHONPATH="{ROOT}" "{sys.executable}" script.py')
 
@@ -196,7 +216,8 @@ def test_every_floor_is_drawn() -> None:
     """No package, and no module beside them, is missing in the drawing of the floors."""
     drawing = ARCHITECTURE.partition("```")[2].partition("```")[0]
     drawn = set(re.findall(r"[a-z_]+", drawing))
-    floors = {path.stem for path in PACKAGE.iterdir() if not path.name.startswith("_")}
+    rooms = (path for path in PACKAGE.iterdir() if path.suffix in {"", ".py"})
+    floors = {path.stem for path in rooms if not path.name.startswith("_")}
     assert floors - {"patterns"} <= drawn
 
 

@@ -19,13 +19,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "escaping": set(),
     "files": set(),
     "lazy": set(),
+    "version": set(),
     "ir": {"errors"},
     "shapes": {"errors", "ir"},
     "onnx_io": {"errors", "files", "lazy", "ir", "shapes", "onnx", "onnxruntime"},
     "diff": {"errors", "ir"},
     "dpl": {"errors", "lazy", "ir", "shapes", "simpleeval"},
     "rewrites": {"errors", "ir", "shapes", "dpl"},
-    "catalog": {"errors", "lazy", "ir", "dpl", "rewrites", "pydantic", "ruamel"},
+    "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}
+    | {"pydantic", "ruamel"},
     "passes": {"errors", "ir", "dpl", "catalog"},
     "verify": {"errors", "files", "ir", "onnx_io", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
@@ -41,24 +43,18 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verify",
         "targets",
         "outcomes",
+        "version",
         "jinja2",
         "rich",
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
     | {"passes", "verify", "targets", "outcomes", "shapes"},
     "batch": {"errors", "files", "onnx_io", "catalog", "pydantic"},
-    "cli": {
-        "errors",
-        "escaping",
-        "files",
-        "outcomes",
-        "batch",
-        "pipeline",
-        "report",
-        "click",
-        "rich",
-    },
-    "__init__": set(),
+    "api": {"errors", "escaping", "files", "onnx_io", "diff", "dpl", "passes", "verify", "outcomes"}
+    | {"report", "pipeline", "onnx"},
+    "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "api", "batch"}
+    | {"version", "click", "rich"},
+    "__init__": {"errors", "lazy", "version", "dpl", "api"},
     "__main__": {"cli"},
 }
 GUARDED = MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "rich"} | YAML_SIDE

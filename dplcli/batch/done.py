@@ -30,10 +30,16 @@ _SHIPPED = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
 _OTHERS = ("onnx", "onnxruntime", "numpy")
 
 
-def cache_folder() -> Path:
-    """Return where answers are kept: in the cache folder of this user."""
+def cache_folder() -> Path | None:
+    """Return where answers are kept: in the cache folder of this user; None if nowhere."""
+    named = os.environ.get("DPL_CACHE")
+    if named is not None:
+        return Path(named) / "answers" if named else None
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    return (Path(base) if base else Path.home() / ".cache") / "dpl" / "answers"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "dpl" / "answers"
+    except RuntimeError:  # nobody's process
+        return None
 
 
 # What an answer depends on.
@@ -145,10 +151,11 @@ def _exists(text: str) -> bool:
 
 def read_answer(key: str) -> Json | None:
     """Return what is kept under *key*; None if there is nothing that can be read."""
-    if not key:
+    folder = cache_folder()
+    if not key or folder is None:
         return None
     try:
-        found = json.loads((cache_folder() / f"{key}.json").read_text(encoding="utf-8"))
+        found = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -156,9 +163,9 @@ def read_answer(key: str) -> Json | None:
 
 def keep_answer(key: str, answer: Mapping[str, Any]) -> None:
     """Keep an answer in one step; nothing happens where the folder cannot be written."""
-    if not key:
-        return
     folder = cache_folder()
+    if not key or folder is None:
+        return
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
         write_file(folder / f"{key}.json", encoded(json.dumps(answer)))
@@ -188,9 +195,11 @@ def once(key: str, run: str, do: Callable[[], Json], *, keeps: bool = True) -> J
 
 def forget_oldest() -> None:
     """Keep no more answers than a large project has."""
-    size = 0
+    size, folder = 0, cache_folder()
+    if folder is None:
+        return
     with suppress(OSError):  # another run does the same
-        files = [(each.stat().st_mtime, each) for each in cache_folder().glob("*.json")]
+        files = [(each.stat().st_mtime, each) for each in folder.glob("*.json")]
         for number, (_, each) in enumerate(sorted(files, reverse=True)):
             size += each.stat().st_size
             if number >= _MOST_KEPT or size > _MOST_BYTES:

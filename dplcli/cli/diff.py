@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
+from dplcli import api
 from dplcli.cli import many, options
-from dplcli.report.diff import diff_document, drawn_models
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +45,5 @@ def command(  # one parameter per option
     printing.check(first, second)
     names = None if ignore is None else [name.strip() for name in ignore.split(",")]
     with printing.progress() as say:
-        outcome = pipeline.diff(first, second, ignore=names, progress=say)
-    document = diff_document(outcome, verbose=printing.verbose)
-    printing.conclude(replace(document, draws=lambda: drawn_models(outcome, (first, second))))
+        result = api.diff(first, second, ignore=names, progress=say)
+    printing.conclude(result)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
-from dplcli import __version__
 from dplcli.cli.printing import guarded, say, write
 from dplcli.errors import MOST_MISTAKES, CatalogError, DplError, shortened
 from dplcli.escaping import one_line
+from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -239,6 +239,7 @@ COMMANDS = {
     "diff": "Show in what the structures of two models differ.",
     "doctor": "Look at what dpl runs on: versions, execution providers, extras, catalogues.",
     "explain": "Say why patterns match where they do, and why not elsewhere.",
+    "extract": "Cut a part out of a model: what computes some values from others.",
     "init": "Write a first pipeline file, dpl.yaml, by looking at the models.",
     "inline": "Put functions back in the place of their calls, and verify the result.",
     "inspect": "Show what a model is made of.",

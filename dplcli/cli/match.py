@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
+from dplcli import api
 from dplcli.cli import many, options
-from dplcli.report.partition import match_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,14 +40,14 @@ def command(  # noqa: PLR0913  # one parameter per option
     printing.check(model, *patterns)
     with printing.progress() as say:
         say(f"matching in {model.name}")
-        outcome = pipeline.match(
+        result = api.match(
             model,
             patterns=patterns,
-            targets=targets,
-            expectations=expectations,
+            target=targets,
+            expect=expectations,
             allow_code=allow_code,
-            policies=pipeline.Policies(**POLICIES.take(policies)),
             lists=printing.verbose or printing.json_path is not None,
             hints=printing.wants_hints,
+            **POLICIES.take(policies),
         )
-    printing.conclude(match_document(outcome, verbose=printing.verbose))
+    printing.conclude(result)

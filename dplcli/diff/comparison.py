@@ -236,7 +236,7 @@ class Comparison:
         return GraphDiff(
             before=first.graph,
             after=second.graph,
-            paired=len(pairing.forth),
+            partners=pairing.forth,
             added=tuple(added),
             removed=tuple(removed),
             changes=tuple(change for change in changes if change is not None),

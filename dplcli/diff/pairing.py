@@ -376,7 +376,7 @@ class GraphDiff:
     Attributes:
         before: The first graph.
         after: The second.
-        paired: How many nodes are in both.
+        partners: The nodes that are in both: of the first graph, with that of the second.
         added: The nodes that only the second has, in its order.
         removed: The nodes that only the first has, in its order.
         changes: The nodes of both that differ, in the first one's order.
@@ -387,13 +387,18 @@ class GraphDiff:
 
     before: Graph
     after: Graph
-    paired: int
+    partners: Mapping[Node, Node]
     added: tuple[Node, ...] = ()
     removed: tuple[Node, ...] = ()
     changes: tuple[NodeChange, ...] = ()
     weights: tuple[WeightChange, ...] = ()
     signature: tuple[SignatureChange, ...] = ()
     remarks: tuple[Remark, ...] = ()
+
+    @property
+    def paired(self) -> int:
+        """How many nodes are in both."""
+        return len(self.partners)
 
     @property
     def count(self) -> int:

@@ -107,6 +107,8 @@ class ProtoTensor(Tensor):
     def numpy(self) -> NDArray[Any]:
         """Decode the data, from the external file if it lies there.
 
+        An element of a STRING tensor is bytes if it is not UTF-8, which onnx lets pass.
+
         Raises:
             ModelLoadError: The external file is missing, too short or outside the folder, or the
                 tensor is only a segment of one.
@@ -119,6 +121,8 @@ class ProtoTensor(Tensor):
             )
         folder = self.home.folder if self.home else Path()
         try:
+            if proto.data_type == TensorProto.STRING:
+                return _texts(proto)
             with text_path(folder) as base:
                 array: NDArray[Any] = numpy_helper.to_array(proto, base)
         except UNREADABLE as error:
@@ -131,6 +135,21 @@ class ProtoTensor(Tensor):
         return ModelLoadError(
             f"{where}constant {name!r}: its data cannot be read: {why}", hint=hint
         )
+
+
+def _texts(proto: TensorProto) -> NDArray[Any]:
+    """Decode a STRING tensor.
+
+    Raises:
+        ValueError: It has more or fewer elements than its shape says.
+    """
+    found = np.empty(len(proto.string_data), object)
+    for place, data in enumerate(proto.string_data):
+        try:
+            found[place] = data.decode()
+        except UnicodeDecodeError:
+            found[place] = data
+    return found.reshape(proto.dims)
 
 
 class SparseTensor(ProtoTensor):

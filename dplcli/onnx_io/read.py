@@ -318,11 +318,11 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
     model.path = path
     if opset is not None:
         model = _raised(model, opset, path)
-    model.may_have_external_data = _may_refer(data)
+    model.may_have_external_data = may_refer(data)
     return model
 
 
-def _may_refer(data: Bytes) -> bool:
+def may_refer(data: Bytes) -> bool:
     """Tell whether a file may refer to external data."""
     return re.search(_EXTERNAL_MARK, data.data) is not None
 
@@ -336,7 +336,7 @@ def load_rows(path: Path) -> TableRows:
     """
     data = read_model_file(path)
     source = Source(_read_table(data, path), Home(path.parent, str(path)))
-    return TableRows(source, path, has_mark=_may_refer(data))
+    return TableRows(source, path, has_mark=may_refer(data))
 
 
 def _raised(model: Model, opset: int, path: Path) -> Model:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
-    from dplcli.catalog.catalog import installed_catalogs, shipped_catalogs, shipped_targets
+    from dplcli.catalog.places import shipped_catalogs, shipped_targets
     from dplcli.catalog.plan import plan_schema
+    from dplcli.catalog.python import installed_catalogs
     from dplcli.dpl.rule import POLICIES, Policies
     from dplcli.passes.repeat import RepeatOptions
     from dplcli.passes.rewrite import Trace
@@ -63,7 +64,8 @@ else:
     __getattr__ = lazy(
         __name__,
         {
-            "dplcli.catalog.catalog": "installed_catalogs shipped_catalogs shipped_targets",
+            "dplcli.catalog.places": "shipped_catalogs shipped_targets",
+            "dplcli.catalog.python": "installed_catalogs",
             "dplcli.catalog.plan": "plan_schema",
             "dplcli.dpl.rule": "POLICIES Policies",
             "dplcli.passes.repeat": "RepeatOptions",

@@ -8,7 +8,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from dplcli.catalog import shipped_catalogs
-from dplcli.catalog.catalog import installed_catalogs, load_entry_point
+from dplcli.catalog.python import installed_catalogs, load_entry_point
 from dplcli.errors import CatalogError, VerificationError
 from dplcli.outcomes import Diagnosis
 from dplcli.verify.run import IS_POSSIBLE, available_providers

@@ -50,7 +50,7 @@ def dpl_process(folder: Path) -> Dpl:
             env={
                 "PYTHONPATH": str(ROOT),
                 "PATH": "/usr/bin:/bin",
-                "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"],
+                "DPL_CACHE": os.environ["DPL_CACHE"],
                 **environment,
             },
             capture_output=True,

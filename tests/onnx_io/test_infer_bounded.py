@@ -17,7 +17,7 @@ from dplcli.ir.operators import FORMULAS, flops
 from dplcli.onnx_io import check_model, load_model
 from dplcli.onnx_io import infer as inference
 from dplcli.onnx_io.infer import Expansion, NodeInference, infer_node, limited_memory
-from dplcli.pipeline.matching import exact_types
+from dplcli.pipeline.inspecting import exact_types
 from tests.helpers import model_from_bytes, model_from_text, proto_from_text
 
 if TYPE_CHECKING:
