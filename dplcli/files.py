@@ -12,6 +12,7 @@ import atexit
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -275,3 +276,26 @@ def _text_of(path: Path) -> str | None:
         return os.fsencode(path).decode()
     except UnicodeError:
         return None
+
+
+# What can be made again.
+
+
+CACHE = "DPL_CACHE"
+"""The environment variable that names another folder than the user's, or is empty for none."""
+
+
+def cache_folder() -> Path | None:
+    """Return this user's folder for what can be made again; it need not exist.
+
+    None if nothing is to be kept, or if nobody's home is known.
+    """
+    named = os.environ.get(CACHE)
+    if named is not None:
+        return Path(named) if named else None
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or ""
+    try:
+        own = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    except RuntimeError:
+        return None
+    return (Path(base) if Path(base).is_absolute() else own) / "dpl"

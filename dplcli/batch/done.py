@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dplcli.errors import DplError
-from dplcli.files import encoded, write_file
+from dplcli.files import cache_folder, encoded, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -30,16 +29,10 @@ _SHIPPED = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
 _OTHERS = ("onnx", "onnxruntime", "numpy")
 
 
-def cache_folder() -> Path | None:
-    """Return where answers are kept: in the cache folder of this user; None if nowhere."""
-    named = os.environ.get("DPL_CACHE")
-    if named is not None:
-        return Path(named) / "answers" if named else None
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "dpl" / "answers"
-    except RuntimeError:  # nobody's process
-        return None
+def _folder() -> Path | None:
+    """Return where answers are kept; None if nothing is to be kept."""
+    folder = cache_folder()
+    return None if folder is None else folder / "answers"
 
 
 # What an answer depends on.
@@ -151,7 +144,7 @@ def _exists(text: str) -> bool:
 
 def read_answer(key: str) -> Json | None:
     """Return what is kept under *key*; None if there is nothing that can be read."""
-    folder = cache_folder()
+    folder = _folder()
     if not key or folder is None:
         return None
     try:
@@ -163,7 +156,7 @@ def read_answer(key: str) -> Json | None:
 
 def keep_answer(key: str, answer: Mapping[str, Any]) -> None:
     """Keep an answer in one step; nothing happens where the folder cannot be written."""
-    folder = cache_folder()
+    folder = _folder()
     if not key or folder is None:
         return
     try:
@@ -195,7 +188,7 @@ def once(key: str, run: str, do: Callable[[], Json], *, keeps: bool = True) -> J
 
 def forget_oldest() -> None:
     """Keep no more answers than a large project has."""
-    size, folder = 0, cache_folder()
+    size, folder = 0, _folder()
     if folder is None:
         return
     with suppress(OSError):  # another run does the same

@@ -6,8 +6,7 @@ texts, of dpl's own code, and of what that runs on.
 
 It is kept as a pickle, which is code to whoever reads it. So a file is read only if it is this
 user's own, and nobody else could have written it or put it there; other systems than those of the
-POSIX kind cannot tell, and have no such folder. ``DPL_CACHE`` names another folder, or is empty for
-none.
+POSIX kind cannot tell, and have no such folder.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.catalog.places import Catalog, exists, find_catalog
 from dplcli.errors import CatalogError
-from dplcli.files import temporary_file
+from dplcli.files import cache_folder, temporary_file
 from dplcli.version import __version__
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import PatternRule
     from dplcli.ir import SchemaLibrary
-
-VARIABLE = "DPL_CACHE"
 
 _PACKAGE = Path(__file__).parent.parent
 _DECIDES = ("catalog", "dpl", "ir", "rewrites")
@@ -144,17 +141,7 @@ def _add(catalog: Catalog, name: str | PatternRule | RewriteRule, folder: Path) 
 
 def _folder() -> Path | None:
     """Return the folder, which need not exist; None if nothing is to be kept."""
-    named = os.environ.get(VARIABLE)
-    if named is not None:
-        return Path(named) if named and hasattr(os, "geteuid") else None
-    if not hasattr(os, "geteuid"):
-        return None
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        own = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
-    except RuntimeError:  # nobody's process
-        return None
-    return (Path(base) if base.startswith("/") else own) / "dpl"
+    return cache_folder() if hasattr(os, "geteuid") else None
 
 
 @cache
