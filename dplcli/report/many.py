@@ -53,7 +53,11 @@ def answer_of(
 
 def _figures(document: Document) -> dict[str, str]:
     """Return what a table of many models has a column for."""
-    figures = {name: text for name, text in document.facts if len(text) <= _LONGEST_FIGURE}
+    figures = {
+        name.replace(" of the main graph", ""): text  # a column has no room
+        for name, text in document.facts
+        if len(text) <= _LONGEST_FIGURE
+    }
     if document.command == "dpl match":
         figures["matches"] = f"{sum(rule.used for rule in document.rules):,}"
         figures["refused"] = f"{sum(rule.refused for rule in document.rules):,}"
