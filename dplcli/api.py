@@ -115,6 +115,8 @@ class CheckOptions(TypedDict, total=False):
         session_option: Options of its session: ``{"intra_op_num_threads": 1}``.
         timeout: Seconds for each session and run.
         memory_limit: Megabytes for a model and its run.
+        kernels: The target whose partitions run on its library: ``dnnl``.
+        require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
         allow_code: Whether texts may name Python functions to import.
         progress: Called with a short phrase before each step that may take long.
     """
@@ -138,6 +140,8 @@ class CheckOptions(TypedDict, total=False):
     session_option: Mapping[str, str | int | bool]
     timeout: float
     memory_limit: int
+    kernels: str
+    require: str | int
     allow_code: bool
     progress: Progress
 
@@ -278,7 +282,12 @@ class RunOptions(TypedDict, total=False):
         session_option: Options of the session.
         timeout: Seconds for the session and the run.
         memory_limit: Megabytes for the model and its run.
+        kernels: The target whose partitions run on its library: ``dnnl``.
+        require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        output: A ``.npz`` file for what it gives.
+        save_inputs: Where to write what was fed, as .npz.
         allow_code: Whether *inputs* may name a Python function to import.
+        progress: Called with a short phrase before each step that may take long.
     """
 
     seed: int
@@ -290,7 +299,12 @@ class RunOptions(TypedDict, total=False):
     session_option: Mapping[str, str | int | bool]
     timeout: float
     memory_limit: int
+    kernels: str
+    require: str | int
+    output: File
+    save_inputs: File
     allow_code: bool
+    progress: Progress
 
 
 # Models, as they are given and as results hold them.
@@ -696,7 +710,11 @@ class RunResult(Result[RunOutcome]):
     @property
     def outputs(self) -> dict[str, Array]:
         """What it gave, by output."""
-        return _arrays(self.outcome.outputs)
+        found: dict[str, Feed] = {}
+        for name, leaves in self.outcome.outputs.items():
+            arrays = [leaf.data for leaf in leaves]
+            found[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
+        return _arrays(found)
 
 
 def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
@@ -784,6 +802,12 @@ def _check_settings(given: dict[str, Any]) -> Settings:
     if "session_option" in given:
         options = given.pop("session_option")
         execution["options"] = tuple((key, str(value)) for key, value in options.items())
+    if "kernels" in given:
+        from dplcli.execute import kernels_for  # noqa: PLC0415  # rarely asked for
+
+        execution["kernels"] = kernels_for(given.pop("kernels"), str(given.pop("require", "any")))
+    elif given.pop("require", None) is not None:
+        raise UsageError("--require says how many partitions run --with a library; pass both")
     sizes, request = _input_request(given)
     return Settings(**fields, sizes=sizes, request=request, execution=Execution(**execution))
 
@@ -834,6 +858,10 @@ def _written_settings(given: dict[str, Any]) -> dict[str, Any]:
     found["strip"] = _several(given.pop("strip", ()))
     found["hints"] = given.pop("hints", True)
     found["verification"] = _check_settings(given)
+    if found["verification"].execution.kernels is not None and not found.get("verify", True):
+        raise UsageError(
+            "--with runs the result, and --no-verify leaves that out; pass one of them"
+        )
     return found
 
 
@@ -1487,16 +1515,22 @@ def run(
     Raises:
         DplError: The model cannot be used, inputs do not fit, or onnxruntime does not run it.
     """
-    from dplcli.pipeline.verifying import run_model  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.document import run_document  # noqa: PLC0415
+    from dplcli.pipeline.running import run_model  # noqa: PLC0415  # each job loads its own
+    from dplcli.report.running import run_document  # noqa: PLC0415
 
     given = _check_keywords("run", options, RunOptions)
+    output, progress = given.pop("output", None), given.pop("progress", None)
     given["level"] = given.get("level", "all")
     given["seed"] = given.get("seed", 0)
     if inputs is not None:
         given["inputs"] = inputs
     stored = _stored(model)
     with stored.file() as path:
-        outcome = run_model(path, _check_settings(given))
+        outcome = run_model(
+            path,
+            output=None if output is None else Path(output),
+            settings=_check_settings(given),
+            progress=progress,
+        )
     outcome = replace(outcome, label=stored.name)
     return RunResult(outcome, lambda _verbose: run_document(outcome))

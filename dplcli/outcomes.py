@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Feed, Opinion
+    from dplcli.verify.settings import Feed, KernelReport, Leaf, Opinion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,20 +56,6 @@ class ViewOutcome(ModelOutcome):
     model: Model
     costs: Mapping[Node, int] = field(default_factory=dict)
     open_sizes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOutcome(ModelOutcome):
-    """What a model gave when it was run.
-
-    Attributes:
-        inputs: What it was fed, by input: an array, a list of arrays for a sequence, or None for
-            an absent optional.
-        outputs: What it gave, by output: an array, or a list of arrays.
-    """
-
-    inputs: Mapping[str, Feed]
-    outputs: Mapping[str, Feed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +112,28 @@ class MatchOutcome(ModelOutcome):
     def counts(self) -> dict[str, int]:
         """Matches per rule, rules without any included."""
         return {rule.qualified_name: 0 for rule in self.rules} | dict(self.selection.counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome(ModelOutcome):
+    """What a model gave.
+
+    Attributes:
+        fed: What it was fed: 'seed 0', or a file.
+        inputs: That, by input: an array, a list of arrays for a sequence, or None for an absent
+            optional.
+        level: The optimisation level of onnxruntime.
+        outputs: The arrays of every output.
+        kernels: Where its partitions ran, if kernels were asked for.
+        output: Where the outputs were written; None for nowhere.
+    """
+
+    fed: str
+    inputs: Mapping[str, Feed]
+    level: str
+    outputs: Mapping[str, tuple[Leaf, ...]]
+    kernels: KernelReport | None = None
+    output: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

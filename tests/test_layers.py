@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"pydantic", "ruamel"},
     "passes": {"errors", "ir", "dpl", "catalog"},
     "verify": {"errors", "files", "ir", "onnx_io", "onnx", "onnxruntime"},
+    "execute": {"errors", "files", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
     "outcomes": {"ir", "diff", "dpl", "catalog", "passes", "verify"},
     "report": {
@@ -48,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "rich",
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
-    | {"passes", "verify", "targets", "outcomes", "shapes"},
+    | {"passes", "verify", "execute", "targets", "outcomes", "shapes"},
     "batch": {"errors", "files", "onnx_io", "catalog", "pydantic"},
     "api": {"errors", "escaping", "files", "onnx_io", "diff", "dpl", "passes", "verify", "outcomes"}
     | {"report", "pipeline", "onnx"},

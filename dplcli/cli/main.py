@@ -248,6 +248,7 @@ COMMANDS = {
     "partition": "Outline matched subgraphs as functions for a target, and verify the result.",
     "patterns": "List, show, check and test catalogues of patterns.",
     "rewrite": "Replace subgraphs by the rewrites of catalogues, and verify the result.",
+    "run": "Run a model once, its partitions on the library of their target.",
     "verify": "Compare two models numerically in onnxruntime.",
     "view": "Draw a model: a page to look around in, or a drawing for a document.",
 }

@@ -742,6 +742,24 @@ EXECUTION = SettingsGroup(
 )
 
 
+KERNELS = SettingsGroup(
+    "Kernels",
+    Setting(
+        "kernels",
+        "--with",
+        type=click.Choice(("dnnl",)),
+        help="Run partitions on the library of this target (dnnl: oneDNN), inside onnxruntime, and "
+        "say of each where it ran. Exit with 1 if none did.",
+    ),
+    Setting(
+        "require",
+        metavar="all|any|N",
+        help="With --with: exit with 1 unless so many partitions ran on the library. "
+        "[default: any]",
+    ),
+)
+
+
 @cache
 def check_settings() -> SettingsGroup:
     """Return the options of the check; onnxruntime's levels are known when they are needed."""
@@ -830,7 +848,12 @@ def take_verification(given: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: One of them cannot be read.
     """
-    return check_settings().take(given) | INPUTS.take(given) | EXECUTION.take(given)
+    return (
+        check_settings().take(given)
+        | INPUTS.take(given)
+        | EXECUTION.take(given)
+        | (KERNELS.take(given) if "kernels" in given else {})
+    )
 
 
 # The options of commands that write a model: where to, and what becomes of one that fails.

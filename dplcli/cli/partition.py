@@ -103,6 +103,7 @@ REGIONS = options.SettingsGroup(
 @options.write_options("partitioned")
 @REGIONS
 @options.verify_options
+@options.KERNELS
 @options.printing_options(
     "Also list every match and refusal, and say what is being done.", *options.EVERY_FORM
 )

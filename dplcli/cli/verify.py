@@ -70,6 +70,7 @@ _INSIDE = "The values inside"
     help="With --layers: hold so many megabytes of values of each model at once.",
 )
 @options.verify_options
+@options.KERNELS
 @options.input_code_option
 @options.printing_options("Say what is being done.", *options.EVERY_FORM)
 def command(  # noqa: PLR0913  # one parameter per option

@@ -160,9 +160,10 @@ class ModelReader:
 
 def content_of(tensor: Tensor) -> Form:
     """Return element type, shape and a digest of the data."""
-    array = tensor.numpy()
-    data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
-    return (tensor.dtype, tensor.shape, blake2b(data, digest_size=16).digest())
+    digest = blake2b(digest_size=16)
+    for part in tensor.chunks():
+        digest.update(repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes())
+    return (tensor.dtype, tensor.shape, digest.digest())
 
 
 def attribute_forms(node: Node) -> dict[str, Form]:

@@ -26,7 +26,7 @@ from dplcli.errors import ModelLoadError
 from dplcli.files import text_path
 from dplcli.ir import Attribute, Dim, Graph, OpSchema, Remarks, StatedType, Tensor, TensorType
 from dplcli.ir.model import NO_REMARKS
-from dplcli.ir.types import DTYPE_CODES, dtype_name
+from dplcli.ir.types import CHUNK, DTYPE_CODES, dtype_name
 from dplcli.onnx_io.contrib import CONTRIB, contrib_operators
 from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
@@ -129,12 +129,34 @@ class ProtoTensor(Tensor):
             raise self._unreadable(" ".join(str(error).split())) from error
         return array
 
+    def chunks(self) -> Iterator[NDArray[Any]]:
+        """Yield the elements in order; onnx reads those of one chunk from the file, and no more."""
+        bits, stated = dtype_bits(self.proto.data_type), _entries(self.proto)
+        begin, needed = stated.get("offset", "0"), self.size * bits // 8
+        is_plain = begin.isdecimal() and stated.get("length", str(needed)) == str(needed)
+        if not self.is_external or not bits or self.size <= CHUNK or not is_plain:
+            yield from super().chunks()  # or what is stated does not fit, which this says
+            return
+        for start in range(0, self.size, CHUNK):
+            count = min(CHUNK, self.size - start)
+            part = TensorProto(name=self.proto.name, data_type=self.proto.data_type, dims=[count])
+            part.data_location = TensorProto.EXTERNAL
+            span = {"offset": int(begin) + start * bits // 8, "length": count * bits // 8}
+            for key, entry in {**stated, **span}.items():
+                part.external_data.add(key=key, value=str(entry))
+            yield ProtoTensor(part, self.home).numpy()
+
     def _unreadable(self, why: str, hint: str | None = None) -> ModelLoadError:
         where = f"{self.home.label}: " if self.home else ""
         name = self.proto.name
         return ModelLoadError(
             f"{where}constant {name!r}: its data cannot be read: {why}", hint=hint
         )
+
+
+def _entries(proto: TensorProto) -> dict[str, str]:
+    """Return where the data of a tensor lies, as far as it is stated."""
+    return {entry.key: entry.value for entry in proto.external_data}
 
 
 def _texts(proto: TensorProto) -> NDArray[Any]:
@@ -171,6 +193,8 @@ class SparseTensor(ProtoTensor):
     def shape(self) -> tuple[int, ...]:
         """The dense dimensions."""
         return tuple(self.sparse.dims)
+
+    chunks = Tensor.chunks
 
     def numpy(self) -> NDArray[Any]:
         """Decode to a dense array."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import filecmp
 import math
 import os
-import shutil
 import stat
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
-from dplcli.files import mode_for, path_of, temporary_folder
+from dplcli.files import copy_file, mode_for, path_of, temporary_folder
 from dplcli.ir.types import PLAIN_KINDS
 from dplcli.onnx_io.convert import dtype_bits
 from dplcli.onnx_io.source import source_of
@@ -198,7 +197,7 @@ def _copy_beside(source: Path, target: Path, made: Provisional) -> None:
                 made.note(folder)
                 folder.mkdir()
         made.note(target)
-        shutil.copyfile(source, target)
+        copy_file(source, target)
     except OSError as error:
         raise ModelExportError(f"{target}: cannot be written: {error.strerror}") from error
 

@@ -16,7 +16,6 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.catalog.lint import NoInstanceError, sketches
 from dplcli.ir.operators import commutes, lacks_default, meaning_of
 
 if TYPE_CHECKING:
@@ -235,6 +234,8 @@ def first_form(rule: PatternRule, schemas: SchemaLibrary) -> FormKey | None:
 
     None if the pattern leaves open what that is.
     """
+    from dplcli.catalog.lint import NoInstanceError, sketches  # noqa: PLC0415  # not at the start
+
     try:
         sketch, outputs = next(iter(sketches(rule, schemas)))
     except (NoInstanceError, StopIteration):
@@ -261,6 +262,8 @@ def further_forms(rule: PatternRule, schemas: SchemaLibrary) -> dict[str, list[F
 
     A pattern may end the operands of a node in ``...``.
     """
+    from dplcli.catalog.lint import NoInstanceError, sketches  # noqa: PLC0415  # not at the start
+
     found: dict[str, list[FurtherForm]] = {}
     try:
         for sketch, outputs in sketches(rule, schemas):

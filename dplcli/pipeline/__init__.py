@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dplcli.catalog.plan import plan_schema
     from dplcli.catalog.python import installed_catalogs
     from dplcli.dpl.rule import POLICIES, Policies
+    from dplcli.execute import kernels_for
     from dplcli.passes.repeat import RepeatOptions
     from dplcli.passes.rewrite import Trace
     from dplcli.pipeline.bisecting import (
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from dplcli.pipeline.proving import DEFAULT_TRIALS
     from dplcli.pipeline.rewriting import RewriteSettings, apply_plan, rewrite
     from dplcli.pipeline.rules import RuleSource, load_rules
+    from dplcli.pipeline.running import run_model
     from dplcli.pipeline.verifying import (
         compare,
         input_request,
@@ -58,7 +60,14 @@ if TYPE_CHECKING:
     from dplcli.pipeline.writing import WriteSettings, check_output, default_output, write_text
     from dplcli.targets.contract import Contract
     from dplcli.verify.layers import Layer, Layers
-    from dplcli.verify.settings import LEVELS, Execution, InputRequest, Override, VerificationResult
+    from dplcli.verify.settings import (
+        LEVELS,
+        Execution,
+        InputRequest,
+        Kernels,
+        Override,
+        VerificationResult,
+    )
     from dplcli.verify.settings import Settings as VerifySettings
 else:
     __getattr__ = lazy(
@@ -68,6 +77,7 @@ else:
             "dplcli.catalog.python": "installed_catalogs",
             "dplcli.catalog.plan": "plan_schema",
             "dplcli.dpl.rule": "POLICIES Policies",
+            "dplcli.execute": "kernels_for",
             "dplcli.passes.repeat": "RepeatOptions",
             "dplcli.passes.rewrite": "Trace",
             "dplcli.pipeline.bisecting": (
@@ -88,12 +98,14 @@ else:
             "dplcli.pipeline.proving": "DEFAULT_TRIALS",
             "dplcli.pipeline.rewriting": "RewriteSettings apply_plan rewrite",
             "dplcli.pipeline.rules": "RuleSource load_rules",
+            "dplcli.pipeline.running": "run_model",
             "dplcli.pipeline.verifying": "compare input_request judge_again verify verify_against",
             "dplcli.pipeline.writing": "WriteSettings check_output default_output write_text",
             "dplcli.targets.contract": "Contract",
             "dplcli.verify.layers": "Layer Layers",
             "dplcli.verify.settings": (
-                "Execution InputRequest LEVELS Override VerificationResult VerifySettings=Settings"
+                "Execution InputRequest Kernels LEVELS Override VerificationResult "
+                "VerifySettings=Settings"
             ),
         },
     )

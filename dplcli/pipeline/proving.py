@@ -25,11 +25,11 @@ from dplcli.ir.model import called_function
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import Tensor
 from dplcli.onnx_io import check_model, to_proto
+from dplcli.onnx_io.infer import objection_to
 from dplcli.onnx_io.read import (
     DEFAULT_OPSET,
     build_model,
     model_from_text,
-    objection_to,
     text_of_model,
 )
 from dplcli.outcomes import Trial

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.catalog.python import find_function
-from dplcli.errors import UsageError, VerificationError
+from dplcli.errors import UsageError
 from dplcli.onnx_io import check_external_data, load_model
-from dplcli.outcomes import RunOutcome
 from dplcli.verify import Settings as VerifySettings
 from dplcli.verify.settings import InputFunction, InputRequest
 
@@ -309,42 +308,3 @@ def _check_results_path(save_results: Path | None, others: tuple[Path | None, ..
 
 
 # Running one model.
-
-
-def run_model(path: Path, settings: VerifySettings) -> RunOutcome:
-    """Run a model once, at the first of the levels and for the first of the seeds.
-
-    Raises:
-        DplError: The file is no model, inputs do not fit, or onnxruntime does not run it.
-    """
-    prepare(settings)
-    from dplcli.verify.inputs import find_stimulus  # noqa: PLC0415  # loads onnx
-    from dplcli.verify.model import Dataflow, input_ports, read_model  # noqa: PLC0415
-    from dplcli.verify.run import Runner, check_setup  # noqa: PLC0415
-    from dplcli.verify.settings import ModelSource, RunError  # noqa: PLC0415
-
-    check_external_data(load_model(path))
-    check_setup(settings.custom_ops, settings.execution)
-    proto = read_model(path)
-    source = ModelSource(path, libraries=settings.custom_ops, execution=settings.execution)
-    try:
-        stimulus, outputs = find_stimulus(
-            Dataflow(proto),
-            input_ports(proto.graph),
-            Runner(source, settings.judged_levels[0]),
-            settings.first_seeds,
-            settings.sizes,
-            request=settings.request,
-        )
-    except RunError as error:
-        raise VerificationError(f"onnxruntime does not run {path.name}: {error}") from error
-    case = next(iter(stimulus.cases))
-    given = {
-        name: leaves[0].data
-        if [leaf.label for leaf in leaves] == [""]
-        else [x.data for x in leaves]
-        for name, leaves in outputs[case].items()
-    }
-    return RunOutcome(
-        label=path.name, inputs=stimulus.feeds[case], outputs=given, notes=stimulus.notes
-    )

@@ -191,7 +191,9 @@ class WriteJob:
         with staged(model, self.output, parts, strip) as written:
             size = written.path.stat().st_size
             verdict = Verdict()
-            if self.writing.verify and (is_changed or strip):
+            asked = self.writing.verification
+            runs_kernels = asked is not None and asked.execution.kernels is not None
+            if self.writing.verify and (is_changed or strip or runs_kernels):
                 verdict = self.check(written.path) if known is None or strip else known
             verdict = replace(verdict, size=size, stripped=written.stripped)
             if is_wanted(size) and verdict.is_sound:

@@ -17,6 +17,7 @@ from dplcli.ir.model import scope_of
 from dplcli.report.json import inspect_record, nodes_record, record_of
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
+    kernel_table,
     layer_table,
     main_reason,
     model_report,
@@ -43,13 +44,12 @@ if TYPE_CHECKING:
         ModelOutcome,
         PartitionOutcome,
         RewriteOutcome,
-        RunOutcome,
         Verdict,
     )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layer, Layers
-    from dplcli.verify.settings import Array, Feed
+    from dplcli.verify.settings import KernelReport
 
     Status: TypeAlias = Literal["passed", "failed", "skipped"]
 
@@ -307,9 +307,29 @@ def verification_document(
         failures=(*result.objections, *result.doubts),
         notes=(*third_opinions(result.opinions), *result.warnings),
         verification=result,
+        cases=kernel_cases(result.kernels),
+        chapters=lambda: kernel_chapters(result.kernels),
         layers=() if isinstance(inside, str) else layer_errors(inside),
         draws=lambda: drawn_layers(files, None if isinstance(inside, str) else inside),
     )
+
+
+def kernel_cases(report: KernelReport | None) -> tuple[Case, ...]:
+    """Return a case for each partition, if kernels were asked for: those not run are skipped."""
+    if report is None:
+        return ()
+    group = f"partitions on {report.kernels.library}"
+    return tuple(
+        Case(group, item.call or item.function, "passed" if item.runs else "skipped", item.why)
+        for item in report.partitions
+    )
+
+
+def kernel_chapters(report: KernelReport | None) -> tuple[Chapter, ...]:
+    """Return the table of partitions, if kernels were asked for."""
+    if report is None:
+        return ()
+    return (Chapter(f"Partitions on {report.kernels.library}", kernel_table(report)),)
 
 
 def drawn_layers(files: Sequence[Path | None], layers: Layers | None) -> Drawn:
@@ -407,6 +427,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     if verification is not None:
         said = (*third_opinions(verification.opinions), *verification.warnings)
     reasons = () if verification is None else (*verification.objections, *verification.doubts)
+    report = None if verification is None else verification.kernels
     made = outcome.verdict.output or outcome.verdict.kept
     return Document(
         text=text,
@@ -422,7 +443,8 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verification=verification,
         rules=tuple(rules),
         findings=tuple(findings),
-        chapters=chapters,
+        cases=kernel_cases(report),
+        chapters=lambda: (*kernel_chapters(report), *chapters()),
         draws=lambda: _before_and_after((original, made), steps(), marks),
     )
 
@@ -488,6 +510,10 @@ def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...
     found = []
     if result is not None and result.proof is not None:
         found.append(("proved", str(result.proof)))
+    if result is not None and result.kernels is not None:
+        report = result.kernels
+        total = len(report.partitions)
+        found.append((f"partitions on {report.kernels.library}", f"{report.ran:,} of {total:,}"))
     if result is not None and result.power is not None:
         found.append(("mutants caught", f"{result.power.caught} of {result.power.of}"))
     return tuple(found)
@@ -515,57 +541,6 @@ def model_document(model: Model, label: str) -> Document:
         subject=label,
         facts=(("nodes", f"{nodes:,}"), ("functions", f"{len(model.functions):,}")),
     )
-
-
-def run_document(outcome: RunOutcome) -> Document:
-    """Report on what a model was fed and gave."""
-    values = [*outcome.inputs.items(), *outcome.outputs.items()]
-    kinds = ["input"] * len(outcome.inputs) + ["output"] * len(outcome.outputs)
-    rows = [(kind, *_described(*item)) for kind, item in zip(kinds, values, strict=True)]
-    table = TextTable("", "name", "type", "shape", "smallest", "largest", rows=rows)
-    return Document(
-        text=Group(table, *map(note, outcome.notes)),
-        record=lambda: {
-            "schema": "dpl.run/1",
-            "model": outcome.label,
-            "inputs": [_value_record(*item) for item in outcome.inputs.items()],
-            "outputs": [_value_record(*item) for item in outcome.outputs.items()],
-        },
-        command="dpl run",
-        subject=outcome.label,
-    )
-
-
-def _value_record(name: str, value: Feed) -> dict[str, object]:
-    arrays = [] if value is None else value if isinstance(value, list) else [value]
-    return {
-        "name": name,
-        "dtype": arrays[0].dtype.name if arrays else None,
-        "shape": [list(array.shape) for array in arrays]
-        if isinstance(value, list)
-        else next((list(array.shape) for array in arrays), None),
-        "min": _extreme(arrays, min),
-        "max": _extreme(arrays, max),
-    }
-
-
-def _extreme(arrays: Iterable[Array], choose: Callable[..., float]) -> float | None:
-    """Return the smallest or largest number; None if there are none, or one is none."""
-    found = [
-        float(choose(array.min(), array.max()))
-        for array in arrays
-        if array.size and array.dtype.kind in "biuf"
-    ]
-    chosen = choose(found) if found else math.nan
-    return chosen if math.isfinite(chosen) else None
-
-
-def _described(name: str, value: Feed) -> tuple[str, str, str, str, str]:
-    record = _value_record(name, value)
-    smallest, largest = (
-        "" if record[key] is None else f"{record[key]:.6g}" for key in ("min", "max")
-    )
-    return name, str(record["dtype"] or ""), str(record["shape"] or ""), smallest, largest
 
 
 def nodes_document(nodes: Sequence[Node], label: str) -> Document:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
-    from dplcli.verify.settings import Opinion
+    from dplcli.verify.settings import KernelReport, Opinion
 
 
 # The grounds of a verdict: where tolerances come from, and what the check notices.
@@ -339,6 +339,8 @@ def verification_report(result: VerificationResult) -> Part:
         lines.append(TextTable("output", "level", *columns, "verdict", right=columns, rows=rows))
         lines += error_histograms(result.outputs)
     lines += judgement_lines(result)
+    if result.kernels is not None:
+        lines += kernel_lines(result.kernels)
     lines += [
         Text(f"{output.name} at level {output.level}: {output.reason}", style="red")
         for output in result.outputs
@@ -359,6 +361,42 @@ def verification_report(result: VerificationResult) -> Part:
     style = "bold green" if result.accepted else "bold red"
     lines.append(Text(_verdict(result), style=style))
     return Group(*lines)
+
+
+def kernel_lines(report: KernelReport) -> list[Part]:
+    """Return where partitions ran, by function: those of one fate in one row."""
+    alike: dict[tuple[str, str, bool], int] = {}
+    for item in report.partitions:
+        what = item.why or "; ".join(dict.fromkeys(item.primitives)) or "not reached"
+        key = (item.function, one_line(what, _LONG), item.runs > 0)
+        alike[key] = alike.get(key, 0) + 1
+    rows = [
+        (function, f"{count:,}", report.kernels.library if ran else "onnxruntime", what)
+        for (function, what, ran), count in alike.items()
+    ]
+    table = TextTable(
+        *("function", "calls", "ran on", "primitives, or why not"),
+        right=("calls",),
+        prose=("primitives, or why not",),
+        rows=rows,
+    )
+    return [*([table] if rows else []), Text(f"{report}.")]
+
+
+def kernel_table(report: KernelReport) -> TextTable:
+    """Return every partition, and where it ran."""
+    rows = [
+        (
+            item.call,
+            item.function,
+            item.library if item.runs else "onnxruntime",
+            f"{item.runs:,}",
+            item.why or "; ".join(item.primitives),
+        )
+        for item in report.partitions
+    ]
+    columns = ("call", "function", "ran on", "runs", "primitives, or why not")
+    return TextTable(*columns, right=("runs",), prose=columns[-1:], rows=rows)
 
 
 def third_opinions(opinions: Iterable[Opinion]) -> list[str]:

@@ -80,12 +80,14 @@ from dplcli.verify.settings import (
     Execution,
     Feed,
     InputRequest,
+    KernelReport,
     Leaf,
     LocalJudgement,
     ModelSource,
     Opinion,
     OutputComparison,
     Outputs,
+    PartitionRun,
     Power,
     RunError,
     Runs,
@@ -375,6 +377,7 @@ class _Check:
         self._nodes = nodes
         self._slowest = 0.0
         self._at_levels: dict[str, Runs | None] = {}
+        self._records: dict[str, list[PartitionRun]] = {}
         self._limits: Mapping[str, Limit] | None = None
         levels = settings.judged_levels
         if is_proved and settings.levels is None and settings.save_results is None:
@@ -461,8 +464,28 @@ class _Check:
         )
         warnings = (*self._warnings, *stimulus.notes, *self._power_warnings)
         result = replace(result, warnings=tuple(dict.fromkeys(warnings)))
+        result = self._with_kernels(result)
         self._save(runs, result)
         return result
+
+    def _with_kernels(self, result: VerificationResult) -> VerificationResult:
+        """Add where partitions ran; a candidate of which too few ran is refused."""
+        kernels = self._settings.execution.kernels
+        if kernels is None or not self._records:
+            return result
+        reports = [
+            KernelReport(kernels, len(self._reference.stimulus.cases), tuple(self._records[level]))
+            for level in result.levels
+            if level in self._records
+        ]
+        report = next((each for each in reports if each.complaints), reports[0])
+        complaints = report.complaints
+        return replace(
+            result,
+            kernels=report,
+            equivalent=result.equivalent and not complaints,
+            reasons=(*result.reasons, *complaints),
+        )
 
     def _regions(
         self, candidate: ModelSource, outputs: Sequence[OutputComparison]
@@ -578,6 +601,7 @@ class _Check:
         runner = self._session(candidate, "candidate", level)
         self._say(f"running the candidate, {at_level(level)}")
         runs = self._run_cases(runner)
+        self._records[level] = runner.record()
         self._slowest = max(self._slowest, time.monotonic() - start)
         return runs
 

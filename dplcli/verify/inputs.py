@@ -552,6 +552,24 @@ def replace_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> byte
     return content
 
 
+def with_weights(content: bytes, values: Mapping[str, Array]) -> bytes:
+    """Return a model that :func:`replace_weights` wrote, with the weights inside.
+
+    Raises:
+        RunError: It would be larger than a message of protobuf can be.
+    """
+    model = onnx.ModelProto.FromString(content)
+    for tensor in model.graph.initializer:
+        given = values.get(tensor.name)
+        if given is not None:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(given, tensor.name))
+    try:
+        found: bytes = model.SerializeToString()
+    except ValueError as error:
+        raise RunError("the model is too large to be run with other weights inside") from error
+    return found
+
+
 def _made_by(
     flow: Dataflow, node: onnx.NodeProto
 ) -> tuple[tuple[int, ...], np.dtype[np.generic], float]:
@@ -2101,6 +2119,25 @@ def save_inputs(path: Path, stimulus: Stimulus) -> None:
         write_file(path, write)
     except OSError as error:
         raise UsageError(f"--save-inputs {path}: cannot be written: {error.strerror}") from error
+
+
+def save_outputs(path: Path, outputs: Outputs) -> None:
+    """Write what a model gave as .npz: arrays by the names of the outputs.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+
+    def write(stream: BinaryIO) -> None:
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, leaves in outputs.items():
+                for leaf in leaves:
+                    _add(archive, f"{name}{leaf.label}", leaf.data)
+
+    try:
+        write_file(path, write)
+    except OSError as error:
+        raise UsageError(f"--output {path}: cannot be written: {error.strerror}") from error
 
 
 def _plain(label: str) -> str:

@@ -17,9 +17,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol, cast
+from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -30,9 +31,11 @@ from dplcli.verify.settings import (
     Array,
     Execution,
     Feed,
+    Kernels,
     Leaf,
     ModelSource,
     Outputs,
+    PartitionRun,
     RunError,
     Runs,
     ShortageError,
@@ -463,6 +466,14 @@ class Engine(Protocol):
         """Return every output of the model."""
 
 
+@runtime_checkable
+class KernelEngine(Protocol):
+    """An engine that runs partitions on a library."""
+
+    def record(self) -> list[PartitionRun]:
+        """Return what has become of each partition so far."""
+
+
 class Runner:
     """One model, ready to run at one optimisation level."""
 
@@ -489,6 +500,10 @@ class Runner:
         create = _Remote if is_remote else _engine_here
         self._engine: Engine = create(source, level, engine)
 
+    def record(self) -> list[PartitionRun]:
+        """Return what has become of each partition; none if no kernels were asked for."""
+        return self._engine.record() if isinstance(self._engine, KernelEngine) else []
+
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
 
@@ -500,6 +515,10 @@ class Runner:
 
 
 def _engine_here(source: ModelSource, level: str, engine: Kind) -> Engine:
+    kernels = source.execution.kernels
+    if kernels is not None and engine == "onnxruntime":
+        opened: Engine = import_module(kernels.module).open_session(source, level)
+        return opened
     if engine == "onnxruntime":
         from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
 
@@ -614,6 +633,7 @@ class _Remote:
         is_plain = execution.is_plain and not (source.libraries or execution.memory_limit)
         self.close = weakref.finalize(self, give_back, self._worker, reusable=is_plain)
         self.close.atexit = False
+        self._record: list[PartitionRun] = []
         arrays: list[Array] = []
         header = {**_described(source, arrays), "level": level, "engine": engine}
         self._ask(header, arrays, f"creating a session for {self._label}")
@@ -622,10 +642,17 @@ class _Remote:
         arrays: list[Array] = []
         places = {name: _placed(feed, arrays) for name, feed in feeds.items()}
         answer, given = self._ask({"do": "run", "feeds": places}, arrays, f"running {self._label}")
+        self._record = [
+            PartitionRun(**{**item, "primitives": tuple(item["primitives"])})
+            for item in answer.get("record", ())
+        ]
         return {
             name: tuple(Leaf(label, dtype, given[place]) for label, dtype, place in leaves)
             for name, leaves in answer["outputs"]
         }
+
+    def record(self) -> list[PartitionRun]:
+        return self._record
 
     def _ask(
         self, header: Header, arrays: Sequence[Array], doing: str
@@ -655,21 +682,32 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
     for library in libraries:
         if not library.is_file():
             raise UsageError(f"--custom-ops {library}: there is no such file")
-    if not libraries and execution.provider == CPU:
+    kernels = execution.kernels
+    if kernels is not None and (libraries or execution.provider != CPU):
+        raise UsageError("--with cannot be had together with --custom-ops or --provider")
+    if not libraries and execution.provider == CPU and kernels is None:
         return
     if not (execution.isolated and IS_POSSIBLE):
         from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
 
+        if kernels is not None:
+            import_module(kernels.module).check(kernels.target)
         engines.check_provider_and_libraries(libraries, execution.provider)
         return
     worker = take_worker()
     names = [str(library.resolve()) for library in libraries]
-    header = {"do": "try", "libraries": names, "provider": execution.provider}
-    doing = f"loading {', '.join(map(str, libraries))}"
+    header = {
+        "do": "try",
+        "libraries": names,
+        "provider": execution.provider,
+        "kernels": None if kernels is None else asdict(kernels),
+    }
+    what = ", ".join(map(str, libraries)) or (kernels.library if kernels is not None else "")
     try:
-        worker.ask(header, (), doing, execution.timeout)
+        worker.ask(header, (), f"loading {what}", execution.timeout)
     except StoppedError as error:
-        raise UsageError(f"--custom-ops: {error.message}") from error
+        asked = "--with" if kernels is not None else "--custom-ops"
+        raise UsageError(f"{asked}: {error.message}") from error
     finally:
         give_back(worker, reusable=False)
 
@@ -713,6 +751,7 @@ def _described(source: ModelSource, arrays: list[Array]) -> Header:
         "provider": source.execution.provider,
         "options": [list(option) for option in source.execution.options],
         "memory_limit": source.execution.memory_limit,
+        "kernels": None if source.execution.kernels is None else asdict(source.execution.kernels),
     }
 
 
@@ -798,8 +837,7 @@ def serve(at: socket.socket) -> None:
                 case "open":
                     engine = _open(header, arrays)
                 case "try":
-                    libraries = [Path(name) for name in header["libraries"]]
-                    engines.check_provider_and_libraries(libraries, header["provider"])
+                    _try(header)
                 case "list":
                     answer = {"providers": engines.providers()}
                 case "run" if engine is not None:
@@ -815,11 +853,23 @@ def serve(at: socket.socket) -> None:
         del arrays, given
 
 
+def _try(header: Header) -> None:
+    """Look for a provider, and load libraries."""
+    from dplcli.verify import engines  # noqa: PLC0415  # is loaded already
+
+    if header["kernels"] is not None:
+        kernels = Kernels(**header["kernels"])
+        import_module(kernels.module).check(kernels.target)
+    libraries = [Path(name) for name in header["libraries"]]
+    engines.check_provider_and_libraries(libraries, header["provider"])
+
+
 def _open(header: Header, arrays: Sequence[Array]) -> Engine:
     execution = Execution(
         provider=header["provider"],
         options=tuple((key, text) for key, text in header["options"]),
         memory_limit=header["memory_limit"],
+        kernels=None if header["kernels"] is None else Kernels(**header["kernels"]),
     )
     content, weights = header["content"], header["weights"]
     source = ModelSource(
@@ -861,4 +911,7 @@ def _run(engine: Engine, header: Header, arrays: Sequence[Array]) -> tuple[Heade
         [name, [[leaf.label, leaf.dtype, next(places)] for leaf in leaves]]
         for name, leaves in outputs.items()
     ]
-    return {"outputs": described}, given
+    answer: Header = {"outputs": described}
+    if isinstance(engine, KernelEngine):
+        answer["record"] = [asdict(item) for item in engine.record()]
+    return answer, given

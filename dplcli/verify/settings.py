@@ -169,6 +169,7 @@ class Execution:
             of its session configuration.
         timeout: Seconds for each step: to create a session, to run it once. None for no limit.
         memory_limit: Megabytes for the model and its run, beyond what onnxruntime takes by itself.
+        kernels: What runs partitions in the place of their bodies; None for nothing.
 
     Raises:
         UsageError: A limit is not positive or cannot be kept here, or an option or its value is
@@ -180,6 +181,7 @@ class Execution:
     options: tuple[tuple[str, str], ...] = ()
     timeout: float | None = TIMEOUT
     memory_limit: int | None = None
+    kernels: "Kernels | None" = None
 
     def __post_init__(self) -> None:
         """Refuse impossible options and limits before any work is done."""
@@ -208,14 +210,126 @@ class Execution:
     @property
     def is_plain(self) -> bool:
         """Whether the model runs on the CPU with onnxruntime's own options."""
-        return self.provider == CPU and not self.options
+        return self.provider == CPU and not self.options and self.kernels is None
 
     def plain(self) -> "Execution":
         """Return how the original runs: on the CPU, without options, within the same limits."""
-        return replace(self, provider=CPU, options=())
+        return replace(self, provider=CPU, options=(), kernels=None)
 
 
 PLAIN = Execution()
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What runs the partitions of a target.
+
+    Attributes:
+        target: The target.
+        library: What its library is called.
+        module: The module that opens sessions with it: ``open_session`` and ``check`` of
+            :mod:`dplcli.execute.session`.
+        require: How many partitions have to run on it: "all", "any" or a number.
+    """
+
+    target: str
+    library: str
+    module: str
+    require: str = "any"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of partitions."""
+        if self.require not in {"all", "any"} and not (
+            self.require.isascii() and self.require.isdigit() and int(self.require)
+        ):
+            raise UsageError(
+                f"--require {self.require}: is no number of partitions",
+                hint="write all, any, or a number from 1 on",
+            )
+
+
+@dataclass(frozen=True)
+class PartitionRun:
+    """What has become of one partition when kernels were asked for.
+
+    Attributes:
+        call: Name of the call.
+        function: What it calls, with the domain.
+        library: The library and version that it runs on; "" if its body runs in onnxruntime.
+        primitives: What the library ran for it, by its own account.
+        runs: How often it ran there.
+        is_repeated: Whether it is in the body of a node, which may run it any number of times.
+        why: Why it is not run on the library.
+    """
+
+    call: str
+    function: str
+    library: str = ""
+    primitives: tuple[str, ...] = ()
+    runs: int = 0
+    is_repeated: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """The partitions of a candidate, and where they ran.
+
+    Attributes:
+        kernels: What was asked for.
+        runs: How often the model was run.
+        partitions: Each of its partitions.
+    """
+
+    kernels: Kernels
+    runs: int
+    partitions: tuple[PartitionRun, ...]
+
+    @property
+    def ran(self) -> int:
+        """How many partitions ran on the library."""
+        return sum(item.runs > 0 for item in self.partitions)
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why that is not enough; none if it is."""
+        found = []
+        total, library = len(self.partitions), self.kernels.library
+        require = self.kernels.require
+        needed = total if require == "all" else 1 if require == "any" else int(require)
+        if not total:
+            target = self.kernels.target
+            found.append(f"there is no partition for {target}: nothing ran on {library}")
+        elif self.ran < max(needed, 1):
+            found.append(
+                f"{self.ran:,} of {counted(total, 'partition')} ran on {library}; "
+                f"--require {require} asks for {max(needed, 1):,}"
+            )
+        found += [
+            f"{item.call!r} ran {counted(item.runs, 'time')} on {library} "
+            f"in {counted(self.runs, 'run')} of the model"
+            for item in self.partitions
+            if item.library and not item.is_repeated and item.runs != self.runs
+        ]
+        return tuple(found)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the entry ``kernels`` of the record."""
+        return {
+            "target": self.kernels.target,
+            "library": self.kernels.library,
+            "require": self.kernels.require,
+            "runs": self.runs,
+            "ran": self.ran,
+            "partitions": [
+                {**vars(item), "primitives": list(item.primitives)} for item in self.partitions
+            ],
+        }
+
+    def __str__(self) -> str:
+        """Say how many ran, in words."""
+        total = counted(len(self.partitions), "partition")
+        return f"{self.ran:,} of {total} ran on {self.kernels.library}"
 
 
 def _read_option(key: str, text: str) -> str:
@@ -630,6 +744,7 @@ class VerificationResult:
         doubts: Why the check cannot tell though it found no difference, and what would help; none
             if it can.
         regions: What places that differ give by themselves, if that was asked.
+        kernels: Where the partitions of the candidate ran, if kernels were asked for.
     """
 
     equivalent: bool
@@ -649,6 +764,7 @@ class VerificationResult:
     unproved: str = ""
     doubts: tuple[str, ...] = ()
     regions: LocalJudgement | None = None
+    kernels: KernelReport | None = None
 
     @property
     def verdict(self) -> Literal["equivalent", "different", "inconclusive"]:
@@ -724,6 +840,7 @@ class VerificationResult:
             "cases": [{"seed": seed, "name": name} for seed, name in self.cases.items()],
             "third_opinion": [dict(vars(opinion)) for opinion in self.opinions],
             "warnings": list(self.warnings),
+            **({} if self.kernels is None else {"kernels": self.kernels.to_json()}),
         }
 
 

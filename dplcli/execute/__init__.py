@@ -1,0 +1,19 @@
+"""Run partitions on the libraries of their targets, inside onnxruntime."""
+
+from dplcli.verify.settings import Kernels
+
+LIBRARIES = {"dnnl": "oneDNN"}
+"""The targets that have a library here, and what it is called."""
+
+
+def kernels_for(target: str, require: str = "any") -> Kernels:
+    """Ask for the library of a target.
+
+    Args:
+        target: One of :data:`LIBRARIES`.
+        require: How many partitions have to run on it: "all", "any" or a number.
+
+    Raises:
+        UsageError: *require* is none of these.
+    """
+    return Kernels(target, LIBRARIES[target], "dplcli.execute.session", require)

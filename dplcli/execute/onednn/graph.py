@@ -1,0 +1,375 @@
+"""A plan as a graph of oneDNN: one partition of it, compiled for given shapes, and run."""
+
+from __future__ import annotations
+
+import ctypes as c
+import math
+from typing import TYPE_CHECKING
+
+from dplcli.execute.onednn.library import LibraryError
+from dplcli.execute.plan import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dplcli.execute.onednn.library import Library
+    from dplcli.execute.plan import KernelPlan, PlanOp, Setting, Shape
+
+_MOST_DIMS = 12
+_Dims = c.c_int64 * _MOST_DIMS
+
+
+class _Tensor(c.Structure):
+    """``dnnl_graph_logical_tensor_t``."""
+
+    _fields_ = (
+        ("id", c.c_size_t),
+        ("ndims", c.c_int),
+        ("dims", _Dims),
+        ("data_type", c.c_int),
+        ("property", c.c_int),
+        ("layout", c.c_int),
+        ("strides", _Dims),
+    )
+
+
+_KINDS = {
+    "abs": 0,
+    "add": 2,
+    "avg_pool": 3,
+    "batch_norm_inference": 7,
+    "clamp": 10,
+    "convolution": 13,
+    "divide": 20,
+    "elu": 23,
+    "exp": 26,
+    "gelu": 27,
+    "hard_swish": 29,
+    "layer_norm": 33,
+    "leaky_relu": 35,
+    "log": 36,
+    "log_softmax": 37,
+    "matmul": 39,
+    "maximum": 40,
+    "max_pool": 41,
+    "minimum": 43,
+    "mish": 44,
+    "multiply": 46,
+    "reciprocal": 50,
+    "reduce_mean": 54,
+    "relu": 58,
+    "round": 61,
+    "sigmoid": 62,
+    "softmax": 64,
+    "sqrt": 68,
+    "static_reshape": 72,
+    "static_transpose": 73,
+    "subtract": 74,
+    "tanh": 75,
+}
+"""``dnnl_graph_op_kind_t``."""
+
+_SETTINGS = {
+    "alpha": 1,
+    "beta": 2,
+    "epsilon": 3,
+    "max": 4,
+    "min": 5,
+    "axis": 0x30,
+    "begin_norm_axis": 0x31,
+    "groups": 0x32,
+    "axes": 0x40,
+    "dilations": 0x41,
+    "kernel": 0x43,
+    "order": 0x44,
+    "pads_begin": 0x46,
+    "pads_end": 0x47,
+    "shape": 0x48,
+    "strides": 0x4B,
+    "exclude_pad": 0x60,
+    "keep_dims": 0x61,
+    "keep_stats": 0x62,
+    "special_zero": 0x64,
+    "transpose_a": 0x65,
+    "transpose_b": 0x66,
+    "use_affine": 0x67,
+    "auto_broadcast": 0x80,
+    "data_format": 0x83,
+    "rounding_type": 0x86,
+    "weights_format": 0x87,
+}
+"""``dnnl_graph_op_attr_t``."""
+
+_DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+_CPU = 1
+_ANY, _STRIDED = 1, 2
+_VARYING, _CONSTANT = 1, 2
+_FUSION = 1
+_UNKNOWN = -1
+
+
+def judge(library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> str:
+    """Ask the library whether it runs a plan as one partition.
+
+    Args:
+        library: The library.
+        plan: The plan.
+        shapes: The shapes of its inputs, as far as they are known.
+
+    Returns:
+        Why not; "" if it does.
+    """
+    partitions = _Graph(library, plan, shapes).partitions
+    try:
+        if len(partitions) != 1:
+            groups = ["+".join(plan.ops[n].kind for n in part.ops) for part in partitions]
+            return f"oneDNN would run it in {len(partitions)} parts: {', '.join(groups)}"
+        return "" if partitions[0].is_supported else "oneDNN has no implementation for it"
+    finally:
+        for part in partitions:
+            part.destroy()
+
+
+class _Partition:
+    """A partition that the library offers."""
+
+    def __init__(self, library: Library, handle: int) -> None:
+        self.library, self.handle = library, c.c_void_p(handle)
+        flag, count = c.c_uint8(), c.c_size_t()
+        library.call("dnnl_graph_partition_is_supported", self.handle, c.byref(flag))
+        library.call("dnnl_graph_partition_get_op_num", self.handle, c.byref(count))
+        ids = (c.c_size_t * count.value)()
+        library.call("dnnl_graph_partition_get_ops", self.handle, count, ids)
+        self.is_supported, self.ops = bool(flag.value), sorted(ids)
+
+    def ports(self, which: str) -> list[_Tensor]:
+        count = c.c_size_t()
+        name = f"dnnl_graph_partition_get_{which}_ports"
+        self.library.call(f"{name}_num", self.handle, c.byref(count))
+        found = (_Tensor * count.value)()
+        self.library.call(name, self.handle, count, found)
+        return list(found)
+
+    def destroy(self) -> None:
+        self.library.call("dnnl_graph_partition_destroy", self.handle)
+
+
+class _Graph:
+    """The graph of a plan, and its partitions."""
+
+    def __init__(self, library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> None:
+        self.library, self.plan, self.shapes = library, plan, shapes
+        self.tensors: dict[int, _Tensor] = {}
+        graph = c.c_void_p()
+        library.call("dnnl_graph_graph_create", c.byref(graph), _CPU)
+        try:
+            for number, op in enumerate(plan.ops):
+                self._add(graph, number, op)
+            library.call("dnnl_graph_graph_finalize", graph)
+            library.call("dnnl_graph_graph_filter", graph, _FUSION)
+            count = c.c_size_t()
+            library.call("dnnl_graph_graph_get_partition_num", graph, c.byref(count))
+            handles = (c.c_void_p * count.value)()
+            library.call("dnnl_graph_graph_get_partitions", graph, count, handles)
+        except LibraryError as error:
+            raise RefusedError(f"oneDNN refuses it: {error}") from error
+        finally:
+            library.call("dnnl_graph_graph_destroy", graph)
+        self.partitions = [_Partition(library, handle) for handle in handles if handle]
+
+    def _add(self, graph: c.c_void_p, number: int, op: PlanOp) -> None:
+        handle = c.c_void_p()
+        call = self.library.call
+        name = f"{op.kind}_{number}".encode()
+        call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), _KINDS[op.kind], name)
+        try:
+            for setting, value in op.settings.items():
+                _set(self.library, handle, setting, value)
+            for value in op.inputs:
+                call("dnnl_graph_op_add_input", handle, c.byref(self._tensor(value)))
+            call("dnnl_graph_op_add_output", handle, c.byref(self._tensor(op.output)))
+            call("dnnl_graph_add_op", graph, handle)
+        except LibraryError as error:
+            raise LibraryError(f"{op.kind}: {error}") from error
+        finally:
+            call("dnnl_graph_op_destroy", handle)
+
+    def _tensor(self, number: int) -> _Tensor:
+        if number not in self.tensors:
+            plan = self.plan
+            shape = self.shapes.get(number)
+            if number in plan.numbers:
+                shape = plan.numbers[number].shape
+            constant = number in plan.constant or number in plan.numbers
+            self.tensors[number] = logical(
+                self.library, number, plan.dtypes[number], shape, is_constant=constant
+            )
+        return self.tensors[number]
+
+
+def logical(
+    library: Library, number: int, dtype: str, shape: Shape | None, *, is_constant: bool = False
+) -> _Tensor:
+    """Describe a value; row-major if its shape is known, else as the library likes."""
+    made = _Tensor()
+    kind, of = _DTYPES[dtype], _CONSTANT if is_constant else _VARYING
+    if shape is None:
+        library.call(
+            "dnnl_graph_logical_tensor_init",
+            c.byref(made),
+            c.c_size_t(number),
+            kind,
+            _UNKNOWN,
+            _ANY,
+            of,
+        )
+        return made
+    strides = [math.prod(max(size, 1) for size in shape[at + 1 :]) for at in range(len(shape))]
+    library.call(
+        "dnnl_graph_logical_tensor_init_with_strides",
+        c.byref(made),
+        c.c_size_t(number),
+        kind,
+        len(shape),
+        _Dims(*shape),
+        _Dims(*strides),
+        of,
+    )
+    return made
+
+
+def _set(library: Library, op: c.c_void_p, name: str, value: Setting) -> None:
+    key = _SETTINGS[name]
+    one = c.c_size_t(1)
+    match value:
+        case bool():
+            library.call("dnnl_graph_op_set_attr_bool", op, key, (c.c_uint8 * 1)(value), one)
+        case int():
+            library.call("dnnl_graph_op_set_attr_s64", op, key, (c.c_int64 * 1)(value), one)
+        case float():
+            library.call("dnnl_graph_op_set_attr_f32", op, key, (c.c_float * 1)(value), one)
+        case str():
+            text = value.encode()
+            library.call("dnnl_graph_op_set_attr_str", op, key, text, c.c_size_t(len(text)))
+        case _:
+            numbers = (c.c_int64 * len(value))(*value)
+            library.call("dnnl_graph_op_set_attr_s64", op, key, numbers, c.c_size_t(len(value)))
+
+
+class CompiledPlan:
+    """A plan for given shapes, as code.
+
+    Attributes:
+        output_shapes: The shape of each output.
+    """
+
+    def __init__(self, library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> None:
+        """Compile.
+
+        Args:
+            library: The library.
+            plan: A plan that the library runs as one partition.
+            shapes: The shape of every input.
+
+        Raises:
+            RefusedError: The library does not run it for these shapes.
+        """
+        self._library, self._plan = library, plan
+        graph = _Graph(library, plan, shapes)
+        if len(graph.partitions) != 1 or not graph.partitions[0].is_supported:
+            raise RefusedError(f"oneDNN runs it no more as one partition for shapes {shapes}")
+        (part,) = graph.partitions
+        given = [graph.tensors[int(port.id)] for port in part.ports("input")]
+        made = []
+        for port in part.ports("output"):
+            out = _Tensor()
+            library.call(
+                "dnnl_graph_logical_tensor_init",
+                c.byref(out),
+                c.c_size_t(port.id),
+                port.data_type,
+                _UNKNOWN,
+                _STRIDED,
+                _VARYING,
+            )
+            made.append(out)
+        self._handle = c.c_void_p()
+        library.call("dnnl_graph_compiled_partition_create", c.byref(self._handle), part.handle)
+        try:
+            library.call(
+                "dnnl_graph_partition_compile",
+                part.handle,
+                self._handle,
+                c.c_size_t(len(given)),
+                _pointers(given),
+                c.c_size_t(len(made)),
+                _pointers(made),
+                library.engine,
+            )
+        except LibraryError as error:
+            raise RefusedError(f"oneDNN does not compile it: {error}") from error
+        known = {}
+        for out in made:
+            full = _Tensor()
+            library.call(
+                "dnnl_graph_compiled_partition_query_logical_tensor",
+                self._handle,
+                c.c_size_t(out.id),
+                c.byref(full),
+            )
+            known[int(full.id)] = full
+        self.output_shapes = [
+            tuple(known[number].dims[: known[number].ndims]) for number in plan.outputs
+        ]
+        self._buffers = dict(plan.numbers)
+        self._tensors = {
+            int(tensor.id): self._bound(tensor) for tensor in (*given, *known.values())
+        }
+        self._given = _handles(self._tensors[int(tensor.id)] for tensor in given)
+        self._made = _handles(self._tensors[int(tensor.id)] for tensor in made)
+
+    def _bound(self, tensor: _Tensor) -> c.c_void_p:
+        """Create a tensor; its data are set at each run, but those of the body's constants."""
+        handle = c.c_void_p()
+        number = self._buffers.get(int(tensor.id))
+        data = c.c_void_p(None if number is None else number.ctypes.data)
+        self._library.call(
+            "dnnl_graph_tensor_create", c.byref(handle), c.byref(tensor), self._library.engine, data
+        )
+        return handle
+
+    def run(self, inputs: Mapping[int, int], outputs: Sequence[int]) -> None:
+        """Run.
+
+        Args:
+            inputs: The address of each input that has changed since the last run.
+            outputs: Where to write each output.
+
+        Raises:
+            LibraryError: The library failed.
+        """
+        call = self._library.call
+        places = zip(self._plan.outputs, outputs, strict=True)
+        for number, address in (*inputs.items(), *places):
+            if number in self._tensors:
+                data = c.c_void_p(address)
+                call("dnnl_graph_tensor_set_data_handle", self._tensors[number], data)
+        call(
+            "dnnl_graph_compiled_partition_execute",
+            self._handle,
+            self._library.stream,
+            c.c_size_t(len(self._given)),
+            self._given,
+            c.c_size_t(len(self._made)),
+            self._made,
+        )
+        call("dnnl_stream_wait", self._library.stream)
+
+
+def _pointers(tensors: Sequence[_Tensor]) -> c.Array[c._Pointer[_Tensor]]:
+    return (c.POINTER(_Tensor) * len(tensors))(*map(c.pointer, tensors))
+
+
+def _handles(tensors: Iterable[c.c_void_p]) -> c.Array[c.c_void_p]:
+    values = [tensor.value for tensor in tensors]
+    return (c.c_void_p * len(values))(*values)

@@ -1,0 +1,165 @@
+"""Find oneDNN, load it, and ask it what it does.
+
+Numbers of the C interface are those of oneDNN's ``dnnl_graph_types.h``, which keeps them from one
+version to the next.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dplcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EXTRA = "dplcli[dnnl]"
+VARIABLE = "DPL_DNNL_LIBRARY"
+OLDEST = (3, 2, 0)
+"""The first version whose Graph API is that of today."""
+
+KNOWN_BAD = {(3, 12, 1): "a product of one row followed by an addition corrupts the heap"}
+"""Versions that are not used, and why."""
+
+_CPU = 1
+_IN_ORDER = 1
+_PROFILE = 1
+_INSTALL = f"pip install '{EXTRA}' (Linux on x86-64), or name a libdnnl.so.3 in {VARIABLE}"
+
+
+class LibraryError(Exception):
+    """The library refused something."""
+
+
+class _Version(c.Structure):
+    _fields_ = (
+        ("major", c.c_int),
+        ("minor", c.c_int),
+        ("patch", c.c_int),
+        ("hash", c.c_char_p),
+        ("cpu", c.c_uint),
+        ("gpu", c.c_uint),
+    )
+
+
+def candidates() -> list[str]:
+    """Return the names to try, in order."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return [named]
+    own = sorted(map(str, Path(sys.prefix, "lib").glob("libdnnl.so.3*")))
+    return [*own[:1], "libdnnl.so.3"]
+
+
+class Library:
+    """The library, loaded into this process.
+
+    Attributes:
+        functions: Its C functions.
+        version: Its version, as three numbers.
+        engine: The CPU.
+        stream: Where it runs what it is told.
+    """
+
+    def __init__(self) -> None:
+        """Load it.
+
+        Raises:
+            UsageError: There is none, or one that cannot be used.
+        """
+        self.functions, self.path = _loaded()
+        version = self.functions.dnnl_version
+        version.restype = c.POINTER(_Version)
+        found = version().contents
+        self.version = (found.major, found.minor, found.patch)
+        if self.version < OLDEST:
+            raise UsageError(
+                f"{self.path} is oneDNN {self.name}; dpl needs {_dotted(OLDEST)} or later",
+                hint=_INSTALL,
+            )
+        if self.version in KNOWN_BAD:
+            raise UsageError(
+                f"{self.path} is oneDNN {self.name}, which is known to be faulty: "
+                f"{KNOWN_BAD[self.version]}",
+                hint=f"use another version: {_INSTALL}",
+            )
+        self.engine, self.stream = c.c_void_p(), c.c_void_p()
+        self.call("dnnl_engine_create", c.byref(self.engine), _CPU, c.c_size_t(0))
+        self.call("dnnl_stream_create", c.byref(self.stream), self.engine, _IN_ORDER)
+        self.call("dnnl_graph_set_constant_tensor_cache", 1)
+
+    @property
+    def name(self) -> str:
+        """``3.7.2``."""
+        return _dotted(self.version)
+
+    def call(self, function: str, *arguments: object) -> None:
+        """Call a function that returns a status.
+
+        Raises:
+            LibraryError: The status is not success.
+        """
+        status = getattr(self.functions, function)(*arguments)
+        if status:
+            raise LibraryError(f"{function} returned status {status}")
+
+    @contextmanager
+    def traced(self) -> Iterator[list[str]]:
+        """Collect the primitives that the library runs meanwhile, each by kind and implementation.
+
+        The library says so itself (``ONEDNN_VERBOSE``), on the process' standard output.
+        """
+        found: list[str] = []
+        libc = c.CDLL(None)
+        libc.fflush(None)
+        kept = os.dup(1)
+        with tempfile.TemporaryFile() as file:
+            os.dup2(file.fileno(), 1)
+            self.functions.dnnl_set_verbose(_PROFILE)
+            try:
+                yield found
+            finally:
+                self.functions.dnnl_set_verbose(0)
+                libc.fflush(None)
+                os.dup2(kept, 1)
+                os.close(kept)
+            file.seek(0)
+            for line in file.read().decode(errors="replace").splitlines():
+                primitive = _primitive(line)
+                if primitive:
+                    found.append(primitive)
+
+
+def _primitive(line: str) -> str:
+    """Read a line that tells of a primitive; "" for other lines, and for reorders."""
+    parts = line.split(",")
+    if "exec" not in parts or "graph" in parts:
+        return ""
+    at = parts.index("exec")
+    kind, implementation = parts[at + 2 : at + 4]
+    return "" if kind == "reorder" else f"{kind} {implementation}"
+
+
+def _loaded() -> tuple[c.CDLL, str]:
+    reasons = []
+    for name in candidates():
+        try:
+            functions = c.CDLL(name)
+        except OSError as error:
+            reasons.append(str(error))
+            continue
+        if not hasattr(functions, "dnnl_graph_graph_create"):
+            reasons.append(f"{name}: has no Graph API, so it is no oneDNN {_dotted(OLDEST)}")
+            continue
+        return functions, name
+    raise UsageError(f"oneDNN was not found: {'; '.join(reasons)}", hint=_INSTALL)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,289 @@
+"""Run a model in onnxruntime with its partitions on the library of their target.
+
+A worker of :mod:`dplcli.verify.run` opens a session here, by name. A function is registered as a
+custom operator if the library runs every call of it as one partition; of the others onnxruntime
+inlines the body, as ever, and the record says why.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dplcli.errors import DplError, UsageError
+from dplcli.execute.onednn.graph import CompiledPlan, judge
+from dplcli.execute.onednn.library import Library, LibraryError
+from dplcli.execute.ort_c import TYPE_CODES, CSession, Operator
+from dplcli.execute.plan import RefusedError
+from dplcli.execute.translate import translate
+from dplcli.files import is_text
+from dplcli.ir.model import calls_in
+from dplcli.onnx_io import load_model, model_from_proto
+from dplcli.verify.inputs import with_weights
+from dplcli.verify.model import model_of
+from dplcli.verify.settings import PartitionRun, RunError, leaves_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dplcli.execute.plan import KernelPlan, Shape
+    from dplcli.ir import Function, Graph, Model, Node
+    from dplcli.verify.settings import Feed, ModelSource, Outputs
+
+
+def check(target: str) -> None:
+    """Load the library of a target.
+
+    Raises:
+        UsageError: There is none.
+    """
+    del target  # there is one
+    Library()
+
+
+def open_session(source: ModelSource, level: str) -> KernelSession:
+    """Open a model with the kernels that it asks for."""
+    return KernelSession(source, level)
+
+
+class _Call:
+    """One call of a partition.
+
+    Attributes:
+        node: The call.
+        function: What it calls.
+        plan: What it computes; None if it is refused.
+        why: Why it is refused.
+        primitives: What the library ran for it, the first time.
+        runs: How often it ran.
+    """
+
+    def __init__(self, node: Node, function: Function) -> None:
+        self.node, self.function = node, function
+        self.plan: KernelPlan | None = None
+        self.why = ""
+        self.primitives: tuple[str, ...] = ()
+        self.runs = 0
+
+
+class KernelSession:
+    """A session whose partitions run on a library.
+
+    Implements :class:`dplcli.verify.run.Engine`.
+    """
+
+    def __init__(self, source: ModelSource, level: str) -> None:
+        """Plan every call, ask the library, and open the session.
+
+        Raises:
+            RunError: onnxruntime does not accept the model.
+            UsageError: The library cannot be used.
+        """
+        kernels = source.execution.kernels
+        assert kernels is not None  # noqa: S101  # they name this module
+        self._library = Library()
+        self._name = f"{kernels.library} {self._library.name}"
+        weights = source.weights or {}
+        try:
+            model = _model_of(source)
+        except DplError as error:
+            raise RunError(error.message) from error
+        self._calls = _plans(self._library, model, kernels.target, weights)
+        operators = self._operators()
+        content = _content(source)
+        entries, threads = {"session.intra_op.allow_spinning": "0"}, 0
+        if content is not None:
+            folder = str(source.path.resolve().parent)
+            entries["session.model_external_initializers_file_folder_path"] = folder
+        for key, text in source.execution.options:
+            if key == "intra_op_num_threads":
+                threads = int(text)
+            elif "." in key:
+                entries[key] = text
+            else:
+                raise UsageError(f"--session-option {key} cannot be had together with --with")
+        self._session = CSession(
+            source.path.resolve() if content is None else content,
+            operators,
+            level=level,
+            threads=threads,
+            entries=entries,
+        )
+
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        """Return every output of the model."""
+        given = {}
+        for name, feed in feeds.items():
+            if not isinstance(feed, np.ndarray):
+                raise RunError(f"{name}: an input that is no tensor cannot be had with kernels")
+            given[name] = feed
+        return {name: leaves_of(array) for name, array in self._session.run(given).items()}
+
+    def record(self) -> list[PartitionRun]:
+        """Return what has become of every partition so far."""
+        return [
+            PartitionRun(
+                call=call.node.name,
+                function=f"{call.function.domain}::{call.function.name}",
+                library=self._name if call.plan is not None else "",
+                primitives=call.primitives,
+                runs=call.runs,
+                is_repeated=call.node.graph.owner is not None,
+                why=call.why,
+            )
+            for call in self._calls
+        ]
+
+    def _operators(self) -> list[Operator]:
+        by_function: dict[Function, list[_Call]] = {}
+        for call in self._calls:
+            by_function.setdefault(call.function, []).append(call)
+        found = []
+        for function, calls in by_function.items():
+            if any(call.plan is None for call in calls):
+                continue
+            signatures = {_signature(call.plan) for call in calls if call.plan is not None}
+            (signature,) = signatures
+            named = {call.node.name: call for call in calls}
+            found.append(
+                Operator(
+                    (function.domain, function.name),
+                    *signature,
+                    partial(_named_kernel, self._library, named),
+                )
+            )
+        return found
+
+
+def _named_kernel(library: Library, calls: Mapping[str, _Call], name: str) -> _Kernel:
+    return _Kernel(library, calls[name])
+
+
+def _signature(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return (
+        tuple(plan.dtypes[number] for number in plan.inputs),
+        tuple(plan.dtypes[number] for number in plan.outputs),
+    )
+
+
+def _plans(
+    library: Library, model: Model, target: str, weights: Mapping[str, np.ndarray]
+) -> list[_Call]:
+    """Plan every call of a function of the target, and settle which functions are taken."""
+    bodies = {function.body for function in model.functions.values()}
+    found: list[_Call] = []
+    for function, nodes in calls_in(model).items():
+        if function.domain != target:
+            continue
+        calls = [_Call(node, function) for node in nodes if not _is_within(node, bodies)]
+        for call in calls:
+            try:
+                plan = translate(call.node, weights)
+                call.why = judge(library, plan, _known_shapes(call.node, plan))
+                call.plan = None if call.why else plan
+            except (RefusedError, DplError) as error:
+                call.why = str(error)
+        _settle(calls, is_inner=len(calls) < len(nodes))
+        found += calls
+    return found
+
+
+def _is_within(node: Node, bodies: set[Graph]) -> bool:
+    graph = node.graph
+    while graph.owner is not None:
+        graph = graph.owner.graph
+    return graph in bodies
+
+
+def _settle(calls: Sequence[_Call], *, is_inner: bool) -> None:
+    """Refuse all calls of a function if one is refused: a name is registered for all of them."""
+    refused = next((call for call in calls if call.plan is None), None)
+    names = [call.node.name for call in calls]
+    signatures = {_signature(call.plan) for call in calls if call.plan is not None}
+    why = ""
+    if refused is not None:
+        why = f"{refused.node.name!r}, which calls the same function, cannot: {refused.why}"
+    elif is_inner:
+        why = "the function is called within another function, too"
+    elif len(set(names)) < len(names) or "" in names:
+        why = "calls of the function do not have names of their own"
+    elif len(signatures) > 1:
+        why = "calls of the function differ in their types"
+    elif any(dtype not in TYPE_CODES for pair in signatures for side in pair for dtype in side):
+        why = "onnxruntime's C interface does not take its types"
+    for call in calls if why else ():
+        call.why = call.why or why
+        call.plan = None
+
+
+def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, Shape]:
+    """Return the shapes of a call's inputs that are known in full."""
+    found = {}
+    for number, value in zip(plan.inputs, node.inputs, strict=True):
+        known = None if value is None else value.known_type()
+        shape = plan.views.get(number) or (None if known is None else known.shape)
+        if shape is not None and all(isinstance(size, int) for size in shape):
+            found[number] = tuple(int(size) for size in shape if isinstance(size, int))
+    return found
+
+
+class _Kernel:
+    """Runs one call: compiled once for each set of shapes, constants handed over once for each."""
+
+    def __init__(self, library: Library, call: _Call) -> None:
+        assert call.plan is not None  # noqa: S101  # else it is not registered
+        self._library, self._call, self._plan = library, call, call.plan
+        self._compiled: dict[tuple[Shape, ...], CompiledPlan] = {}
+        self._fresh: set[CompiledPlan] = set()
+        self._current: CompiledPlan | None = None
+
+    def prepare(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
+        key = tuple(shapes)
+        found = self._compiled.get(key)
+        if found is None:
+            plan = self._plan
+            seen = {
+                number: plan.views.get(number, shape)
+                for number, shape in zip(plan.inputs, shapes, strict=True)
+            }
+            try:
+                found = CompiledPlan(self._library, plan, seen)
+            except (RefusedError, LibraryError) as error:
+                raise RunError(f"{self._call.node.name}: {error}") from error
+            self._compiled[key] = found
+            self._fresh.add(found)
+        self._current = found
+        return found.output_shapes
+
+    def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        compiled, plan = self._current, self._plan
+        assert compiled is not None  # noqa: S101  # prepare() comes first
+        is_fresh = compiled in self._fresh
+        given = {
+            number: address
+            for number, address in zip(plan.inputs, inputs, strict=True)
+            if is_fresh or number not in plan.constant
+        }
+        if is_fresh and not self._call.primitives:
+            with self._library.traced() as primitives:
+                compiled.run(given, outputs)
+            self._call.primitives = tuple(primitives)
+        else:
+            compiled.run(given, outputs)
+        self._fresh.discard(compiled)
+        self._call.runs += 1
+
+
+def _model_of(source: ModelSource) -> Model:
+    if source.content is None:
+        return load_model(source.path)
+    return model_from_proto(model_of(source), source.path.parent, source.path.name)
+
+
+def _content(source: ModelSource) -> bytes | None:
+    """Return what to run instead of the file, weights included."""
+    if source.content is None:
+        return None if is_text(source.path) else source.path.read_bytes()
+    return with_weights(source.content, source.weights or {})

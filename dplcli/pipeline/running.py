@@ -1,0 +1,94 @@
+"""Run a model once, with its partitions on the library of their target if that is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dplcli.errors import UsageError, VerificationError
+from dplcli.outcomes import RunOutcome
+from dplcli.pipeline.verifying import prepare
+from dplcli.verify.settings import (
+    REFERENCE_LEVEL,
+    KernelReport,
+    ModelSource,
+    RunError,
+)
+from dplcli.verify.settings import Settings as VerifySettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Progress = Callable[[str], None]
+
+
+def run_model(
+    path: Path,
+    *,
+    output: Path | None = None,
+    settings: VerifySettings | None = None,
+    progress: Progress | None = None,
+) -> RunOutcome:
+    """Run a model in onnxruntime, on given inputs or on inputs made up for it.
+
+    Args:
+        path: The model.
+        output: A ``.npz`` file for what it gives; None for none.
+        settings: Seed, sizes and inputs; level and kernels.
+        progress: Called with a short phrase before each step that may take long.
+
+    Raises:
+        DplError: The file is no model, onnxruntime does not run it, or a library is missing.
+    """
+    from dplcli.verify.compare import Facts  # noqa: PLC0415  # onnx
+    from dplcli.verify.inputs import open_reference, save_inputs, save_outputs  # noqa: PLC0415
+    from dplcli.verify.model import Dataflow, read_model  # noqa: PLC0415  # onnx
+    from dplcli.verify.run import Runner, check_setup  # noqa: PLC0415  # onnxruntime
+
+    settings, say = settings or VerifySettings(), progress or (lambda _phrase: None)
+    taken = [each for each in (path, settings.request.given) if each is not None]
+    for option, place in (("--output", output), ("--save-inputs", settings.request.save)):
+        if place is not None and any(place.resolve() == each.resolve() for each in taken):
+            raise UsageError(f"{option} {place}: would replace what is read")
+    prepare(settings)
+    check_setup(settings.custom_ops, settings.execution)
+    try:
+        reference = open_reference(
+            path,
+            Dataflow(read_model(path)),
+            Facts(),
+            settings,
+            create=lambda source: Runner(source, REFERENCE_LEVEL),
+            grow=False,
+            say=say,
+        )
+    except VerificationError as error:
+        message = error.message.replace("the original model", path.name)
+        raise VerificationError(message, hint=error.hint) from error
+    if settings.request.save is not None:
+        save_inputs(settings.request.save, reference.stimulus)
+    case, fed = next(iter(reference.stimulus.cases.items()))
+    (level,) = settings.judged_levels
+    say("running")
+    source = ModelSource(path, libraries=settings.custom_ops, execution=settings.execution)
+    try:
+        runner = Runner(source, level)
+        outputs = runner.run(reference.feeds[case])
+    except RunError as error:
+        raise VerificationError(f"{path.name} does not run: {error}") from error
+    kernels = settings.execution.kernels
+    report = None if kernels is None else KernelReport(kernels, 1, tuple(runner.record()))
+    if report is not None and report.complaints:
+        output = None  # the answer is no, so nothing is left behind
+    if output is not None:
+        save_outputs(output, outputs)
+    return RunOutcome(
+        label=path.name,
+        fed=fed,
+        inputs=reference.stimulus.feeds[case],
+        level=level,
+        outputs=outputs,
+        kernels=report,
+        output=output,
+        notes=reference.stimulus.notes,
+    )

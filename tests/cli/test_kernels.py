@@ -1,0 +1,103 @@
+"""``--with dnnl``: of verify, partition and run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from dplcli.execute.onednn import library
+from tests.execute.support import needs_onednn, net, partitioned, written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.support import Dpl
+
+
+@pytest.mark.parametrize("named", ["/nowhere/libdnnl.so.3", "libc.so.6"])
+def test_without_the_library_the_extra_is_named(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """Exit code 2, one message, nothing written."""
+    original = written(net(), folder / "m.onnx")
+    assert dpl("partition", original, "--target", "dnnl", "-o", "p.onnx", "--no-verify").code == 0
+    monkeypatch.setenv(library.VARIABLE, named)
+    for command in (
+        ("verify", "m.onnx", "p.onnx", "--with", "dnnl"),
+        ("run", "p.onnx", "--with", "dnnl", "-o", "y.npz"),
+        ("partition", "m.onnx", "--target", "dnnl", "-o", "o.onnx", "--with", "dnnl"),
+    ):
+        answer = dpl(*command)
+        assert answer.code == 2
+        assert answer.message.startswith("oneDNN was not found: ")
+        assert "pip install 'dplcli[dnnl]'" in answer.hint
+    assert not (folder / "y.npz").exists()
+    assert not (folder / "o.onnx").exists()
+
+
+def test_reports_list_every_partition(dpl: Dpl, folder: Path) -> None:
+    """JSON, JUnit and the page."""
+    needs_onednn()
+    written(net(), folder / "m.onnx")
+    reports = ("--json", "r.json", "--junit", "r.xml", "--html", "r.html")
+    answer = dpl(
+        "partition", "m.onnx", "--target", "dnnl", "-o", "p.onnx", "--with", "dnnl", *reports
+    )
+    assert answer.code == 0, answer.err
+    assert "2 of 2 partitions ran on oneDNN." in answer.out
+    kernels = json.loads((folder / "r.json").read_text())["verification"]["kernels"]
+    calls = [item["call"] for item in kernels["partitions"]]
+    assert len(calls) == kernels["ran"] == 2
+    cases = ET.parse(folder / "r.xml").iter("testcase")  # noqa: S314  # our own file
+    assert set(calls) <= {case.get("name") for case in cases}
+    page = (folder / "r.html").read_text()
+    assert all(call in page for call in calls)
+
+
+def test_nothing_to_run_is_no_success(dpl: Dpl, folder: Path) -> None:
+    """``--with`` never succeeds with nothing run, also where no rule matched."""
+    needs_onednn()
+    text = "g (float[2] x) => (float[2] y) { y = Sin (x) }"
+    written(net(text), folder / "m.onnx")
+    answer = dpl("partition", "m.onnx", "--target", "dnnl", "-o", "p.onnx", "--with", "dnnl")
+    assert answer.code == 1
+    assert "there is no partition for dnnl: nothing ran on oneDNN" in answer.out
+    assert not (folder / "p.onnx").exists()
+    answer = dpl("run", "m.onnx", "--with", "dnnl", "-o", "y.npz")
+    assert answer.code == 1
+    assert not (folder / "y.npz").exists()
+
+
+def test_run_gives_what_the_model_gives(dpl: Dpl, folder: Path) -> None:
+    """With and without the library, on the same inputs."""
+    needs_onednn()
+    partitioned(net(), folder)
+    data = np.random.default_rng(5).standard_normal((2, 3, 8, 8)).astype(np.float32)
+    np.savez(folder / "x.npz", x=data)
+    for name, more in (("a.npz", ()), ("b.npz", ("--with", "dnnl", "--require", "2"))):
+        answer = dpl("run", "p.onnx", "--inputs", "x.npz", "-o", name, *more)
+        assert answer.code == 0, answer.err
+    one, other = (np.load(folder / name)["y"] for name in ("a.npz", "b.npz"))
+    assert one.shape == (2, 4, 8, 8)
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_options_that_contradict_each_other(dpl: Dpl, folder: Path) -> None:
+    """Each is refused before any work is done."""
+    written(net(), folder / "m.onnx")
+    for command, said in (
+        (("run", "m.onnx", "--require", "all"), "--require says how many"),
+        (("run", "m.onnx", "--with", "dnnl", "--require", "some"), "is no number of partitions"),
+        (
+            ("partition", "m.onnx", "--target", "dnnl", "--no-verify", "--with", "dnnl"),
+            "--with runs the result",
+        ),
+        (("run", "m.onnx", "-o", "m.onnx"), "m.onnx"),
+    ):
+        answer = dpl(*command)
+        assert answer.code == 2
+        assert said in answer.message

@@ -1,0 +1,81 @@
+"""What the tests of kernels share: the library, or why there is none, and models to run on it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx.parser
+import pytest
+
+from dplcli.errors import UsageError
+from dplcli.execute import kernels_for
+from dplcli.execute.onednn.library import Library
+from dplcli.pipeline import partition
+from dplcli.pipeline.partitioning import PartitionSettings
+from dplcli.verify.settings import Execution, Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dplcli.verify.settings import Kernels
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
+NET = """g (float[N,3,8,8] x) => (float[N,4,8,8] y)
+  <float[4,3,3,3] w, float[4] b, float[4,4,3,3] v> {
+    c = Conv <pads = [1,1,1,1]> (x, w, b) r = Relu (c)
+    d = Conv <pads = [1,1,1,1]> (r, v, b) s = Add (d, r) y = Relu (s) }"""
+"""Two convolutions, the second with a residual; weights are filled in by :func:`net`."""
+
+
+@cache
+def missing() -> str:
+    """Return why oneDNN cannot be used here; "" if it can."""
+    try:
+        Library()
+    except UsageError as error:
+        return error.message
+    return ""
+
+
+def needs_onednn() -> None:
+    """Skip the test if there is no oneDNN."""
+    if missing():
+        pytest.skip(f"no oneDNN: {missing()}")
+
+
+def net(text: str = NET) -> onnx.ModelProto:
+    """Parse a model and give its initializers without numbers random ones."""
+    import numpy as np  # noqa: PLC0415
+
+    head, _, rest = text.partition(" {")
+    head, _, stated = head.partition("<")
+    model = onnx.parser.parse_model(f"{HEADER}{head} {{{rest}")
+    random = np.random.default_rng(0)
+    for item in filter(None, stated.rstrip("> \n").split(", ")):
+        kind, name = item.split()
+        shape = tuple(map(int, kind[len("float[") : -1].split(",")))
+        data = random.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(data, name))
+    return model
+
+
+def asking(kernels: Kernels | None = None, **settings: object) -> Settings:
+    """Return settings of a check that runs partitions on oneDNN."""
+    execution = Execution(kernels=kernels or kernels_for("dnnl"))
+    return Settings(execution=execution, **settings)  # type: ignore[arg-type]
+
+
+def written(model: onnx.ModelProto, path: Path) -> Path:
+    """Write a model."""
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def partitioned(model: onnx.ModelProto, folder: Path, **settings: object) -> tuple[Path, Path]:
+    """Write a model and its partitioned form."""
+    original, result = written(model, folder / "m.onnx"), folder / "p.onnx"
+    chosen = PartitionSettings(verify=False, **settings)  # type: ignore[arg-type]
+    partition(original, output=result, targets=("dnnl",), settings=chosen)
+    return original, result

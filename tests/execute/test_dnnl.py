@@ -1,0 +1,197 @@
+"""Partitions on oneDNN: what runs is right, what is wrong is noticed, what cannot run is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+
+from dplcli.errors import UsageError
+from dplcli.execute import session
+from dplcli.execute.onednn import library
+from dplcli.execute.onednn.library import Library
+from dplcli.execute.translate import translate
+from dplcli.pipeline import verify
+from dplcli.verify.settings import Execution, Kernels, ModelSource
+from tests.execute.support import NET, asking, needs_onednn, net, partitioned, written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from dplcli.execute.plan import KernelPlan
+    from dplcli.ir import Node
+
+
+def test_every_partition_runs_and_is_counted(tmp_path: Path) -> None:
+    """The library names the primitive that it ran; each call ran once in each run."""
+    needs_onednn()
+    result = verify(*partitioned(net(), tmp_path), settings=asking())
+    report = result.kernels
+    assert result.verdict == "equivalent"
+    assert report is not None
+    assert [(item.runs, item.why) for item in report.partitions] == [(2, ""), (2, "")]
+    assert report.runs == 2
+    assert all(item.primitives[0].startswith("convolution ") for item in report.partitions)
+    assert not any(output.max_abs is None for output in result.outputs)
+
+
+def _another_pad(plan: KernelPlan) -> None:
+    plan.ops[0].settings["strides"] = [1, 1]
+    plan.ops[0].settings["pads_begin"] = [2, 1]
+    plan.ops[0].settings["pads_end"] = [0, 1]
+
+
+def _no_last_operator(plan: KernelPlan) -> None:
+    last = plan.ops.pop()
+    plan.outputs = [plan.ops[-1].output if n == last.output else n for n in plan.outputs]
+
+
+def _swapped_bias(plan: KernelPlan) -> None:
+    op = plan.ops[0]
+    op.inputs.pop()
+
+
+@pytest.mark.parametrize(
+    "change", [_another_pad, _no_last_operator, _swapped_bias], ids=["attribute", "post-op", "bias"]
+)
+def test_a_wrong_plan_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[KernelPlan], None]
+) -> None:
+    """An attribute changed, a post-op or a bias dropped: the check says no."""
+    needs_onednn()
+
+    def wrong(call: Node, numbers: Mapping[str, np.ndarray]) -> KernelPlan:
+        plan = translate(call, numbers)
+        if call.name.endswith("relu_0"):
+            change(plan)
+        return plan
+
+    monkeypatch.setattr("dplcli.execute.session.translate", wrong)
+    settings = asking()
+    here = replace(settings, execution=replace(settings.execution, isolated=False))
+    result = verify(*partitioned(net(), tmp_path), settings=here)
+    assert result.verdict == "different"
+    assert result.kernels is not None
+    assert result.kernels.ran == 2
+
+
+def test_swapped_weights_are_noticed(tmp_path: Path) -> None:
+    """The kernel is given what the call gives."""
+    needs_onednn()
+    text = NET.replace("float[4,3,3,3] w", "float[4,3,3,3] w, float[4,3,3,3] u")
+    original, result = partitioned(net(text), tmp_path)
+    model = onnx.load(result)
+    for node in model.graph.node:
+        node.input[:] = ["u" if name == "w" else name for name in node.input]
+    random = np.random.default_rng(1).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    if all(tensor.name != "u" for tensor in model.graph.initializer):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(random, "u"))
+    assert verify(original, written(model, result), settings=asking()).verdict == "different"
+
+
+def test_shapes_may_change_from_run_to_run(tmp_path: Path) -> None:
+    """One session, three batch sizes: each is compiled once, and right."""
+    needs_onednn()
+    original, result = partitioned(net(), tmp_path)
+    for size in (1, 3, 2):
+        found = verify(original, result, settings=asking(sizes={"N": size}))
+        assert found.verdict == "equivalent"
+    opened = session.open_session(_source(result), "all")
+    for size in (1, 3, 1):
+        data = np.random.default_rng(size).standard_normal((size, 3, 8, 8)).astype(np.float32)
+        (leaf,) = opened.run({"x": data})["y"]
+        assert leaf.data.shape == (size, 4, 8, 8)
+    assert [item.runs for item in opened.record()] == [3, 3]
+
+
+def _source(path: Path) -> ModelSource:
+    return ModelSource(path, execution=asking().execution)
+
+
+def test_two_sessions_and_shared_functions(tmp_path: Path) -> None:
+    """One function, weights of their own; two models at once do not mix their plans up."""
+    needs_onednn()
+    text = """g (float[1,3,8,8] x) => (float[1,3,8,8] y) <float[3,3,3,3] w, float[3,3,3,3] v> {
+        c = Conv <pads = [1,1,1,1]> (x, w) r = Relu (c)
+        d = Conv <pads = [1,1,1,1]> (r, v) y = Relu (d) }"""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    _, one = partitioned(net(text), tmp_path / "a")
+    assert len(onnx.load(one).functions) == 1
+    _, other = partitioned(net(text.replace("c = Conv", "n = Neg (x) c = Conv")), tmp_path / "b")
+    model = onnx.load(other)
+    for tensor in model.graph.initializer:
+        data = 2 * onnx.numpy_helper.to_array(tensor)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(data, tensor.name))
+    written(model, other)
+    first, second = (session.open_session(_source(path), "all") for path in (one, other))
+    data = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    for _ in range(2):
+        (small,), (large,) = (each.run({"x": data})["y"] for each in (first, second))
+        assert np.allclose(4 * small.data.astype(float), large.data.astype(float), 1e-4, 1e-4)
+
+
+def test_calls_inside_an_if_run(tmp_path: Path) -> None:
+    """How often is not known beforehand, so it is not held against them."""
+    needs_onednn()
+    text = """g (float[1,3,8,8] x, bool q) => (float[1,3,8,8] y) <float[3,3,3,3] w> {
+        y = If (q) <then_branch = t () => (float[1,3,8,8] a) {
+                c = Conv <pads = [1,1,1,1]> (x, w) a = Relu (c) },
+            else_branch = e () => (float[1,3,8,8] n) { n = Neg (x) }> }"""
+    original, result = partitioned(net(text), tmp_path)
+    found = verify(original, result, settings=asking(seeds=(0, 1, 2, 3)))
+    assert found.verdict in {"equivalent", "inconclusive"}
+    assert found.kernels is not None
+    (item,) = found.kernels.partitions
+    assert item.is_repeated
+    assert item.library
+
+
+def test_a_body_that_cannot_run_has_a_reason(tmp_path: Path) -> None:
+    """Its body runs in onnxruntime; with --require all the answer is no."""
+    needs_onednn()
+    model = net()
+    model.graph.node[0].ClearField("attribute")
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("auto_pad", "SAME_UPPER"))
+    original, result = partitioned(model, tmp_path)
+    some = verify(original, result, settings=asking())
+    assert some.verdict == "equivalent"
+    assert some.kernels is not None
+    assert [item.why for item in some.kernels.partitions if item.why] == ["auto_pad"]
+    every = Kernels("dnnl", "oneDNN", "dplcli.execute.session", "all")
+    answer = verify(original, result, settings=asking(every))
+    assert answer.verdict == "different"
+    assert answer.reasons == ("1 of 2 partitions ran on oneDNN; --require all asks for 2",)
+
+
+def test_a_crash_of_the_library_is_a_verdict(tmp_path: Path) -> None:
+    """The library runs in a process of its own."""
+    needs_onednn()
+    crashing = Kernels("dnnl", "oneDNN", "tests.execute.crashing")
+    result = verify(*partitioned(net(), tmp_path), settings=asking(crashing))
+    assert result.verdict == "different"
+    assert "crashed (SIGABRT)" in result.reasons[0]
+
+
+def test_a_faulty_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said which one it is, and why."""
+    needs_onednn()
+    version = Library().version
+    monkeypatch.setattr(library, "KNOWN_BAD", {version: "it is wrong"})
+    with pytest.raises(UsageError, match="which is known to be faulty: it is wrong"):
+        Library()
+    monkeypatch.setattr(library, "KNOWN_BAD", {})
+    monkeypatch.setattr(library, "OLDEST", (99, 0, 0))
+    with pytest.raises(UsageError, match=r"dpl needs 99\.0\.0 or later"):
+        Library()
+
+
+def test_execution_knows_plain_runs() -> None:
+    """The original never runs with kernels."""
+    execution = asking().execution
+    assert not execution.is_plain
+    assert execution.plain() == Execution()
