@@ -36,7 +36,7 @@ def measure(*commands: list[str], cache: Path) -> Cost:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
     for command in commands:
-        environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+        environment = os.environ | {"DPL_CACHE": str(cache)}
         words = [sys.executable, "-m", "dplcli", *command]
         subprocess.run(words, check=True, env=environment, stdout=subprocess.DEVNULL)  # noqa: S603  # our own
     wall = time.monotonic() - start

@@ -50,12 +50,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
     | {"passes", "verify", "execute", "targets", "outcomes", "shapes"},
+    "batch": {"errors", "files", "onnx_io", "catalog", "pydantic"},
     "api": {"errors", "escaping", "files", "onnx_io", "diff", "dpl", "passes", "verify", "outcomes"}
     | {"report", "pipeline", "onnx"},
-    "cli": {"errors", "escaping", "files", "outcomes", "batch", "pipeline", "report", "api"}
+    "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "api", "batch"}
     | {"version", "click", "rich"},
     "__init__": {"errors", "lazy", "version", "dpl", "api"},
-    "batch": {"errors", "files", "onnx_io", "catalog", "pydantic"},
     "__main__": {"cli"},
 }
 GUARDED = MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "rich"} | YAML_SIDE

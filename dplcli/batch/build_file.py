@@ -107,7 +107,7 @@ class ModelEntry(_Strict):
     budgets: Budgets = Field(default=Budgets(), description="Limits for the result.")
 
 
-class Step(_Strict):
+class StepEntry(_Strict):
     """One thing that is done with every model: a command of dpl with its options, or another."""
 
     rewrite: Options | None = Field(default=None, description="Options of dpl rewrite.")
@@ -120,7 +120,7 @@ class Step(_Strict):
     )
 
     @model_validator(mode="after")
-    def _is_one(self) -> Step:
+    def _is_one(self) -> StepEntry:
         if len(self.model_fields_set) != 1:
             raise ValueError("a step is one of rewrite, partition, inline and run")
         if self.run is not None and not {"{input}", "{output}"} <= set(self._words()):
@@ -160,7 +160,7 @@ class BuildFile(_Strict):
     targets: list[str] = Field(
         default=[], description="Targets of partition steps that name no rules."
     )
-    steps: list[Step] = Field(min_length=1, description="What is done, in order.")
+    steps: list[StepEntry] = Field(min_length=1, description="What is done, in order.")
     verify: bool | Options = Field(
         default=True, description="Options of the check after each step; false for none."
     )
@@ -242,7 +242,7 @@ def _table_of(path: Path) -> Json:
 def _keys_at(where: Where) -> Iterable[str]:
     inner: Mapping[str, type[BaseModel]] = {
         "models": ModelEntry,
-        "steps": Step,
+        "steps": StepEntry,
         "budgets": Budgets,
         "reports": Reports,
     }
@@ -261,7 +261,7 @@ def build_file_schema(options: Mapping[str, Json], check: Json) -> Json:
     schema = BuildFile.model_json_schema(by_alias=True)
     models = schema["properties"]["models"]
     models["items"] = {"anyOf": [{"type": "string"}, models["items"]]}
-    step = schema["$defs"]["Step"]
+    step = schema["$defs"]["StepEntry"]
     step["minProperties"] = step["maxProperties"] = 1
     for name in COMMANDS:
         step["properties"][name] = {

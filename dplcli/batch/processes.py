@@ -14,8 +14,9 @@ import threading
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from multiprocessing import forkserver
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.errors import DplError, UsageError
 from dplcli.files import remove_provisional
@@ -200,14 +201,14 @@ def run_there(
 @contextmanager
 def _cluster(scheduler: str) -> Iterator[Executor]:
     try:
-        from distributed import Client  # noqa: PLC0415  # an extra, and slow to load
+        dask: Any = import_module("distributed")  # an extra, half of it without types
     except ImportError as error:
         raise UsageError(
             f"--scheduler {scheduler}: Dask is not installed",
             hint="python -m pip install 'dplcli[dask]'",
         ) from error
     try:
-        client = Client(scheduler, timeout=_CONNECTING, set_as_default=False)
+        client = dask.Client(scheduler, timeout=_CONNECTING, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(
             f"--scheduler {scheduler}: no scheduler of Dask answers there",

@@ -12,7 +12,7 @@ from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import cases_of
 from dplcli.report.document import Case, Chapter, Document
 from dplcli.report.layout import Group, Text, TextTable, lines_of
-from dplcli.report.tables import percent, share_of_tolerance
+from dplcli.report.tables import NOTHING_WRITTEN, percent, share_of_tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,11 +37,13 @@ def answer_of(
         with_record: Whether the JSON is wanted, too.
         with_text: Whether what a terminal would show is.
     """
+    reasons = dict.fromkeys((*document.complaints, *document.failures))
+    reasons.pop(NOTHING_WRITTEN, None)  # of many, the table says which have results
     return ModelAnswer(
         label=label,
         status="yes" if document.ok else "no",
         verdict=document.verdict,
-        messages=tuple(dict.fromkeys((*document.complaints, *document.failures))),
+        messages=tuple(reasons),
         notes=document.notes,
         figures=_figures(document),
         rules=tuple((rule.name, rule.used, rule.refused) for rule in document.rules),
@@ -53,7 +55,11 @@ def answer_of(
 
 def _figures(document: Document) -> dict[str, str]:
     """Return what a table of many models has a column for."""
-    figures = {name: text for name, text in document.facts if len(text) <= _LONGEST_FIGURE}
+    figures = {
+        name.replace(" of the main graph", ""): text  # a column has no room
+        for name, text in document.facts
+        if len(text) <= _LONGEST_FIGURE
+    }
     if document.command == "dpl match":
         figures["matches"] = f"{sum(rule.used for rule in document.rules):,}"
         figures["refused"] = f"{sum(rule.refused for rule in document.rules):,}"

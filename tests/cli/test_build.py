@@ -310,7 +310,7 @@ def test_the_schema_knows_every_option(dpl: Dpl) -> None:
     """Of steps and of the check; of what is said once for all, it knows none."""
     schema = json.loads(dpl("build", "--schema").out)
 
-    steps = schema["$defs"]["Step"]["properties"]
+    steps = schema["$defs"]["StepEntry"]["properties"]
     options = steps["partition"]["anyOf"][0]["properties"]
     assert {"target", "patterns", "merge", "seed", "no-verify", "shape"} <= options.keys()
     assert not {"output", "json", "jobs", "html", "in-place"} & options.keys()
