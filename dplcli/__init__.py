@@ -1,3 +1,125 @@
-"""dpl: match, rewrite and partition ONNX graphs by pattern, and verify the result."""
+"""dpl: match, rewrite and partition ONNX graphs by pattern, and verify the result.
 
-__version__ = "0.1.0"
+``import dplcli as dpl``; then, for example, ``dpl.partition("model.onnx", patterns="conv_relu")``.
+What is offered here is imported when it is asked for.
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from dplcli.lazy import lazy
+from dplcli.version import __version__
+
+if TYPE_CHECKING:
+    from dplcli.api import (
+        CheckOptions,
+        DiffResult,
+        ExplainResult,
+        ExtractResult,
+        InlineOptions,
+        InlineResult,
+        LearnResult,
+        LoadedModel,
+        MatchResult,
+        ModelLike,
+        PartitionOptions,
+        PartitionResult,
+        Result,
+        ResultOptions,
+        RewriteOptions,
+        RewriteResult,
+        RunOptions,
+        RunResult,
+        VerifyOptions,
+        VerifyResult,
+        Written,
+        apply,
+        diff,
+        explain,
+        extract,
+        inline,
+        learn,
+        load,
+        match,
+        partition,
+        rewrite,
+        run,
+        verify,
+    )
+    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.dpl.rule import PatternRule
+    from dplcli.errors import DplError
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "dplcli.api": (
+                "CheckOptions DiffResult ExplainResult ExtractResult InlineOptions InlineResult "
+                "LearnResult LoadedModel MatchResult ModelLike PartitionOptions PartitionResult "
+                "Result ResultOptions RewriteOptions RewriteResult RunOptions RunResult "
+                "VerifyOptions VerifyResult Written apply diff explain extract inline learn "
+                "load match partition rewrite run verify"
+            ),
+            "dplcli.dpl.replacement": "RewriteRule",
+            "dplcli.dpl.rule": "PatternRule",
+            "dplcli.errors": "DplError",
+        },
+    )
+
+__all__ = [
+    "CheckOptions",
+    "DiffResult",
+    "DplError",
+    "ExplainResult",
+    "ExtractResult",
+    "InlineOptions",
+    "InlineResult",
+    "LearnResult",
+    "LoadedModel",
+    "MatchResult",
+    "ModelLike",
+    "PartitionOptions",
+    "PartitionResult",
+    "PatternRule",
+    "Result",
+    "ResultOptions",
+    "RewriteOptions",
+    "RewriteResult",
+    "RewriteRule",
+    "RunOptions",
+    "RunResult",
+    "VerifyOptions",
+    "VerifyResult",
+    "Written",
+    "__version__",
+    "apply",
+    "diff",
+    "explain",
+    "extract",
+    "inline",
+    "learn",
+    "load",
+    "match",
+    "partition",
+    "rewrite",
+    "run",
+    "verify",
+]
+
+
+class _FrontDoor(ModuleType):
+    """The package. Its functions ``verify`` and ``diff`` win over its packages of these names.
+
+    Python makes an imported package an attribute of the one that it is in.
+    """
+
+    def __dir__(self) -> list[str]:
+        return __all__
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _FrontDoor

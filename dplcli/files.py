@@ -9,12 +9,16 @@ or a signal comes between two statements.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
-import secrets
+import re
 import shutil
 import stat
+import sys
 import tempfile
+import time
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -73,7 +77,8 @@ _NOTED: list[Provisional] = []
 
 
 @atexit.register
-def _remove_all() -> None:
+def remove_provisional() -> None:
+    """Remove all that is noted and not kept, as the end of the program does."""
     for group in _NOTED:
         with suppress(OSError):
             group.remove()
@@ -103,7 +108,9 @@ def temporary_file(folder: Path, suffix: str = "") -> Iterator[Path]:
         def make(path: Path) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
-        yield _made(group, folder, suffix, make)
+        path = _made(group, folder, suffix, make)
+        with _held(path):
+            yield path
 
 
 @contextmanager
@@ -118,12 +125,15 @@ def temporary_folder(folder: Path | None = None) -> Iterator[Path]:
     """
     with provisional() as group:
         parent = Path(tempfile.gettempdir()) if folder is None else folder
-        yield _made(group, parent, "", lambda path: path.mkdir(0o700))
+        path = _made(group, parent, "", lambda path: path.mkdir(0o700))
+        with _held(path):
+            yield path
 
 
 def _made(group: Provisional, folder: Path, suffix: str, make: Callable[[Path], None]) -> Path:
+    _sweep(folder)
     for _ in range(_TRIES):
-        path = folder / f"{_PREFIX}{secrets.token_hex(4)}{suffix}"
+        path = folder / f"{_PREFIX}{os.urandom(4).hex()}{suffix}"
         group.note(path, with_content=True)
         try:
             make(path)
@@ -132,6 +142,63 @@ def _made(group: Provisional, folder: Path, suffix: str, make: Callable[[Path], 
         else:
             return path
     raise FileExistsError(f"{folder}: no name for a temporary file is free")
+
+
+# What a run left behind that was killed outright.
+#
+# Who makes something for a while holds a lock on it, which the system takes back when the process
+# is gone, however it went. So what nobody holds is stale, on this machine and on others. Between
+# making and locking there is a moment; therefore what is new is left alone.
+
+
+_SETTLED = 60.0
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Hold a lock on a file or folder of ours."""
+    descriptor = _locked(path)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _locked(path: Path) -> int | None:
+    """Lock a file or folder, whatever becomes of its name; None if that is not possible."""
+    try:
+        import fcntl  # noqa: PLC0415  # not on Windows
+
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # somebody else holds it, or the file system has no locks
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove, once for each folder, what is stale in it."""
+    with suppress(OSError):
+        for path in list(folder.iterdir()):
+            if not _OURS.fullmatch(path.name) or time.time() - path.lstat().st_mtime < _SETTLED:
+                continue
+            descriptor = _locked(path)
+            if descriptor is None:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+_OURS = re.compile(re.escape(_PREFIX) + r"[0-9a-f]{8}(\.\w+)?")
 
 
 def write_file(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
@@ -154,6 +221,42 @@ def write_file(path: Path, content: bytes | Callable[[BinaryIO], object]) -> Non
             _write(stream, content)
         draft.chmod(mode_for(path))
         draft.replace(path)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file in one step; what takes no room on the disk takes none in the copy.
+
+    Raises:
+        OSError: It cannot be read, or the copy cannot be written.
+    """
+
+    def copy(new: BinaryIO) -> None:
+        size = os.fstat(old.fileno()).st_size
+        for begin, end in _extents(old, size):
+            old.seek(begin)
+            new.seek(begin)
+            new.writelines(old.read(min(_COPIED, end - at)) for at in range(begin, end, _COPIED))
+        new.truncate(size)
+
+    with source.open("rb") as old:
+        write_file(target, copy)
+
+
+_COPIED = 1 << 22
+
+
+def _extents(file: BinaryIO, size: int) -> Iterator[tuple[int, int]]:
+    """Yield from where to where there is data in a file; between are holes."""
+    begin = end = 0
+    while end < size:
+        try:
+            begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+        except (OSError, AttributeError) as error:  # not every system and not every disk tells
+            if getattr(error, "errno", None) != errno.ENXIO:  # the rest is a hole
+                yield end, size
+            return
+        yield begin, end
 
 
 def write_new_file(path: Path, content: bytes) -> None:
@@ -275,3 +378,26 @@ def _text_of(path: Path) -> str | None:
         return os.fsencode(path).decode()
     except UnicodeError:
         return None
+
+
+# What can be made again.
+
+
+CACHE = "DPL_CACHE"
+"""The environment variable that names another folder than the user's, or is empty for none."""
+
+
+def cache_folder() -> Path | None:
+    """Return this user's folder for what can be made again; it need not exist.
+
+    None if nothing is to be kept, or if nobody's home is known.
+    """
+    named = os.environ.get(CACHE)
+    if named is not None:
+        return Path(named) if named else None
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or ""
+    try:
+        own = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    except RuntimeError:
+        return None
+    return (Path(base) if Path(base).is_absolute() else own) / "dpl"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import PatternRule, Rejection, Rule
-    from dplcli.ir import Model
+    from dplcli.ir import Model, Node
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
     from dplcli.passes.merge import Region
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import KernelReport, Leaf, Opinion
+    from dplcli.verify.settings import Feed, KernelReport, Leaf, Opinion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +49,46 @@ class ViewOutcome(ModelOutcome):
 
     Attributes:
         model: The model; the types of its values are inferred.
+        costs: The floating-point operations of the nodes of which they are known.
+        open_sizes: The dimensions of inputs that are not known, on which other costs depend.
     """
 
     model: Model
+    costs: Mapping[Node, int] = field(default_factory=dict)
+    open_sizes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelAnswer:
+    """What a command said of one of many models: plain data, which travels between processes.
+
+    Attributes:
+        label: The model, as it is named.
+        status: Whether the answer is yes or no, or there is none.
+        verdict: The answer in a few words.
+        messages: Why the answer is no, or why there is none.
+        hint: What to do about it.
+        notes: What else a reader should know.
+        figures: Names and numbers, of which a summary has a column each.
+        rules: Name, matches or applications, and refusals of each rule that did anything.
+        cases: What was tried: group, name, status and message.
+        record: The report as JSON, if that is wanted.
+        lines: What the command would print, if that is wanted.
+        files: What was written, each with the hash of its content.
+    """
+
+    label: str
+    status: Literal["yes", "no", "error"]
+    verdict: str = ""
+    messages: Sequence[str] = ()
+    hint: str = ""
+    notes: Sequence[str] = ()
+    figures: Mapping[str, str] = field(default_factory=dict)
+    rules: Sequence[tuple[str, int, int]] = ()
+    cases: Sequence[tuple[str, str, Literal["passed", "failed", "skipped"], str]] = ()
+    record: Mapping[str, Any] | None = None
+    lines: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 # What matches, and why the rest does not.
@@ -83,6 +120,8 @@ class RunOutcome(ModelOutcome):
 
     Attributes:
         fed: What it was fed: 'seed 0', or a file.
+        inputs: That, by input: an array, a list of arrays for a sequence, or None for an absent
+            optional.
         level: The optimisation level of onnxruntime.
         outputs: The arrays of every output.
         kernels: Where its partitions ran, if kernels were asked for.
@@ -90,6 +129,7 @@ class RunOutcome(ModelOutcome):
     """
 
     fed: str
+    inputs: Mapping[str, Feed]
     level: str
     outputs: Mapping[str, tuple[Leaf, ...]]
     kernels: KernelReport | None = None
@@ -180,6 +220,32 @@ class InlineOutcome(WrittenOutcome):
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, and equivalent as far as checked."""
         return self.verdict.is_sound
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractOutcome(WrittenOutcome):
+    """A part of a model, as a model of its own.
+
+    Attributes:
+        inputs: What it is given, those that were named first.
+        outputs: What it returns.
+        nodes: Nodes of the main graph of the model, and of the part.
+        weights: How many initializers it has.
+        operators: How many of its nodes have which operator, the most frequent first.
+        data: Bytes of its external data.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[int, int]
+    weights: int
+    operators: Mapping[str, int]
+    data: int = 0
+
+    @property
+    def is_success(self) -> bool:
+        """Whether there is a part: else an error said why not."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -334,6 +400,27 @@ class RewriteOutcome(WrittenOutcome):
 
 
 @dataclass(frozen=True)
+class Diagnosis:
+    """What dpl runs on.
+
+    Attributes:
+        system: The operating system and the processor.
+        providers: The execution providers of onnxruntime.
+        is_isolated: Whether models run in processes of their own.
+        missing: For each extra, the packages that it lacks.
+        catalogs: The catalogues that can be named, and who offers them.
+        problems: What is wrong, a sentence each.
+    """
+
+    system: str
+    providers: tuple[str, ...]
+    is_isolated: bool
+    missing: Mapping[str, tuple[str, ...]]
+    catalogs: Mapping[str, str]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CatalogEntry:
     """A catalogue that can be named.
 
@@ -419,6 +506,8 @@ class RewritesOutcome:
         left: The changed places that no rule explains: what they are and why, and how many.
         beyond: How many places the rules change that the second model has as the first.
         yaml: The catalogue that holds them; "" if there are none.
+        verdict: Whether the first model computes the same when they are applied, or why that could
+            not be asked; None if it was not asked.
     """
 
     before: str
@@ -428,6 +517,7 @@ class RewritesOutcome:
     left: tuple[tuple[str, int], ...]
     beyond: int
     yaml: str = ""
+    verdict: Verdict | str | None = None
 
 
 # In what two models differ, and what makes them.

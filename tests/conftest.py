@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,12 @@ from tests.corpus.nets import ABSENT, VARIABLE, corpus, corpus_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what catalogues give in a folder of the tests, and not in the user's."""
+    os.environ["DPL_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 def pytest_report_header() -> str:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
@@ -119,14 +120,14 @@ def test_a_name_that_is_taken_stays_whose_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody's file is taken for ours because it has the name that we thought of."""
-    drawn = iter(["taken", "free"])
-    monkeypatch.setattr("secrets.token_hex", lambda _: next(drawn))
-    (tmp_path / ".dpl-taken").write_text("theirs", encoding="utf-8")
+    drawn = iter(["aaaaaaaa", "bbbbbbbb"])
+    monkeypatch.setattr("os.urandom", lambda _: bytes.fromhex(next(drawn)))
+    (tmp_path / ".dpl-aaaaaaaa").write_text("theirs", encoding="utf-8")
 
     with files.temporary_file(tmp_path) as path:
-        assert path.name == ".dpl-free"
+        assert path.name == ".dpl-bbbbbbbb"
 
-    assert names(tmp_path) == [".dpl-taken"]
+    assert names(tmp_path) == [".dpl-aaaaaaaa"]
 
 
 def test_what_is_moved_away_is_kept(tmp_path: Path) -> None:
@@ -269,3 +270,67 @@ def test_every_name_can_be_said_as_text(folder: str, name: str) -> None:
 def test_a_name_in_a_report_can_be_had_back() -> None:
     """The escape is that of JSON."""
     assert files.encoded(f'["{ODD}"]') == b'["m\\udcff.bin"]'
+
+
+@pytest.mark.parametrize("runs", [[], [(0, 5)], [(0, 5), (3 << 20, 7), (9 << 20, 1)], [(5000, 70)]])
+def test_holes_stay_holes(tmp_path: Path, runs: list[tuple[int, int]]) -> None:
+    """A copy has the same bytes and takes no more room; holes at the end count as well."""
+    source, copy = tmp_path / "a", tmp_path / "b"
+    with source.open("wb") as stream:
+        for at, count in runs:
+            stream.seek(at)
+            stream.write(b"x" * count)
+        stream.truncate(20 << 20)
+
+    files.copy_file(source, copy)
+
+    assert copy.read_bytes() == source.read_bytes()
+    assert copy.stat().st_blocks <= source.stat().st_blocks + 8
+
+
+def test_a_copy_where_the_disk_tells_no_holes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it is read."""
+    (tmp_path / "a").write_bytes(bytes(10) + b"end")
+    monkeypatch.delattr(os, "SEEK_DATA", raising=False)
+    files.copy_file(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").read_bytes() == bytes(10) + b"end"
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("age", [0, 100])
+@pytest.mark.parametrize("is_held", [False, True])
+def test_what_a_killed_run_left_is_taken_away(
+    tmp_path: Path, kind: str, age: int, *, is_held: bool
+) -> None:
+    """If nobody holds it, and it is not just being made; and nothing that is not ours."""
+    stale, other = tmp_path / ".dpl-0123abcd.onnx", tmp_path / ".dpl-notes"
+    for path in (stale, other):
+        path.mkdir() if kind == "folder" else path.write_text("x")
+        if kind == "folder":
+            (path / "inside").write_text("x")
+        os.utime(path, (time.time() - age,) * 2)
+    holder = files._locked(stale) if is_held else None  # noqa: SLF001  # as its owner does
+    files._sweep.cache_clear()  # noqa: SLF001  # another run
+
+    with files.temporary_file(tmp_path):
+        pass
+
+    assert stale.exists() == (is_held or age == 0)
+    assert other.exists()
+    if holder is not None:
+        os.close(holder)
+
+
+def test_what_is_in_use_is_held(tmp_path: Path) -> None:
+    """Files and folders, whatever they are called by then; and no longer than that."""
+    with files.temporary_file(tmp_path) as path:
+        assert files._locked(path) is None  # noqa: SLF001
+        path.replace(tmp_path / "moved")
+        assert files._locked(tmp_path / "moved") is None  # noqa: SLF001
+    with files.temporary_folder(tmp_path) as folder:
+        assert files._locked(folder) is None  # noqa: SLF001
+    descriptor = files._locked(tmp_path / "moved")  # noqa: SLF001
+    assert descriptor is not None
+    os.close(descriptor)

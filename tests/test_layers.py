@@ -19,13 +19,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "escaping": set(),
     "files": set(),
     "lazy": set(),
+    "version": set(),
     "ir": {"errors"},
     "shapes": {"errors", "ir"},
     "onnx_io": {"errors", "files", "lazy", "ir", "shapes", "onnx", "onnxruntime"},
     "diff": {"errors", "ir"},
     "dpl": {"errors", "lazy", "ir", "shapes", "simpleeval"},
     "rewrites": {"errors", "ir", "shapes", "dpl"},
-    "catalog": {"errors", "lazy", "ir", "dpl", "rewrites", "pydantic", "ruamel"},
+    "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}
+    | {"pydantic", "ruamel"},
     "passes": {"errors", "ir", "dpl", "catalog"},
     "verify": {"errors", "files", "ir", "onnx_io", "onnx", "onnxruntime"},
     "execute": {"errors", "files", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
@@ -42,13 +44,18 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verify",
         "targets",
         "outcomes",
+        "version",
         "jinja2",
         "rich",
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
     | {"passes", "verify", "execute", "targets", "outcomes", "shapes"},
-    "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "click", "rich"},
-    "__init__": set(),
+    "batch": {"errors", "files", "onnx_io", "catalog", "pydantic"},
+    "api": {"errors", "escaping", "files", "onnx_io", "diff", "dpl", "passes", "verify", "outcomes"}
+    | {"report", "pipeline", "onnx"},
+    "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "api", "batch"}
+    | {"version", "click", "rich"},
+    "__init__": {"errors", "lazy", "version", "dpl", "api"},
     "__main__": {"cli"},
 }
 GUARDED = MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "rich"} | YAML_SIDE

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
-    from dplcli.catalog.catalog import (
+    from dplcli.catalog.catalog import read_catalogs
+    from dplcli.catalog.places import (
         Catalog,
         find_catalog,
         is_shipped_target,
-        read_catalogs,
         shipped_catalogs,
         shipped_targets,
     )
@@ -17,9 +17,9 @@ else:
     __getattr__ = lazy(
         __name__,
         {
-            "dplcli.catalog.catalog": (
-                "Catalog find_catalog is_shipped_target read_catalogs "
-                "shipped_catalogs shipped_targets"
+            "dplcli.catalog.catalog": "read_catalogs",
+            "dplcli.catalog.places": (
+                "Catalog find_catalog is_shipped_target shipped_catalogs shipped_targets"
             ),
         },
     )

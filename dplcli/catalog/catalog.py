@@ -6,15 +6,9 @@ that they include, and made into rules. Rules can also be written as a catalogue
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 import threading
-import traceback
 from dataclasses import dataclass, field, replace
 from functools import cache
-from hashlib import sha256
-from importlib.metadata import entry_points
 from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +19,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
 from ruamel.yaml.scalarstring import LiteralScalarString
 
+from dplcli.catalog.places import Catalog, CatalogPart, examples_file, exists, find_catalog
+from dplcli.catalog.python import (
+    find_function,
+    installed_catalogs,
+    load_entry_point,
+    load_python_catalog,
+)
 from dplcli.catalog.schema import (
     CatalogFile,
     ExampleItem,
@@ -62,13 +63,12 @@ from dplcli.rewrites import find_transform
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from importlib.metadata import EntryPoint
-    from types import ModuleType
 
     from dplcli.catalog.schema import FragmentEntry
     from dplcli.catalog.template import RuleEntry
     from dplcli.dpl.pattern import CallPattern, DFPattern, TextPosition
     from dplcli.dpl.replacement import GraphBuilder, Operand, RewriteFunction
-    from dplcli.dpl.rule import ConstantsPolicy, Locate, Match, Opsets, Rejection, Rule
+    from dplcli.dpl.rule import ConstantsPolicy, Locate, Match, Opsets, Rejection
     from dplcli.ir import Function, Node, SchemaLibrary, Value
 
     AnyEntry: TypeAlias = PatternEntry | RewriteEntry
@@ -210,211 +210,6 @@ def _yaml(catalog: dict[str, Any]) -> str:
     stream = StringIO()
     writer.dump(catalog, stream)
     return stream.getvalue()
-
-
-# Catalogues and checks in Python. They are code and are executed.
-
-
-ENTRY_POINTS = "dplcli.catalogs"
-"""The group under which an installed package offers catalogues."""
-
-VARIABLE = "CATALOG"
-
-
-def installed_catalogs() -> dict[str, EntryPoint]:
-    """Return the catalogues that installed packages offer, by name; no code is run."""
-    return {point.name: point for point in sorted(entry_points(group=ENTRY_POINTS))}
-
-
-def load_entry_point(point: EntryPoint) -> Path | list[PatternRule | RewriteRule]:
-    """Load an entry point; return its rules, or the path of its catalogue file.
-
-    It may name a module that defines ``CATALOG``, a list of rules, a path, or a function that
-    returns one of them.
-
-    Raises:
-        CatalogError: It cannot be loaded, or is none of these.
-    """
-    label = f"{ENTRY_POINTS} {point.name!r} ({point.value})"
-    try:
-        found: Any = point.load()
-        if callable(found):
-            found = found()
-    except (Exception, SystemExit) as error:
-        raise _failed(label, error) from error
-    if isinstance(found, (str, Path)):
-        return Path(found)
-    return _rules_in(getattr(found, VARIABLE, found), label)
-
-
-def load_python_catalog(path: Path) -> list[PatternRule | RewriteRule]:
-    """Execute a Python file; return the rules of its ``CATALOG``.
-
-    Raises:
-        CatalogError: It fails, or defines no such list of rules.
-    """
-    try:
-        module = _execute(path)
-    except (Exception, SystemExit) as error:
-        raise _failed(path.name, error) from error
-    if not hasattr(module, VARIABLE):
-        raise CatalogError(f"{path.name}: defines no {VARIABLE}", hint=f"{VARIABLE} = [rule, …]")
-    return _rules_in(getattr(module, VARIABLE), path.name)
-
-
-def _execute(path: Path) -> ModuleType:
-    """Run a Python file as a module with a name of its own."""
-    name = f"dpl_code_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path.name} is no Python module")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules[name]
-    return module
-
-
-def _rules_in(found: object, label: str) -> list[PatternRule | RewriteRule]:
-    if isinstance(found, (PatternRule, RewriteRule)):
-        return [found]
-    if not isinstance(found, (list, tuple)):
-        raise CatalogError(f"{label}: {VARIABLE} is no list of rules but {type(found).__name__}")
-    for item in found:
-        if not isinstance(item, (PatternRule, RewriteRule)):
-            raise CatalogError(f"{label}: {VARIABLE} holds {_shown(item)}, which is no rule")
-    return list(found)
-
-
-def find_function(reference: str, folder: Path, role: str) -> Callable[..., Any]:
-    """Import the function that ``module:function`` names; modules in *folder* come first.
-
-    Raises:
-        CatalogError: There is none, or the import fails.
-    """
-    module_name, _, function_name = reference.partition(":")
-    beside = folder / Path(*module_name.split(".")).with_suffix(".py")
-    sys.path.insert(0, str(folder))
-    try:
-        module = _execute(beside) if beside.is_file() else importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise _failed(f"{role} {reference!r}", error) from error
-    finally:
-        sys.path.remove(str(folder))
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise CatalogError(f"{role} {reference!r}: {module_name} has no function {function_name!r}")
-    checked: Callable[..., Any] = function
-    return checked
-
-
-def _shown(item: object) -> str:
-    """Return a short ``repr``; it is foreign code and may fail."""
-    try:
-        return repr(item)[:80]
-    except Exception:  # noqa: BLE001  # whatever it does
-        return f"a {type(item).__name__}"
-
-
-def _failed(label: str, error: BaseException) -> CatalogError:
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
-    reason = " ".join(str(error).split())
-    return CatalogError(f"{label}: failed with {type(error).__name__}: {reason}{where}")
-
-
-# Where catalogues are: at a path, shipped with dpl, or offered by an installed package.
-
-
-EXAMPLES_SUFFIX = ".examples.yaml"
-_SUFFIXES = (".yaml", ".yml")
-_PACKAGE = Path(__file__).parent.parent
-SHIPPED_FOLDERS = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
-"""Where shipped catalogues lie: in an installed package, and in a source checkout."""
-
-
-def shipped_catalogs() -> list[str]:
-    """Name the catalogues that come with dpl."""
-    folder = _shipped_folder()
-    if folder is None:
-        return []
-    return sorted(path.stem for path in folder.glob("*.yaml") if not is_examples_file(path))
-
-
-def is_examples_file(path: Path) -> bool:
-    """Tell whether a file holds the examples of a catalogue beside it."""
-    return path.name.endswith(EXAMPLES_SUFFIX)
-
-
-def examples_file(catalog: Path) -> Path:
-    """Return the path that a catalogue's file of examples would have."""
-    return catalog.with_name(catalog.stem + EXAMPLES_SUFFIX)
-
-
-def _shipped_folder() -> Path | None:
-    return next((folder for folder in SHIPPED_FOLDERS if folder.is_dir()), None)
-
-
-def shipped_catalog(name: str) -> Path:
-    """Return the file of a catalogue that dpl ships, whatever files of that name lie around.
-
-    Raises:
-        CatalogError: dpl was installed without it.
-    """
-    folder = _shipped_folder()
-    if folder is None:
-        raise CatalogError(f"{name}: the catalogues that dpl ships are missing: install it again")
-    return folder / f"{name}.yaml"
-
-
-def find_catalog(name: str) -> Path:
-    """Return the file that *name* means: a path, or the name of a shipped catalogue.
-
-    Raises:
-        CatalogError: There is no such file.
-    """
-    if not name:
-        raise CatalogError("'': no such catalogue: the name is empty")
-    path = Path(name)
-    if exists(path.is_file):
-        return path
-    if exists(path.is_dir):
-        raise CatalogError(f"{name}: is a directory, not a catalogue")
-    folder = _shipped_folder()
-    if folder is not None and path.parent == Path():
-        shipped = folder / (name if path.suffix in _SUFFIXES else f"{name}.yaml")
-        if exists(shipped.is_file):
-            return shipped
-    known = [*shipped_catalogs(), *installed_catalogs()]
-    hint = did_you_mean(path.stem, known)
-    raise CatalogError(
-        f"{name}: no such catalogue, neither a file nor shipped with dpl",
-        hint=hint or f"shipped catalogues: {', '.join(known)}",
-    )
-
-
-def exists(question: Callable[[], bool]) -> bool:
-    """Ask the file system; return False for a name that it cannot hold."""
-    try:
-        return question()
-    except OSError:
-        return False
-
-
-def shipped_targets() -> list[str]:
-    """Name the shipped catalogues that are complete for the target they are named after."""
-    return [name for name in shipped_catalogs() if is_shipped_target(name)]
-
-
-def is_shipped_target(name: str) -> bool:
-    """Tell whether the shipped catalogue *name* is complete for the target of that name."""
-    folder = _shipped_folder()
-    if folder is None or name not in shipped_catalogs():
-        return False
-    data = YamlSource(folder / f"{name}.yaml").plain()
-    return bool(data.get("target") == name)
 
 
 # Examples in a file of their own, beside the catalogue: ``dnnl.examples.yaml``.
@@ -664,47 +459,8 @@ _MOST_KEPT = 32
 NO_READERS: Mapping[str, Reader] = MappingProxyType({})
 
 
-@dataclass
-class Catalog:
-    """The rules of one or more catalogues.
-
-    Attributes:
-        patterns: Rules that outline, in order of priority.
-        rewrites: Rules that replace, in order of priority.
-        files: The files that were read.
-    """
-
-    patterns: list[PatternRule] = field(default_factory=list)
-    rewrites: list[RewriteRule] = field(default_factory=list)
-    files: set[Path] = field(default_factory=set)
-    _by_name: dict[tuple[type[Rule], str], Rule] = field(default_factory=dict)
-
-    @property
-    def rules(self) -> list[PatternRule | RewriteRule]:
-        """Those that outline, then those that replace."""
-        return [*self.patterns, *self.rewrites]
-
-    def namesake(self, rule: Rule) -> Rule | None:
-        """Return the rule of the same kind and name, if there is one."""
-        return self._by_name.get((type(rule), rule.qualified_name))
-
-    def add(self, rule: PatternRule | RewriteRule) -> None:
-        """Put *rule* at the end.
-
-        Raises:
-            CatalogError: There is another one of its name.
-        """
-        other = self.namesake(rule)
-        check_distinct([rule] if other is None else [other, rule])
-        self._by_name[type(rule), rule.qualified_name] = rule
-        if isinstance(rule, PatternRule):
-            self.patterns.append(rule)
-        else:
-            self.rewrites.append(rule)
-
-
 def read_catalogs(
-    names: Iterable[str],
+    names: Iterable[str | PatternRule | RewriteRule],
     schemas: SchemaLibrary,
     *,
     allow_code: bool = False,
@@ -715,7 +471,7 @@ def read_catalogs(
 
     Args:
         names: Paths, names of shipped catalogues, or of those that installed packages offer; one
-            given twice counts once. A path that ends in ``.py`` is executed.
+            given twice counts once. A path that ends in ``.py`` is executed. Or rules themselves.
         schemas: The standard operators.
         allow_code: Whether YAML may name Python functions to import (``check``, ``function``).
         readers: By suffix, what else reads catalogues: files that are neither YAML nor Python.
@@ -729,23 +485,12 @@ def read_catalogs(
     reader = _Reader(maker, readers, with_examples)
     for name in names:
         with reader.mistakes.gathered():
-            reader.read_named(name)
+            if isinstance(name, str):
+                reader.read_named(name)
+            elif reader.catalog.namesake(name) is not name:
+                reader.catalog.add(name)
     reader.mistakes.check()
     return reader.catalog
-
-
-def check_distinct(rules: Iterable[Rule]) -> None:
-    """Refuse two rules with the same name.
-
-    Raises:
-        CatalogError: There are two; the message says where they were written.
-    """
-    first: dict[str, Rule] = {}
-    for rule in rules:
-        other = first.setdefault(rule.qualified_name, rule)
-        if other is not rule:
-            places = " and ".join(item.origin or "in Python" for item in (other, rule))
-            raise CatalogError(f"two rules are named {rule.qualified_name!r}: {places}")
 
 
 class _Kept(threading.local):
@@ -820,8 +565,10 @@ class _Reader:
             raise source.error("the key 'target' is missing", ())
         fragments = self.fragments[path.resolve()] = {}
         texts = [source.label, source.text]
+        includes = []
         for index, name in enumerate(file.include):
             included = self._include(source, path, root, name, index)
+            includes.append(included)
             fragments |= self.fragments.get(included, {})
             texts += self.texts.get(included, ())
         self.texts[path.resolve()] = tuple(texts)
@@ -831,7 +578,9 @@ class _Reader:
             made = self._made(_Writer(source, data, fragments, broken), file, tuple(texts))
         if self.mistakes.found:
             return  # the rules of other files are read, to find what is wrong with them
-        names = {rule.name for _, rule in made}
+        rules = tuple(rule for _, rule in made)
+        self.catalog.parts[path.resolve()] = CatalogPart(source.text, tuple(includes), rules)
+        names = {rule.name for rule in rules}
         examples = read_examples(path, names) if self.with_examples else {}
         for place, rule in made:
             more = examples.get(rule.name, ())

@@ -129,6 +129,10 @@ class _Aligner:
 # A YAML file whose parts have positions, and messages that point at them.
 
 
+_LONGEST = 10_000_000
+_LONGEST_UNUSUAL = 2_000_000
+"""Characters of a file: either parser takes some seconds for so many."""
+
 _MOST_ITEMS = 100_000
 _SHOWN = 160
 _MOST_KEPT = 32
@@ -164,7 +168,7 @@ class YamlSource:
     ) -> None:
         self.label = path.name
         self.folder = path.parent
-        self.text = read_utf8(path) if text is None else text
+        self.text = read_utf8(path, _LONGEST) if text is None else text
         self.lines = _LINE_ENDS.split(self.text)
         if not self.lines[-1]:
             self.lines.pop()
@@ -184,6 +188,14 @@ class YamlSource:
             raise self.error_at(f"not valid YAML: {problem}", line, column) from error
         except CatalogError:
             raise
+        except RecursionError as error:
+            raise CatalogError(f"{self.label}: lists and mappings nest too deeply") from error
+        except quick_yaml.UnusualTextError as error:
+            raise CatalogError(
+                f"{self.label}: {len(self.text):,} characters are too many for a file that has "
+                "tags, merges or very long lines",
+                hint="write long texts on several lines, or divide the file",
+            ) from error
         except Exception as error:  # the library does not foresee every text
             reason = " ".join(str(error).split())
             raise CatalogError(f"{self.label}: not valid YAML: {reason}") from error
@@ -196,6 +208,7 @@ class YamlSource:
         """
         if quick_yaml.MAY_HAVE_TAGS.search(self.text) is None:
             return
+        _check_extent(self.text)
         for event in YAML(typ="rt").parse(self.text):
             tag = getattr(event, "tag", None)
             kind = next((kind for kind in _TAGS if isinstance(event, kind)), None)
@@ -283,18 +296,48 @@ class YamlSource:
         return CatalogError(f"{place}: {message}{excerpt}", hint=hint)
 
 
-def read_utf8(path: Path) -> str:
-    """Return the text in a file.
+_DEEPEST = 1000
+
+
+def _check_extent(text: str) -> None:
+    """Refuse what the slower parser would not come to an end with.
 
     Raises:
-        CatalogError: It cannot be read, or is no UTF-8 text.
+        UnusualTextError: The text is too long.
+        RecursionError: Lists in brackets nest so deeply that it only takes time to give up.
+    """
+    if len(text) > _LONGEST_UNUSUAL:
+        raise quick_yaml.UnusualTextError
+    depth = 0
+    for bracket in re.findall(r"[\[{}\]]", text):
+        depth = depth + 1 if bracket in "[{" else max(depth - 1, 0)
+        if depth > _DEEPEST:
+            raise RecursionError
+
+
+def read_utf8(path: Path, most: int = -1) -> str:
+    """Return the text in a file.
+
+    Args:
+        path: The file.
+        most: How many characters it may have; -1 for any number.
+
+    Raises:
+        CatalogError: It cannot be read, is no UTF-8 text, or is too long.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(most + 1 if most >= 0 else -1)
     except UnicodeDecodeError as error:
         raise CatalogError(f"{path}: is not UTF-8 text") from error
     except OSError as error:
         raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(text) > most >= 0:
+        raise CatalogError(
+            f"{path}: has more than {most:,} characters",
+            hint="divide it: --patterns takes several files",
+        )
+    return text
 
 
 @lru_cache(maxsize=_MOST_KEPT)
@@ -309,6 +352,7 @@ def _parse(text: str) -> object:
         try:
             return quick_yaml.read(text)
         except (quick_yaml.UnusualTextError, YAMLError):
+            _check_extent(text)
             return YAML(typ="rt").load(text)
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dplcli import pipeline
-from dplcli.cli import options
+from dplcli import api, pipeline
+from dplcli.cli import many, options
 from dplcli.cli.printing import write
 from dplcli.cli.rewrite import carry_out, run_options
 from dplcli.escaping import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-    from dplcli.outcomes import RewriteOutcome
 
 
 _PLAN = "The plan"
@@ -31,7 +29,7 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
 
 @click.command("apply", cls=options.GroupedCommand)
 @click.argument("plan", type=options.PATH)
-@options.model_argument
+@many.takes_models("rewritten")
 @options.option(
     options.RULES,
     "--patterns",
@@ -72,24 +70,6 @@ def command(  # noqa: PLR0913  # one parameter per option
     Each entry is one application of a rule; they are done in the order of the plan, and nothing
     else is. An entry that does not fit is the answer no: exit code 1, and nothing is written.
     """
-
-    def job(
-        output: Path,
-        settings: pipeline.RewriteSettings,
-        say: Callable[[str], None],
-        trace: pipeline.Trace | None,
-    ) -> RewriteOutcome:
-        return pipeline.apply_plan(
-            plan,
-            model,
-            output=output,
-            patterns=patterns,
-            settings=settings,
-            force=force,
-            skip_missing=skip_missing,
-            allow_code=allow_code,
-            progress=say,
-            trace=trace,
-        )
-
-    carry_out(model, job, given, allow_code=allow_code, reads=(plan, *patterns))
+    job = partial(api.apply, plan, model, patterns=patterns, force=force, skip_missing=skip_missing)
+    chosen = {"allow_code": allow_code}
+    carry_out(model, job, given, chosen=chosen, reads=(plan, *patterns))

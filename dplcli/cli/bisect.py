@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dplcli import pipeline
+from dplcli import api, pipeline
 from dplcli.cli import options
 from dplcli.errors import UsageError
 from dplcli.report.diff import models_document, reproduced_document, rules_document
@@ -83,14 +83,14 @@ def command(  # noqa: PLR0913  # one parameter per option
     printing.check(*models, *patterns, output)
     source = pipeline.RuleSource(patterns, targets, allow_code=allow_code)
     _check(models, source, output, reproduce)
-    settings = options.take_verification(verification, allow_code=allow_code)
+    settings = api.verify_settings(allow_code=allow_code, **options.take_verification(verification))
     _check_settings(settings, reproduce)
     with printing.progress() as say:
         if reproduce is not None:
             document = reproduced_document(pipeline.reproduce(reproduce, allow_code=allow_code))
         elif len(models) == _TWO:
             both = pipeline.bisect_models(*models, settings=settings, output=output, progress=say)
-            document = models_document(both, verbose=printing.verbose)
+            document = models_document(both, files=models, verbose=printing.verbose)
         else:
             found = pipeline.bisect_rules(
                 models[0],
@@ -101,7 +101,9 @@ def command(  # noqa: PLR0913  # one parameter per option
                 most=most,
                 progress=say,
             )
-            document = rules_document(found, catalogs=patterns, verbose=printing.verbose)
+            document = rules_document(
+                found, file=models[0], catalogs=patterns, verbose=printing.verbose
+            )
     printing.conclude(document)
 
 

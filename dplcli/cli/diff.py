@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
-from dplcli.cli import options
-from dplcli.report.diff import diff_document, drawn_models
+from dplcli import api
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
 @click.command("diff", cls=options.GroupedCommand)
 @click.argument("first", type=options.PATH, metavar="A")
 @click.argument("second", type=options.PATH, metavar="B")
+@many.takes_pairs("first", "second")
 @click.option(
     "--ignore",
     metavar="WHAT",
@@ -46,6 +45,5 @@ def command(  # one parameter per option
     printing.check(first, second)
     names = None if ignore is None else [name.strip() for name in ignore.split(",")]
     with printing.progress() as say:
-        outcome = pipeline.diff(first, second, ignore=names, progress=say)
-    document = diff_document(outcome, verbose=printing.verbose)
-    printing.conclude(replace(document, draws=lambda: drawn_models(outcome, (first, second))))
+        result = api.diff(first, second, ignore=names, progress=say)
+    printing.conclude(result)

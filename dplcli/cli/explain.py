@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
-from dplcli.cli import options
-from dplcli.report.catalog import explain_document
+from dplcli import api
+from dplcli.cli import completion, many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +17,7 @@ POLICIES = options.policy_options("escape", "order")
 
 
 @click.command("explain", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models()
 @options.catalog_options
 @options.allow_code_option
 @POLICIES
@@ -28,6 +27,7 @@ POLICIES = options.policy_options("escape", "order")
     "only",
     multiple=True,
     metavar="NAME",
+    shell_complete=completion.rules,
     help="Explain this rule only; the others still take their nodes. Repeatable.",
 )
 @options.option(
@@ -36,7 +36,7 @@ POLICIES = options.policy_options("escape", "order")
     metavar="NAME",
     help="Ask about one node, found by its name or by an output's, as the root of a match.",
 )
-@options.printing_options("Show the whole pattern of every nearest miss.")
+@options.printing_options("Show the whole pattern of every nearest miss.", "html")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,
@@ -52,18 +52,19 @@ def command(  # noqa: PLR0913  # one parameter per option
 
     Per rule: how many nodes were tried, matched, refused and at which stage, and the attempt that
     got furthest: which part of the pattern failed at which node, what was expected and found.
-    With --node: the same for one node, as a tree.
+    With --node: the same for one node, as a tree. The page of --html draws the patterns beside the
+    model, with what fits and what does not.
     """
     printing.check(model, *patterns)
     with printing.progress() as say:
         say(f"explaining {model.name}")
-        outcome = pipeline.explain(
+        result = api.explain(
             model,
             patterns=patterns,
-            targets=targets,
-            only=only,
+            target=targets,
+            rule=only,
             node=node,
             allow_code=allow_code,
-            policies=pipeline.Policies(**POLICIES.take(policies)),
+            **POLICIES.take(policies),
         )
-    printing.conclude(explain_document(outcome, verbose=printing.verbose))
+    printing.conclude(result)

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dplcli import pipeline
-from dplcli.cli import options
-from dplcli.errors import UsageError
-from dplcli.report.rewrite import inline_document
+from dplcli import api
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +17,7 @@ _CHOICE = "What is inlined"
 
 
 @click.command("inline", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models("inlined")
 @options.option(
     _CHOICE,
     "--target",
@@ -76,40 +74,20 @@ def command(  # noqa: PLR0913  # one parameter per option
     and in the order that they had. The result is checked and compared with MODEL before it is
     written.
     """
-    choice = _choice(targets, functions, calls, everything=all_functions)
     writing = options.WRITING.take(given)
     output = options.choose_output(model, output, "inlined", writing)
     printing.check(model, output)
-    settings = pipeline.WriteSettings(
-        **writing, verification=options.take_verification(given, allow_code=allow_code)
-    )
     with printing.progress() as say:
-        outcome = pipeline.inline(
-            model, output=output, choice=choice, settings=settings, progress=say
+        result = api.inline(
+            model,
+            output=output,
+            target=targets,
+            function=functions,
+            call=calls,
+            all_functions=all_functions,
+            allow_code=allow_code,
+            progress=say,
+            **writing,
+            **options.take_verification(given),
         )
-    document = inline_document(outcome, is_verified=settings.verify, verbose=printing.verbose)
-    printing.conclude(document)
-
-
-def _choice(
-    targets: tuple[str, ...],
-    functions: tuple[str, ...],
-    calls: tuple[str, ...],
-    *,
-    everything: bool,
-) -> pipeline.InlineChoice:
-    given = [
-        name
-        for name, chosen in (
-            ("--all-functions", everything),
-            ("--call", calls),
-            ("--function", functions),
-            ("--target", targets),
-        )
-        if chosen
-    ]
-    if len(given) > 1 and given[0] in {"--all-functions", "--call"}:
-        raise UsageError(
-            f"{given[0]} and {given[1]} contradict each other", hint="pass one of them"
-        )
-    return pipeline.InlineChoice(targets, functions, calls, everything)
+    printing.conclude(result)

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
-from dplcli.cli import options
+from dplcli import api, pipeline
+from dplcli.cli import many, options
 from dplcli.errors import UsageError
 from dplcli.report.catalog import contract_document
-from dplcli.report.document import model_document, nodes_document
+from dplcli.report.document import nodes_document
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @click.command("inspect", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models()
 @click.option(
     "--node",
     "name",
@@ -50,9 +50,9 @@ def command(  # noqa: PLR0913  # one parameter per option
         pipeline.write_bindings(contract, header=header, stub=stub, others=(model, *printing.files))
         printing.conclude(contract_document(contract))
         return
-    loaded = pipeline.inspect(model)
+    loaded = api.load(model)
     if name is None:
-        document = model_document(loaded, model.name)
-    else:
-        document = nodes_document(pipeline.find_nodes(loaded, name), model.name)
-    printing.conclude(document)
+        printing.conclude(loaded)
+        return
+    nodes = pipeline.find_nodes(loaded.outcome.model, name)
+    printing.conclude(nodes_document(nodes, model.name))

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
+from dplcli import api
 from dplcli.cli import options
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError, counted
-from dplcli.files import encoded, write_new_file
+from dplcli.outcomes import LearnOutcome, RewritesOutcome, Verdict
+from dplcli.report.tables import check_failure
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.outcomes import LearnedRewrite, LearnOutcome, RewritesOutcome
+    from dplcli.outcomes import LearnedRewrite
 
 
 @click.command("learn", cls=options.GroupedCommand)
@@ -59,6 +60,17 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the catalogue to a new file instead of standard output.",
 )
+@click.option(
+    "--no-verify",
+    is_flag=True,
+    help="Do not run what the rules make of the model --before.",
+)
+@click.option(
+    "--json",
+    "json_path",
+    metavar="FILE",
+    help="Write what was learned as JSON; - is standard output, which needs -o.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print only the catalogue and errors.")
 @click.option("--verbose", "-v", is_flag=True, help="Say what the rule keeps and leaves free.")
 def command(  # noqa: PLR0913  # one parameter per option
@@ -71,6 +83,8 @@ def command(  # noqa: PLR0913  # one parameter per option
     target: str | None,
     exact: bool,
     output: Path | None,
+    no_verify: bool,
+    json_path: str | None,
     quiet: bool,
     verbose: bool,
 ) -> None:
@@ -81,60 +95,52 @@ def command(  # noqa: PLR0913  # one parameter per option
 
     With --before and --after, write the rules that lead from one model to the other: one for each
     kind of place at which they differ, the most frequent first. Each is tried on graphs made up for
-    it; the model that they make of --before is compared with --after, and not run: verify it.
+    it. What they make of --before is compared with --after by structure, and with --before in
+    onnxruntime.
 
     Exit codes: 0 a catalogue was written; 1 no rule was learned from two models; 2 it could not be
     done.
     """
     if output is not None:
         _check_new(output)
-    if before is not None or after is not None:
-        others = {"MODEL": model, "--nodes": lists, "--target": target, "--exact": exact}
-        pair = _pair(before, after, [option for option, value in others.items() if value])
-        _learn_rewrites(pair, name, output, quiet=quiet, verbose=verbose)
-        return
-    if model is None:
-        raise UsageError(
-            "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
-        )
+    printing = options.Printing(json_path, quiet, verbose)
+    printing.check(model, before, after, output, printed=[] if output else ["the catalogue"])
+    if no_verify and before is None and after is None:
+        raise UsageError("--no-verify goes with --before and --after only")
     names = [item.strip() for text in lists for item in text.split(",") if item.strip()]
-    if not names:
-        raise UsageError("no node is named", hint="pass --nodes NAME,NAME,…")
-    outcome = pipeline.learn(model, nodes=names, name=name, target=target or "custom", exact=exact)
-    if output is None:
-        write(outcome.yaml)
-    else:
-        _write_new(output, outcome.yaml)
-    if not quiet:
-        _tell(outcome, output, verbose=verbose)
-
-
-def _pair(before: Path | None, after: Path | None, others: list[str]) -> tuple[Path, Path]:
-    """Return both models; refuse one alone, and options that do not go with them."""
-    if before is None or after is None:
-        given, missing = ("--after", "--before") if before is None else ("--before", "--after")
-        raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
-    if others:
-        raise UsageError(
-            f"{others[0]} does not go with --before and --after",
-            hint="rules are learned from nodes of one model, or from two models",
+    with printing.progress() as say_step:
+        result = api.learn(
+            model,
+            nodes=names or lists,
+            before=before,
+            after=after,
+            name=name,
+            target=target or "",
+            exact=exact,
+            verify=not no_verify,
+            progress=say_step,
         )
-    return before, after
-
-
-def _learn_rewrites(
-    pair: tuple[Path, Path], name: str, output: Path | None, *, quiet: bool, verbose: bool
-) -> None:
-    outcome = pipeline.learn_rewrites(*pair, name=name)
-    if outcome.yaml:
-        if output is None:
-            write(outcome.yaml)
-        else:
-            _write_new(output, outcome.yaml)
-    if not quiet:
+    outcome = result.outcome
+    if outcome.yaml and output is None:
+        write(outcome.yaml)
+    elif output is not None and outcome.yaml:
+        result.save(output)
+    if json_path is not None:
+        options.write_json(result.to_json(), json_path)
+    if isinstance(outcome, LearnOutcome):
+        if _tells(printing):
+            _tell(outcome, output, verbose=verbose)
+        return
+    if _tells(printing):
         _tell_rewrites(outcome, output, verbose=verbose)
+    _warn(outcome, printing)
     if not outcome.yaml:
         raise click.exceptions.Exit(1)
+
+
+def _tells(printing: options.Printing) -> bool:
+    """Tell whether anybody reads sentences."""
+    return not printing.quiet and printing.json_path != "-"
 
 
 _MOST_LEFT = 5
@@ -164,24 +170,48 @@ def _tell_rewrites(outcome: RewritesOutcome, output: Path | None, *, verbose: bo
     if outcome.beyond:
         places = counted(outcome.beyond, "place")
         lines.append(f"The rules also change {places} that {outcome.after} has as before.")
+    if outcome.learned:
+        lines += _said_of_run(outcome)
     wrong = output is None or not outcome.yaml
     for line in lines:
         say(f"dpl: {line}" if wrong and not line.startswith(" ") else line, err=wrong)
-    for item in outcome.learned:
+
+
+def _said_of_run(outcome: RewritesOutcome) -> list[str]:
+    """Say that the check found no difference, or was not made; a warning says anything else."""
+    if outcome.verdict is None:
+        return [f"What they make of {outcome.before} was not run, as asked."]
+    is_fine = isinstance(outcome.verdict, Verdict) and outcome.verdict.is_sound
+    return [f"What they make of {outcome.before} is equivalent to it in onnxruntime."] * is_fine
+
+
+def _warn(outcome: RewritesOutcome, printing: options.Printing) -> None:
+    """Warn of rules that are wrong on some graph, and of a result that the check refuses."""
+    for item in outcome.learned if _tells(printing) else ():
         if item.trial.verdict == "failed":
-            say(
-                f"dpl: warning: {item.rule.name} is not right everywhere: {item.trial.reason}",
-                err=True,
-            )
-            if verbose:
+            _say_warning(f"{item.rule.name} is not right everywhere: {item.trial.reason}")
+            if printing.verbose:
                 say(item.trial.counterexample, err=True)
+    verdict = outcome.verdict
+    if isinstance(verdict, str):
+        _say_warning(f"what the rules make of {outcome.before} could not be run: {verdict}")
+    elif verdict is not None and not verdict.is_sound:
+        for failure in check_failure(verdict):
+            _say_warning(f"{outcome.before}, rewritten by the rules: {failure}")
+        found = verdict.verification
+        for reason in () if found is None else (*found.objections, *found.doubts):
+            say(f"  {reason}", err=True)
+
+
+def _say_warning(text: str) -> None:
+    say(f"dpl: warning: {text}", err=True)
 
 
 def _said(item: LearnedRewrite) -> str:
     tried = {
         "passed": f"tried on {counted(item.trial.graphs, 'graph')} made up for it",
         "failed": "wrong on a graph made up for it",
-    }.get(item.trial.verdict, "not tried: no graph was found for it")
+    }.get(item.trial.verdict, f"not tried: {item.trial.reason}")
     return f"{item.rule.name}: {counted(item.places, 'place')}, {tried}"
 
 
@@ -206,12 +236,3 @@ def _check_new(output: Path) -> None:
         raise UsageError(f"{output}: exists", hint="choose another name")
     if not output.parent.is_dir():
         raise UsageError(f"{output}: there is no folder {str(output.parent)!r}")
-
-
-def _write_new(output: Path, text: str) -> None:
-    try:
-        write_new_file(output, encoded(text))
-    except FileExistsError as error:
-        raise UsageError(f"{output}: exists", hint="choose another name") from error
-    except OSError as error:
-        raise UsageError(f"{output}: cannot be written: {error.strerror}") from error

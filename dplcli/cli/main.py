@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
-from dplcli import __version__
 from dplcli.cli.printing import guarded, say, write
 from dplcli.errors import MOST_MISTAKES, CatalogError, DplError, shortened
 from dplcli.escaping import one_line
+from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -162,7 +162,7 @@ def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of
         _discard(sys.stdout)
         return _cannot_print(error)
     except Exception as error:  # noqa: BLE001  # the last resort of the whole program
-        return _internal(error)
+        return _report(*said_of(error))
 
 
 def _invoke(command: click.Command) -> int:
@@ -182,11 +182,16 @@ def _refused(error: DplError) -> int:
     return _report(f"{len(mistakes)} mistakes", None) if mistakes else EXIT_COULD_NOT
 
 
-def _internal(error: Exception) -> int:
+def said_of(error: Exception) -> tuple[str, str | None]:
+    """Return what is said of an error, and what to do about it."""
+    if isinstance(error, DplError):
+        return error.message, error.hint
+    if isinstance(error, click.ClickException):
+        return error.format_message(), None
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return _report(shortened(f"{where}{error.strerror or error}"), None)
-    return _report(
+        return shortened(f"{where}{error.strerror or error}"), None
+    return (
         shortened(f"internal error: {type(error).__name__}: {error}"),
         "this is a bug in dpl; run again with dpl --debug for a traceback",
     )
@@ -230,8 +235,12 @@ def _complain(text: str) -> None:
 COMMANDS = {
     "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
     "bisect": "Find the rule application, or the node, that makes a model compute something else.",
+    "build": "Do what a pipeline file says with all its models; --check is for CI.",
     "diff": "Show in what the structures of two models differ.",
+    "doctor": "Look at what dpl runs on: versions, execution providers, extras, catalogues.",
     "explain": "Say why patterns match where they do, and why not elsewhere.",
+    "extract": "Cut a part out of a model: what computes some values from others.",
+    "init": "Write a first pipeline file, dpl.yaml, by looking at the models.",
     "inline": "Put functions back in the place of their calls, and verify the result.",
     "inspect": "Show what a model is made of.",
     "learn": "Write a catalogue with a rule for a subgraph that you point at.",

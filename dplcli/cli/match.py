@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dplcli import pipeline
-from dplcli.cli import options
-from dplcli.report.partition import match_document
+from dplcli import api
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,12 +17,12 @@ POLICIES = options.policy_options("escape", "order")
 
 
 @click.command("match", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models()
 @options.catalog_options
 @options.expect_option
 @options.allow_code_option
 @POLICIES
-@options.printing_options("Also list every match and refusal.")
+@options.printing_options("Also list every match and refusal.", "junit", "markdown", "html")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,
@@ -41,14 +40,14 @@ def command(  # noqa: PLR0913  # one parameter per option
     printing.check(model, *patterns)
     with printing.progress() as say:
         say(f"matching in {model.name}")
-        outcome = pipeline.match(
+        result = api.match(
             model,
             patterns=patterns,
-            targets=targets,
-            expectations=expectations,
+            target=targets,
+            expect=expectations,
             allow_code=allow_code,
-            policies=pipeline.Policies(**POLICIES.take(policies)),
             lists=printing.verbose or printing.json_path is not None,
             hints=printing.wants_hints,
+            **POLICIES.take(policies),
         )
-    printing.conclude(match_document(outcome, verbose=printing.verbose))
+    printing.conclude(result)

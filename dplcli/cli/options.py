@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from dplcli import pipeline
+from dplcli import api, pipeline
+from dplcli.cli import completion
 from dplcli.cli.main import answer_no
 from dplcli.cli.printing import progress, show, write
 from dplcli.errors import DplError, UsageError
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from dplcli.report.document import Document, DrawnModel
-    from dplcli.report.html import GraphDrawing
+    from dplcli.report.document import Document, Drawn, DrawnPatterns
+    from dplcli.report.html import PageGraphs
+    from dplcli.report.picture import Picture
 
     Command: TypeAlias = Callable[..., None]
 
 
 PATH = click.Path(path_type=Path)
+MANY = "Many models"
 _START = 2_000
 
 
@@ -48,14 +51,14 @@ class GroupedCommand(click.Command):
     """A command whose help has a heading for each group of options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the groups in the order in which they begin; what has no group comes last."""
+        """List the groups as they begin; then how many models are done, and what has no group."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
                 groups.setdefault(getattr(param, "group", "Options"), []).append(record)
-        ungrouped = groups.pop("Options", [])
-        for title, records in [*groups.items(), ("Options", ungrouped)]:
+        last = {title: groups.pop(title) for title in (MANY, "Options") if title in groups}
+        for title, records in (groups | last).items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
@@ -121,11 +124,6 @@ RULES = "Rules"
 PRINTING = "What is printed"
 
 
-def model_argument(command: Command) -> Command:
-    """Add the argument MODEL."""
-    return click.argument("model", type=PATH)(command)
-
-
 def expect_option(command: Command) -> Command:
     """Add --expect."""
     return option(
@@ -134,6 +132,7 @@ def expect_option(command: Command) -> Command:
         "expectations",
         multiple=True,
         metavar="RULE>=N",
+        shell_complete=completion.rules,
         help="Exit with 1 unless the rule matches, or is applied, so often (also <= == > <). "
         "Repeatable.",
     )(command)
@@ -148,6 +147,7 @@ def catalog_options(command: Command) -> Command:
         multiple=True,
         metavar="NAMES",
         callback=listed,
+        shell_complete=completion.targets,
         help="Use everything dpl ships for a target, such as dnnl, or for several: of "
         "cutlass,cublas the first one wins where both would take a node. Repeatable.",
     )(command)
@@ -157,8 +157,9 @@ def catalog_options(command: Command) -> Command:
         "-p",
         multiple=True,
         metavar="CATALOGUE",
+        shell_complete=completion.catalogues,
         help="A catalogue: a YAML file, a Python file (which is executed), or the name of one that "
-        "dpl or an installed package ships. Repeatable.",
+        "dpl or an installed package ships; or the text of a pattern. Repeatable.",
     )(command)
 
 
@@ -166,10 +167,21 @@ def listed(
     _context: click.Context, option: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Split what is given as a comma-separated list, in order."""
-    for text in texts:
-        if "," in text and not all(name.strip() for name in text.split(",")):
-            raise UsageError(f"{option.opts[0]} {text}: a name is missing beside a comma")
-    return tuple(name.strip() for text in texts for name in text.split(","))
+    return tuple(name for text in texts for name in words_of(option.opts[0], text))
+
+
+def words_of(option: str, text: str) -> tuple[str, ...]:
+    """Split the value of an option at its commas.
+
+    Raises:
+        UsageError: There is nothing before, between or behind them.
+    """
+    words = tuple(word.strip() for word in text.split(","))
+    if not any(words):
+        raise UsageError(f"{option} {text!r}: no name is given")
+    if not all(words):
+        raise UsageError(f"{option} {text}: a name is missing beside a comma")
+    return words
 
 
 def allow_code_option(command: Command) -> Command:
@@ -276,29 +288,28 @@ _NUMBER = re.compile("[0-9]{1,18}")
 _SHAPE = re.compile("[0-9]{1,18}(x[0-9]{1,18})+")
 
 
-def parse_sizes(texts: tuple[str, ...]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+def parse_sizes(texts: tuple[str, ...]) -> dict[str, int | tuple[int, ...]]:
     """Return sizes of dimensions and whole shapes, as --shape gives them.
 
     Raises:
         UsageError: A text is neither, or two contradict each other.
     """
-    sizes: dict[str, int] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
+    sizes: dict[str, int | tuple[int, ...]] = {}
     for text in texts:
         name, separator, value = text.rpartition("=")
+        size: int | tuple[int, ...]
         if separator and name and _NUMBER.fullmatch(value):
-            is_new = sizes.setdefault(name, int(value)) == int(value)
+            size = int(value)
         elif separator and name and _SHAPE.fullmatch(value):
-            shape = tuple(map(int, value.split("x")))
-            is_new = shapes.setdefault(name, shape) == shape
+            size = tuple(map(int, value.split("x")))
         else:
             raise UsageError(
                 f"--shape {text!r}: not a size",
                 hint="write --shape batch=4, or --shape image=1x3x224x224",
             )
-        if not is_new:
+        if sizes.setdefault(name, size) != size:
             raise UsageError(f"--shape {text}: {name!r} has another size already")
-    return sizes, shapes
+    return sizes
 
 
 def parse_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
@@ -333,16 +344,16 @@ INPUTS = SettingsGroup(
         "(--allow-code). Inputs that it leaves out are made up.",
     ),
     Setting(
-        "sizes",
+        "shape",
         *("--shape", "--size"),
+        read=parse_sizes,
         multiple=True,
         metavar="DIM=N",
         help="Size of a symbolic dimension, or of INPUT:AXIS; or a whole shape, "
         "INPUT=1x3x224x224. Repeatable.",
     ),
     Setting(
-        "ranges",
-        "--range",
+        "range",
         read=parse_ranges,
         multiple=True,
         metavar="INPUT=LOW:HIGH",
@@ -355,8 +366,7 @@ INPUTS = SettingsGroup(
         "itself stable there.",
     ),
     Setting(
-        "save",
-        "--save-inputs",
+        "save_inputs",
         type=PATH,
         metavar="FILE.npz",
         help="Write what was fed, for --inputs and other tools.",
@@ -432,12 +442,14 @@ class Printing:
         quiet: Whether to print only errors.
         verbose: Whether to say more.
         reports: Where to write which form of a report; - for standard output.
+        keeps: Takes the report instead, where the model is one of many; None for nobody.
     """
 
     json_path: str | None
     quiet: bool
     verbose: bool
     reports: Mapping[str, str] = field(default_factory=dict)
+    keeps: Callable[[Document], None] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -497,15 +509,23 @@ class Printing:
             else:
                 pipeline.write_text(Path(path), text, f"--{form}")
 
-    def conclude(self, document: Document) -> None:
-        """Write every form of *document* that is wanted, print one, and end with 1 for a no."""
+    def conclude(self, found: Document | api.Result[object]) -> None:
+        """Write every form of a report that is wanted, print one, and end with 1 for a no."""
+        document = found.document(verbose=self.verbose) if isinstance(found, api.Result) else found
+        if self.keeps is not None:
+            self.keeps(document)
+            return
+        self.publish(document)
+        if not document.ok:
+            answer_no(document.complaints)
+
+    def publish(self, document: Document) -> None:
+        """Write every form of *document* that is wanted, and print one."""
         self.write_reports(document)
         if self.json_path is not None:
             write_json(document.record(), self.json_path)
         if not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
             show(document.text)
-        if not document.ok:
-            answer_no(document.complaints)
 
 
 def printing_options(
@@ -530,7 +550,8 @@ def printing_options(
         ) -> None:
             paths = {form: given.pop(f"report_{form}") for form in forms}
             reports = {form: path for form, path in paths.items() if path is not None}
-            command(printing=Printing(json_path, quiet, verbose, reports), **given)
+            keeps = click.get_current_context().obj
+            command(printing=Printing(json_path, quiet, verbose, reports, keeps), **given)
 
         options: list[Callable[[Command], Command]] = [
             *(
@@ -590,30 +611,49 @@ def _rendered(form: str, document: Document) -> str:
         return markdown_text(document)
     from dplcli.report.html import html_page  # noqa: PLC0415
 
-    return html_page(document, list(map(_graph, document.draws())))
+    return html_page(document, _graphs(document.draws(), document.verification))
 
 
 _MOST_DRAWN = 20_000
 """The nodes of a model that a report still draws: a page grows by half a kilobyte for each."""
 
 
-def _graph(model: DrawnModel) -> GraphDrawing:
-    """Draw a model for a report, or say why not."""
-    from dplcli.report.html import GraphDrawing  # noqa: PLC0415  # only for a page
+def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageGraphs:
+    """Draw models for a report, or say why not; costs are counted with the sizes of the check."""
+    from dplcli.report import view  # noqa: PLC0415  # only for a page
+    from dplcli.report.document import DrawnPatterns  # noqa: PLC0415  # only for a page
+    from dplcli.report.html import PageGraphs  # noqa: PLC0415  # only for a page
     from dplcli.report.picture import opened, picture_of  # noqa: PLC0415  # only for a page
-    from dplcli.report.view import view_page  # noqa: PLC0415  # only for a page
 
-    name = model.path.name
-    try:
-        outcome = pipeline.view(model.path)
-        picture = picture_of(outcome.model, outcome.label)
-    except DplError as error:
-        return GraphDrawing(name, why_not=error.message)
-    if picture.node_count > _MOST_DRAWN:
-        count = f"{picture.node_count:,} nodes"
-        return GraphDrawing(name, why_not=f"{count} are too many for a report; dpl view draws them")
-    page = view_page(picture, opened(picture), outcome.notes, model.marks)
-    return GraphDrawing(name, page)
+    notes = [drawn.note] if drawn.note else []
+    shapes = {} if verified is None else {each.name: each.shape for each in verified.inputs}
+    records = []
+    shown: list[Picture | DrawnPatterns] = []
+    for model in drawn.models:
+        if isinstance(model, DrawnPatterns):
+            records.append(view.pattern_record(model))
+            shown.append(model)
+            continue
+        name = model.path.name
+        try:
+            outcome = pipeline.view(model.path, shapes)
+            picture = picture_of(outcome.model, outcome.label)
+        except DplError as error:
+            notes.append(f"{name}: {error.message}")
+            continue
+        except OSError as error:
+            notes.append(f"{name}: cannot be read: {error.strerror or error}")
+            continue
+        if picture.node_count > _MOST_DRAWN:
+            count = f"{picture.node_count:,} nodes"
+            notes.append(f"{name}: {count} are too many for a report; dpl view draws them")
+            continue
+        figures = view.NodeFigures(model.marks, model.errors, outcome.costs, outcome.open_sizes)
+        records.append(view.view_record(picture, opened(picture), outcome.notes, figures))
+        shown.append(picture)
+    if len(records) < len(drawn.models):
+        drawn = drawn._replace(steps=(), pairs=())
+    return PageGraphs(records, view.beside_record(shown, drawn), notes)
 
 
 def _is_step_summary(path: str) -> bool:
@@ -642,17 +682,17 @@ def _parse_option(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _parse_tolerances(texts: tuple[str, ...]) -> dict[str, pipeline.Override]:
-    found: dict[str, pipeline.Override] = {}
+def _parse_tolerances(texts: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
     for text in texts:
-        name, override = _parse_tolerance(text)
+        name, limits = _parse_tolerance(text)
         if name in found:
             raise UsageError(f"--tolerance {text!r}: {name} has one already", hint="join them")
-        found[name] = override
+        found[name] = limits
     return found
 
 
-def _parse_tolerance(text: str) -> tuple[str, pipeline.Override]:
+def _parse_tolerance(text: str) -> tuple[str, dict[str, float]]:
     name, separator, parts = text.rpartition("=")
     given: dict[str, float] = {}
     for part in parts.split(","):
@@ -670,14 +710,9 @@ def _parse_tolerance(text: str) -> tuple[str, pipeline.Override]:
             f"--tolerance {text!r}: not a tolerance",
             hint="write --tolerance logits=rtol:1e-3,atol:1e-5, or one of the two",
         )
-    return name, pipeline.Override(**given)
+    return name, given
 
 
-def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(values))
-
-
-_MUTANTS = 20
 EXECUTION = SettingsGroup(
     "How the candidate is run",
     Setting(
@@ -687,9 +722,8 @@ EXECUTION = SettingsGroup(
         "The reference stays on the CPU.",
     ),
     Setting(
-        "options",
-        "--session-option",
-        read=lambda texts: tuple(map(_parse_option, texts)),
+        "session_option",
+        read=lambda texts: dict(map(_parse_option, texts)),
         multiple=True,
         metavar="KEY=VALUE",
         help="Option of onnxruntime's session for the candidate, such as "
@@ -713,7 +747,7 @@ EXECUTION = SettingsGroup(
 KERNELS = SettingsGroup(
     "Kernels",
     Setting(
-        "target",
+        "kernels",
         "--with",
         type=click.Choice(("dnnl",)),
         help="Run partitions on the library of this target (dnnl: oneDNN), inside onnxruntime, and "
@@ -727,40 +761,20 @@ KERNELS = SettingsGroup(
 )
 
 
-def take_kernels(given: dict[str, Any]) -> pipeline.Kernels | None:
-    """Take the options of :data:`KERNELS` out of *given*, where the command has them.
-
-    Raises:
-        UsageError: They do not go together.
-    """
-    if "target" not in given:
-        return None
-    asked = KERNELS.take(given)
-    if "target" not in asked:
-        if asked:
-            raise UsageError("--require says how many partitions run --with a library; pass both")
-        return None
-    return pipeline.kernels_for(**asked)
-
-
 @cache
 def check_settings() -> SettingsGroup:
     """Return the options of the check; onnxruntime's levels are known when they are needed."""
     return SettingsGroup(
         "The check",
         Setting(
-            "seeds",
-            "--seed",
-            read=_distinct,
+            "seed",
             type=int,
             multiple=True,
             help="Seed of one set of inputs; repeatable. Default: 0 and 1, and more where the "
             "outputs are few.",
         ),
         Setting(
-            "levels",
-            "--level",
-            read=_distinct,
+            "level",
             type=click.Choice(pipeline.LEVELS),
             multiple=True,
             help="onnxruntime's optimisation level; repeatable. Default: disable and all; "
@@ -773,8 +787,7 @@ def check_settings() -> SettingsGroup:
             "atol", "--atol", type=float, help="Absolute tolerance, instead of the derived one."
         ),
         Setting(
-            "tolerances",
-            "--tolerance",
+            "tolerance",
             read=_parse_tolerances,
             multiple=True,
             metavar="OUTPUT=rtol:R,atol:A",
@@ -800,7 +813,6 @@ def check_settings() -> SettingsGroup:
         ),
         Setting(
             "custom_ops",
-            read=_distinct,
             type=PATH,
             multiple=True,
             metavar="LIBRARY",
@@ -831,24 +843,17 @@ def input_code_option(command: Command) -> Command:
     )(command)
 
 
-def take_verification(
-    given: dict[str, Any], *, allow_code: bool, save_results: Path | None = None
-) -> pipeline.VerifySettings:
-    """Take the options of :func:`verify_options` out of *given*.
+def take_verification(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of :func:`verify_options` out of *given*, as keywords of the API.
 
     Raises:
-        UsageError: One of them cannot be read, or cannot be meant.
+        UsageError: One of them cannot be read.
     """
-    check, inputs = check_settings().take(given), INPUTS.take(given)
-    sizes, shapes = parse_sizes(inputs.pop("sizes", ()))
-    if "min_power" in check:
-        check.setdefault("mutants", _MUTANTS)
-    return pipeline.VerifySettings(
-        **check,
-        sizes=sizes,
-        save_results=save_results,
-        request=pipeline.input_request(**inputs, shapes=shapes, allow_code=allow_code),
-        execution=pipeline.Execution(kernels=take_kernels(given), **EXECUTION.take(given)),
+    return (
+        check_settings().take(given)
+        | INPUTS.take(given)
+        | EXECUTION.take(given)
+        | (KERNELS.take(given) if "kernels" in given else {})
     )
 
 
@@ -866,7 +871,7 @@ WRITING = SettingsGroup(
     ),
     Setting(
         "strip",
-        read=lambda given: tuple(word.strip() for word in given.split(",")),
+        read=lambda given: words_of("--strip", given),
         metavar="KIND,…",
         help="Leave out what computes nothing: metadata (doc strings, and the metadata of model, "
         "graphs, nodes and values; that of functions and of the calls that dpl wrote stays, for "

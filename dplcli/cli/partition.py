@@ -6,15 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dplcli import pipeline
-from dplcli.cli import options
-from dplcli.errors import UsageError
-from dplcli.report.partition import partition_document
+from dplcli import api
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from dplcli.outcomes import PartitionOutcome
 
 
 # ``dpl partition --repeat``: its options.
@@ -69,38 +65,6 @@ REPEAT = options.SettingsGroup(
 )
 
 
-def take_repeat_options(
-    given: dict[str, Any], *, has_rules: bool, has_policies: bool
-) -> pipeline.RepeatOptions | None:
-    """Take the options of --repeat out of *given*; None if it was not asked for.
-
-    Args:
-        given: The options of the command.
-        has_rules: Whether catalogues are named.
-        has_policies: Whether something is said of policies of rules, or of regions.
-
-    Raises:
-        UsageError: One of them was given without --repeat, or --repeat with what is for patterns.
-    """
-    stated = REPEAT.take(given)
-    if not stated.pop("repeat", False):
-        if stated:
-            flag = "--" + next(iter(stated)).replace("_", "-")
-            raise UsageError(f"{flag} says how to search with --repeat", hint="add --repeat")
-        return None
-    if has_policies:
-        raise UsageError(
-            "--constants, --escape, --order, --prepare, --merge and --prune are for patterns",
-            hint="leave them out with --repeat",
-        )
-    if has_rules:
-        raise UsageError(
-            "--repeat needs no patterns",
-            hint="run dpl partition with the patterns first, and with --repeat over its result",
-        )
-    return pipeline.RepeatOptions(**stated)
-
-
 # ``dpl partition``.
 
 
@@ -123,7 +87,7 @@ REGIONS = options.SettingsGroup(
 
 
 @click.command("partition", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models("partitioned")
 @options.catalog_options
 @REPEAT
 @options.option(
@@ -160,48 +124,25 @@ def command(  # noqa: PLR0913  # one parameter per option
     The result is checked with onnx.checker and compared with the original in onnxruntime before
     it is written; if it fails, nothing is written and the exit code is 1.
     """
-    policies, regions = _POLICIES.take(given), REGIONS.take(given)
-    repeat = take_repeat_options(
-        given,
-        has_rules=bool(patterns or targets),
-        has_policies=bool(policies or regions or prepare),
-    )
     writing = options.WRITING.take(given)
     output = options.choose_output(model, output, "partitioned", writing)
     printing.check(model, output, *patterns)
-    verification = options.take_verification(given, allow_code=allow_code)
-    if verification.execution.kernels is not None and not writing.get("verify", True):
-        raise UsageError(
-            "--with runs the result, and --no-verify leaves that out; pass one of them"
-        )
-    settings = pipeline.PartitionSettings(
-        **writing,
-        **regions,
-        verification=verification,
-        expectations=expectations,
-        measure=True,
-        prepare=prepare,
-        lists=printing.verbose or printing.json_path is not None,
-        hints=printing.wants_hints,
-    )
-    outcome: PartitionOutcome
     with printing.progress() as say:
-        if repeat is not None:
-            outcome = pipeline.repeat(
-                model, output=output, options=repeat, settings=settings, progress=say
-            )
-        else:
-            outcome = pipeline.partition(
-                model,
-                output=output,
-                patterns=patterns,
-                targets=targets,
-                settings=settings,
-                allow_code=allow_code,
-                policies=pipeline.Policies(**policies),
-                progress=say,
-            )
-    document = partition_document(
-        outcome, catalogs=patterns, is_verified=settings.verify, verbose=printing.verbose
-    )
-    printing.conclude(document)
+        result = api.partition(
+            model,
+            output=output,
+            patterns=patterns,
+            target=targets,
+            expect=expectations,
+            allow_code=allow_code,
+            prepare=prepare,
+            lists=printing.verbose or printing.json_path is not None,
+            hints=printing.wants_hints,
+            progress=say,
+            **_POLICIES.take(given),
+            **REGIONS.take(given),
+            **REPEAT.take(given),
+            **writing,
+            **options.take_verification(given),
+        )
+    printing.conclude(result)

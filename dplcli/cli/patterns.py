@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
-from dplcli.cli import options
+from dplcli.cli import completion, options
 from dplcli.cli.printing import progress, write
 from dplcli.errors import CatalogError
 from dplcli.escaping import json_text
@@ -26,9 +26,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_CATALOGUES = click.argument("catalogues", nargs=-1, metavar="CATALOGUE...")
+_CATALOGUES = click.argument(
+    "catalogues", nargs=-1, metavar="CATALOGUE...", shell_complete=completion.catalogues
+)
 _RULES = click.option(
-    "--rule", "only", multiple=True, metavar="NAME", help="This rule only. Repeatable."
+    "--rule",
+    "only",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completion.rules,
+    help="This rule only. Repeatable.",
 )
 
 

@@ -5,27 +5,24 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dplcli import pipeline
-from dplcli.cli import options
+from dplcli import api, pipeline
+from dplcli.cli import completion, many, options
 from dplcli.cli.printing import say, write
 from dplcli.errors import DplError
 from dplcli.escaping import json_text
-from dplcli.report.rewrite import rewrite_document, trace_lines, trace_record
+from dplcli.report.rewrite import trace_lines, trace_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from dplcli.outcomes import RewriteOutcome
-
-    Job = Callable[
-        [Path, pipeline.RewriteSettings, Callable[[str], None], pipeline.Trace | None],
-        RewriteOutcome,
-    ]
+    Job = Callable[..., api.RewriteResult]
 
 
 # What ``dpl rewrite`` and ``dpl apply`` have in common: options, and how they report.
@@ -92,23 +89,21 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
     return options.write_options("rewritten")(RUN(options.verify_options(printing(command))))
 
 
-def carry_out(  # noqa: PLR0913  # what the commands hand over
+def carry_out(  # what the commands hand over
     model: Path,
     job: Job,
     given: dict[str, Any],
     *,
-    allow_code: bool,
-    settings: pipeline.RewriteSettings | None = None,
+    chosen: Mapping[str, Any] = MappingProxyType({}),
     reads: Iterable[Path | str] = (),
 ) -> None:
     """Do *job*, report it, and end with 1 if the answer is no.
 
     Args:
         model: The model.
-        job: Takes where to write, how, whom to tell of progress, and what to fill with a trace.
+        job: A function of the API, given the model.
         given: What the options of :func:`run_options` were given.
-        allow_code: Whether inputs may be made by a Python function.
-        settings: How to go about it, but for what these options say.
+        chosen: Further keywords.
         reads: Other files of the command, which no report may replace.
     """
     reads = tuple(reads)
@@ -117,15 +112,7 @@ def carry_out(  # noqa: PLR0913  # what the commands hand over
     is_traced: bool = given.pop("trace")
     writing = options.WRITING.take(given)
     output = options.choose_output(model, given.pop("output"), "rewritten", writing)
-    settings = replace(
-        settings or pipeline.RewriteSettings(),
-        **writing,
-        **RUN.take(given),
-        verification=options.take_verification(given, allow_code=allow_code),
-        lists=printing.verbose or printing.json_path is not None,
-        hints=printing.wants_hints,
-    )
-    files = (model, output, settings.plan, *reads)
+    files = (model, output, chosen.get("plan"), *reads)
     printed = ["--trace-json -"] if trace_json == "-" else []
     printed += ["--trace"] if is_traced else []
     printing.check(*files, printed=printed)
@@ -136,15 +123,18 @@ def carry_out(  # noqa: PLR0913  # what the commands hand over
         _traced(model.name, trace_json, is_printed=is_traced and not printing.quiet) as trace,
         printing.progress() as say,
     ):
-        outcome = job(output, settings, say, trace)
-    document = rewrite_document(
-        f"dpl {click.get_current_context().info_name}",
-        outcome,
-        catalogs=reads,
-        is_verified=settings.verify,
-        verbose=printing.verbose,
-    )
-    printing.conclude(document)
+        result = job(
+            output=output,
+            lists=printing.verbose or printing.json_path is not None,
+            hints=printing.wants_hints,
+            progress=say,
+            trace=trace,
+            **chosen,
+            **writing,
+            **RUN.take(given),
+            **options.take_verification(given),
+        )
+    printing.conclude(result)
 
 
 @contextmanager
@@ -188,6 +178,7 @@ CHOICE = options.SettingsGroup(
         "only",
         multiple=True,
         metavar="RULE[@NODE]",
+        shell_complete=completion.rules,
         help="Try nothing else: this rule, everywhere or at one node, which is found by its name "
         "or an output's. Repeatable.",
     ),
@@ -195,6 +186,7 @@ CHOICE = options.SettingsGroup(
         "skip",
         multiple=True,
         metavar="RULE[@NODE]",
+        shell_complete=completion.rules,
         help="Do not try this rule, or not at this node. Repeatable.",
     ),
     options.Setting(
@@ -219,7 +211,7 @@ CHOICE = options.SettingsGroup(
 
 
 @click.command("rewrite", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models("rewritten")
 @options.catalog_options
 @options.expect_option
 @options.allow_code_option
@@ -239,23 +231,6 @@ def command(  # one parameter per options.option
     The result is checked with onnx.checker and compared with the original in onnxruntime before
     it is written; if it fails, nothing is written and the exit code is 1.
     """
-
-    def job(
-        output: Path,
-        settings: pipeline.RewriteSettings,
-        say: Callable[[str], None],
-        trace: pipeline.Trace | None,
-    ) -> RewriteOutcome:
-        return pipeline.rewrite(
-            model,
-            output=output,
-            patterns=patterns,
-            targets=targets,
-            settings=settings,
-            allow_code=allow_code,
-            progress=say,
-            trace=trace,
-        )
-
-    settings = pipeline.RewriteSettings(expectations=expectations, **CHOICE.take(given))
-    carry_out(model, job, given, allow_code=allow_code, settings=settings, reads=patterns)
+    chosen = {"expect": expectations, "allow_code": allow_code, **CHOICE.take(given)}
+    job = partial(api.rewrite, model, patterns=patterns, target=targets)
+    carry_out(model, job, given, chosen=chosen, reads=patterns)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dplcli import pipeline
+from dplcli import api
 from dplcli.cli import options
-from dplcli.report.running import run_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +28,7 @@ _RUN = options.SettingsGroup(
 
 
 @click.command("run", cls=options.GroupedCommand)
-@options.model_argument
+@click.argument("model", type=options.PATH)
 @click.option(
     "-o", "--output", type=options.PATH, metavar="FILE.npz", help="Write what the model gives."
 )
@@ -38,7 +37,7 @@ _RUN = options.SettingsGroup(
 @options.EXECUTION
 @options.KERNELS
 @options.input_code_option
-@options.printing_options("Say what is being done.")
+@options.printing_options("Say what is being done.", "junit", "markdown", "html")
 def command(
     *,
     model: Path,
@@ -52,17 +51,10 @@ def command(
     Exits with 1 if fewer partitions ran there than --require asks for.
     """
     printing.check(model, output)
-    asked, inputs = _RUN.take(given), _INPUTS.take(given)
-    sizes, shapes = options.parse_sizes(inputs.pop("sizes", ()))
-    settings = pipeline.VerifySettings(
-        seeds=(asked.get("seed", 0),),
-        levels=(asked.get("level", "all"),),
-        sizes=sizes,
-        request=pipeline.input_request(**inputs, shapes=shapes, allow_code=allow_code),
-        execution=pipeline.Execution(
-            kernels=options.take_kernels(given), **options.EXECUTION.take(given)
-        ),
-    )
+    if output is not None:
+        given["output"] = output
+    keywords = _RUN.take(given) | _INPUTS.take(given)
+    keywords |= options.EXECUTION.take(given) | options.KERNELS.take(given)
     with printing.progress() as say:
-        outcome = pipeline.run_model(model, output=output, settings=settings, progress=say)
-    printing.conclude(run_document(outcome))
+        result = api.run(model, allow_code=allow_code, progress=say, **keywords, **given)
+    printing.conclude(result)

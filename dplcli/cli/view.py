@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dplcli import pipeline
-from dplcli.cli import options
-from dplcli.cli.printing import say, write
+from dplcli.cli import many, options
+from dplcli.cli.printing import write
 from dplcli.errors import UsageError, counted
 from dplcli.escaping import inert_markup
+from dplcli.report.document import Document
+from dplcli.report.layout import Group, Text
 from dplcli.report.picture import opened, picture_of
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ _MARK = b"drawn by dpl"
 
 
 @click.command("view", cls=options.GroupedCommand)
-@options.model_argument
+@many.takes_models(suffix=".html")
 @click.option(
     "-o",
     "--output",
@@ -66,6 +68,13 @@ _MARK = b"drawn by dpl"
     help="Open so many levels of groups, calls and bodies; without, as many groups as can be "
     "looked at.",
 )
+@click.option(
+    *("--shape", "sizes"),
+    multiple=True,
+    metavar="DIM=N",
+    help="Size of a symbolic dimension, or of INPUT:AXIS, or a whole shape, INPUT=1x3x224x224: "
+    "what nodes cost is counted with it. Repeatable.",
+)
 @options.printing_options("Also print what a reader should know about the file.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
@@ -74,12 +83,14 @@ def command(  # noqa: PLR0913  # one parameter per option
     scope: str | None,
     names: tuple[str, ...],
     depth: int | None,
+    sizes: tuple[str, ...],
     printing: options.Printing,
 ) -> None:
     """Draw MODEL: a page to look around in, or a drawing for a document.
 
     The page is one file and loads nothing. Groups open and close: module scopes, functions and
-    partitions, bodies of If, Loop and Scan, and runs of nodes where a model has no scopes.
+    partitions, bodies of If, Loop and Scan, and runs of nodes where a model has no scopes. Colours
+    tell classes of operators, what nodes cost, or which numbers quantised tensors can hold.
     """
     place = model.with_suffix(".html") if output is None else output
     form = _form_of(place)
@@ -90,7 +101,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         options.check_report_path(
             str(place), model, option="-o", mark=mark, kind=f"{form} that dpl wrote"
         )
-    outcome = pipeline.view(model)
+    outcome = pipeline.view(model, options.parse_sizes(sizes))
     picture = picture_of(outcome.model, outcome.label, scope)
     found = opened(picture, names, depth)
     text = _drawn(form, picture, found, outcome)
@@ -98,19 +109,28 @@ def command(  # noqa: PLR0913  # one parameter per option
         write(inert_markup(text))
     else:
         pipeline.write_text(place, text, "-o")
-    if printing.json_path is not None:
-        from dplcli.report.view import view_record  # noqa: PLC0415  # only if it is wanted
+    said = _said(picture, place, outcome.notes if printing.verbose else (), is_page=form == "page")
+    document = Document(
+        text=Group() if is_printed else Group(*map(Text, said)),
+        record=lambda: _record(picture, found, outcome),
+        command="dpl view",
+        subject=outcome.label,
+        facts=(("nodes", f"{picture.node_count:,}"),),
+    )
+    printing.conclude(document)
 
-        options.write_json(view_record(picture, found, outcome.notes), printing.json_path)
-    if not printing.quiet and not is_printed and printing.json_path != "-":
-        _tell(picture, place, outcome.notes if printing.verbose else (), is_page=form == "page")
+
+def _record(picture: Picture, found: Opened, outcome: ViewOutcome) -> dict[str, Any]:
+    from dplcli.report.view import NodeFigures, view_record  # noqa: PLC0415  # only if it is wanted
+
+    figures = NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes)
+    return view_record(picture, found, outcome.notes, figures)
 
 
-def _tell(picture: Picture, place: Path, notes: Iterable[str], *, is_page: bool) -> None:
+def _said(picture: Picture, place: Path, notes: Iterable[str], *, is_page: bool) -> list[str]:
     nodes = counted(picture.node_count, "node")
-    say(f"{nodes} in {place}" + "; open it in a browser" * is_page)
-    for note in notes:
-        say(f"Note: {note}")
+    first = f"{nodes} in {place}" + "; open it in a browser" * is_page
+    return [first, *(f"Note: {note}" for note in notes)]
 
 
 def _form_of(place: Path) -> str:
@@ -124,9 +144,14 @@ def _form_of(place: Path) -> str:
 
 def _drawn(form: str, picture: Picture, found: Opened, outcome: ViewOutcome) -> str:
     if form == "page":
-        from dplcli.report.view import view_page  # noqa: PLC0415  # each form loads its own
+        from dplcli.report.view import NodeFigures, view_page  # noqa: PLC0415  # each form loads its own
 
-        return view_page(picture, found, outcome.notes)
+        return view_page(
+            picture,
+            found,
+            outcome.notes,
+            NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes),
+        )
     from dplcli.report import drawing  # noqa: PLC0415
 
     forms = {

@@ -155,10 +155,6 @@ def _stated(value: Value) -> str:
 # How far apart two weights are.
 
 
-_CHUNK = 1 << 20
-"""Elements that are compared at a time, so that large weights take no more memory."""
-
-
 def distance(first: Tensor, second: Tensor) -> Distance | None:
     """Measure how far two constants are apart; None if they differ in type or shape.
 
@@ -166,15 +162,15 @@ def distance(first: Tensor, second: Tensor) -> Distance | None:
     """
     if (first.dtype, first.shape) != (second.dtype, second.shape):
         return None
-    one, other = first.numpy().reshape(-1), second.numpy().reshape(-1)
-    if one.dtype.hasobject:
-        return Distance(int((one != other).sum()), one.size, None, None)
+    if first.dtype == "string":
+        changed = int((first.numpy() != second.numpy()).sum())
+        return Distance(changed, first.size, None, None)
     changed, max_abs, max_rel = 0, 0.0, 0.0
-    for start in range(0, one.size, _CHUNK):
-        found = _chunk_distance(one[start : start + _CHUNK], other[start : start + _CHUNK])
+    for one, other in zip(first.chunks(), second.chunks(), strict=True):
+        found = _chunk_distance(one, other)
         changed += found[0]
         max_abs, max_rel = _larger(max_abs, found[1]), _larger(max_rel, found[2])
-    return Distance(changed, one.size, max_abs, max_rel)
+    return Distance(changed, first.size, max_abs, max_rel)
 
 
 def _chunk_distance(one: NDArray[Any], other: NDArray[Any]) -> tuple[int, float, float]:
@@ -236,7 +232,7 @@ class Comparison:
         return GraphDiff(
             before=first.graph,
             after=second.graph,
-            paired=len(pairing.forth),
+            partners=pairing.forth,
             added=tuple(added),
             removed=tuple(removed),
             changes=tuple(change for change in changes if change is not None),

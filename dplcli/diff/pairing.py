@@ -160,9 +160,10 @@ class ModelReader:
 
 def content_of(tensor: Tensor) -> Form:
     """Return element type, shape and a digest of the data."""
-    array = tensor.numpy()
-    data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
-    return (tensor.dtype, tensor.shape, blake2b(data, digest_size=16).digest())
+    digest = blake2b(digest_size=16)
+    for part in tensor.chunks():
+        digest.update(repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes())
+    return (tensor.dtype, tensor.shape, digest.digest())
 
 
 def attribute_forms(node: Node) -> dict[str, Form]:
@@ -376,7 +377,7 @@ class GraphDiff:
     Attributes:
         before: The first graph.
         after: The second.
-        paired: How many nodes are in both.
+        partners: The nodes that are in both: of the first graph, with that of the second.
         added: The nodes that only the second has, in its order.
         removed: The nodes that only the first has, in its order.
         changes: The nodes of both that differ, in the first one's order.
@@ -387,13 +388,18 @@ class GraphDiff:
 
     before: Graph
     after: Graph
-    paired: int
+    partners: Mapping[Node, Node]
     added: tuple[Node, ...] = ()
     removed: tuple[Node, ...] = ()
     changes: tuple[NodeChange, ...] = ()
     weights: tuple[WeightChange, ...] = ()
     signature: tuple[SignatureChange, ...] = ()
     remarks: tuple[Remark, ...] = ()
+
+    @property
+    def paired(self) -> int:
+        """How many nodes are in both."""
+        return len(self.partners)
 
     @property
     def count(self) -> int:

@@ -986,7 +986,10 @@ def reshape_target(source: ValueFacts, result: ValueFacts) -> list[int]:
     """Return the numbers by which a Reshape gives *source* the shape of *result*.
 
     0 stands for what is as it was, also where a number would do (onnxruntime's Attention wants a
-    target like ``[0, 0, 12, 64]``), and -1 for one dimension at most.
+    target like ``[0, 0, 12, 64]``). -1 stands for one dimension at most, and only where no other
+    one can be 0 when the model runs, or where the Reshape that makes *result* has it there itself:
+    onnxruntime refuses -1 beside a size of 0 (ReshapeHelper in its reshape_helper.h), so an empty
+    batch would fail that ran before.
 
     Raises:
         UnknownFactError: The rank is not known, or numbers cannot say it.
@@ -998,7 +1001,22 @@ def reshape_target(source: ValueFacts, result: ValueFacts) -> list[int]:
         numbers.append(0 if is_kept else dim if isinstance(dim, int) else -1)
     if numbers.count(-1) > 1 or any(isinstance(dim, int) and dim <= 0 for dim in after):
         raise UnknownFactError(f"numbers cannot say the shape of {result.name!r}")
+    if -1 in numbers and not _may_be_left(result.subject, numbers.index(-1), after):
+        raise UnknownFactError(
+            f"the shape of {result.name!r} takes a -1, beside a size that may be 0"
+        )
     return numbers
+
+
+def _may_be_left(result: Value, axis: int, shape: Dims) -> bool:
+    """Tell whether -1 says the dimension at *axis* whenever what makes *result* runs."""
+    if all(isinstance(dim, int) for other, dim in enumerate(shape) if other != axis):
+        return True
+    node = result.producer
+    if node is None or node.domain or node.op_type != "Reshape" or node.inputs[1] is None:
+        return False
+    target = result.graph.model.memory(Knowledge).content(node.inputs[1])
+    return target is not None and axis < len(target) and target[axis] == -1
 
 
 # The functions that expressions over captured names may call.
@@ -1435,7 +1453,7 @@ class Expression:
         self.captures = tuple(captures.items())
         self._indent = len(text) - len(text.lstrip())
         try:
-            self._parts = _parsed(self.text, self.captures)
+            _ = self._parts
         except _FormError as error:
             raise self.wrong(error.node, error.what, error.hint) from None
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -1445,6 +1463,17 @@ class Expression:
                 column=column,
             ) from error
         self._answers: dict[tuple[object, ...], object] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Keep what it was made of; the rest is made again when somebody asks."""
+        return {name: vars(self)[name] for name in ("role", "text", "captures", "_indent")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _answers={})
+
+    @cached_property
+    def _parts(self) -> _Parts:
+        return _parsed(self.text, self.captures)
 
     @cached_property
     def _evaluator(self) -> _Evaluator:
@@ -1698,6 +1727,10 @@ class Condition(Expression):
     def __init__(self, text: str, captures: Mapping[str, str] = NO_CAPTURES) -> None:
         super().__init__(text, captures=captures)
         self._shorter: dict[frozenset[str], ast.expr | None] = {}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        super().__setstate__(state)
+        self._shorter = {}
 
     def over(self, captures: Mapping[str, str]) -> Condition:
         """Return the same condition, in which some names stand for attributes."""

@@ -85,6 +85,7 @@ class MatchTrace(NamedTuple):
         lines: The pattern as a tree.
         fits: Whether the pattern fits.
         given_up: Whether the search took too many steps.
+        values: For each of *lines* the value that it matched, or that was found instead.
     """
 
     root: Node
@@ -94,6 +95,7 @@ class MatchTrace(NamedTuple):
     lines: tuple[TraceLine, ...]
     fits: bool = False
     given_up: bool = False
+    values: tuple[Value | None, ...] = ()
 
 
 class Tracer:
@@ -149,9 +151,10 @@ class Tracer:
             expected = f"a node that is {headline(pattern)}"
             found = f"{root.qualified_op} {root.label!r}, which the pattern does not bind"
             mismatch = Mismatch(pattern, self.rule.place(pattern), None, expected, found)
-        lines = tuple(self._lines(attempt.slots, mismatch))
+        tree = self._lines(attempt.slots, mismatch)
+        lines, values = tuple(line for line, _ in tree), tuple(value for _, value in tree)
         fits, given_up = attempt.fits, attempt.given_up and not attempt.fits
-        return MatchTrace(root, attempt.matched, self.size, mismatch, lines, fits, given_up)
+        return MatchTrace(root, attempt.matched, self.size, mismatch, lines, fits, given_up, values)
 
     def _part_of(self, step: Step) -> DFPattern:
         """Return the part that failed; for a link, which has no text of its own, the chain."""
@@ -161,9 +164,11 @@ class Tracer:
                 return other
         return part
 
-    def _lines(self, slots: list[object], mismatch: Mismatch | None) -> list[TraceLine]:
+    def _lines(
+        self, slots: list[object], mismatch: Mismatch | None
+    ) -> list[tuple[TraceLine, Value | None]]:
         around = set() if mismatch is None else _around(mismatch.part, self.rule.pattern)
-        lines: list[TraceLine] = []
+        lines: list[tuple[TraceLine, Value | None]] = []
         seen: set[int] = set()
         pending: list[tuple[DFPattern, int]] = [(self.rule.pattern, 0)]
         while pending:
@@ -171,14 +176,15 @@ class Tracer:
             if id(part) in seen or (isinstance(part, WildcardPattern) and not part.name):
                 continue
             seen.add(id(part))
-            status, found = "not reached", ""
+            status, found, value = "not reached", "", None
             step = self.matcher.program.steps[id(part)]
             if mismatch is not None and part is mismatch.part:
                 status, found = "failed", f"expected {mismatch.expected}, found {mismatch.found}"
+                value = mismatch.at
             elif slots and id(part) not in around and (bound := step.bound_values_in(slots)):
-                status, found = "matched", describe(bound[0])
+                status, found, value = "matched", describe(bound[0]), bound[0]
             place = self.rule.place(part) if part.place is not None else ""
-            lines.append(TraceLine(depth, headline(part), place, status, found))
+            lines.append((TraceLine(depth, headline(part), place, status, found), value))
             hidden = {id(inner) for inner in hidden_parts(part)}
             pending += [(p, depth + 1) for p in reversed(part.parts) if id(p) not in hidden]
         return lines

@@ -78,6 +78,8 @@ BINARY_OPS = {
 
 
 _MOST_BITS = 4096
+_LONGEST = 100_000
+"""Characters: they are read in a part of a second."""
 
 
 def parse_lines(text: str, what: str) -> ast.Module:
@@ -88,8 +90,10 @@ def parse_lines(text: str, what: str) -> ast.Module:
         what: What they are, for messages.
 
     Raises:
-        PatternSyntaxError: They do not parse.
+        PatternSyntaxError: They do not parse, or are too long.
     """
+    if len(text) > _LONGEST:
+        raise PatternSyntaxError(f"{what} has {len(text):,} characters, more than {_LONGEST:,}")
     try:
         module = ast.parse(text)
     except SyntaxError as error:

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -97,6 +97,10 @@ class Attribute(NamedTuple):
 # Constant tensors, read only when somebody looks at the numbers.
 
 
+CHUNK = 1 << 20
+"""Elements of a constant that are looked at together, where it may be large."""
+
+
 class Tensor(ABC):
     """A constant tensor whose element type and shape are at hand and whose data may not be."""
 
@@ -124,6 +128,16 @@ class Tensor(ABC):
         Raises:
             ModelLoadError: The data cannot be read.
         """
+
+    def chunks(self) -> Iterator[NDArray[Any]]:
+        """Yield the elements in order, (n,) at a time; a file of data is never read as a whole.
+
+        Raises:
+            ModelLoadError: The data cannot be read.
+        """
+        flat = self.numpy().reshape(-1)
+        for start in range(0, flat.size, CHUNK):
+            yield flat[start : start + CHUNK]
 
     @property
     def size(self) -> int:

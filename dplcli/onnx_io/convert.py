@@ -26,7 +26,7 @@ from dplcli.errors import ModelLoadError
 from dplcli.files import text_path
 from dplcli.ir import Attribute, Dim, Graph, OpSchema, Remarks, StatedType, Tensor, TensorType
 from dplcli.ir.model import NO_REMARKS
-from dplcli.ir.types import DTYPE_CODES, dtype_name
+from dplcli.ir.types import CHUNK, DTYPE_CODES, dtype_name
 from dplcli.onnx_io.contrib import CONTRIB, contrib_operators
 from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
@@ -107,6 +107,8 @@ class ProtoTensor(Tensor):
     def numpy(self) -> NDArray[Any]:
         """Decode the data, from the external file if it lies there.
 
+        An element of a STRING tensor is bytes if it is not UTF-8, which onnx lets pass.
+
         Raises:
             ModelLoadError: The external file is missing, too short or outside the folder, or the
                 tensor is only a segment of one.
@@ -119,11 +121,30 @@ class ProtoTensor(Tensor):
             )
         folder = self.home.folder if self.home else Path()
         try:
+            if proto.data_type == TensorProto.STRING:
+                return _texts(proto)
             with text_path(folder) as base:
                 array: NDArray[Any] = numpy_helper.to_array(proto, base)
         except UNREADABLE as error:
             raise self._unreadable(" ".join(str(error).split())) from error
         return array
+
+    def chunks(self) -> Iterator[NDArray[Any]]:
+        """Yield the elements in order; onnx reads those of one chunk from the file, and no more."""
+        bits, stated = dtype_bits(self.proto.data_type), _entries(self.proto)
+        begin, needed = stated.get("offset", "0"), self.size * bits // 8
+        is_plain = begin.isdecimal() and stated.get("length", str(needed)) == str(needed)
+        if not self.is_external or not bits or self.size <= CHUNK or not is_plain:
+            yield from super().chunks()  # or what is stated does not fit, which this says
+            return
+        for start in range(0, self.size, CHUNK):
+            count = min(CHUNK, self.size - start)
+            part = TensorProto(name=self.proto.name, data_type=self.proto.data_type, dims=[count])
+            part.data_location = TensorProto.EXTERNAL
+            span = {"offset": int(begin) + start * bits // 8, "length": count * bits // 8}
+            for key, entry in {**stated, **span}.items():
+                part.external_data.add(key=key, value=str(entry))
+            yield ProtoTensor(part, self.home).numpy()
 
     def _unreadable(self, why: str, hint: str | None = None) -> ModelLoadError:
         where = f"{self.home.label}: " if self.home else ""
@@ -131,6 +152,26 @@ class ProtoTensor(Tensor):
         return ModelLoadError(
             f"{where}constant {name!r}: its data cannot be read: {why}", hint=hint
         )
+
+
+def _entries(proto: TensorProto) -> dict[str, str]:
+    """Return where the data of a tensor lies, as far as it is stated."""
+    return {entry.key: entry.value for entry in proto.external_data}
+
+
+def _texts(proto: TensorProto) -> NDArray[Any]:
+    """Decode a STRING tensor.
+
+    Raises:
+        ValueError: It has more or fewer elements than its shape says.
+    """
+    found = np.empty(len(proto.string_data), object)
+    for place, data in enumerate(proto.string_data):
+        try:
+            found[place] = data.decode()
+        except UnicodeDecodeError:
+            found[place] = data
+    return found.reshape(proto.dims)
 
 
 class SparseTensor(ProtoTensor):
@@ -152,6 +193,8 @@ class SparseTensor(ProtoTensor):
     def shape(self) -> tuple[int, ...]:
         """The dense dimensions."""
         return tuple(self.sparse.dims)
+
+    chunks = Tensor.chunks
 
     def numpy(self) -> NDArray[Any]:
         """Decode to a dense array."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import filecmp
 import math
-import shutil
+import os
 import stat
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
-from dplcli.files import path_of
+from dplcli.files import copy_file, mode_for, path_of, temporary_folder
 from dplcli.ir.types import PLAIN_KINDS
 from dplcli.onnx_io.convert import dtype_bits
 from dplcli.onnx_io.source import source_of
@@ -48,6 +50,115 @@ def copy_external_data(model: Model, destination: Path, made: Provisional) -> No
         for location in locations_of(model):
             part = path_of(location)
             _copy_beside(model.path.parent / part, destination.parent / part, made)
+
+
+@dataclass(frozen=True)
+class PackedModel:
+    """A model in a folder beside its destination, with all of its external data in one file.
+
+    Attributes:
+        path: The model there.
+        destination: Where :meth:`commit` puts it.
+        data_size: How many bytes of external data it has.
+    """
+
+    path: Path
+    destination: Path
+    data_size: int
+
+    def commit(self) -> None:
+        """Put it and its data in their places.
+
+        Raises:
+            ModelExportError: A file stands in the way, or they cannot be put there.
+        """
+        data, target = _data_of(self.path), _data_of(self.destination)
+        try:
+            if data.exists():
+                if target.exists() and not filecmp.cmp(data, target, shallow=False):
+                    raise ModelExportError(
+                        f"{target}: a different file stands where external data must go",
+                        hint="remove it, or write to another place",
+                    )
+                data.replace(target)
+            self.path.replace(self.destination)
+        except OSError as error:
+            place = self.destination
+            raise ModelExportError(f"{place}: cannot be written: {error.strerror}") from error
+
+
+def _data_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.data")
+
+
+@contextmanager
+def pack(proto: ModelProto, folder: Path, destination: Path) -> Iterator[PackedModel]:
+    """Write *proto* beside *destination*, with what it needs of its external data; then remove it.
+
+    Data is copied from file to file, a piece at a time.
+
+    Args:
+        proto: The model, which is changed to refer to the new file.
+        folder: Where its external data lies. It was checked.
+        destination: The place that it is for.
+
+    Raises:
+        ModelExportError: It cannot be written.
+    """
+    outside = [t for t in all_tensors(proto) if t.data_location == TensorProto.EXTERNAL]
+    destination = destination.resolve()
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(temporary_folder(destination.parent)) / destination.name
+            data, size = _data_of(path), 0
+            if outside:
+                with data.open("wb") as file:
+                    for tensor in outside:
+                        _move_data(tensor, folder, file, data.name)
+                size = data.stat().st_size
+            path.write_bytes(proto.SerializeToString())
+            path.chmod(mode_for(destination))
+        except OSError as error:
+            reason = error.strerror or error
+            raise ModelExportError(f"{destination}: cannot be written: {reason}") from error
+        yield PackedModel(path, destination, size)
+
+
+def pack_file(path: Path, destination: Path) -> None:
+    """Write the model at *path* to *destination*, with all of its external data in one file.
+
+    Raises:
+        ModelExportError: It cannot be written.
+    """
+    proto = ModelProto.FromString(path.read_bytes())
+    with pack(proto, path.parent, destination) as written:
+        written.commit()
+
+
+_PIECE = 1 << 22
+_ALIGNED = 1 << 12
+"""So that runtimes can map the data of each tensor."""
+
+
+def _move_data(tensor: TensorProto, folder: Path, to: BinaryIO, location: str) -> None:
+    """Copy the data of a tensor to the end of a file, and let the tensor refer to that."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    begin, end = int(entries.get("offset", 0)), _end_of(tensor, entries)
+    start = -(-to.tell() // _ALIGNED) * _ALIGNED
+    to.seek(start)
+    with (folder / path_of(entries["location"])).open("rb") as source:
+        source.seek(begin)
+        left = end - begin
+        while left and (piece := source.read(min(_PIECE, left))):
+            left -= len(piece)
+            if piece.count(0) == len(piece):  # as in files with holes: the copy has them, too
+                to.seek(len(piece), os.SEEK_CUR)
+            else:
+                to.write(piece)
+    to.truncate()
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", start), ("length", end - begin)):
+        tensor.external_data.add(key=key, value=str(value))
 
 
 def external_files(model: Model, folder: Path) -> set[Path]:
@@ -86,7 +197,7 @@ def _copy_beside(source: Path, target: Path, made: Provisional) -> None:
                 made.note(folder)
                 folder.mkdir()
         made.note(target)
-        shutil.copyfile(source, target)
+        copy_file(source, target)
     except OSError as error:
         raise ModelExportError(f"{target}: cannot be written: {error.strerror}") from error
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, zip_longest
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +38,7 @@ from dplcli.ir.model import (
 )
 from dplcli.ir.operators import TYPED_BY_TYPES, canonical_domain
 from dplcli.ir.types import DTYPE_CODES, PLAIN_KINDS, contradicts
+from dplcli.onnx_io.bounded import GivenUpError, bounded
 from dplcli.onnx_io.convert import (
     decode_type,
     encode_attribute,
@@ -54,8 +51,10 @@ from dplcli.onnx_io.write import encode_function, encode_node, to_proto
 if TYPE_CHECKING:
     from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
+    from pathlib import Path
 
     from numpy.typing import NDArray
+    from onnx.defs import OpSchema
 
     from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Value
 
@@ -111,13 +110,11 @@ def evaluate(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray
     return arrays if len(arrays) == len(node.outputs) else None
 
 
-# onnx's shape inference within bounds of time and memory.
+# onnx's shape inference of whole models.
 #
-# It runs in C++ and holds Python's lock, so neither a signal nor a timer can stop it. It looks into
-# a function once for each call, so thirty functions that each call the next one twice take hours.
-# It also keeps a message for each element of a vector that it takes for a shape, so a constant of
-# eight bytes can ask for all memory. Therefore we count calls beforehand, and limit memory while it
-# runs.
+# It looks into a function once for each call, so thirty functions that each call the next one twice
+# take hours. Therefore calls are counted beforehand. What else it costs is limited while it runs
+# (`bounded`).
 
 
 ONNX_ERRORS = (
@@ -133,9 +130,6 @@ ONNX_ERRORS = (
 
 _MOST_NODES = 250_000
 _MOST_TIMES = 8
-_LEAST_MEMORY = 512 << 20
-_MEMORY_PER_BYTE = 64
-_UNITS = 1 << 20
 _LONG_VECTOR = 1 << 14
 _LENGTH = "dpl length "
 
@@ -233,12 +227,11 @@ def count_calls(
     return count, calls
 
 
-def infer_shapes(model: ModelProto, *, data_prop: bool = False) -> tuple[ModelProto, str]:
-    """Infer types with onnx; leave out what would take too long or too much memory.
+def infer_shapes(model: ModelProto) -> tuple[ModelProto, str]:
+    """Infer types with onnx, within bounds; leave out what would take too long.
 
     Args:
         model: The model; its large weights should be gone.
-        data_prop: Whether to follow the arithmetic that is done with shapes.
 
     Returns:
         The model with what was found, and a clause that says what was given up, or "".
@@ -246,23 +239,25 @@ def infer_shapes(model: ModelProto, *, data_prop: bool = False) -> tuple[ModelPr
     Raises:
         Exception: One of :data:`ONNX_ERRORS`.
     """
-    problem = ""
+    model, problem = _within_bound(model)
+
+    def infer() -> bytes:
+        content: bytes = onnx.shape_inference.infer_shapes(model).SerializeToString()
+        return content
+
+    found = ModelProto()
+    found.ParseFromString(bounded(infer, model.ByteSize()))
+    return found, problem
+
+
+def _within_bound(model: ModelProto) -> tuple[ModelProto, str]:
+    """Leave out functions that stand for too many nodes; say so."""
     expansion = Expansion(model)
-    if not expansion.is_bounded:
-        problem = beyond(expansion.total)
-        left_out = expansion.too_large()
-        kept = [f for f in model.functions if (f.domain, f.name, f.overload) not in left_out]
-        model = _with_functions(model, kept)
-    try:
-        return _infer_bounded(model, data_prop=data_prop), problem
-    except MemoryError:
-        given_up = f"shape inference was given up at {_megabytes(model.ByteSize())} MB"
-    if data_prop:
-        try:
-            return _infer_bounded(model, data_prop=False), problem or f"some of {given_up}"
-        except MemoryError:
-            pass
-    raise MemoryError(given_up)
+    if expansion.is_bounded:
+        return model, ""
+    left_out = expansion.too_large()
+    kept = [f for f in model.functions if (f.domain, f.name, f.overload) not in left_out]
+    return _with_functions(model, kept), beyond(expansion.total)
 
 
 def without_length(shape: Sequence[Dim]) -> Sequence[Dim]:
@@ -303,50 +298,6 @@ def _with_functions(model: ModelProto, functions: Iterable[onnx.FunctionProto]) 
     return copy
 
 
-def _infer_bounded(model: ModelProto, *, data_prop: bool) -> ModelProto:
-    with limited_memory(model.ByteSize()):
-        return onnx.shape_inference.infer_shapes(model, data_prop=data_prop)
-
-
-def _megabytes(size: int) -> int:
-    return (_LEAST_MEMORY + _MEMORY_PER_BYTE * size) // _UNITS
-
-
-@contextmanager
-def limited_memory(size: int) -> Iterator[None]:
-    """Limit memory: C++ raises MemoryError if it takes far more than *size* bytes need.
-
-    Only Linux can do that; elsewhere nothing is limited.
-    """
-    used = _address_space()
-    if used is None:
-        yield
-        return
-    import resource  # noqa: PLC0415  # not on Windows
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = used + _LEAST_MEMORY + _MEMORY_PER_BYTE * size
-    if soft != resource.RLIM_INFINITY and soft <= wanted:
-        yield
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def _address_space() -> int | None:
-    """Return how many bytes of addresses this process has; None if the system does not say."""
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    except (OSError, ValueError, IndexError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 # onnx's own checker.
 
 
@@ -360,25 +311,31 @@ def check_model(path: Path) -> str:
         What the checker objects to, in one line; "" if nothing.
     """
     try:
-        _check(path)
-    except (
-        onnx.checker.ValidationError,
-        onnx.shape_inference.InferenceError,
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:
+        with text_path(path) as name:
+            return _objection(name, path.stat().st_size, is_full=_is_bounded(path))
+    except OSError as error:
+        return " ".join(str(error).split())
+
+
+def _objection(model: bytes | str, size: int, *, is_full: bool) -> str:
+    """Return what the checker says against a model or a file; without its types if they crash."""
+
+    def check() -> bytes:
+        onnx.checker.check_model(model, full_check=is_full)
+        return b""
+
+    try:
+        bounded(check, size)
+    except GivenUpError as error:
+        return _objection(model, size, is_full=False) if is_full else f"it was given up {error}"
+    except (RuntimeError, ValueError, OSError) as error:
         return " ".join(str(error).split())
     return ""
 
 
-def _check(path: Path) -> None:
-    with text_path(path) as name:
-        try:
-            with limited_memory(path.stat().st_size):
-                onnx.checker.check_model(name, full_check=_is_bounded(path))
-        except MemoryError:
-            onnx.checker.check_model(name)
+def objection_to(content: bytes) -> str:
+    """Return what onnx's full check says against the file of a small model, "" if nothing."""
+    return _objection(content, len(content), is_full=True)
 
 
 def _is_bounded(path: Path) -> bool:
@@ -761,16 +718,17 @@ def infer_node(
         version = node.graph.opset_imports[node.domain]
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
         proto = NodeProto.FromString(encode_node(node))
-        found = onnx.shape_inference.infer_node_outputs(
+        arrays = _arrays_read(node, data or {})
+        found = infer_outputs(
             schema,
             proto,
             _input_types(node, types or {}),
             {
-                value.name: numpy_helper.from_array(array, value.name)
-                for value, array in _arrays_read(node, data or {}).items()
+                value.name: numpy_helper.from_array(data, value.name)
+                for value, data in arrays.items()
             },
-            opset_imports=[helper.make_opsetid(*item) for item in node.graph.opset_imports.items()],
-            ir_version=max(node.graph.model.ir_version, 8),
+            node.graph.opset_imports,
+            max(node.graph.model.ir_version, 8),
         )
     except (*ONNX_ERRORS, KeyError):
         return []
@@ -779,6 +737,63 @@ def infer_node(
         for value in node.outputs
     ]
     return [None if known is None else with_length(known) for known in types_made]
+
+
+def infer_outputs(  # noqa: PLR0913, PLR0917  # what onnx takes
+    schema: OpSchema,
+    node: NodeProto,
+    types: Mapping[str, TypeProto],
+    data: Mapping[str, TensorProto],
+    opsets: Mapping[str, int],
+    ir_version: int,
+) -> Mapping[str, TypeProto]:
+    """Infer the types of what one node makes.
+
+    onnx holds the node against its schema first, so what a schema excludes does no harm. A node
+    with bodies has a fork to itself, as nothing excludes anything in them.
+
+    Returns:
+        By name, what is known; nothing for a node on which onnx's inference would crash.
+
+    Raises:
+        RuntimeError: onnx refuses it; or another one of :data:`ONNX_ERRORS`.
+    """
+    if endangers_inference(node):
+        return {}
+
+    def infer() -> Mapping[str, TypeProto]:
+        imports = [helper.make_opsetid(*item) for item in opsets.items()]
+        found: Mapping[str, TypeProto] = onnx.shape_inference.infer_node_outputs(
+            schema, node, {**types}, {**data}, opset_imports=imports, ir_version=ir_version
+        )
+        return found
+
+    def encoded() -> bytes:
+        infos = [ValueInfoProto(name=name, type=found) for name, found in infer().items()]
+        content: bytes = GraphProto(value_info=infos).SerializeToString()
+        return content
+
+    if not any(item.HasField("g") for item in node.attribute):
+        return infer()
+    answer = GraphProto.FromString(bounded(encoded, node.ByteSize()))
+    return {info.name: info.type for info in answer.value_info}
+
+
+_FARTHEST_AXIS = 1 << 16
+
+
+def endangers_inference(node: NodeProto) -> bool:
+    """Tell whether the inference of a node's schema would end the process, or not end itself.
+
+    onnx 1.23 writes beyond its vector where a Split has more outputs than it says, makes as many
+    sizes as it says, and goes through all axes up to the first one of a normalisation.
+    """
+    for item in node.attribute:
+        if item.name == "num_outputs" and item.i != len(node.output):
+            return True
+        if item.name == "axis" and abs(item.i) > _FARTHEST_AXIS:
+            return True
+    return False
 
 
 class NodeInference:
@@ -854,6 +869,8 @@ def _input_types(node: Node, known_types: Mapping[Value, TensorType]) -> dict[st
         if value is None or known is None or known.dtype is None:
             continue
         shape: Sequence[Dim] | None = known.shape
+        if shape is not None:  # GatherND takes a size below zero for a rank, and crashes
+            shape = [None if isinstance(dim, int) and dim < 0 else dim for dim in shape]
         if shape is not None and known.dtype in _INDICES and (slot or len(node.inputs) == 1):
             shape = without_length(shape)
         types[value.name] = helper.make_tensor_type_proto(DTYPE_CODES[known.dtype], shape)
@@ -889,6 +906,8 @@ def infer_soundly(
 ) -> Inference:
     """Infer the types of a model without weights, and believe no statement that contradicts them.
 
+    Arithmetic that is done with shapes is followed, as long as that is within bounds.
+
     Args:
         model: The model, with what is stated of the values in its graphs. It is used up.
         without: Names of values of which nothing that is stated is believed.
@@ -897,26 +916,52 @@ def infer_soundly(
     Raises:
         RuntimeError: onnx cannot do it; or another one of ``ONNX_ERRORS``.
     """
+
+    def infer(*, data_prop: bool) -> bytes:
+        found = _infer_soundly(model, without, has_bodies=has_bodies, data_prop=data_prop)
+        answer = ModelProto(graph=found.graph, doc_string=found.problem)
+        for name in sorted(found.believed):
+            answer.metadata_props.add(key=name)
+        content: bytes = answer.SerializeToString()
+        return content
+
+    given_up, size = "", model.ByteSize()
+    try:
+        content = bounded(lambda: infer(data_prop=True), size)
+    except GivenUpError as error:
+        given_up = f"shape inference was given up {error}"
+        try:
+            content = bounded(lambda: infer(data_prop=False), size)
+        except GivenUpError:
+            raise GivenUpError(given_up) from error
+    answer = ModelProto.FromString(content)
+    problem = answer.doc_string or (given_up and f"some of {given_up}")
+    return Inference(answer.graph, problem, frozenset(each.key for each in answer.metadata_props))
+
+
+def _infer_soundly(
+    model: ModelProto, without: Container[str], *, has_bodies: bool, data_prop: bool
+) -> Inference:
     stated = _Statements(model.graph, has_bodies=has_bodies)
-    found, problem = _infer(model)
+    found, problem = _infer(model, data_prop=data_prop)
     if not stated.is_any:
         return Inference(found, problem)
     gaps = stated.beyond(found, without)
     ends = gaps - {*stated.read()} if gaps else gaps
     if stated.put_back(gaps - ends):
-        found, problem = _infer(model)
+        found, problem = _infer(model, data_prop=data_prop)
     stated.complete(found, ends)
     return Inference(found, problem, frozenset(name for _, name in gaps))
 
 
-def _infer(model: ModelProto) -> tuple[GraphProto, str]:
+def _infer(model: ModelProto, *, data_prop: bool) -> tuple[GraphProto, str]:
     if model.ByteSize() < IN_MEMORY_LIMIT:
-        found, problem = infer_shapes(model, data_prop=True)
-        return found.graph, problem
+        model, problem = _within_bound(model)
+        return onnx.shape_inference.infer_shapes(model, data_prop=data_prop).graph, problem
     with temporary_folder() as folder:
         before, after = folder / "before.onnx", folder / "after.onnx"
         onnx.save(model, before)
-        onnx.shape_inference.infer_shapes_path(before, after, data_prop=True)
+        onnx.shape_inference.infer_shapes_path(before, after, data_prop=data_prop)
         return onnx.load(after, load_external_data=False).graph, ""
 
 
@@ -1440,6 +1485,8 @@ def _collect_values(graph: Graph, infos: Iterable[ValueInfoProto], types: Types)
 
 def _explain(error: Exception) -> str:
     reason = str(error).strip().splitlines()[-1]
+    if isinstance(error, GivenUpError):
+        return f"only declared types are known: {reason}"
     return f"onnx shape inference failed, only declared types are known: {reason}"
 
 

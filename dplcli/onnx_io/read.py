@@ -318,11 +318,11 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
     model.path = path
     if opset is not None:
         model = _raised(model, opset, path)
-    model.may_have_external_data = _may_refer(data)
+    model.may_have_external_data = may_refer(data)
     return model
 
 
-def _may_refer(data: Bytes) -> bool:
+def may_refer(data: Bytes) -> bool:
     """Tell whether a file may refer to external data."""
     return re.search(_EXTERNAL_MARK, data.data) is not None
 
@@ -336,7 +336,7 @@ def load_rows(path: Path) -> TableRows:
     """
     data = read_model_file(path)
     source = Source(_read_table(data, path), Home(path.parent, str(path)))
-    return TableRows(source, path, has_mark=_may_refer(data))
+    return TableRows(source, path, has_mark=may_refer(data))
 
 
 def _raised(model: Model, opset: int, path: Path) -> Model:
@@ -745,15 +745,6 @@ def text_of_model(model: Model) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def objection_to(content: bytes) -> str:
-    """Return what onnx's full check says against the file of a small model, "" if nothing."""
-    try:
-        onnx.checker.check_model(content, full_check=True)
-    except _UNFIT as error:
-        return " ".join(str(error).split())
-    return ""
-
-
 class MadeUpGraph(Protocol):
     """A graph, by names.
 
@@ -785,7 +776,7 @@ def node_types(
             domain=node.domain,
             **{name: _attribute_of(value) for name, value in node.attributes.items()},
         )
-        inferred = onnx.shape_inference.infer_node_outputs(
+        inferred = infer.infer_outputs(
             onnx.defs.get_schema(node.op_type, opset, node.domain),
             proto,
             {
@@ -800,7 +791,7 @@ def node_types(
                 for n in node.inputs
                 if n in constants
             },
-            opset_imports=[onnx.helper.make_opsetid("", opset)],
+            {"": opset},
             ir_version=10,
         )
     except (*_UNFIT, onnx.defs.SchemaError, RuntimeError, ValueError, TypeError):
@@ -850,6 +841,8 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
         ],
         ir_version=10,
     )
+    if any(map(infer.endangers_inference, nodes)):
+        return None
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
         types = {info.name: info for info in inferred.graph.value_info}

@@ -614,6 +614,10 @@ def replace_match(
     return _Replacer(match, draft, names, functions, listener).replace()
 
 
+_FIRST_OPSET_WITH_ANY_CONSTANT = 9
+_FIRST_CONSTANTS = frozenset({"float16", "float32", "float64"})
+
+
 class _Replacer:
     def __init__(
         self,
@@ -644,14 +648,15 @@ class _Replacer:
         """Put the replacement in, unless something stands against it."""
         objection = object_to_draft(self.match, self.draft, self.operands, self.kept)
         objection = objection or self._object_to_calls()
+        outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
+        inherited = self._inherited(outputs)
+        objection = objection or self._object_to_constants(inherited)
         if objection:
             return self.match.reject(objection)
-        outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
         if len(outputs) > 1:
             moved = dependents_before(self.anchor, self.match.outputs, self.match.nodes)
             self.rewriter.move_behind(self.anchor, moved)
         self.rewriter.graph.modified = True
-        inherited = self._inherited(outputs)
         for part in self.draft.parts:
             if isinstance(part, DraftConstant):
                 self._make_constant(part, inherited)
@@ -673,6 +678,17 @@ class _Replacer:
             function = part.function if isinstance(part, DraftNode) else None
             if function is not None and self.functions.leads_into(function, self.graph):
                 return f"{function.domain}::{function.name} would call itself"
+        return ""
+
+    def _object_to_constants(self, inherited: Mapping[object, Value]) -> str:
+        """Refuse what must be a Constant node, and what none can hold before opset 9."""
+        if self.graph.opset_imports.get("", 0) >= _FIRST_OPSET_WITH_ANY_CONSTANT:
+            return ""
+        for part in self.draft.parts:
+            if isinstance(part, DraftConstant) and part.tensor.dtype not in _FIRST_CONSTANTS:
+                old = inherited.get(_key(part))
+                if not self._keeps_initializers() or (old is not None and old.returned_by):
+                    return f"no Constant node holds {part.tensor.dtype} before opset 9"
         return ""
 
     def _inherited(self, outputs: Sequence[tuple[Operand, Value]]) -> dict[object, Value]:

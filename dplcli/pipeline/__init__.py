@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
+    from dplcli.catalog.places import shipped_catalogs, shipped_targets
     from dplcli.catalog.plan import plan_schema
+    from dplcli.catalog.python import installed_catalogs
     from dplcli.dpl.rule import POLICIES, Policies
     from dplcli.execute import kernels_for
     from dplcli.passes.repeat import RepeatOptions
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         try_catalogs,
         write_bindings,
     )
+    from dplcli.pipeline.doctor import diagnose
     from dplcli.pipeline.inspecting import find_nodes, inspect, view
     from dplcli.pipeline.learning import learn_rewrites
     from dplcli.pipeline.matching import explain, match
@@ -70,6 +73,8 @@ else:
     __getattr__ = lazy(
         __name__,
         {
+            "dplcli.catalog.places": "shipped_catalogs shipped_targets",
+            "dplcli.catalog.python": "installed_catalogs",
             "dplcli.catalog.plan": "plan_schema",
             "dplcli.dpl.rule": "POLICIES Policies",
             "dplcli.execute": "kernels_for",
@@ -83,6 +88,7 @@ else:
                 "catalog_contract catalog_schema check_catalogs learn list_catalogs "
                 "load_catalog_rules model_contract try_catalogs write_bindings"
             ),
+            "dplcli.pipeline.doctor": "diagnose",
             "dplcli.pipeline.inspecting": "find_nodes inspect view",
             "dplcli.pipeline.learning": "learn_rewrites",
             "dplcli.pipeline.matching": "explain match",

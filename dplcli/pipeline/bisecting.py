@@ -40,7 +40,14 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import identify, list_nodes, replay, rewrite
 from dplcli.passes.select import in_program_order, select_matches
 from dplcli.pipeline.rewriting import describe_change
-from dplcli.pipeline.rules import RuleSource, files_of, load_any_rules, load_rewrites, load_rules
+from dplcli.pipeline.rules import (
+    RuleSource,
+    catalogs_in,
+    files_of,
+    load_any_rules,
+    load_rewrites,
+    load_rules,
+)
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_result, graph_objection, load_editable, say_nothing
 from dplcli.verify import Execution, InputRequest, Override
@@ -255,9 +262,11 @@ def write_candidate(folder: Path, spec: Reproducer) -> None:
 
 def copy_rules(source: RuleSource, folder: Path) -> list[str]:
     """Copy the catalogues that are files into *folder*; return their names there."""
-    own = [Path(name).resolve() for name in source.patterns if Path(name).is_file()]
+    named = [item for item in source.patterns if isinstance(item, str)]
+    paths = [name for name in catalogs_in(named) if Path(name).is_file()]
+    own = [Path(name).resolve() for name in paths]
     if not own:
-        return [*source.patterns, *source.targets]
+        return [*named, *source.targets]
     brought = files_of([str(path) for path in own], allow_code=source.allow_code) | set(own)
     top = _common_parent(brought)
     for path in brought:
@@ -265,10 +274,8 @@ def copy_rules(source: RuleSource, folder: Path) -> list[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     names = [
-        f"rules/{Path(name).resolve().relative_to(top).as_posix()}"
-        if Path(name).is_file()
-        else name
-        for name in source.patterns
+        f"rules/{Path(name).resolve().relative_to(top).as_posix()}" if name in paths else name
+        for name in named
     ]
     return [*names, *source.targets]
 
@@ -672,6 +679,24 @@ def compare_layers(
     """
     with _inside(original, candidate, settings or VerifySettings(), seed) as comparison:
         return comparison.layers(cap << 20)
+
+
+def look_inside(
+    original: Path,
+    candidate: Path,
+    result: VerificationResult,
+    settings: VerifySettings,
+    cap: int,
+) -> Layers | str:
+    """Compare what is inside two models, for the seed that is worst; or say why it cannot be."""
+    if result.reasons and not result.outputs:
+        return "nothing inside was compared: the candidate cannot be run on the same inputs"
+    wrong = [output for output in result.outputs if not output.ok]
+    seed = wrong[0].seed if wrong else None
+    try:
+        return compare_layers(original, candidate, settings, seed=seed, cap=cap)
+    except VerificationError as error:
+        return error.message
 
 
 def bisect_models(  # noqa: PLR0913  # all by keyword

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dplcli.catalog.catalog import shipped_catalog
+from dplcli.catalog.places import shipped_catalog
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.errors import DplError, counted
 from dplcli.ir.operators import LEFTOVERS

@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.escaping import inert, one_line
-from dplcli.onnx_io import load_model
+from dplcli.ir.model import is_exact
+from dplcli.ir.operators import flops
+from dplcli.onnx_io import check_sizes, load_model, open_sizes
+from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ViewOutcome
+from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.ir import Model, Node
+    from dplcli.ir import Graph, Model, Node, Shape, TensorType, Value
 
 
 def inspect(model_path: Path) -> Model:
@@ -26,15 +31,101 @@ def inspect(model_path: Path) -> Model:
     return model
 
 
-def view(model_path: Path) -> ViewOutcome:
-    """Load a model, with the types of its values, to draw it.
+def view(model_path: Path, shape: Mapping[str, int | Sequence[int]] | None = None) -> ViewOutcome:
+    """Load a model, with the types of its values and the costs of its nodes, to draw it.
+
+    Args:
+        model_path: The file.
+        shape: For the costs, a number per symbolic dimension of the inputs or per ``input:axis``,
+            and whole shapes by input.
 
     Raises:
         DplError: The file is no model.
+        UsageError: No input has such a dimension.
     """
     model = inspect(model_path)
     model.inferred_types()
-    return ViewOutcome(label=model_path.name, model=model, notes=tuple(model.notes))
+    stated = shape or {}
+    sizes = {name: size for name, size in stated.items() if isinstance(size, int)}
+    shapes = {name: size for name, size in stated.items() if not isinstance(size, int)}
+    given = sizes_in(model, shapes) | sizes
+    check_sizes(model, given)
+    missing = [name for name in open_sizes(model) if name not in given]
+    types: Mapping[Value, TensorType] = {}
+    if given or not (missing or _is_inferred(model)):
+        types, _ = exact_types(model, given)
+
+    def shape_of(value: Value) -> Shape | None:
+        known = types.get(value) or value.inferred_type()
+        return None if known is None else known.shape
+
+    costs = {node: flops(node, shape_of) for graph in model.graphs() for node in graph}
+    return ViewOutcome(
+        label=model_path.name,
+        model=model,
+        notes=tuple(model.notes),
+        costs={node: cost for node, cost in costs.items() if cost is not None},
+        open_sizes=tuple(missing),
+    )
+
+
+def _is_inferred(model: Model) -> bool:
+    """Tell whether inference found all sizes, so that nothing is left to derive."""
+    made = (v for g in model.graphs() for node in g for v in node.outputs if v is not None)
+    return all(is_exact(value.inferred_type()) for value in made)
+
+
+def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
+    """Find the types of a loaded model's values, for inputs of given sizes.
+
+    onnx infers a whole model and follows some of the arithmetic that exporters do with shapes. It
+    gives up at other arithmetic (Div, Where, Range, …); dpl derives what is left open.
+
+    Args:
+        model: The model, as it was loaded.
+        sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
+
+    Returns:
+        The types of values of the main graph, of the graphs inside it and of functions; and why
+        some are missing ("" if nothing went wrong).
+
+    Raises:
+        UsageError: No input has such a dimension.
+    """
+    types: dict[Value, TensorType] = {}
+    problem = ""
+    if sizes:
+        types, problem = infer_types_for_sizes(model, sizes)
+    elif not all(map(_is_stated, model.graph.and_inner())):
+        types = dict(model.inferred_types())
+    elif not model.functions:
+        return {}, ""  # everything is stated
+    knowledge = Knowledge(types)
+    for graph in model.graph.and_inner():
+        knowledge.complete(graph)
+    _, in_functions = infer_in_functions(model, types)
+    for function in model.functions.values():
+        for graph in function.body.and_inner():
+            knowledge.complete(node for node in graph if not node.has_references)
+    return types, problem or in_functions
+
+
+def _is_stated(graph: Graph) -> bool:
+    made = (value for node in graph for value in node.outputs if value is not None)
+    return all(is_exact(value.declared_type) for value in made)
+
+
+def sizes_in(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return the sizes that the *shapes* of inputs give to dimensions that *model* leaves open."""
+    sizes: dict[str, int] = {}
+    for value in model.graph.inputs:
+        shape, declared = shapes.get(value.name), value.declared_type
+        if shape is None or declared is None or declared.shape is None:
+            continue
+        for axis, (dim, size) in enumerate(zip(declared.shape, shape, strict=False)):
+            if not isinstance(dim, int):
+                sizes.setdefault(dim or f"{value.name}:{axis}", size)
+    return sizes
 
 
 def find_nodes(model: Model, name: str) -> list[Node]:

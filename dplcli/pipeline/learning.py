@@ -4,18 +4,18 @@ Places of one kind, with the same operators wired in the same way, give one rule
 at all of them and says what is computed is kept; what differs is captured. Constants and attributes
 of the new nodes are looked for among a few expressions over what the pattern binds. Each rule is
 tried on graphs made up for it. What all of them make of the first model is compared with the second
-one by structure; it is not run.
+one by structure, and with the first one in onnxruntime.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
-from itertools import combinations, permutations
+from contextlib import suppress
+from dataclasses import replace
+from itertools import combinations, islice, permutations
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from dplcli.catalog.catalog import write_catalog
 from dplcli.catalog.lint import lint
 from dplcli.catalog.sketch import NoInstanceError
+from dplcli.diff.pairing import is_commutative
 from dplcli.diff.regions import find_regions
 from dplcli.dpl.conditions import Condition, Expression, UnknownFactError
 from dplcli.dpl.pattern import OpName
@@ -33,20 +34,16 @@ from dplcli.dpl.replacement import (
     possible_attributes,
 )
 from dplcli.dpl.rule import Example
-from dplcli.dpl.text import bound_names, captures_of, read_pattern
+from dplcli.dpl.text import bound_names, captures_of, literal, read_pattern
 from dplcli.errors import DplError, PatternSyntaxError, counted
+from dplcli.files import temporary_folder
 from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import (
-    COMMUTATIVE,
     FIRST_OPSET,
     MOVED,
-    attribute_of,
-    inputs_of,
-    schema_of,
 )
-from dplcli.ir.traversal import behind_identities, is_identity
 from dplcli.ir.types import DTYPE_NAMES, Tensor
-from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc
+from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc, staged
 from dplcli.onnx_io.read import model_from_text, text_of_model
 from dplcli.outcomes import LearnedRewrite, RewritesOutcome
 from dplcli.passes.learn import (
@@ -55,13 +52,22 @@ from dplcli.passes.learn import (
     is_plain,
     leaf_word,
     node_word,
-    number_at,
     rule_name,
     shortest,
 )
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, same_structure
+from dplcli.pipeline.places import (
+    ChangedPlace,
+    NoRuleError,
+    Operand,
+    Slot,
+    attributes_of,
+    read_place,
+    stated_attributes,
+)
+from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, same_structure, unknown_operator
+from dplcli.pipeline.writing import check_result, say_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -72,337 +78,11 @@ if TYPE_CHECKING:
     from dplcli.diff.regions import ChangedRegion
     from dplcli.dpl.rule import RewriteEscapePolicy
     from dplcli.ir import Model, Node, TensorType, Value
-    from dplcli.outcomes import Trial
+    from dplcli.outcomes import Trial, Verdict
     from dplcli.passes.rewrite import Rewriting
+    from dplcli.pipeline.writing import Progress
 
     Array: TypeAlias = NDArray[Any]
-
-Operand: TypeAlias = tuple[Any, ...]
-"""A value in a place: ``("node", k, output)``, ``("new", k, output)``, ``("leaf", k)``,
-``("number",)``, ``("const",)`` or ``("none",)``."""
-
-Slot: TypeAlias = tuple[int, int]
-"""A node of a place, by its number, and one of its inputs."""
-
-
-class NoRuleError(Exception):
-    """No rule can say what was done at a place; the message says why."""
-
-
-# One place: the old nodes and the new ones, numbered alike wherever the same was done.
-
-
-_MOST_NODES = 60
-"""Places of more nodes are no pattern that anything else is like."""
-
-_FARTHEST = 6
-"""How many nodes that stay may lie between the old ones and a value that the new ones read."""
-
-
-@dataclass(eq=False)
-class ChangedPlace:
-    """What was done at one place.
-
-    Attributes:
-        region: The old nodes and the new ones.
-        nodes: The nodes of the pattern, producers first.
-        args: What each of them reads.
-        leaves: The values that they read from outside.
-        readers: The node and slot that reads each leaf first.
-        numbers: The numbers that say what a node computes, by where they stand.
-        made: The new nodes, producers first.
-        made_args: What each of them reads.
-        constants: The constants that they read, by where they stand.
-        outputs: What is replaced, and what by.
-    """
-
-    region: ChangedRegion
-    nodes: list[Node] = field(default_factory=list)
-    args: list[list[Operand]] = field(default_factory=list)
-    leaves: list[Value] = field(default_factory=list)
-    readers: list[Slot] = field(default_factory=list)
-    numbers: dict[Slot, int | float] = field(default_factory=dict)
-    made: list[Node] = field(default_factory=list)
-    made_args: list[list[Operand]] = field(default_factory=list)
-    constants: dict[Slot, Tensor] = field(default_factory=dict)
-    outputs: list[tuple[Operand, Operand]] = field(default_factory=list)
-
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """What it has in common with places of the same kind."""
-        return (
-            tuple((node.qualified_op, len(node.outputs)) for node in self.nodes),
-            _frozen(self.args),
-            tuple((node.qualified_op, len(node.outputs)) for node in self.made),
-            _frozen(self.made_args),
-            _frozen(self.outputs),
-            tuple(frozenset(_stated(node)) for node in self.made),
-            tuple(leaf.is_constant for leaf in self.leaves),
-        )
-
-    def bindings(self, names: Mapping[Operand, str]) -> dict[str, Value]:
-        """Return the value that each name stands for here."""
-        return {name: self.value(operand) for operand, name in names.items()}
-
-    def value(self, operand: Operand) -> Value:
-        """Return a value of the pattern."""
-        kind, number, *rest = operand
-        if kind == "leaf":
-            return self.leaves[number]
-        node = self.nodes[number]
-        found = node.outputs[rest[0]] if kind == "node" else inputs_of(node)[rest[0]]
-        assert found is not None  # noqa: S101  # only values are operands
-        return found
-
-
-def _frozen(lists: Iterable[Iterable[object]]) -> tuple[object, ...]:
-    return tuple(map(tuple, lists))
-
-
-class _PlaceReader:
-    """Reads one place.
-
-    Raises:
-        NoRuleError: No pattern can describe it.
-    """
-
-    def __init__(self, region: ChangedRegion, around: int) -> None:
-        self.region = region
-        self.around = around
-        self.place = ChangedPlace(region)
-        self.inside = set(region.removed)
-        if not all(map(is_identity, region.removed)):
-            self.inside = {node for node in region.removed if not is_identity(node)}
-        self.numbered: dict[Node, int] = {}
-        self.made: dict[Node, int] = {}
-        self.forms: dict[Node, str] = {}
-
-    def read(self) -> ChangedPlace:
-        """Number the old nodes and the new ones from what they are needed for."""
-        region, place = self.region, self.place
-        self._check()
-        self._add_context()
-        for _ in range(self.around):
-            makers = {value.producer for value in self._read_by(self.inside)}
-            self.inside |= {m for m in makers if m is not None and _is_plain_node(m)}
-        outputs = sorted(
-            dict.fromkeys((self._origin(old), new) for old, new in region.outputs),
-            key=lambda pair: (self._form_of(pair[0]), pair[0].index),
-        )
-        for old, _ in outputs:
-            self._visit(old)
-        for old, new in outputs:
-            pair = self._operand_of(old), self._new_operand(new, (-1, len(place.outputs)))
-            if pair[0] not in {known for known, _ in place.outputs}:
-                place.outputs.append(pair)
-        for node in (*place.nodes, *place.made):
-            attributes_of(node)  # raises for what no rule can say
-        return place
-
-    def _check(self) -> None:
-        """Refuse what cannot be a pattern."""
-        region = self.region
-        if not region.removed:
-            raise NoRuleError("nodes were added, and none there before makes what they make")
-        if not region.outputs:
-            raise NoRuleError("nobody reads what they make; dpl rewrite drops such nodes by itself")
-        if len(region.removed) > _MOST_NODES:
-            raise NoRuleError(f"more than {_MOST_NODES} connected nodes changed at once")
-        for node in (*region.removed, *region.added):
-            if node.subgraphs:
-                raise NoRuleError(f"{node.qualified_op} {node.label!r} has a body of its own")
-
-    def _origin(self, value: Value) -> Value:
-        """Look through Identity nodes, unless they are what is replaced."""
-        maker = value.producer
-        return value if maker in self.inside else behind_identities(value)
-
-    def _needed(self) -> Iterator[Value]:
-        """Yield the values of the first model that the new nodes read or that replace others."""
-        added = set(self.region.added)
-        read = [v for node in self.region.added for v in node.inputs]
-        for value in (*read, *(new for _, new in self.region.outputs)):
-            if value is None or value.producer in added or value.constant is not None:
-                continue
-            original = self.region.originals.get(value)
-            if original is None:
-                raise NoRuleError(f"{value.name!r} is not in the first model")
-            yield self._origin(original)
-
-    def _add_context(self) -> None:
-        """Add nodes that stay to the pattern, where the new ones read what is above them."""
-        for wanted in dict.fromkeys(self._needed()):
-            if wanted.producer in self.inside or wanted in self._read_by(self.inside):
-                continue
-            path = self._path_to(wanted)
-            if path is None:
-                raise NoRuleError(self._why_unread(wanted))
-            self.inside |= path
-
-    def _why_unread(self, wanted: Value) -> str:
-        maker = wanted.producer
-        for node in self.region.removed:
-            if maker is not None and (node.qualified_op, [*node.inputs]) == (
-                maker.qualified_op,
-                [*maker.inputs],
-            ):
-                return "another node that computes the same took its place"
-        return "the new nodes read a value that the old ones do not depend on"
-
-    def _read_by(self, nodes: Iterable[Node]) -> set[Value]:
-        return {self._origin(value) for node in nodes for value in node.inputs if value is not None}
-
-    def _path_to(self, wanted: Value) -> set[Node] | None:
-        below: dict[Node, Node | None] = dict.fromkeys(self.inside)
-        ring = list(self.inside)
-        for _ in range(_FARTHEST):
-            found: list[Node] = []
-            for node in ring:
-                for value in map(self._origin, filter(None, node.inputs)):
-                    if value is wanted:
-                        path = set()
-                        step: Node | None = node
-                        while step is not None and step not in self.inside:
-                            path.add(step)
-                            step = below[step]
-                        return path
-                    maker = value.producer
-                    if maker is None or maker in below or maker.graph is not node.graph:
-                        continue
-                    if _is_plain_node(maker):
-                        below[maker] = node
-                        found.append(maker)
-            ring = found
-        return None
-
-    def _form_of(self, value: Value) -> tuple[object, ...]:
-        maker = value.producer
-        return (0, "") if maker not in self.inside else (1, self._form(maker), value.index)
-
-    def _form(self, node: Node) -> str:
-        """Number *node* by all that it computes from inside, as far as structure goes."""
-        if node not in self.forms:
-            args = [self._sketch(node, slot, v) for slot, v in enumerate(inputs_of(node))]
-            if _commutes(node):
-                args.sort()
-            said = "\n".join([node.qualified_op, *args])  # the same in every run, unlike hash()
-            self.forms[node] = blake2b(said.encode(), digest_size=8).hexdigest()
-        return self.forms[node]
-
-    def _sketch(self, node: Node, slot: int, value: Value | None) -> str:
-        if value is None:
-            return "4 none"
-        origin = self._origin(value)
-        if origin.producer in self.inside:
-            return f"0 node {self._form(origin.producer)} {origin.index}"
-        if number_at(node, slot, origin) is not None:
-            return "3 number"
-        return "2 constant" if origin.is_constant else "1 other"
-
-    def _visit(self, value: Value) -> None:
-        node = self._origin(value).producer
-        if node is None or node not in self.inside or node in self.numbered:
-            return
-        slots = list(enumerate(inputs_of(node)))
-        if _commutes(node):
-            slots.sort(key=lambda item: self._sketch(node, *item))
-        for _, read in slots:
-            if read is not None:
-                self._visit(read)
-        number = self.numbered[node] = len(self.place.nodes)
-        self.place.nodes.append(node)
-        self.place.args.append([self._read(node, number, *slot) for slot in slots])
-
-    def _read(self, node: Node, number: int, slot: int, value: Value | None) -> Operand:
-        if value is None:
-            return ("none",)
-        origin = self._origin(value)
-        if origin.producer in self.numbered:
-            return ("node", self.numbered[origin.producer], origin.index)
-        found = number_at(node, slot, origin)
-        if found is not None:
-            self.place.numbers[number, slot] = found
-            return ("number", number, slot)
-        if origin not in self.place.leaves:
-            self.place.leaves.append(origin)
-            self.place.readers.append((number, slot))
-        return ("leaf", self.place.leaves.index(origin))
-
-    def _operand_of(self, value: Value) -> Operand:
-        origin = self._origin(value)
-        if origin.producer in self.numbered:
-            return ("node", self.numbered[origin.producer], origin.index)
-        if origin in self.place.leaves:
-            return ("leaf", self.place.leaves.index(origin))
-        raise NoRuleError(self._why_unread(value))
-
-    def _new_operand(self, value: Value | None, slot: Slot) -> Operand:
-        if value is None:
-            return ("none",)
-        if value.producer in self.region.added and value.constant is None:
-            return ("new", self._new(value.producer), value.index)
-        tensor = value.constant
-        if tensor is not None:
-            self.place.constants[slot] = tensor
-            return ("const", *slot)
-        return self._operand_of(self.region.originals[value])
-
-    def _new(self, node: Node) -> int:
-        if node not in self.made:
-            read = list(node.inputs)
-            if _commutes(node):  # constants last, so that more places are of one kind
-                read.sort(key=lambda value: value is not None and value.constant is not None)
-            slots = list(enumerate(read))
-            for value in read:
-                if value is not None and value.producer in self.region.added:
-                    self._new(value.producer)
-            if schema_of(node) is None and not node.domain:
-                version = node.graph.opset_imports.get("", 0)
-                raise NoRuleError(f"opset {version} of the standard has no {node.op_type}")
-            number = self.made[node] = len(self.place.made)
-            self.place.made.append(node)
-            self.place.made_args.append([])
-            args = [self._new_operand(value, (number, slot)) for slot, value in slots]
-            while args and args[-1] == ("none",):
-                args.pop()
-            self.place.made_args[number] = args
-        return self.made[node]
-
-
-def _is_plain_node(node: Node) -> bool:
-    """Tell whether a pattern can have *node* as a part that stays."""
-    output = node.outputs[0] if node.outputs else None
-    return not node.subgraphs and output is not None and output.constant is None
-
-
-def _names_at(place: ChangedPlace, names: PatternNames) -> tuple[list[str], list[str]]:
-    """Name the nodes of a pattern, then what they read from outside."""
-    nodes = [names.new(node_word(node)) for node in place.nodes]
-    leaves = [names.new(leaf_word(place.nodes[n], slot)) for n, slot in place.readers]
-    return nodes, leaves
-
-
-def _commutes(node: Node) -> bool:
-    return not node.domain and node.op_type in COMMUTATIVE
-
-
-def attributes_of(node: Node) -> dict[str, object]:
-    """Return the attributes of *node* that have a value, those by default included."""
-    schema = schema_of(node)
-    names = dict.fromkeys([*node.attributes, *(schema.attributes if schema is not None else ())])
-    moved = {item.attribute for item in MOVED.get(node.op_type, ())} if not node.domain else set()
-    found: dict[str, object] = {}
-    for name in names:
-        attribute = attribute_of(node, name)
-        if attribute is None and schema is not None:
-            attribute = schema.defaults.get(name)
-        if attribute is None or name in moved:
-            continue
-        if attribute.ref or isinstance(attribute.value, Tensor):
-            raise NoRuleError(f"{node.qualified_op} {node.label!r}: no rule can say its {name}")
-        found[name] = attribute.value
-    return found
-
 
 # One kind of place: what is kept and what is captured, and how the new nodes are described by it.
 
@@ -418,6 +98,12 @@ _ROUNDING = 1e-4
 
 _WAIVED = frozenset({"momentum", "round_mode", "saturate"})
 """Attributes that are not named at their default: nothing else in a model for use has them."""
+
+_IMPLIED = frozenset({"hidden_size", "kernel_shape"})
+"""Attributes without a default that say again what the shape of a weight says."""
+
+_MOST_GUESSES = 3000
+"""How many expressions are tried for one constant or attribute."""
 
 
 class _Guess(NamedTuple):
@@ -457,7 +143,7 @@ class _RuleWriter:
         self.names = PatternNames(())
         self.node_names, self.leaf_names = _names_at(self.first, self.names)
         self.attributes = _in_common([list(map(attributes_of, p.nodes)) for p in places])
-        self.made_attributes = _in_common([list(map(_stated, p.made)) for p in places])
+        self.made_attributes = _in_common([list(map(stated_attributes, p.made)) for p in places])
         self.captured: dict[tuple[int, str], str] = {}
         self.data: set[int] = set()
         self.number_names: dict[Slot, str] = {}
@@ -492,7 +178,7 @@ class _RuleWriter:
         self, guesses: Iterator[_Guess], fits: Callable[[object, int], bool]
     ) -> _Guess | None:
         """Return the first guess that gives what it should at every place."""
-        for guess in guesses:
+        for guess in islice(guesses, _MOST_GUESSES):
             captures = {self.captured[key]: key[1] for key in guess.attributes}
             try:
                 expression = Expression(guess.text, "replacement", captures)
@@ -610,24 +296,39 @@ class _RuleWriter:
         if known is not None:
             return self.leaf_names[known]
         is_same = all(
-            tensor.dtype == tensors[0].dtype and np.array_equal(array, arrays[0])
+            tensor.dtype == tensors[0].dtype and _is_same(array, arrays[0])
             for tensor, array in zip(tensors, arrays, strict=True)
         )
         is_number = arrays[0].dtype.kind in "iuf"
         is_short = is_same and is_number and slot[0] >= 0 and arrays[0].ndim <= 1
         is_short = is_short and arrays[0].size <= _MOST_WRITTEN
         if is_short and (arrays[0].size == 1 or not self.general):
-            return _literal_array(arrays[0])
+            return self._written(slot, arrays[0])
         guess = self.fitting(
-            self._constant_guesses(tensors),
+            (g for g in self._constant_guesses(tensors) if self._may_make(g, tensors[0])),
             lambda value, number: _is_array(value, arrays[number]),
         )
         if guess is not None:
             return f"const({self.take(guess)})"
         if is_short:
-            return _literal_array(arrays[0])
+            return self._written(slot, arrays[0])
         what = f"a constant of {tensors[0].dtype} {list(tensors[0].shape)}"
         raise NoRuleError(f"no expression was found for {what} of the new nodes")
+
+    def _written(self, slot: Slot, array: Array) -> str:
+        """Write a short constant down; its type is that of an operand beside it."""
+        beside = [v for v in self.first.made[slot[0]].inputs if v is not None and not v.is_constant]
+        dtypes = {known.dtype for known in (v.known_type() for v in beside) if known is not None}
+        if array.dtype.kind in "iu" and array.dtype != np.int64 and array.dtype.name not in dtypes:
+            raise NoRuleError(f"a rule cannot write a constant of {array.dtype} beside other types")
+        return _literal_array(array)
+
+    def _may_make(self, guess: _Guess, wanted: Tensor) -> bool:
+        """Tell whether a guess can make so many elements, before it is parsed and computed."""
+        sizes = [self._size(operand) for operand in guess.constants]
+        if guess.text.startswith("concat("):
+            return sum(sizes) == wanted.size
+        return max(sizes) <= wanted.size <= math.prod(sizes)
 
     def _is_leaf(self, number: int, tensors: Sequence[Tensor]) -> bool:
         leaves = [place.leaves[number].constant for place in self.places]
@@ -772,10 +473,10 @@ class _RuleWriter:
         """Write an input as the attribute that it was, if it is a constant to keep; else ""."""
         node, operand = self.first.nodes[number], self.first.args[number][slot]
         moved = {} if node.domain else {m.slot: m.attribute for m in MOVED.get(node.op_type, ())}
-        if slot not in moved or operand[0] != "leaf" or _commutes(node):
+        if slot not in moved or operand[0] != "leaf" or is_commutative(node):
             return ""
         kept = self._kept_data(operand[1])
-        return "" if kept is None or kept.ndim > 1 else f"{moved[slot]}={kept.tolist()}"
+        return "" if kept is None or kept.ndim > 1 else f"{moved[slot]}={literal(kept.tolist())}"
 
     def _kept_data(self, leaf: int) -> Array | None:
         """Return what a constant is at every place, if the new nodes do not read it."""
@@ -805,9 +506,8 @@ class _RuleWriter:
                 name = self.leaf_names[number]
                 kept = self._kept_data(number)
                 if kept is not None:
-                    condition = f"{name}.value == {kept.tolist()}"
-                    if kept.ndim:
-                        condition = f"list({name}.value) == {kept.tolist()}"
+                    said = f"list({name}.value)" if kept.ndim else f"{name}.value"
+                    condition = f"{said} == {literal(kept.tolist())}"
                     if kept.ndim < 2 and condition not in self.where:  # noqa: PLR2004
                         self.where.append(condition)
                 return f"const({name})" if kept is not None or number in self.data else name
@@ -826,9 +526,9 @@ class _RuleWriter:
         name = self.number_names.get((number, slot), "")
         if name not in self.used or not name:
             if self._is_kept(number, slot):
-                return repr(values[0])
+                return literal(values[0])
             name = self.name_of(operand)
-            condition = f"is_close({name}, {values[0]!r}, {_NEAR})"
+            condition = f"is_close({name}, {literal(values[0])}, {_NEAR})"
             if all(value == values[0] for value in values) and condition not in self.where:
                 self.where.append(condition)
         return f"const({name})"
@@ -857,10 +557,23 @@ class _RuleWriter:
             newer = (others & KEPT_ATTRIBUTES & newest.keys()) - self.attributes[number].keys()
             texts += [f"{name}={_literal(newest[name].value, name)}" for name in sorted(newer)]
             others -= newer
+            self._demand_absence(number, others)
         others -= {text.partition("=")[0] for text in self._literals(number)}
         if others:
             texts.append(f"**{'_' if carrier is None else self.carried[carrier][1]}")
         return texts
+
+    def _demand_absence(self, number: int, names: Iterable[str]) -> None:
+        """Refuse nodes with attributes that no place states, and that have no default to keep."""
+        node = self.first.nodes[number]
+        known = list(self.schemas.versions(node.op_type, node.domain))
+        stated = {name for place in self.places for name in attributes_of(place.nodes[number])}
+        for name in sorted(set(names) - stated - _IMPLIED):
+            if any(name in schema.attributes for schema in known) and not any(
+                name in schema.defaults for schema in known
+            ):
+                fact = f"{self.node_names[number]}.attrs.{name}"
+                self.where.append(f'value_or({fact}, "unset") == "unset"')
 
     def _literals(self, number: int) -> list[str]:
         return [text for text in self._operands(number) if "=" in text and text[0].isalpha()]
@@ -912,21 +625,23 @@ _LONG = 60
 """A part of a replacement that is longer gets a line and a name."""
 
 
+def _names_at(place: ChangedPlace, names: PatternNames) -> tuple[list[str], list[str]]:
+    """Name the nodes of a pattern, then what they read from outside."""
+    nodes = [names.new(node_word(node)) for node in place.nodes]
+    leaves = [names.new(leaf_word(place.nodes[n], slot)) for n, slot in place.readers]
+    return nodes, leaves
+
+
 def _operator(node: Node) -> str:
-    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    """Write an operator.
 
-
-def _stated(node: Node) -> dict[str, object]:
-    """Return the attributes that the file states of a new node, those at their default left out."""
-    schema = schema_of(node)
-    defaults = {} if schema is None else schema.defaults
-    values = attributes_of(node)
-    moved = {name: a.value for name, a in node.attributes.items() if name not in values}
-    return {
-        name: value
-        for name, value in (values | moved).items()
-        if name in node.attributes and (name not in defaults or defaults[name].value != value)
-    }
+    Raises:
+        NoRuleError: Its name is no word of the language.
+    """
+    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    if any(not word.isidentifier() or iskeyword(word) for word in name.split(".")):
+        raise NoRuleError(f"a rule cannot write the name of the operator {name!r}")
+    return name
 
 
 def _in_common(
@@ -961,6 +676,10 @@ def _is_array(value: object, wanted: Array) -> bool:
     return is_near(found, wanted)
 
 
+def _is_same(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
 def is_near(found: Array, wanted: Array) -> bool:
     """Tell whether two arrays of one type and shape are equal up to rounding."""
     if wanted.dtype.kind != "f" or not wanted.size:
@@ -976,20 +695,28 @@ def _literal(value: object, name: str = "") -> str:
         return repr(DTYPE_NAMES[value])
     if isinstance(value, tuple):
         return f"[{', '.join(_literal(item) for item in value)}]"
-    if isinstance(value, float):
-        return repr(shortest(np.float32(value)))
-    if isinstance(value, str):
-        return json.dumps(value)
-    return repr(value)
+    return _number_text(shortest(np.float32(value))) if isinstance(value, float) else literal(value)
 
 
 def _literal_array(array: Array) -> str:
     def written(item: Any) -> str:  # noqa: ANN401  # nested lists of numbers
         if isinstance(item, list):
             return f"[{', '.join(map(written, item))}]"
-        return repr(shortest(array.dtype.type(item))) if array.dtype.kind == "f" else repr(item)
+        is_float = array.dtype.kind == "f"
+        return _number_text(shortest(array.dtype.type(item))) if is_float else repr(item)
 
     return written(array.tolist())
+
+
+def _number_text(number: float) -> str:
+    """Write a number; an infinity is ``1e999``.
+
+    Raises:
+        NoRuleError: It is none.
+    """
+    if math.isnan(number):
+        raise NoRuleError("a rule cannot write nan")
+    return literal(number)
 
 
 # All kinds of places: from the most frequent on, each proved, until nothing new is learned.
@@ -1007,6 +734,26 @@ _LONGEST_EXAMPLE = 1500
 _MOST_ROUNDS = 4
 """How often what is left is looked at again, with the rules so far applied."""
 
+_MOST_APART = 3
+"""How many rules are made of places of one kind that differ in numbers or attributes."""
+
+_FREE_APPLICATIONS = 20
+"""A rule may be applied so often, and twice for each match in the first model, to try it."""
+
+
+class _Applied(NamedTuple):
+    """What the rules make of the first model, and what is left of the difference.
+
+    Attributes:
+        model: The first model, rewritten.
+        done: What was done.
+        regions: Where it differs from the second model.
+    """
+
+    model: Model
+    done: Rewriting
+    regions: list[ChangedRegion]
+
 
 class _Learner:
     """Learns the rules between two models.
@@ -1016,10 +763,14 @@ class _Learner:
         after: The file of the second.
         name: What to call the rules; "" for names made of the operators.
         trials: On how many graphs each rule is tried.
+        say: Told what is going on.
     """
 
-    def __init__(self, before: Path, after: Path, name: str, trials: int) -> None:
+    def __init__(self, before: Path, after: Path, name: str, trials: int, say: Progress) -> None:
         self.before = before
+        self.say = say
+        say(f"reading {before.name} and {after.name}")
+        self.original = load_model(before)
         self.after = load_model(after)
         self.name = name
         self.schemas = OnnxSchemas()
@@ -1029,46 +780,48 @@ class _Learner:
         self.names: set[str] = set()
         self.changed: set[tuple[bool, str]] = set()
 
-    def run(self) -> tuple[list[ChangedRegion], dict[str, int]]:
-        """Learn; return the places that are left, and how often each rule was applied."""
-        done, regions = self._left()
-        self.changed = {name for region in regions for name in _names_of(region)}
+    def run(self) -> _Applied:
+        """Learn, and apply what was learned."""
+        applied = self._apply()
+        self.changed = {name for region in applied.regions for name in _names_of(region)}
         for _ in range(_MOST_ROUNDS):
-            found = self._learn_from(filter(self.is_left, regions))
+            found = self._learn_from(filter(self.is_left, applied.regions))
             if not found:
                 break
             self.learned += found
-            done, regions = self._sorted()
-        idle = [item for item in self.learned if not done.counts.get(item.rule.name)]
+            applied = self._sorted()
+        idle = [item for item in self.learned if not applied.done.counts.get(item.rule.name)]
         if idle:
             for item in idle:
                 self.learned.remove(item)
-            done, regions = self._left()
-        return regions, done.counts
+            applied = self._apply()
+        return applied
 
     def is_left(self, region: ChangedRegion) -> bool:
         """Tell whether a region is one that no rule explains, rather than one that a rule made."""
         return any(name in self.changed for name in _names_of(region))
 
-    def _sorted(self) -> tuple[Rewriting, list[ChangedRegion]]:
+    def _sorted(self) -> _Applied:
         """Put the most frequent rules first, or the largest if that leaves fewer places."""
         self.learned.sort(key=lambda item: -item.places)
-        done, regions = self._left()
-        if not regions:
-            return done, regions
+        applied = self._apply()
+        if not applied.regions or len(self.learned) == 1:
+            return applied
         frequent = list(self.learned)
         self.learned.sort(key=lambda item: -item.rule.largest_match)
-        other = self._left()
-        if len(other[1]) < len(regions):
+        other = self._apply()
+        if len(other.regions) < len(applied.regions):
             return other
         self.learned = frequent
-        return done, regions
+        return applied
 
-    def _left(self) -> tuple[Rewriting, list[ChangedRegion]]:
+    def _apply(self) -> _Applied:
         """Apply the rules to the first model, and compare with the second."""
+        self.say("comparing the models")
         model = load_model(self.before)
         done = rewrite(model, [item.rule for item in self.learned])
-        return done, find_regions(model, self.after, is_near=is_near if self.learned else None)
+        nearness = is_near if self.learned else None
+        return _Applied(model, done, find_regions(model, self.after, is_near=nearness))
 
     def _checked(self, rule: RewriteRule) -> RewriteRule:
         """Apply a rule alone to the first model; if it matches what it makes, let it do so once.
@@ -1076,8 +829,9 @@ class _Learner:
         Raises:
             NoRuleError: It does not apply, or without an end.
         """
+        most = _FREE_APPLICATIONS + 2 * len(select_matches(self.original, [rule]).matches)
         try:
-            done = rewrite(load_model(self.before), [rule])
+            done = rewrite(load_model(self.before), [rule], most=most)
         except RewriteLimitError as error:
             if rule.once:
                 raise NoRuleError(error.message) from error
@@ -1101,23 +855,42 @@ class _Learner:
             if place.kind not in self.failed:
                 groups[place.kind].append(place)
         found = []
-        for kind, places in sorted(groups.items(), key=lambda item: -len(item[1])):
+        kinds = sorted(groups.items(), key=lambda item: -len(item[1]))
+        for number, (kind, places) in enumerate(kinds, start=1):
+            where = f"{counted(len(places), 'place')} like {_listed(places[0].nodes)}"
+            self.say(f"learning from {where} ({number} of {len(kinds)} kinds)")
             self.failed[kind] = "the rule learned from it does not apply"
             try:
                 found.append(self._learn_kind(places))
             except NoRuleError as error:
-                try:
-                    found += [self._learn_kind(part) for part in _apart(places)]
-                except NoRuleError:
-                    self.failed[kind] = str(error)
+                self.failed[kind] = str(error)
+                found += self._learn_apart(kind, places)
         return found
+
+    def _learn_apart(
+        self, kind: tuple[object, ...], places: Sequence[ChangedPlace]
+    ) -> Iterator[LearnedRewrite]:
+        """Learn a rule for each group of places that agree in their numbers and attributes.
+
+        Not if they differ at each of many places: a rule would only say the place again.
+        """
+        parts = _apart(places)
+        if len(parts) > _MOST_APART and len(parts) == len(places):
+            self.failed[kind] += f"; each of the {len(places)} places has numbers of its own"
+            return
+        for part in parts[:_MOST_APART] if len(parts) > 1 else []:
+            with suppress(NoRuleError):
+                yield self._learn_kind(part)
+        if len(parts) > _MOST_APART:
+            tried = f"only the {_MOST_APART} most frequent of {len(parts)} variants were tried"
+            self.failed[kind] += f"; {tried}"
 
     def _learn_kind(self, places: Sequence[ChangedPlace]) -> LearnedRewrite:
         """Learn one rule: the most general one that is not refuted, else one that says it is.
 
         What lies above the old nodes may be what makes it right: Relu(x) is x if x is a Relu.
         """
-        wrong: list[LearnedRewrite] = []
+        wrong: list[tuple[LearnedRewrite, Sequence[ChangedPlace]]] = []
         for around in range(_MOST_AROUND + 1):
             try:
                 wider = [read_place(place.region, around) for place in places] if around else places
@@ -1126,13 +899,36 @@ class _Learner:
                 for learned in self._candidates(wider):
                     if learned.trial.verdict != "failed":
                         self.names.add(learned.rule.name)
-                        return learned
-                    wrong.append(learned)
+                        return self._spared(learned, wider)
+                    wrong.append((learned, wider))
             except NoRuleError:
                 if not wrong:
                     raise
-        self.names.add(wrong[0].rule.name)
-        return replace(wrong[0], rule=replace(wrong[0].rule, examples=()))
+        learned = self._spared(*wrong[0])
+        self.names.add(learned.rule.name)
+        return replace(learned, rule=replace(learned.rule, examples=()))
+
+    def _spared(self, learned: LearnedRewrite, places: Sequence[ChangedPlace]) -> LearnedRewrite:
+        """Add conditions that hold at all places, and not where the second model is as before."""
+        rule = learned.rule
+        beyond = [
+            match
+            for match in select_matches(self.original, [rule]).matches
+            if not any((False, value.name) in self.changed for value in match.outputs)
+        ]
+        if not beyond:
+            return learned
+        holding = [text for text in _conditions(rule, places[0]) if _holds(rule, text, places)]
+        conditions = {text: Condition(text, captures_of(rule.pattern)) for text in holding}
+        refused = [
+            {text for text in holding if conditions[text].unmet_by(match.bound) is not None}
+            for match in beyond
+        ]
+        chosen = _cover(list(filter(None, refused)), holding)
+        if not chosen:
+            return learned
+        spared = self._tried(_with_conditions(rule, chosen), len(places))
+        return self._narrowed(spared, places) if spared.trial.verdict == "failed" else spared
 
     def _candidates(self, places: Sequence[ChangedPlace]) -> Iterator[LearnedRewrite]:
         """Yield rules, the most general one first; some may be refuted.
@@ -1157,10 +953,12 @@ class _Learner:
 
     def _tried(self, rule: RewriteRule, places: int) -> LearnedRewrite:
         """Try a rule, with an example of what it does."""
+        self.say(f"trying {rule.name} on graphs made up for it")
         rule = replace(rule, examples=tuple(self._example(rule)))
         trials = list(self.trier.trials(rule))
         wrong = [trial for trial in trials if trial.verdict == "failed"]
-        trial = wrong[-1] if wrong else trials[-1]
+        untried = (trial for trial in trials if trial.verdict == "not tried")
+        trial = wrong[-1] if wrong else next(untried, trials[-1])
         if wrong and rule.examples and not trial.counterexample:  # its own example is one
             trial = replace(trial, counterexample=rule.examples[0].before)
         return LearnedRewrite(rule, places, trial)
@@ -1172,19 +970,22 @@ class _Learner:
         """
         rule, wrong = learned.rule, learned
         holding = [text for text in _conditions(rule, places[0]) if _holds(rule, text, places)]
+        strictest = self._tried(_with_conditions(rule, holding), len(places))
+        if strictest.trial.verdict == "failed":
+            return learned
         refused: list[set[str]] = []
         for _ in range(_MOST_COUNTEREXAMPLES):
             if not wrong.trial.counterexample:
-                return learned
+                break
             shown = model_from_text(wrong.trial.counterexample, "counterexample")
             refused.append({t for t in holding if _refuses(_with_conditions(rule, [t]), shown)})
             if not refused[-1]:
-                return learned
+                break
             chosen = _cover(refused, holding)
             wrong = self._tried(_with_conditions(rule, chosen), len(places))
             if wrong.trial.verdict == "passed":
                 return wrong
-        return learned
+        return strictest if strictest.trial.verdict == "passed" else learned
 
     def _example(self, rule: RewriteRule) -> Iterator[Example]:
         """Show what a rule does on a small graph; constants that it computes are not shown."""
@@ -1220,19 +1021,6 @@ class _Learner:
         return name
 
 
-def read_place(region: ChangedRegion, around: int = 0) -> ChangedPlace:
-    """Read what was done at one place.
-
-    Args:
-        region: The nodes.
-        around: How many nodes above them are part of the pattern, although they stay.
-
-    Raises:
-        NoRuleError: No rule can say it.
-    """
-    return _PlaceReader(region, around).read()
-
-
 def _names_of(region: ChangedRegion) -> Iterator[tuple[bool, str]]:
     """Yield what its nodes make, by name, and whether they are the new ones."""
     for is_new, nodes in ((False, region.removed), (True, region.added)):
@@ -1240,7 +1028,7 @@ def _names_of(region: ChangedRegion) -> Iterator[tuple[bool, str]]:
 
 
 def _apart(places: Sequence[ChangedPlace]) -> list[list[ChangedPlace]]:
-    """Group places that agree in their numbers and attributes, if not all do."""
+    """Group places that agree in their numbers and attributes, the largest groups first."""
     groups: dict[str, list[ChangedPlace]] = defaultdict(list)
     for place in places:
         attributes = [attributes_of(node) for node in (*place.nodes, *place.made)]
@@ -1250,9 +1038,7 @@ def _apart(places: Sequence[ChangedPlace]) -> list[list[ChangedPlace]]:
             if t.size <= _MOST_WRITTEN
         ]
         groups[repr((sorted(place.numbers.items()), attributes, small))].append(place)
-    if len(groups) == 1:
-        raise NoRuleError("")
-    return list(groups.values())
+    return sorted(groups.values(), key=len, reverse=True)
 
 
 def _listed(nodes: Sequence[Node]) -> str:
@@ -1324,22 +1110,31 @@ def _bound_at(rule: RewriteRule, place: ChangedPlace) -> dict[str, Operand]:
 
 
 @paused_gc()
-def learn_rewrites(
-    before: Path, after: Path, *, name: str = "", trials: int = DEFAULT_TRIALS
+def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
+    before: Path,
+    after: Path,
+    *,
+    name: str = "",
+    trials: int = DEFAULT_TRIALS,
+    verify: bool = True,
+    progress: Progress | None = None,
 ) -> RewritesOutcome:
-    """Learn the rules that lead from one model to another.
+    """Learn the rules that lead from one model to another, and verify what they make of it.
 
     Args:
         before: The first model.
         after: What somebody made of it.
         name: What to call the rules; "" for names made of the operators.
         trials: On how many graphs each rule is tried.
+        verify: Whether to compare the first model with what the rules make of it in onnxruntime.
+        progress: Called with a short phrase before each step that may take long.
 
     Raises:
         DplError: A model cannot be used.
     """
-    learner = _Learner(before, after, name, trials)
-    regions, counts = learner.run()
+    say = progress or say_nothing
+    learner = _Learner(before, after, name, trials, say)
+    model, done, regions = learner.run()
     beyond = sum(not learner.is_left(region) for region in regions)
     left: Counter[str] = Counter()
     for region in regions:
@@ -1353,17 +1148,29 @@ def learn_rewrites(
         before=before.name,
         after=after.name,
         learned=tuple(learner.learned),
-        explained=min(changed, sum(counts.values())),
+        explained=min(changed, sum(done.counts.values())),
         left=tuple(left.most_common()),
         beyond=beyond,
+        verdict=_verdict(before, model, learner.schemas, say) if rules and verify else None,
         yaml=write_catalog(rules, doc=doc, comments=comments) if rules else "",
     )
+
+
+def _verdict(before: Path, rewritten: Model, schemas: OnnxSchemas, say: Progress) -> Verdict | str:
+    """Compare a model with what rules made of it; return why that was impossible, if it was."""
+    try:
+        with temporary_folder() as folder, staged(rewritten, folder / before.name) as written:
+            verdict = check_result(before, written.path, None, say)
+    except DplError as error:
+        return error.message
+    alien = "" if verdict.is_sound else unknown_operator(load_model(before), rewritten, schemas)
+    return alien or verdict
 
 
 def _comment(trial: Trial) -> str:
     """Say in the catalogue what is wrong with a rule, with the graph that shows it."""
     if trial.verdict == "not tried":
-        return f"Not proved: no graph was found to try it on ({trial.reason})."
+        return f"Not proved: not tried, since {trial.reason}."
     if trial.verdict != "failed":
         return ""
     said = [f"Not right everywhere: {trial.reason}"]

@@ -10,7 +10,6 @@ import numpy as np
 
 from dplcli.dpl.rule import Policies, parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean_rule
-from dplcli.ir.model import is_exact
 from dplcli.lazy import Deferred
 from dplcli.onnx_io import (
     built_again,
@@ -20,24 +19,23 @@ from dplcli.onnx_io import (
     open_sizes,
     paused_gc,
 )
-from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import Selection, explain_rules, measure, select_matches
 from dplcli.passes.tabular import MANY_NODES, count_operators, select_rows
 from dplcli.pipeline.hints import hints_on_matches
-from dplcli.pipeline.inspecting import find_nodes
+from dplcli.pipeline.inspecting import exact_types, find_nodes, sizes_in
 from dplcli.pipeline.rules import RuleSource, load_any_rules, names_of, rules_named
-from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import Graph, Model, Shape, TensorType, Value
+    from dplcli.ir import Model, Shape, Value
     from dplcli.onnx_io import TableRows
     from dplcli.passes.select import Coverage, GapCause
     from dplcli.passes.tabular import RowSelection
+    from dplcli.pipeline.rules import PatternSource
     from dplcli.verify import Settings as VerifySettings
     from dplcli.verify.settings import VerificationResult
 
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 def match(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     *,
-    patterns: Sequence[str] = (),
+    patterns: Sequence[PatternSource] = (),
     targets: Sequence[str] = (),
     rules: Sequence[Rule] = (),
     expectations: Sequence[str] = (),
@@ -62,9 +60,9 @@ def match(  # noqa: PLR0913  # all by keyword
 
     Args:
         model_path: The model.
-        patterns: Paths of catalogues, or names of shipped ones.
+        patterns: Paths of catalogues, names of shipped ones, texts of patterns, or rules.
         targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python; they come after those of the catalogues.
+        rules: Rules made in Python; they come after all others.
         expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
         allow_code: Whether YAML may name Python functions to import.
         policies: What to use instead of the policies that rules state.
@@ -144,7 +142,7 @@ class DeferredSelection(Selection):
 def explain(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     *,
-    patterns: Sequence[str] = (),
+    patterns: Sequence[PatternSource] = (),
     targets: Sequence[str] = (),
     rules: Sequence[Rule] = (),
     only: Sequence[str] = (),
@@ -156,9 +154,9 @@ def explain(  # noqa: PLR0913  # all by keyword
 
     Args:
         model_path: The model.
-        patterns: Paths of catalogues, or names of shipped ones.
+        patterns: Paths of catalogues, names of shipped ones, texts of patterns, or rules.
         targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python; they come after those of the catalogues.
+        rules: Rules made in Python; they come after all others.
         only: Names of the rules to explain, with or without their target; empty for all.
         node: The name of a node, or of a value that it makes; None for the whole model.
         allow_code: Whether YAML may name Python functions to import.
@@ -232,7 +230,7 @@ class Measuring:
         if self._coverage is None:
             model = built_again(self._model)
             fed = {} if result is None else {item.name: item.shape for item in result.inputs}
-            chosen = {n: s for n, s in _sizes_in(model, fed).items() if n not in self._sizes}
+            chosen = {n: s for n, s in sizes_in(model, fed).items() if n not in self._sizes}
             self._sizes = {**self._sizes, **chosen}
             self._coverage = self._measured(model, tuple(chosen))
         return self._coverage
@@ -249,61 +247,8 @@ class Measuring:
         return replace(found, problem=problem, sizes=self._sizes, chosen=chosen)
 
 
-def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
-    """Find the types of a loaded model's values, for inputs of given sizes.
-
-    onnx infers a whole model and follows some of the arithmetic that exporters do with shapes. It
-    gives up at other arithmetic (Div, Where, Range, …); dpl derives what is left open.
-
-    Args:
-        model: The model, as it was loaded.
-        sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
-
-    Returns:
-        The types of values of the main graph, of the graphs inside it and of functions; and why
-        some are missing ("" if nothing went wrong).
-
-    Raises:
-        UsageError: No input has such a dimension.
-    """
-    types: dict[Value, TensorType] = {}
-    problem = ""
-    if sizes:
-        types, problem = infer_types_for_sizes(model, sizes)
-    elif not all(map(_is_stated, model.graph.and_inner())):
-        types = dict(model.inferred_types())
-    elif not model.functions:
-        return {}, ""  # everything is stated
-    knowledge = Knowledge(types)
-    for graph in model.graph.and_inner():
-        knowledge.complete(graph)
-    _, in_functions = infer_in_functions(model, types)
-    for function in model.functions.values():
-        for graph in function.body.and_inner():
-            knowledge.complete(node for node in graph if not node.has_references)
-    return types, problem or in_functions
-
-
-def _is_stated(graph: Graph) -> bool:
-    made = (value for node in graph for value in node.outputs if value is not None)
-    return all(is_exact(value.declared_type) for value in made)
-
-
 def given_sizes(model: Model, settings: VerifySettings | None) -> dict[str, int]:
     """Return the sizes that the user gave, including those in whole shapes of inputs."""
     if settings is None:
         return {}
-    return {**_sizes_in(model, settings.request.shapes), **settings.sizes}
-
-
-def _sizes_in(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Return the sizes that the *shapes* of inputs give to dimensions that *model* leaves open."""
-    sizes: dict[str, int] = {}
-    for value in model.graph.inputs:
-        shape, declared = shapes.get(value.name), value.declared_type
-        if shape is None or declared is None or declared.shape is None:
-            continue
-        for axis, (dim, size) in enumerate(zip(declared.shape, shape, strict=False)):
-            if not isinstance(dim, int):
-                sizes.setdefault(dim or f"{value.name}:{axis}", size)
-    return sizes
+    return {**sizes_in(model, settings.request.shapes), **settings.sizes}

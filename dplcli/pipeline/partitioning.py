@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.catalog.catalog import shipped_catalog
+from dplcli.catalog.places import shipped_catalog
 from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Policies, Rejection, parse_expectations, unmet_expectations
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.passes.tabular import TypedRows
+    from dplcli.pipeline.rules import PatternSource
     from dplcli.pipeline.writing import Progress
 
 
@@ -268,7 +269,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     *,
     output: Path,
-    patterns: Sequence[str] = (),
+    patterns: Sequence[PatternSource] = (),
     targets: Sequence[str] = (),
     rules: Sequence[PatternRule] = (),
     settings: PartitionSettings | None = None,

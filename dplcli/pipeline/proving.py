@@ -22,14 +22,15 @@ from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import DplError, InvalidModelError, VerificationError, counted
 from dplcli.files import temporary_folder
+from dplcli.ir.model import called_function
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import Tensor
 from dplcli.onnx_io import check_model, to_proto
+from dplcli.onnx_io.infer import objection_to
 from dplcli.onnx_io.read import (
     DEFAULT_OPSET,
     build_model,
     model_from_text,
-    objection_to,
     text_of_model,
 )
 from dplcli.outcomes import Trial
@@ -162,13 +163,13 @@ class Trier:
         """Run the examples of *rule*, then try it on graphs made up for it."""
         shown = 0
         for number, example in enumerate(rule.examples, start=1):
+            trial = Trial(rule, "example", example.origin or f"example {number}", "failed")
             try:
-                wrong = _run_example(rule, example)
+                trial = self._run_example(trial, example)
             except DplError as error:
-                wrong = error.message
-            place = example.origin or f"example {number}"
-            shown += not wrong and example.after != "unchanged"
-            yield Trial(rule, "example", place, "failed" if wrong else "passed", wrong)
+                trial = replace(trial, reason=error.message)
+            shown += trial.verdict == "passed" and example.after != "unchanged"
+            yield trial
         if isinstance(rule, RewriteRule):
             found = [self._proved(rule, self.most)]
         else:
@@ -176,6 +177,30 @@ class Trier:
         for trial in found:
             by_example = shown and trial.verdict == "not tried"
             yield replace(trial, verdict="by example") if by_example else trial
+
+    def _run_example(self, trial: Trial, example: Example) -> Trial:
+        """Return what became of an example; *trial* is the one that failed."""
+        rule = trial.rule
+        before = model_from_text(example.before, "before")
+        after = model_from_text(example.before, "before")
+        changed, why_not = _apply(rule, after)
+        if example.after == "unchanged":
+            wrong = "the rule matches, though the example says unchanged" if changed else ""
+            return replace(trial, verdict="failed" if wrong else "passed", reason=wrong)
+        if not changed:
+            return replace(trial, reason=f"the rule does not match{why_not}")
+        wrong = _difference(before, after)
+        alien = unknown_operator(before, after, self.schemas) if wrong else ""
+        if wrong and not alien:
+            return replace(trial, reason=wrong)
+        if example.after != "any":
+            try:
+                expected = model_from_text(example.after, "after")
+            except InvalidModelError as error:
+                return replace(trial, reason=error.message)
+            if not same_structure(after, expected):
+                return replace(trial, reason="the result is another one than the example's")
+        return replace(trial, verdict="not tried" if alien else "passed", reason=alien)
 
     def _outlined(self, rule: PatternRule) -> list[Trial]:
         """Try *rule* on one graph for each variant of its pattern: outlining only moves nodes."""
@@ -272,6 +297,16 @@ class Trier:
             return
 
 
+def unknown_operator(before: Model, after: Model, schemas: SchemaLibrary) -> str:
+    """Say which operator of *after* alone onnxruntime does not have; "" if it has all."""
+    known = {node.qualified_op for node in before.graph}
+    for node in after.graph:
+        is_known = node.qualified_op in known or called_function(node) is not None
+        if not is_known and node.op_type not in schemas.op_types(node.domain):
+            return f"onnxruntime has no {node.qualified_op}"
+    return ""
+
+
 def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
     """Try *rule* on the first guess that onnxruntime runs."""
     reason = "no graph was found that all conditions fit"
@@ -306,25 +341,6 @@ def _opset_of(rule: Rule) -> int:
 
 def _takes(rule: AnyRule, model: Model) -> bool:
     return bool(select_matches(model, [rule]).matches)
-
-
-def _run_example(rule: AnyRule, example: Example) -> str:
-    """Return what is wrong with the answer to an example, or ""."""
-    before = model_from_text(example.before, "before")
-    after = model_from_text(example.before, "before")
-    changed, why_not = _apply(rule, after)
-    if example.after == "unchanged":
-        return "the rule matches, though the example says unchanged" if changed else ""
-    if not changed:
-        return f"the rule does not match{why_not}"
-    wrong = _difference(before, after)
-    if wrong or example.after == "any":
-        return wrong
-    try:
-        expected = model_from_text(example.after, "after")
-    except InvalidModelError as error:
-        return error.message
-    return "" if same_structure(after, expected) else "the result is another one than the example's"
 
 
 def _apply(rule: AnyRule, model: Model, *, most: int | None = None) -> tuple[bool, str]:

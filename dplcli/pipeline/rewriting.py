@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dplcli.catalog.catalog import exists, find_catalog, installed_catalogs
+from dplcli.catalog.places import exists, find_catalog
 from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
+from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import parse_expectations, unmet_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
 from dplcli.ir.model import QUICKLY_CHECKED
@@ -39,7 +40,7 @@ from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.passes.tabular import MANY_NODES, count_operators
 from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.rules import RuleSource, load_rewrites, names_of
+from dplcli.pipeline.rules import RuleSource, catalogs_in, load_rewrites, names_of
 from dplcli.pipeline.writing import (
     StepVerifier,
     WriteJob,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Model, Node
     from dplcli.onnx_io import TableRows
     from dplcli.passes.rewrite import Application, RewriteObserver, Trace
+    from dplcli.pipeline.rules import PatternSource
     from dplcli.pipeline.writing import Progress
 
 
@@ -311,7 +313,7 @@ def rewrite(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     *,
     output: Path,
-    patterns: Sequence[str] = (),
+    patterns: Sequence[PatternSource] = (),
     targets: Sequence[str] = (),
     rules: Sequence[RewriteRule] = (),
     settings: RewriteSettings | None = None,
@@ -327,9 +329,9 @@ def rewrite(  # noqa: PLR0913  # all by keyword
     Args:
         model_path: The model.
         output: Where to write the result.
-        patterns: Paths of catalogues, or names of shipped ones.
+        patterns: Paths of catalogues, names of shipped ones, texts of patterns, or rules.
         targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python; they come after those of the catalogues.
+        rules: Rules made in Python; they come after all others.
         settings: What to do, and how to check it.
         allow_code: Whether YAML may name Python functions to import.
         progress: Called with a short phrase before each step that may take long.
@@ -361,7 +363,7 @@ def rewrite(  # noqa: PLR0913  # all by keyword
         notes=(*job.model.notes, *observer.notes()),
     )
     if settings.plan is not None:
-        catalogs = [*patterns, *targets]
+        catalogs = [*catalogs_in(patterns), *targets]
         save_plan(settings.plan, model_path, catalogs, done.applications, opset=settings.opset)
     if settings.hints and not settings.is_restricted:
         said = hints_on_rewrite(model_path, job.rules, done.counts, done.refused)
@@ -375,7 +377,7 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     *,
     output: Path,
-    patterns: Sequence[str] = (),
+    patterns: Sequence[PatternSource] = (),
     rules: Sequence[RewriteRule] = (),
     settings: RewriteSettings | None = None,
     force: bool = False,
@@ -391,7 +393,7 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
         model_path: The model.
         output: Where to write the result.
         patterns: Catalogues to use instead of those that the plan names.
-        rules: Rules made in Python; they come after those of the catalogues.
+        rules: Rules made in Python; they come after all others.
         settings: How to check and write the result; other settings of a rewrite have no effect.
         force: Whether to apply a plan that was made for another model.
         skip_missing: Whether to leave out entries that do not fit; if not, such an entry ends the

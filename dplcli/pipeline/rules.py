@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
 
-from dplcli.catalog import is_shipped_target, read_catalogs, shipped_targets
-from dplcli.catalog.catalog import check_distinct, rules_of_functions
+from dplcli.catalog import is_shipped_target, shipped_targets
+from dplcli.catalog.compiled import read_compiled
+from dplcli.catalog.places import check_distinct, exists
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.rule import Policies
-from dplcli.errors import CatalogError, ModelError, UsageError, did_you_mean
+from dplcli.dpl.text import read_pattern
+from dplcli.errors import (
+    CatalogError,
+    ModelError,
+    PatternSyntaxError,
+    UsageError,
+    did_you_mean,
+)
 from dplcli.onnx_io import OnnxSchemas, load_model
 from dplcli.onnx_io.read import functions_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from dplcli.catalog import Catalog
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import Model
+    from dplcli.ir import Model, SchemaLibrary
 
     R = TypeVar("R", bound=Rule)
+
+    PatternSource: TypeAlias = str | PatternRule | RewriteRule
 
 
 # Catalogues that are ONNX models: their functions are pairs of a pattern and a replacement.
@@ -37,6 +47,8 @@ def _read_functions(path: Path) -> Sequence[RewriteRule]:
         raise CatalogError(f"{path.name}: cannot be read: {error}") from error
     except ModelError as error:
         raise CatalogError(error.message, hint=error.hint) from error
+    from dplcli.catalog.catalog import rules_of_functions  # noqa: PLC0415  # rarely needed
+
     return rules_of_functions(model.functions.values(), path.name)
 
 
@@ -55,14 +67,14 @@ class RuleSource:
     """Where the rules of a run come from, in order of priority.
 
     Attributes:
-        patterns: Paths of catalogues, or names of shipped ones.
+        patterns: Paths of catalogues, names of shipped ones, texts of patterns, or rules.
         targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python.
+        rules: Rules made in Python; they come after all others.
         allow_code: Whether YAML may name Python functions to import.
         policies: Policies that replace those of the rules.
     """
 
-    patterns: Sequence[str] = ()
+    patterns: Sequence[PatternSource] = ()
     targets: Sequence[str] = ()
     rules: Sequence[Rule] = ()
     allow_code: bool = False
@@ -114,7 +126,16 @@ def load_any_rules(source: RuleSource, model: Model) -> tuple[list[Rule], set[Pa
 
 
 def _read_sources(source: RuleSource, model: Model) -> Catalog:
-    names = [*source.patterns, *source.targets]
+    schemas = model.codec.schemas
+    texts = [item for item in source.patterns if is_pattern_text(item)]
+    made = {
+        text: rule_of_text(text, f"pattern_{number + 1}" if number else "pattern", schemas)
+        for number, text in enumerate(dict.fromkeys(texts))
+    }
+    names = [
+        *(made.get(item, item) if isinstance(item, str) else item for item in source.patterns),
+        *source.targets,
+    ]
     if not names and not source.rules:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
     for target in source.targets:
@@ -122,7 +143,40 @@ def _read_sources(source: RuleSource, model: Model) -> Catalog:
             known = shipped_targets()
             hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
             raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
-    return read_catalogs(names, model.codec.schemas, allow_code=source.allow_code, readers=READERS)
+    return read_compiled(names, schemas, allow_code=source.allow_code, readers=READERS)
+
+
+def is_pattern_text(source: PatternSource) -> TypeGuard[str]:
+    """Tell whether *source* is the text of a pattern, such as ``Relu(Conv(x, w))``."""
+    return isinstance(source, str) and "(" in source and not exists(Path(source).is_file)
+
+
+def catalogs_in(sources: Iterable[PatternSource]) -> list[str]:
+    """Return the names and paths of catalogues that are among *sources*."""
+    return [item for item in sources if isinstance(item, str) and not is_pattern_text(item)]
+
+
+TEXT_TARGET = "custom"
+"""The target of rules that are made of a pattern alone."""
+
+
+def rule_of_text(text: str, name: str, schemas: SchemaLibrary) -> PatternRule:
+    """Make a rule that outlines what the text of a pattern matches.
+
+    Raises:
+        PatternSyntaxError: The text is no pattern.
+    """
+    try:
+        pattern, unused = read_pattern(text, schemas)
+    except PatternSyntaxError as error:
+        where = f"{error.line}:{error.column + 1}"
+        raise PatternSyntaxError(
+            f"the pattern {text!r}, {where}: {error.message}",
+            line=error.line,
+            column=error.column,
+            hint=error.hint,
+        ) from error
+    return PatternRule(target=TEXT_TARGET, name=name, pattern=pattern, unused=unused)
 
 
 def names_of(rules: Iterable[Rule]) -> list[str]:
@@ -141,7 +195,8 @@ def _check(
 ) -> None:
     """Refuse a run without rules, or with two rules of one name."""
     if not rules:
-        names = ", ".join([*source.patterns, *source.targets])
+        named = [item if isinstance(item, str) else item.name for item in source.patterns]
+        names = ", ".join([*named, *source.targets]) or "the rules given"
         raise CatalogError(f"{names}: {problem}", hint=hint)
     check_distinct(rules)
 
@@ -152,4 +207,4 @@ def files_of(names: Sequence[str], *, allow_code: bool) -> set[Path]:
     Raises:
         CatalogError: A catalogue cannot be found or read.
     """
-    return read_catalogs(names, OnnxSchemas(), allow_code=allow_code, readers=READERS).files
+    return read_compiled(names, OnnxSchemas(), allow_code=allow_code, readers=READERS).files

@@ -85,8 +85,10 @@ def run_model(
     return RunOutcome(
         label=path.name,
         fed=fed,
+        inputs=reference.stimulus.feeds[case],
         level=level,
         outputs=outputs,
         kernels=report,
         output=output,
+        notes=reference.stimulus.notes,
     )

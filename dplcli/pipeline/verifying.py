@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dplcli.catalog.catalog import find_function
+from dplcli.catalog.python import find_function
 from dplcli.errors import UsageError
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.verify import Settings as VerifySettings
@@ -183,3 +184,127 @@ def verify_against(
         settings or VerifySettings(),
         progress=progress or (lambda _phrase: None),
     )
+
+
+# What is compared: two models, or results that were saved.
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The models or results that are compared.
+
+    Attributes:
+        original: The model that is right by definition; None if results are.
+        candidate: The model in question; None if results are judged again.
+        judged: Results to judge again.
+        against: Results to compare the candidate with.
+    """
+
+    original: Path | None
+    candidate: Path | None
+    judged: Path | None = None
+    against: Path | None = None
+
+    def title(self, names: Mapping[Path, str]) -> str:
+        """Return what reports call it; *names* has those of models that are not their file's."""
+        parts = (self.candidate, self.original, self.judged, self.against)
+        return " against ".join(names.get(path, path.name) for path in parts if path is not None)
+
+    def compare(self, settings: VerifySettings, say: Progress) -> VerificationResult:
+        """Return the verdict."""
+        if self.judged is not None:
+            return judge_again(self.judged, settings=settings)
+        if self.candidate is None:
+            raise UsageError("dpl verify needs a model")
+        if self.against is not None:
+            return verify_against(self.against, self.candidate, settings=settings, progress=say)
+        return verify(
+            self.original or self.candidate, self.candidate, settings=settings, progress=say
+        )
+
+
+def choose_subject(
+    models: tuple[Path | None, Path | None],
+    settings: VerifySettings,
+    *,
+    layers: bool,
+    judged: Path | None = None,
+    against: Path | None = None,
+) -> Subject:
+    """Decide what is compared, from arguments and options.
+
+    Args:
+        models: ORIGINAL and CANDIDATE, as far as given.
+        settings: All the other options.
+        layers: Whether --layers was given.
+        judged: What --from was given.
+        against: What --against was given.
+
+    Raises:
+        UsageError: Arguments and options do not go together.
+    """
+    original, candidate = models
+    if judged is not None and against is not None:
+        raise UsageError("--from and --against contradict each other", hint="pass one of them")
+    if judged is not None:
+        _check_offline(settings, models, layers=layers)
+        return Subject(None, None, judged=judged)
+    if against is not None:
+        if original is None or candidate is not None:
+            raise UsageError("--against takes one model: dpl verify MODEL --against RESULTS")
+        _check_saved_inputs(settings, layers=layers)
+        return Subject(None, original, against=against)
+    if original is not None and candidate is None and settings.save_results is not None:
+        candidate = original
+    if original is None or candidate is None:
+        raise UsageError(
+            "dpl verify needs ORIGINAL and CANDIDATE",
+            hint="or saved results: --from RESULTS, MODEL --against RESULTS",
+        )
+    request = settings.request
+    _check_results_path(settings.save_results, (original, candidate, request.given, request.save))
+    return Subject(original, candidate)
+
+
+def _check_offline(
+    settings: VerifySettings, models: tuple[Path | None, ...], *, layers: bool
+) -> None:
+    """Refuse options that do nothing when saved results are judged."""
+    plain = VerifySettings(rtol=settings.rtol, atol=settings.atol, tolerances=settings.tolerances)
+    if settings != plain or layers or any(model is not None for model in models):
+        raise UsageError(
+            "--from judges what was saved: no model is run",
+            hint="only --rtol, --atol, --tolerance and where to report go with it",
+        )
+
+
+def _check_saved_inputs(settings: VerifySettings, *, layers: bool) -> None:
+    """Refuse options that do nothing when inputs are saved and the original is not run."""
+    plain = VerifySettings(
+        rtol=settings.rtol,
+        atol=settings.atol,
+        tolerances=settings.tolerances,
+        levels=settings.levels,
+        custom_ops=settings.custom_ops,
+        execution=settings.execution,
+    )
+    if settings != plain or layers:
+        raise UsageError(
+            "--against feeds what was saved, and does not run the original",
+            hint="only levels, tolerances, --custom-ops, where the model runs and where to report "
+            "go with it",
+        )
+
+
+def _check_results_path(save_results: Path | None, others: tuple[Path | None, ...]) -> None:
+    """Refuse early where results cannot be, or must not be, written."""
+    if save_results is None:
+        return
+    folder = save_results.parent
+    if save_results.is_dir() or not folder.is_dir():
+        raise UsageError(f"--save-results {save_results}: is not a file in a folder that exists")
+    if any(path is not None and save_results.resolve() == path.resolve() for path in others):
+        raise UsageError(f"--save-results {save_results}: is another file of this command")
+
+
+# Running one model.

@@ -11,13 +11,28 @@ from dplcli.dpl.explain import describe_part, headline
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.errors import CatalogError, counted
 from dplcli.ir.model import scope_of
-from dplcli.report.document import Case, Document, Finding, read_place
+from dplcli.ir.traversal import behind_identities
+from dplcli.outcomes import LearnOutcome, Verdict
+from dplcli.report.document import (
+    Case,
+    Chapter,
+    Document,
+    Drawn,
+    DrawnModel,
+    DrawnPatterns,
+    DrawnStep,
+    Finding,
+    key_of,
+    read_place,
+    verdict_record,
+)
 from dplcli.report.json import picked, record_of
 from dplcli.report.layout import Group, Text, TextTable, joined
 from dplcli.report.tables import few, note
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from dplcli.catalog.lint import Problem
     from dplcli.dpl.explain import (
@@ -28,8 +43,9 @@ if TYPE_CHECKING:
     )
     from dplcli.dpl.rule import PatternRule, Rule
     from dplcli.errors import DplError
-    from dplcli.outcomes import CatalogEntry, ExplainOutcome, Trial
-    from dplcli.report.document import Status
+    from dplcli.ir import Node
+    from dplcli.outcomes import CatalogEntry, ExplainOutcome, RewritesOutcome, Trial
+    from dplcli.report.document import NodeKey, Status
     from dplcli.report.layout import Part
     from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract
 
@@ -111,6 +127,39 @@ def _rule_record(rule: PatternRule | RewriteRule) -> Json:
         "opsets": list(rule.opsets),
         "examples": len(rule.examples),
         **own,
+    }
+
+
+def learn_record(outcome: LearnOutcome | RewritesOutcome) -> Json:
+    """Return the record ``dpl.learn/1``: rules learned from nodes, or from two models."""
+    if isinstance(outcome, LearnOutcome):
+        learned = outcome.learned
+        return {
+            "schema": "dpl.learn/1",
+            "model": outcome.label,
+            "rules": [{**_rule_record(learned.rule), "matches": learned.matches}],
+            "notes": list(learned.notes),
+        }
+    checked: Json = {"verification": None}
+    if isinstance(outcome.verdict, Verdict):
+        checked = verdict_record(outcome.verdict)
+    elif outcome.verdict is not None:
+        checked["not_run"] = outcome.verdict
+    return {
+        "schema": "dpl.learn/1",
+        **picked(outcome, "before after"),
+        "rules": [
+            {
+                **_rule_record(item.rule),
+                "places": item.places,
+                "trial": picked(item.trial, "verdict reason graphs counterexample"),
+            }
+            for item in outcome.learned
+        ],
+        "explained": outcome.explained,
+        "left": [{"what": what, "places": count} for what, count in outcome.left],
+        "beyond": outcome.beyond,
+        **checked,
     }
 
 
@@ -386,8 +435,17 @@ def _values(attribute: AttributeContract) -> str:
 # Explanations: what became of each rule, or what each rule says of one node.
 
 
-def explain_document(outcome: ExplainOutcome, *, verbose: bool) -> Document:
-    """Report on why rules match where they do; *verbose* shows whole patterns."""
+def explain_document(
+    outcome: ExplainOutcome, *, file: Path | None = None, verbose: bool
+) -> Document:
+    """Report on why rules match where they do; *verbose* shows whole patterns.
+
+    Args:
+        outcome: What was found.
+        file: The model, for a picture.
+        verbose: Whether to show whole patterns.
+    """
+    matching = sum(item.matched > 0 for item in outcome.rules)
     return Document(
         text=_explanation_text(outcome, verbose=verbose),
         record=lambda: {
@@ -396,7 +454,64 @@ def explain_document(outcome: ExplainOutcome, *, verbose: bool) -> Document:
             "rules": [_explained_rule_record(item) for item in outcome.rules],
             "verdicts": [_verdict_record(item) for item in outcome.verdicts],
         },
+        command="dpl explain",
+        subject=outcome.label,
+        verdict=f"{matching} of {counted(len(outcome.rules), 'rule')} matched"
+        if outcome.rules
+        else f"{outcome.verdicts[0].node.op_type} {outcome.verdicts[0].node.label}",
+        notes=outcome.notes,
+        chapters=lambda: _explained_chapters(outcome),
+        draws=lambda: _drawn_traces(outcome, file),
     )
+
+
+def _explained_chapters(outcome: ExplainOutcome) -> Iterator[Chapter]:
+    """Yield a table of the rules, and what is said of each, with its whole pattern."""
+    if outcome.rules:
+        yield Chapter("Rules", _summary(outcome.rules))
+    for item in outcome.rules:
+        if lines := _details(item, verbose=True):
+            yield Chapter(item.rule.qualified_name, Group(*lines[2:]))
+    for verdict in outcome.verdicts:
+        yield Chapter(verdict.rule.qualified_name, Group(*_verdict_lines(verdict)))
+
+
+def _drawn_traces(outcome: ExplainOutcome, file: Path | None) -> Drawn:
+    """Return the patterns beside the model, with the attempt of each that got furthest."""
+    found = [(item.rule.qualified_name, item.nearest) for item in outcome.rules]
+    found += [(item.rule.qualified_name, item.trace) for item in outcome.verdicts]
+    tried = [(title, trace) for title, trace in found if trace is not None and trace.lines]
+    if file is None:
+        return Drawn()
+    marks: dict[NodeKey, str] = {}
+    pairs: list[tuple[NodeKey, NodeKey]] = []
+    steps = []
+    for number, (title, trace) in enumerate(tried):
+        parts: dict[NodeKey, NodeKey] = {}
+        outer: dict[int, Node] = {-1: trace.root}
+        for place, (line, value) in enumerate(zip(trace.lines, trace.values, strict=True)):
+            node = None if value is None or value.is_constant else behind_identities(value).producer
+            has_failed = line.status == "failed"
+            if node is None and has_failed:  # nothing that is drawn: what reads it is
+                node = outer.get(line.depth - 1)
+            if node is None:
+                continue
+            outer[line.depth] = node
+            parts[str(number), str(place)] = key_of(node)
+            if has_failed or marks.get(key_of(node)) != "does not fit":
+                marks[key_of(node)] = "does not fit" if has_failed else "fits"
+        pairs += parts.items()
+        end = trace.mismatch
+        text = "fits" if trace.fits else f"{trace.matched} of {trace.of} nodes match"
+        if end is not None:
+            text = f"{text}; {headline(end.part)}: expected {end.expected}, found {end.found}"
+        nodes = [(str(number), str(place)) for place in range(len(trace.lines))]
+        steps.append(DrawnStep(title, text, (nodes, [*dict.fromkeys(parts.values())])))
+    model = DrawnModel(file, marks)
+    if not tried:
+        return Drawn([model])
+    patterns = DrawnPatterns([title for title, _ in tried], [trace for _, trace in tried])
+    return Drawn([patterns, model], pairs, steps)
 
 
 def _explained_rule_record(item: RuleExplanation) -> Json:
@@ -536,7 +651,7 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
 
 
 def _tree(trace: MatchTrace) -> list[Part]:
-    table = TextTable("", "pattern", "written at", "result", prose=("result",))
+    table = TextTable("fits", "pattern", "written at", "result", prose=("result",))
     table.show_header = False
     for line in trace.lines:
         mark, style = _MARKS[line.status]

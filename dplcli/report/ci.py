@@ -39,9 +39,9 @@ def junit_xml(document: Document) -> str:
     The first suite has one case, which passes if the command's answer is yes, so that no file is
     without a case. Times are left out, so that the same run gives the same bytes.
     """
-    suites = {f"{document.command}: {document.subject}": [_verdict(document)]}
-    outputs = () if document.verification is None else comparisons(document.verification)
-    for case in (*map(_comparison, outputs), *document.cases):
+    verdict, *others = cases_of(document)
+    suites = {f"{document.command}: {document.subject}": [verdict]}
+    for case in others:
         suites.setdefault(case.group, []).append(case)
     cases = [case for suite in suites.values() for case in suite]
     root = ET.Element("testsuites", {"name": one_line(document.command)} | _counts(cases))
@@ -50,6 +50,12 @@ def junit_xml(document: Document) -> str:
     ET.indent(root, " ")
     text = ET.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def cases_of(document: Document) -> list[Case]:
+    """Return all that was tried, the answer of the whole command first."""
+    outputs = () if document.verification is None else comparisons(document.verification)
+    return [_verdict(document), *map(_comparison, outputs), *document.cases]
 
 
 def _counts(cases: Sequence[Case]) -> dict[str, str]:

@@ -12,10 +12,14 @@ from dplcli.ir.printer import print_attribute, print_node
 from dplcli.report.document import (
     Case,
     Document,
+    Drawn,
     DrawnModel,
+    DrawnStep,
     Finding,
     Section,
+    drawn_layers,
     equivalence,
+    key_of,
     layer_errors,
     power_facts,
     read_place,
@@ -48,22 +52,27 @@ if TYPE_CHECKING:
 # Structural differences in pictures.
 
 
-def drawn_models(outcome: DiffOutcome, files: tuple[Path, Path]) -> list[DrawnModel]:
-    """Return both models, with what was removed from the one, added to the other, or changed."""
+def drawn_models(outcome: DiffOutcome, files: tuple[Path, Path]) -> Drawn:
+    """Return both models, with what was removed from the one, added to the other, or changed.
+
+    Models in which nothing differs are drawn once.
+    """
+    if not outcome.difference.count:
+        return Drawn([DrawnModel(files[0])], note="Both models have this graph.")
     marks: tuple[dict[tuple[str, str], str], ...] = ({}, {})
     for graph in outcome.difference.graphs:
-        marks[0].update(_marked(graph.removed, "removed"))
-        marks[1].update(_marked(graph.added, "added"))
+        marks[0].update((key_of(node), "removed") for node in graph.removed)
+        marks[1].update((key_of(node), "added") for node in graph.added)
         for change in graph.changes:
-            marks[0].update(_marked([change.before], "changed"))
-            marks[1].update(_marked([change.after], "changed"))
-    return [DrawnModel(*each) for each in zip(files, marks, strict=True)]
-
-
-def _marked(nodes: Iterable[Node], mark: str) -> Iterator[tuple[tuple[str, str], str]]:
-    for node in nodes:
-        output = next((value.name for value in node.outputs if value is not None), "")
-        yield (scope_of(node.graph), output), mark
+            marks[0][key_of(change.before)] = marks[1][key_of(change.after)] = "changed"
+    return Drawn(
+        [DrawnModel(*each) for each in zip(files, marks, strict=True)],
+        pairs=[
+            (key_of(one), key_of(other))
+            for graph in outcome.difference.graphs
+            for one, other in graph.partners.items()
+        ],
+    )
 
 
 # Structural differences as JSON.
@@ -147,11 +156,14 @@ BISECT_SCHEMA = "dpl.bisect/1"
 _MOST_NODES = 6
 
 
-def rules_document(outcome: BisectOutcome, *, catalogs: Iterable[str], verbose: bool) -> Document:
+def rules_document(
+    outcome: BisectOutcome, *, file: Path | None = None, catalogs: Iterable[str], verbose: bool
+) -> Document:
     """Report on the search for applications of rules that break a model.
 
     Args:
         outcome: What was found.
+        file: The model, for a picture.
         catalogs: What was named on the command line.
         verbose: Whether the text lists steps that were not judged.
     """
@@ -189,7 +201,21 @@ def rules_document(outcome: BisectOutcome, *, catalogs: Iterable[str], verbose: 
             )
             for number, cause in enumerate(outcome.causes, 1)
         ),
+        draws=lambda: _drawn_causes(outcome.causes, file),
     )
+
+
+def _drawn_causes(causes: Sequence[Cause], file: Path | None) -> Drawn:
+    """Return the model, with the nodes that wrong steps take out; a step for each cause."""
+    if file is None or not causes:
+        return Drawn()
+    taken = [[(step.scope, name) for step in c.culprits for name in step.covered] for c in causes]
+    steps = [
+        DrawnStep(f"Cause {number}: {_names(cause)}", _cause_sentence(cause), (nodes,))
+        for number, (cause, nodes) in enumerate(zip(causes, taken, strict=True), 1)
+    ]
+    marks = {node: "differs" for nodes in taken for node in nodes}
+    return Drawn([DrawnModel(file, marks)], steps=steps)
 
 
 def _plural(kind: str) -> str:
@@ -350,8 +376,16 @@ def _wrong(outputs: Iterable[OutputComparison]) -> list[str]:
     return [f"{each.name} at level {each.level}: {each.reason}" for each in outputs if not each.ok]
 
 
-def models_document(outcome: ModelsOutcome, *, verbose: bool) -> Document:
-    """Report on the search for the first value in which two models differ."""
+def models_document(
+    outcome: ModelsOutcome, *, files: Sequence[Path | None] = (None, None), verbose: bool
+) -> Document:
+    """Report on the search for the first value in which two models differ.
+
+    Args:
+        outcome: What was found.
+        files: The two models, for pictures.
+        verbose: Whether the text lists all values that were compared.
+    """
     result, place = outcome.verification, outcome.place
     parted = "" if place is None else f"they part at {_named(place)}: {place.reason}"
     sections = () if place is None else (_section(place),)
@@ -375,6 +409,7 @@ def models_document(outcome: ModelsOutcome, *, verbose: bool) -> Document:
         verification=result,
         layers=layer_errors(outcome.layers),
         sections=sections,
+        draws=lambda: drawn_layers(files, outcome.layers),
     )
 
 

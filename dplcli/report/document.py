@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from dplcli import __version__
-from dplcli.report.json import inspect_record, nodes_record
-from dplcli.report.layout import Group, Text
+from dplcli.errors import counted
+from dplcli.ir.model import scope_of
+from dplcli.report.json import inspect_record, nodes_record, record_of
+from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     kernel_table,
     layer_table,
@@ -26,14 +28,18 @@ from dplcli.report.tables import (
     verification_report,
     whereabouts,
 )
+from dplcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dplcli.dpl import Rejection
+    from dplcli.dpl.explain import MatchTrace
     from dplcli.ir import Model, Node
     from dplcli.outcomes import (
         BrokenTurn,
+        Diagnosis,
+        ExtractOutcome,
         InlineOutcome,
         ModelOutcome,
         PartitionOutcome,
@@ -42,11 +48,14 @@ if TYPE_CHECKING:
     )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
-    from dplcli.verify.layers import Layers
+    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.settings import KernelReport
 
     Status: TypeAlias = Literal["passed", "failed", "skipped"]
 
     Severity: TypeAlias = Literal["error", "warning", "note"]
+
+    NodeKey: TypeAlias = tuple[str, str]
 
 
 class SourceLocation(NamedTuple):
@@ -142,16 +151,69 @@ class Section(NamedTuple):
 
 
 class DrawnModel(NamedTuple):
-    """A model whose graph a page shows.
+    """A model whose graph a page shows. Nodes go by their scope and the name of the first output.
 
     Attributes:
         path: The file.
-        marks: What is to be seen of nodes: 'added', 'removed', 'changed', 'differs' or 'first to
-            differ', by the scope and the name of the first output.
+        marks: What is to be seen of nodes: 'added', 'removed', 'changed', 'outlined', 'differs',
+            'first to differ', 'fits' or 'does not fit'.
+        errors: How far what nodes make is from the original's, as a share of the tolerance.
     """
 
     path: Path
-    marks: Mapping[tuple[str, str], str] = MappingProxyType({})
+    marks: Mapping[NodeKey, str] = MappingProxyType({})
+    errors: Mapping[NodeKey, float] = MappingProxyType({})
+
+
+class DrawnPatterns(NamedTuple):
+    """Patterns as trees, each with how far it got at a node.
+
+    Their parts go by the place of the pattern and their own in it, as texts.
+
+    Attributes:
+        titles: The rules that they belong to.
+        traces: The attempts.
+    """
+
+    titles: Sequence[str]
+    traces: Sequence[MatchTrace]
+
+
+class DrawnStep(NamedTuple):
+    """One of the steps that lead from a graph to another, or that explain it.
+
+    Attributes:
+        title: Which one.
+        text: What it did.
+        nodes: For each graph the nodes that it is about.
+    """
+
+    title: str
+    text: str
+    nodes: tuple[Iterable[NodeKey], ...]
+
+
+class Drawn(NamedTuple):
+    """The graphs that a page shows, side by side.
+
+    Attributes:
+        models: None, one or two; the first may be patterns.
+        pairs: Which nodes of the first are which of the second. Where nothing is said of two
+            nodes, they are the same if they make values of one name.
+        steps: What led from the one to the other, in order.
+        note: What a reader should know about them.
+    """
+
+    models: Sequence[DrawnModel | DrawnPatterns] = ()
+    pairs: Iterable[tuple[NodeKey, NodeKey]] = ()
+    steps: Iterable[DrawnStep] = ()
+    note: str = ""
+
+
+def key_of(node: Node) -> NodeKey:
+    """Return what a node goes by in pictures: its scope and the name of its first output."""
+    output = next((value.name for value in node.outputs if value is not None), "")
+    return scope_of(node.graph), output
 
 
 class Chapter(NamedTuple):
@@ -190,7 +252,7 @@ class Document:
         layers: How the values on the way compare, in order of computation.
         sections: The differences of two models.
         chapters: Makes what a page lists beside all this.
-        draws: Tells which models' graphs a page shows.
+        draws: Tells which graphs a page shows.
     """
 
     text: Part = field(default_factory=Text)
@@ -210,7 +272,7 @@ class Document:
     layers: tuple[LayerError, ...] = ()
     sections: tuple[Section, ...] = ()
     chapters: Callable[[], Iterable[Chapter]] = tuple
-    draws: Callable[[], Iterable[DrawnModel]] = tuple
+    draws: Callable[[], Drawn] = Drawn
 
 
 def verification_document(
@@ -245,40 +307,61 @@ def verification_document(
         failures=(*result.objections, *result.doubts),
         notes=(*third_opinions(result.opinions), *result.warnings),
         verification=result,
-        cases=kernel_cases(result),
-        chapters=lambda: kernel_chapters(result),
+        cases=kernel_cases(result.kernels),
+        chapters=lambda: kernel_chapters(result.kernels),
         layers=() if isinstance(inside, str) else layer_errors(inside),
-        draws=lambda: _compared(files, None if isinstance(inside, str) else inside),
+        draws=lambda: drawn_layers(files, None if isinstance(inside, str) else inside),
     )
 
 
-def kernel_cases(result: VerificationResult | None) -> tuple[Case, ...]:
+def kernel_cases(report: KernelReport | None) -> tuple[Case, ...]:
     """Return a case for each partition, if kernels were asked for: those not run are skipped."""
-    if result is None or result.kernels is None:
+    if report is None:
         return ()
-    group = f"partitions on {result.kernels.kernels.library}"
+    group = f"partitions on {report.kernels.library}"
     return tuple(
         Case(group, item.call or item.function, "passed" if item.runs else "skipped", item.why)
-        for item in result.kernels.partitions
+        for item in report.partitions
     )
 
 
-def kernel_chapters(result: VerificationResult | None) -> Iterator[Chapter]:
-    """Yield the table of partitions, if kernels were asked for."""
-    if result is not None and result.kernels is not None:
-        title = f"Partitions on {result.kernels.kernels.library}"
-        yield Chapter(title, kernel_table(result.kernels))
+def kernel_chapters(report: KernelReport | None) -> tuple[Chapter, ...]:
+    """Return the table of partitions, if kernels were asked for."""
+    if report is None:
+        return ()
+    return (Chapter(f"Partitions on {report.kernels.library}", kernel_table(report)),)
 
 
-def _compared(files: Iterable[Path | None], layers: Layers | None) -> Iterator[DrawnModel]:
-    """Yield the models, with the nodes that make values which differ."""
-    wrong = [] if layers is None else [each for each in layers.layers if not each.ok]
+def drawn_layers(files: Sequence[Path | None], layers: Layers | None) -> Drawn:
+    """Return two models that were compared, with how far values are apart and which differ."""
+    inside = () if layers is None else layers.layers
+    models = []
     for path, role in zip(files, ("original", "candidate"), strict=True):
-        marks = {("main", getattr(each, role)): "differs" for each in wrong}
+        marks = {("main", getattr(each, role)): "differs" for each in inside if not each.ok}
         if layers is not None and layers.first is not None:
             marks["main", getattr(layers.first, role)] = "first to differ"
+        errors = {("main", getattr(each, role)): _error(each) for each in inside}
         if path is not None:
-            yield DrawnModel(path, marks)
+            models.append(DrawnModel(path, marks, errors))
+    pairs = [(("main", each.original), ("main", each.candidate)) for each in inside]
+    first = None if layers is None else layers.first
+    steps = []
+    if first is not None:
+        text = f"{first.op_type} {first.original!r}: {first.comparison.reason}"
+        nodes = tuple([("main", getattr(first, role))] for role in ("original", "candidate"))
+        steps = [DrawnStep("first to differ", text, nodes)]
+    return Drawn(models, pairs, steps if len(models) > 1 else ())
+
+
+_NO_MEASURE = 1e30
+"""The error of what differs by more than numbers, as a number that JSON has."""
+
+
+def _error(layer: Layer) -> float:
+    share = share_of_tolerance(layer.comparison)
+    if share is None or not math.isfinite(share):
+        return 0.0 if layer.ok else _NO_MEASURE
+    return share
 
 
 def layer_errors(layers: Layers | None) -> tuple[LayerError, ...]:
@@ -297,7 +380,7 @@ def _inside_record(inside: Layers | str | None) -> dict[str, Any]:
 
 def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
-    outcome: InlineOutcome | PartitionOutcome | RewriteOutcome,
+    outcome: ExtractOutcome | InlineOutcome | PartitionOutcome | RewriteOutcome,
     *,
     text: Part,
     record: Callable[[], Mapping[str, Any]],
@@ -307,7 +390,10 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     rules: Iterable[RuleUse] = (),
     findings: Iterable[Finding] = (),
     chapters: Callable[[], Iterable[Chapter]] = tuple,
-    marks: Callable[[], Mapping[tuple[str, str], str]] = dict,
+    original: Path | None = None,
+    steps: Callable[[], Iterable[DrawnStep]] = tuple,
+    marks: tuple[str, str] = ("removed", "added"),
+    counted: str = "nodes",
     is_dry: bool = False,
 ) -> Document:
     """Report on a model that was made from another.
@@ -319,11 +405,14 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         record: Makes what the JSON holds.
         failures: Reasons for a no that the comparison does not give.
         nodes: How many nodes there were before and after.
+        counted: What nodes these are.
         done: The name of what was done, and how often it was done.
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
         chapters: Makes what a page lists in full.
-        marks: Makes what is to be seen of the result's nodes; see :class:`DrawnModel`.
+        original: The file of the model before.
+        steps: Makes what led from it to the result.
+        marks: What is to be seen of the nodes of steps, before and after; "" for nothing.
         is_dry: Whether nothing was to be written.
     """
     verification, ok = outcome.verdict.verification, outcome.is_success
@@ -333,11 +422,12 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict = equivalence(verification)
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
-    counts = [*zip(("nodes before", "nodes after"), nodes, strict=True), done]
+    counts = [(f"{counted} {when}", n) for when, n in zip(("before", "after"), nodes, strict=True)]
     said: tuple[str, ...] = ()
     if verification is not None:
         said = (*third_opinions(verification.opinions), *verification.warnings)
     reasons = () if verification is None else (*verification.objections, *verification.doubts)
+    report = None if verification is None else verification.kernels
     made = outcome.verdict.output or outcome.verdict.kept
     return Document(
         text=text,
@@ -349,13 +439,39 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict=verdict,
         failures=(*failures, *reasons),
         notes=(*outcome.notes, *said),
-        facts=(*((name, f"{count:,}") for name, count in counts), *power_facts(verification)),
+        facts=(*((what, f"{n:,}") for what, n in (*counts, done)), *power_facts(verification)),
         verification=verification,
         rules=tuple(rules),
         findings=tuple(findings),
-        cases=kernel_cases(verification),
-        chapters=lambda: (*kernel_chapters(verification), *chapters()),
-        draws=lambda: [DrawnModel(made, marks())] if made is not None else [],
+        cases=kernel_cases(report),
+        chapters=lambda: (*kernel_chapters(report), *chapters()),
+        draws=lambda: _before_and_after((original, made), steps(), marks),
+    )
+
+
+_MOST_STEPS = 5_000
+
+
+def _before_and_after(
+    files: tuple[Path | None, Path | None], steps: Iterable[DrawnStep], marks: tuple[str, str]
+) -> Drawn:
+    """Return a model and what was made of it, unless that stands in its place."""
+    original, made = files
+    if made is None:
+        return Drawn()
+    done = list(steps)
+    before, after = (
+        {key: mark for step in done for key in step.nodes[side] if mark}
+        for side, mark in enumerate(marks)
+    )
+    if original is None or original.resolve() == made.resolve():
+        return Drawn([DrawnModel(made, after)])
+    note = f"The first {_MOST_STEPS:,} of {len(done):,} steps can be looked at one by one."
+    return Drawn(
+        [DrawnModel(original, before), DrawnModel(made, after)],
+        pairs=[(one, other) for step in done for one in step.nodes[0] for other in step.nodes[1]],
+        steps=done[:_MOST_STEPS],
+        note=note if len(done) > _MOST_STEPS else "",
     )
 
 
@@ -419,7 +535,14 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
 
 def model_document(model: Model, label: str) -> Document:
     """Report on the contents of a model."""
-    return Document(text=model_report(model, label), record=lambda: inspect_record(model, label))
+    nodes = sum(graph.node_count for graph in model.graphs())
+    return Document(
+        text=model_report(model, label),
+        record=lambda: inspect_record(model, label),
+        command="dpl inspect",
+        subject=label,
+        facts=(("nodes", f"{nodes:,}"), ("functions", f"{len(model.functions):,}")),
+    )
 
 
 def nodes_document(nodes: Sequence[Node], label: str) -> Document:
@@ -437,6 +560,32 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # onnxruntime has other names, such as onnxruntime-gpu
             found[package] = "unknown"
     return found | {"python": platform.python_version()}
+
+
+def diagnosis_document(found: Diagnosis) -> Document:
+    """Report on what dpl runs on."""
+    others = Counter(found.catalogs.values())
+    ours = others.pop("dpl", 0)
+    told = [f"{ours} of dpl", *(f"{count} of {package}" for package, count in others.items())]
+    extras = [
+        f"{extra}: {'lacks ' + ', '.join(missing) if missing else 'installed'}"
+        for extra, missing in found.missing.items()
+    ]
+    rows = [
+        *versions().items(),
+        ("system", found.system),
+        ("providers", ", ".join(found.providers) or "none"),
+        ("models run in", "a process of their own" if found.is_isolated else "the process of dpl"),
+        ("catalogues", ", ".join(told)),
+        *(("extra" if number == 0 else "", text) for number, text in enumerate(extras)),
+    ]
+    verdict = f"{counted(len(found.problems), 'problem')}." if found.problems else "No problems."
+    lines = [Text(f"problem: {problem}", style="red") for problem in found.problems]
+    return Document(
+        text=Group(TextTable("", "", rows=rows), Text(), *lines, Text(verdict)),
+        ok=not found.problems,
+        record=lambda: {"schema": "dpl.doctor/1", "versions": versions(), **record_of(found)},
+    )
 
 
 # Findings: the rule that breaks a model, and the place where it is written.

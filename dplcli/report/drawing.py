@@ -453,9 +453,10 @@ def _laid_out(part: _Part, layouts: Mapping[_Part, _Layout], *, header: float) -
     sizes = {each: _size(each, layouts) for each in (*tops, *inner, *bottoms)}
     pairs = list(dict.fromkeys((start, end) for start, end, _, _ in drawn))
     graph = layers.laid_out(sizes, pairs, tops, bottoms)
-    left, above = _PAD, header + _PAD
     label = len(_words(part)[0]) * _BOLD + 2 * _PAD if header else 0.0
-    width, height = max(graph.width + 2 * _PAD, label), graph.height + above + _PAD
+    width = max(graph.width + 2 * _PAD, label)
+    left, above = (width - graph.width) / 2, header + _PAD
+    height = graph.height + above + _PAD
     spots = {
         each: spot._replace(x=spot.x + left, y=spot.y + above) for each, spot in graph.spots.items()
     }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -13,10 +14,10 @@ from dplcli.report.layout import Bars, Group, TextTable
 from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.plots import histogram_plot, layer_plot, share_plot
 from dplcli.report.tables import error_bins, number, percent, ranked, share_of_tolerance, value
-from dplcli.report.view import SCRIPTS
+from dplcli.report.view import SCRIPTS, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.report.document import Document
     from dplcli.report.layout import Cell, Part, Text
@@ -109,27 +110,30 @@ class HistogramDrawing(NamedTuple):
     svg: Markup
 
 
-class GraphDrawing(NamedTuple):
-    """A picture of a model.
+class PageGraphs(NamedTuple):
+    """The pictures of a page.
 
     Attributes:
-        label: The model's file name.
-        page: The page that shows it; "" if there is none.
-        why_not: Why there is none.
+        records: One for each picture that is shown, as :func:`dplcli.report.view.view_record` makes
+            it.
+        beside: What leads from the one to the other, as ``beside_record`` makes it.
+        notes: What a reader should know of them; also why one is not shown.
     """
 
-    label: str
-    page: str = ""
-    why_not: str = ""
+    records: Sequence[Mapping[str, Any]] = ()
+    beside: Mapping[str, Any] = MappingProxyType({})
+    notes: Sequence[str] = ()
 
 
-def html_page(document: Document, graphs: Sequence[GraphDrawing] = ()) -> str:
+def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
     """Return *document* as a page; in every table, what needs a look comes first.
 
     Args:
         document: What is reported.
         graphs: Pictures of the models that it is about.
     """
+    graphs = graphs or PageGraphs()
+    drawn_by = [static(name) for name in SCRIPTS] if graphs.records else []
     result = document.verification
     outputs = ranked(result.outputs) if result is not None else []
     levels = () if result is None else result.levels
@@ -155,9 +159,13 @@ def html_page(document: Document, graphs: Sequence[GraphDrawing] = ()) -> str:
         layer_table=_layer_table(document),
         chapters=[*_chapters(document), *_input_chapter(result)],
         versions=versions(),
-        script=script,
+        scripts=[*drawn_by, script],
         graphs=graphs,
-        policy=allowed(script, *(map(static, SCRIPTS) if graphs else ())),
+        titles=[record["title"] for record in graphs.records],
+        graph_style=static("view.css") if graphs.records else "",
+        data=[packed(record) for record in graphs.records],
+        beside=packed(dict(graphs.beside)),
+        policy=allowed(*drawn_by, script),
     )
 
 
@@ -301,7 +309,8 @@ def _table(part: TextTable, caption: str) -> PageTable:
     ]
     if "short" in looks:
         looks[looks.index("short")] = "name"
-    columns = list(zip(part.columns, looks, strict=True))
+    titles = [title or "no." for title in part.columns]
+    columns = list(zip(titles, looks, strict=True))
     return PageTable(caption, columns, [tuple(map(_cell, row)) for row in part.rows])
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from io import StringIO
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text as RichText
 
 from dplcli.escaping import inert, one_line
@@ -188,6 +190,20 @@ def lines_of(part: Part, width: int | None, *, is_ascii: bool = False) -> Iterat
         yield from map(_inert, [part] if width is None else _broken(part, width))
     else:
         raise TypeError(f"{part!r} is no part of a report")
+
+
+def plain_text(part: Part) -> str:
+    """Return a report as lines of any length, without styles."""
+    return "\n".join(line.plain for line in lines_of(part, None))
+
+
+def html_text(part: Part) -> str:
+    """Return a report as a terminal shows it, as preformatted HTML with its colours."""
+    console = Console(file=StringIO(), record=True, markup=False, emoji=False, highlight=False)
+    for line in lines_of(part, None):
+        console.print(line, soft_wrap=True)
+    frame = '<pre style="line-height:1.3;overflow-x:auto">{code}</pre>'
+    return console.export_html(inline_styles=True, code_format=frame)
 
 
 def _inert(line: RichText) -> RichText:

@@ -13,8 +13,10 @@ from dplcli.passes.select import in_program_order
 from dplcli.report.document import (
     Chapter,
     Document,
+    DrawnStep,
     broken_rule,
     hints_record,
+    key_of,
     result_document,
     rule_uses,
     verdict_record,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Function, Node
     from dplcli.outcomes import MatchOutcome, PartitionOutcome, Preparation
     from dplcli.passes.merge import Region
+    from dplcli.passes.partition import Partition
     from dplcli.passes.repeat import Family
     from dplcli.passes.select import Coverage, LeftOut, Selection, Share, Work
     from dplcli.report.layout import Part
@@ -69,6 +72,12 @@ def match_document(outcome: MatchOutcome, *, verbose: bool) -> Document:
         },
         ok=not outcome.unmet,
         complaints=outcome.unmet,
+        command="dpl match",
+        subject=outcome.label,
+        verdict="Not as expected" if outcome.unmet else f"{sum(outcome.counts.values()):,} matches",
+        failures=outcome.unmet,
+        notes=outcome.notes,
+        rules=rule_uses(outcome.counts, selection.refused),
     )
 
 
@@ -107,6 +116,7 @@ def _match_list(selection: Selection) -> Part:
 def partition_document(
     outcome: PartitionOutcome,
     *,
+    file: Path | None = None,
     catalogs: Iterable[Path | str] = (),
     is_verified: bool,
     verbose: bool,
@@ -115,6 +125,7 @@ def partition_document(
 
     Args:
         outcome: What was done.
+        file: The model.
         catalogs: What was named on the command line.
         is_verified: Whether the result was to be verified.
         verbose: Whether to list everything.
@@ -140,7 +151,19 @@ def partition_document(
         rules=rule_uses(outcome.counts, outcome.selection.refused),
         findings=broken_rule(outcome, catalogs),
         chapters=lambda: _chapters(outcome),
+        original=file,
+        steps=lambda: [_step(*item) for item in enumerate(outcome.partitions, 1)],
+        marks=("outlined", ""),
+        counted="nodes of the main graph",
     )
+
+
+def _step(number: int, item: Partition) -> DrawnStep:
+    scope = scope_of(item.call.graph)
+    nodes = [(scope, key_of(node)[1]) for node in item.match.nodes]
+    text = f"{named(*item.match.nodes)} became {item.call.name}"
+    title = f"{number}. {function_name(item.function)}"
+    return DrawnStep(title, text, (nodes, [key_of(item.call)]))
 
 
 def _chapters(outcome: PartitionOutcome) -> Iterator[Chapter]:

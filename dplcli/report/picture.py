@@ -17,14 +17,14 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from dplcli.errors import DplError, UsageError, did_you_mean
 from dplcli.escaping import one_line
 from dplcli.ir.model import ORIGIN_KEY, called_function, scope_of
-from dplcli.ir.operators import OP_KINDS, RANDOM_OPS, kind_of
+from dplcli.ir.operators import OP_KINDS, RANDOM_OPS, kind_of, schema_of
 from dplcli.ir.traversal import captured_values
 from dplcli.ir.types import Tensor
 from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, is_partition, is_region, read_entries
@@ -268,6 +268,8 @@ def _scope_meant(scope: str, whole: Sheet, functions: Sequence[Function]) -> tup
     names = {"/".join(path) for path in known} | set(map(_name_of, functions))
     some = f"there are {', '.join(sorted(names)[:_MOST_PLACES])}, …" if names else ""
     hint = did_you_mean(scope, sorted(names)) or some or "the model has no scopes and no functions"
+    if not wanted:
+        raise UsageError(f"--scope {scope!r}: no name is given", hint=hint)
     raise UsageError(f"--scope {scope}: no scope and no function has this name", hint=hint)
 
 
@@ -628,6 +630,8 @@ def _seen(picture: Picture, found: Opened) -> int:
 def _open(picture: Picture, name: str, found: Opened) -> None:
     """Open what has a name, and all round it."""
     wanted = name.strip("/")
+    if not wanted:
+        raise UsageError(f"--open {name!r}: no name is given")
     known: set[str] = set()
     hits = 0
     for sheet in picture.sheets.values():
@@ -650,7 +654,9 @@ def _open(picture: Picture, name: str, found: Opened) -> None:
                         found.nodes.add(item)
                     _open_callers(picture, sheet, found)
     if not hits:
-        hint = did_you_mean(wanted, sorted(known - {""})) or "nothing in the picture opens"
+        places = sorted(known - {""})
+        some = f"there are {', '.join(places[:_MOST_PLACES])}, …" if places else ""
+        hint = did_you_mean(wanted, places) or some or "nothing in the picture opens"
         raise UsageError(f"--open {name}: no group, function or node has this name", hint=hint)
 
 
@@ -679,6 +685,89 @@ def _open_callers(picture: Picture, sheet: Sheet, found: Opened) -> None:
 
 def _round(root: Box, node: Node) -> list[Box]:
     return [box for box in root.boxes() if any(inner is node for inner in box.nodes())]
+
+
+# The numbers that quantised tensors stand for.
+
+
+class QuantisedRange(NamedTuple):
+    """What a quantised tensor can hold.
+
+    Attributes:
+        role: The tensor, as the operator calls it.
+        low: The smallest number; over all channels.
+        high: The largest one.
+        how: The element type and the size of a step.
+    """
+
+    role: str
+    low: float
+    high: float
+    how: str
+
+
+def quantised_ranges(node: Node) -> list[QuantisedRange]:
+    """Return the ranges that the constant scales and zero points of a node mean.
+
+    A scale and a zero point belong to the tensor before them among the inputs, or to the output
+    (``y_scale``), as ONNX orders them in all operators of this kind.
+    """
+    schema = schema_of(node)
+    if schema is None or not any(name.endswith("_scale") for name in schema.inputs):
+        return []
+    given = dict(zip(schema.inputs, node.inputs, strict=False))
+    found = []
+    for name, value in given.items():
+        role = name.removesuffix("_scale")
+        if role == name or value is None or value.constant is None:
+            continue
+        zero = given.get(f"{role}_zero_point")
+        kind = _type_of_quantised(node, given.get(role), zero)
+        scale, offset = _numbers(value), np.zeros(1) if zero is None else _numbers(zero)
+        if kind not in _INTEGERS or scale is None or offset is None:
+            continue
+        low, high = _INTEGERS[kind]
+        with np.errstate(all="ignore"):
+            try:
+                ends = np.stack([(low - offset) * scale, (high - offset) * scale])
+            except ValueError:  # of other sizes: no valid model
+                continue
+        if not ends.size or not np.isfinite(ends).all():
+            continue
+        step = f"{scale.min():.4g}"
+        if scale.max() > scale.min():
+            step = f"{step} to {scale.max():.4g} ({scale.size} of them)"
+        how = f"{kind}, in steps of {step}"
+        found.append(QuantisedRange(role, float(ends.min()), float(ends.max()), how))
+    return found
+
+
+_INTEGERS = {
+    **{f"uint{bits}": (0, 2**bits - 1) for bits in (2, 4, 8, 16)},
+    **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (2, 4, 8, 16, 32)},
+}
+"""The smallest and the largest integer of each type that tensors are quantised to."""
+
+
+def _type_of_quantised(node: Node, tensor: Value | None, zero: Value | None) -> str:
+    """Return the element type; that of QuantizeLinear's result where nothing says another."""
+    if zero is not None and zero.constant is not None:
+        return zero.constant.dtype
+    if node.op_type == "QuantizeLinear":
+        made = node.outputs[0]
+        known = None if made is None else made.inferred_type()
+        return (known and known.dtype) or "uint8"
+    known = None if tensor is None else tensor.inferred_type()
+    return (known and known.dtype) or ""
+
+
+def _numbers(value: Value) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    if value.constant is None:
+        return None
+    try:
+        return value.constant.numpy().astype(np.float64).reshape(-1)
+    except (DplError, ValueError, TypeError):
+        return None
 
 
 # Words and numbers.

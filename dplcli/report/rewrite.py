@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.dpl.matcher import reach_of
 from dplcli.errors import counted
+from dplcli.escaping import one_line
 from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
 from dplcli.report.document import (
     Chapter,
+    DrawnStep,
     broken_rule,
     hints_record,
+    key_of,
     result_document,
     rule_uses,
     verdict_record,
@@ -32,14 +35,14 @@ from dplcli.report.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dplcli.ir import Function
-    from dplcli.outcomes import BrokenTurn, InlineOutcome, RewriteOutcome
+    from dplcli.outcomes import BrokenTurn, ExtractOutcome, InlineOutcome, RewriteOutcome
     from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
     from dplcli.passes.rewrite import Refusal, Trace
-    from dplcli.report.document import Document
+    from dplcli.report.document import Document, NodeKey
     from dplcli.report.layout import Part
 
     Json = dict[str, Any]
@@ -50,11 +53,14 @@ if TYPE_CHECKING:
 # What inlining did.
 
 
-def inline_document(outcome: InlineOutcome, *, is_verified: bool, verbose: bool) -> Document:
+def inline_document(
+    outcome: InlineOutcome, *, file: Path | None = None, is_verified: bool, verbose: bool
+) -> Document:
     """Report on a model whose functions were inlined.
 
     Args:
         outcome: What was done.
+        file: The model.
         is_verified: Whether the result was to be verified.
         verbose: Whether to list every call.
     """
@@ -81,6 +87,42 @@ def inline_document(outcome: InlineOutcome, *, is_verified: bool, verbose: bool)
             Chapter("Functions", _inline_table(inlining)),
             Chapter("Calls", _call_list(inlining)),
         ],
+        counted="nodes of the main graph",
+        original=file,
+        steps=lambda: [
+            DrawnStep(
+                function_name(call.function),
+                f"{call.call.label}: {counted(len(call.nodes), 'node')} took its place",
+                ([key_of(call.call)], [key_of(node) for node in call.nodes]),
+            )
+            for call in inlining.calls
+        ],
+    )
+
+
+def extract_document(outcome: ExtractOutcome) -> Document:
+    """Report on a part that was cut out of a model."""
+    (before, after), weights = outcome.nodes, counted(outcome.weights, "weight")
+    size = f", {outcome.data:,} bytes of external data" if outcome.data else ""
+    sides = (("input", outcome.inputs), ("output", outcome.outputs))
+    rows = [(side, one_line(name, None)) for side, names in sides for name in names]
+    said = f"{after:,} of {counted(before, 'node')} and {weights}{size}."
+    parts: list[Part] = [TextTable("", "value", rows=rows), Text(), Text(said)]
+    parts += map(note, outcome.notes)
+    parts += ending(outcome.verdict, is_changed=True, is_verified=True)
+    return result_document(
+        "dpl extract",
+        outcome,
+        text=Group(*parts),
+        record=lambda: {
+            "schema": "dpl.extract/1",
+            "model": outcome.label,
+            **picked(outcome, "inputs outputs weights operators data notes"),
+            "nodes": {"before": before, "after": after},
+        },
+        failures=(),
+        nodes=outcome.nodes,
+        done=("nodes taken", after),
     )
 
 
@@ -235,10 +277,11 @@ def _application(item: Application) -> Json:
 _MOST_NAMED = 10
 
 
-def rewrite_document(
+def rewrite_document(  # noqa: PLR0913  # what was run, on what, and what is wanted of it
     command: str,
     outcome: RewriteOutcome,
     *,
+    file: Path | None = None,
     catalogs: Iterable[Path | str],
     is_verified: bool,
     verbose: bool,
@@ -248,6 +291,7 @@ def rewrite_document(
     Args:
         command: What was run.
         outcome: What was done.
+        file: The model.
         catalogs: What was named on the command line.
         is_verified: Whether the result was to be verified.
         verbose: Whether to list every application and refusal.
@@ -264,13 +308,37 @@ def rewrite_document(
         rules=rule_uses(outcome.counts, outcome.refused),
         findings=broken_rule(outcome, catalogs, outcome.broken),
         chapters=lambda: _chapters(outcome),
-        marks=lambda: {
-            (item.scope, node.output): "added"
-            for item in outcome.applications
-            for node in item.added
-        },
+        original=file,
+        steps=lambda: _steps(outcome.applications),
         is_dry=outcome.is_dry,
     )
+
+
+def _steps(applications: Sequence[Application]) -> list[DrawnStep]:
+    """Return what each application took from the first graph, and what is left of it in the last.
+
+    What it takes may have been made by applications before it, and what it makes may be taken by
+    those behind it: such nodes stand for what they were made of, and for what became of them.
+    """
+    made_of: dict[NodeKey, list[NodeKey]] = {}
+    became: dict[NodeKey, list[NodeKey]] = {}
+    taken, left = [], []
+    for item in applications:
+        before, after = ([(item.scope, n.output) for n in ns] for ns in (item.removed, item.added))
+        taken.append(_traced(before, made_of))
+        made_of |= dict.fromkeys(after, taken[-1])
+    for item in reversed(applications):
+        before, after = ([(item.scope, n.output) for n in ns] for ns in (item.removed, item.added))
+        left.append(_traced(after, became))
+        became |= dict.fromkeys(before, left[-1])
+    return [
+        DrawnStep(f"{item.number}. {item.rule}", sentence(item), tuple(nodes))
+        for item, *nodes in zip(applications, taken, reversed(left), strict=True)
+    ]
+
+
+def _traced(keys: Iterable[NodeKey], known: Mapping[NodeKey, list[NodeKey]]) -> list[NodeKey]:
+    return list(dict.fromkeys(end for key in keys for end in known.get(key, [key])))
 
 
 def _chapters(outcome: RewriteOutcome) -> Iterator[Chapter]:

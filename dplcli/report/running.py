@@ -1,4 +1,4 @@
-"""What a model gave, and where its partitions ran."""
+"""What a model was fed and gave, and where its partitions ran."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.report.document import Document
+from dplcli.report.document import Document, kernel_cases, kernel_chapters
 from dplcli.report.layout import Group, Text, TextTable
-from dplcli.report.tables import kernel_lines, number
+from dplcli.report.tables import kernel_lines, note, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,16 +17,21 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
     from dplcli.verify.settings import Array
 
+    Json = dict[str, Any]
+
 
 def run_document(outcome: RunOutcome) -> Document:
     """Report on a model that was run."""
     report = outcome.kernels
     columns = ("min", "max", "mean")
     rows = [
-        (name, dtype, "x".join(map(str, data.shape)) or "scalar", *map(number, _figures(data)))
-        for name, dtype, data in _arrays(outcome)
+        (kind, name, dtype, _shape(data), *map(number, _figures(data)))
+        for kind, name, dtype, data in _arrays(outcome)
     ]
-    parts: list[Part] = [TextTable("output", "type", "shape", *columns, right=columns, rows=rows)]
+    parts: list[Part] = [
+        TextTable("", "name", "type", "shape", *columns, right=columns, rows=rows),
+        *map(note, outcome.notes),
+    ]
     if report is not None:
         parts += [Text(), *kernel_lines(report)]
     if outcome.output is not None:
@@ -38,13 +43,27 @@ def run_document(outcome: RunOutcome) -> Document:
         complaints=() if report is None else report.complaints,
         command="dpl run",
         subject=outcome.label,
+        notes=outcome.notes,
+        cases=kernel_cases(report),
+        chapters=lambda: kernel_chapters(report),
     )
 
 
-def _arrays(outcome: RunOutcome) -> Iterator[tuple[str, str, Array]]:
+def _arrays(outcome: RunOutcome) -> Iterator[tuple[str, str, str, Array]]:
+    """Yield every array that the model was fed or gave; those of a sequence are many."""
+    for name, value in outcome.inputs.items():
+        if isinstance(value, list):
+            for number_, item in enumerate(value):
+                yield "input", f"{name}[{number_}]", item.dtype.name, item
+        elif value is not None:
+            yield "input", name, value.dtype.name, value
     for name, leaves in outcome.outputs.items():
         for leaf in leaves:
-            yield f"{name}{leaf.label}", leaf.dtype, leaf.data
+            yield "output", f"{name}{leaf.label}", leaf.dtype, leaf.data
+
+
+def _shape(data: Array) -> str:
+    return "x".join(map(str, data.shape)) or "scalar"
 
 
 def _figures(data: Array) -> tuple[float | None, ...]:
@@ -56,16 +75,17 @@ def _figures(data: Array) -> tuple[float | None, ...]:
     return tuple(value if np.isfinite(value) else None for value in found)
 
 
-def _record(outcome: RunOutcome) -> dict[str, Any]:
-    outputs = []
-    for name, dtype, data in _arrays(outcome):
+def _record(outcome: RunOutcome) -> Json:
+    values: dict[str, list[Json]] = {"input": [], "output": []}
+    for kind, name, dtype, data in _arrays(outcome):
         figures = dict(zip(("min", "max", "mean"), _figures(data), strict=True))
-        outputs.append({"name": name, "dtype": dtype, "shape": list(data.shape), **figures})
+        values[kind].append({"name": name, "dtype": dtype, "shape": list(data.shape), **figures})
     return {
         "schema": "dpl.run/1",
         "model": outcome.label,
         "fed": outcome.fed,
+        "inputs": values["input"],
         "level": outcome.level,
-        "outputs": outputs,
+        "outputs": values["output"],
         "kernels": None if outcome.kernels is None else outcome.kernels.to_json(),
     }

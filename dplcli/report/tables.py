@@ -546,9 +546,12 @@ def check_failure(written: Verdict) -> list[str]:
     return [said] if said else []
 
 
+NOTHING_WRITTEN = "nothing was written"
+
+
 def whereabouts(written: Verdict) -> str:
     """Say where a result that failed is."""
-    return "nothing was written" if written.kept is None else f"kept as {written.kept}"
+    return NOTHING_WRITTEN if written.kept is None else f"kept as {written.kept}"
 
 
 # The values inside two models, compared, as a table.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dplcli.escaping import json_text, one_line
 from dplcli.ir.model import NODES_KEY, called_function, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import captured_values
 from dplcli.passes.records import UNDO_KEY, read_entries
+from dplcli.report.document import DrawnPatterns, key_of
 from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.picture import (
     KINDS,
@@ -17,28 +19,28 @@ from dplcli.report.picture import (
     ConstantFacts,
     attribute_texts,
     facts_of,
+    quantised_ranges,
     rule_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from markupsafe import Markup
 
     from dplcli.ir import Node, Value
     from dplcli.ir.types import Tensor
+    from dplcli.report.document import Drawn, NodeKey
     from dplcli.report.picture import Opened, Picture, Sheet
 
     Key = TypeVar("Key", bound=Hashable)
 
-    Marks: TypeAlias = Mapping[tuple[str, str], str]
 
 SCHEMA = "dpl.view/1"
 
-NO_MARKS: Marks = MappingProxyType({})
-"""Nothing is to be seen of any node."""
-
 SCRIPTS = (
-    *("dagre.min.js", "data.js", "layout.js", "draw.js", "camera.js", "details.js", "search.js"),
-    "main.js",
+    *("dagre.min.js", "data.js", "colours.js", "layout.js", "draw.js", "camera.js", "details.js"),
+    *("search.js", "pane.js", "pair.js", "main.js"),
 )
 """In order: each may use what those before it define."""
 
@@ -46,22 +48,32 @@ _LONGEST_NAME = 400
 _LONGEST_METADATA = 300
 _MOST_METADATA = 12
 _MOST_ENTRIES = 40
+_LONGEST_STEP = 600
+_MOST_IN_STEP = 60
 _MOST_BYTES = 1 << 30
 """So much of all constants is read for what is shown of their numbers."""
 
 
-def view_page(
-    picture: Picture, opened: Opened, notes: Iterable[str] = (), marks: Marks = NO_MARKS
-) -> str:
-    """Return the page that shows *picture*.
+class NodeFigures(NamedTuple):
+    """What is to be seen of nodes beside what the model says.
 
-    Args:
-        picture: What is drawn.
-        opened: The boxes that are open at first.
-        notes: What a reader should know.
-        marks: What is to be seen of nodes, by their scope and the name of their first output.
+    Attributes:
+        marks: Words, such as 'added'; see :class:`dplcli.report.document.DrawnModel`.
+        errors: Errors, as shares of the tolerance.
+        costs: Floating-point operations.
+        open_sizes: The dimensions of inputs on which costs that are not known depend.
     """
-    record = view_record(picture, opened, notes, marks)
+
+    marks: Mapping[NodeKey, str] = MappingProxyType({})
+    errors: Mapping[NodeKey, float] = MappingProxyType({})
+    costs: Mapping[Node, int] = MappingProxyType({})
+    open_sizes: Sequence[str] = ()
+
+
+def view_page(
+    picture: Picture, opened: Opened, notes: Iterable[str] = (), figures: NodeFigures | None = None
+) -> str:
+    """Return the page that shows *picture*; the rest is as :func:`view_record` takes it."""
     scripts = [static(name) for name in SCRIPTS]
     return (
         templates()
@@ -71,20 +83,139 @@ def view_page(
             style=static("view.css"),
             policy=allowed(*scripts),
             scripts=scripts,
-            data=inert_json(json_text(record, indent=0).replace("\n", "")),
+            data=packed(view_record(picture, opened, notes, figures)),
         )
     )
 
 
+def packed(record: object) -> Markup:
+    """Return data as a page holds it."""
+    return inert_json(json_text(record, indent=0).replace("\n", ""))
+
+
 def view_record(
-    picture: Picture, opened: Opened, notes: Iterable[str] = (), marks: Marks = NO_MARKS
+    picture: Picture, opened: Opened, notes: Iterable[str] = (), figures: NodeFigures | None = None
 ) -> dict[str, Any]:
-    """Return all that the page knows of a picture, for JSON.
+    """Return all that a page knows of a picture, for JSON.
 
     What occurs often is a number there: the place in ``ops``, ``types``, ``values``, ``consts``,
     ``boxes``, ``sheets`` or ``nodes``, or -1.
+
+    Args:
+        picture: What is drawn.
+        opened: The boxes that are open at first.
+        notes: What a reader should know.
+        figures: What is to be seen of nodes.
     """
-    return _Record(picture, opened, marks).written(list(notes))
+    return _Record(picture, opened, figures or NodeFigures()).written(list(notes))
+
+
+def pattern_record(patterns: DrawnPatterns) -> dict[str, Any]:
+    """Return all that a page knows of patterns: each is a group, in which its parts lead to it."""
+    values, ops = _Numbers(), _Numbers()
+    nodes: list[list[object]] = []
+    boxes: list[list[object]] = [["", "sheet", -1, 0, 1]]
+    for number, (title, trace) in enumerate(zip(patterns.titles, patterns.traces, strict=True)):
+        boxes.append([_name(title), "scope", 0, 0, int(number == 0)])
+        outer: dict[int, int] = {}
+        for place, line in enumerate(trace.lines):
+            outer[line.depth] = len(nodes)
+            output = values[str(number), str(place)]
+            if line.depth:
+                reader: Any = nodes[outer[line.depth - 1]]
+                reader[2].append(output)
+            more = {
+                "mark": _MARKS_OF_PARTS.get(line.status, ""),
+                "doc": one_line(line.found or line.status, _LONGEST_STEP),
+            }
+            nodes.append([ops[line.pattern], _name(line.place), [], [output], len(boxes) - 1, more])
+    return {
+        "schema": SCHEMA,
+        "title": "patterns",
+        "kinds": [*KINDS, "part"],
+        "nodes": nodes,
+        "boxes": boxes,
+        "sheets": [{"title": "patterns", "root": 0, "inputs": [], "outputs": [], "given": []}],
+        "values": [["", -1] for _ in values.of],
+        "ops": [[_name(text), len(KINDS), [], []] for text in ops.of],
+        "consts": [],
+        "types": [],
+        "notes": [],
+        "open": [],
+    }
+
+
+_MARKS_OF_PARTS = {"matched": "fits", "failed": "does not fit"}
+
+
+def beside_record(shown: Sequence[Picture | DrawnPatterns], drawn: Drawn) -> dict[str, Any]:
+    """Return which nodes of two pictures belong together, and the steps between them.
+
+    Nodes go by their numbers in :func:`view_record` or :func:`pattern_record`. A step that is about
+    nothing that is drawn, such as a Constant, is left out.
+
+    Args:
+        shown: The pictures.
+        drawn: What is known of them.
+    """
+    numbers = [_numbers_in(each) for each in shown]
+    pairs: dict[tuple[int, int], None] = {}
+    if len(numbers) > 1:
+        first, second = numbers
+        said = [(one, other) for one, other in drawn.pairs if one in first and other in second]
+        pairs = dict.fromkeys((first[one], second[other]) for one, other in said)
+        for names in (_values_in, _named_in):
+            _add_shared(pairs, *map(names, shown))
+        _add_shared(pairs, first, second)
+    steps: list[list[object]] = []
+    for step in drawn.steps:
+        sides = [
+            [known[key] for key in keys if key in known][:_MOST_IN_STEP]
+            for known, keys in zip(numbers, step.nodes, strict=False)
+        ]
+        if any(sides):
+            title, text = one_line(step.title, _LONGEST_NAME), one_line(step.text, _LONGEST_STEP)
+            steps.append([title, text, *sides])
+    is_apart = any(isinstance(model, DrawnPatterns) for model in drawn.models)
+    return {"pairs": sorted(pairs), "steps": steps, "apart": is_apart}
+
+
+def _numbers_in(shown: Picture | DrawnPatterns) -> dict[NodeKey, int]:
+    if isinstance(shown, DrawnPatterns):
+        parts = [(str(n), str(k)) for n, t in enumerate(shown.traces) for k in range(len(t.lines))]
+        return {key: number for number, key in enumerate(parts)}
+    return {key_of(node): number for number, node in enumerate(_nodes_of(shown))}
+
+
+def _values_in(shown: Picture | DrawnPatterns) -> dict[tuple[str, ...], int]:
+    """Return the nodes by their operator and what they make."""
+    if isinstance(shown, DrawnPatterns):
+        return {}
+    return {(n.qualified_op, *key_of(n)): number for number, n in enumerate(_nodes_of(shown))}
+
+
+def _named_in(shown: Picture | DrawnPatterns) -> dict[tuple[str, ...], int]:
+    """Return the nodes that alone have their name, which stays if what they make is renamed."""
+    if isinstance(shown, DrawnPatterns):
+        return {}
+    nodes = [(scope_of(n.graph), n.qualified_op, n.name) for n in _nodes_of(shown)]
+    counts = Counter(nodes)
+    return {key: number for number, key in enumerate(nodes) if key[-1] and counts[key] == 1}
+
+
+def _add_shared(
+    pairs: dict[tuple[int, int], None], first: Mapping[Key, int], second: Mapping[Key, int]
+) -> None:
+    """Pair what has one key on both sides, if neither has a partner yet."""
+    taken = [{pair[side] for pair in pairs} for side in (0, 1)]
+    for key, number in first.items():
+        other = second.get(key)
+        if other is not None and number not in taken[0] and other not in taken[1]:
+            pairs[number, other] = None
+
+
+def _nodes_of(picture: Picture) -> list[Node]:
+    return [node for sheet in picture.sheets.values() for node in sheet.nodes]
 
 
 class _Numbers:
@@ -100,17 +231,16 @@ class _Numbers:
 class _Record:
     """The data of a page while it is collected."""
 
-    def __init__(self, picture: Picture, opened: Opened, marks: Marks) -> None:
+    def __init__(self, picture: Picture, opened: Opened, figures: NodeFigures) -> None:
         self.picture = picture
         self.opened = opened
-        self.marks = marks
+        self.figures = figures
         self.ops, self.types, self.values = _Numbers(), _Numbers(), _Numbers()
         self.constants = _Numbers()
         self.examples: dict[str, Node] = {}
         sheets = picture.sheets.values()
         self.sheets = {sheet: number for number, sheet in enumerate(sheets)}
-        nodes = [node for sheet in sheets for node in sheet.nodes]
-        self.nodes = {node: number for number, node in enumerate(nodes)}
+        self.nodes = {node: number for number, node in enumerate(_nodes_of(picture))}
         self.boxes: dict[Box, int] = {}
         self.box_of: dict[Node, int] = {}
         self.box_rows: list[list[object]] = []
@@ -152,6 +282,7 @@ class _Record:
             "consts": list(map(self._constant, self.constants.of)),
             "types": list(self.types.of),
             "notes": [one_line(note, 1_000) for note in notes],
+            "open": list(map(_name, self.figures.open_sizes)),
         }
 
     def _node(self, node: Node, sheet: Sheet) -> list[object]:
@@ -197,15 +328,25 @@ class _Record:
             "bodies": [[_name(n), self.sheets[sheet]] for n, sheet in self.picture.bodies(node)],
             "captured": [self.values[v] for v in dict.fromkeys(captured_values(node))],
             "open": int(node in self.opened.nodes),
-            "mark": self._mark(node),
+            "mark": self.figures.marks.get(key_of(node), ""),
+            "numbers": self._numbers_of(node),
+            "ranges": [
+                [_name(found.role), _short(found.low), _short(found.high), found.how]
+                for found in quantised_ranges(node)
+            ],
         }
         return {key: item for key, item in found.items() if item}
 
-    def _mark(self, node: Node) -> str:
-        if not self.marks:
-            return ""
-        output = next((value.name for value in node.outputs if value is not None), "")
-        return self.marks.get((scope_of(node.graph), output), "")
+    def _numbers_of(self, node: Node) -> dict[str, float | None]:
+        """Return the numbers that nodes are coloured by."""
+        found: dict[str, float | None] = {}
+        if node in self.figures.costs:
+            found["cost"] = self.figures.costs[node]
+        if self.figures.errors and (error := self.figures.errors.get(key_of(node))) is not None:
+            found["error"] = _short(error)
+        if ranges := quantised_ranges(node):
+            found["range"] = _short(max(max(abs(r.low), abs(r.high)) for r in ranges))
+        return found
 
     def _sheet(self, sheet: Sheet) -> dict[str, Any]:
         function = sheet.function

@@ -9,11 +9,12 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
+from dplcli.onnx_io.cutting import Wiring, cut, subgraphs
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.compare import Judge
 from dplcli.verify.inputs import candidate_source, names_made_by_shape
 from dplcli.verify.layers import Inside, capture, feed, type_of, value_of
-from dplcli.verify.model import Wiring, cut, read_model, read_whole, subgraphs
+from dplcli.verify.model import read_model, read_whole
 from dplcli.verify.settings import Junction, RunError, Settings, Whole
 
 if TYPE_CHECKING:

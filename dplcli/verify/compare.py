@@ -22,8 +22,9 @@ from dplcli.ir.operators import (
     REARRANGING,
     SUMMED,
 )
+from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.opset import all_nodes
-from dplcli.verify.model import Dataflow, Dims, attribute, dtype_name, model_of, subgraphs
+from dplcli.verify.model import Dataflow, Dims, attribute, dtype_name, model_of
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,

@@ -233,8 +233,14 @@ def _onnxruntime_error(error: Exception) -> RunError:
     return RunError(message)
 
 
+def providers() -> list[str]:
+    """Return the execution providers that this onnxruntime has."""
+    found: list[str] = ort.get_available_providers()
+    return found
+
+
 def _check_provider(provider: str) -> None:
-    available = ort.get_available_providers()
+    available = providers()
     if provider not in available:
         raise UsageError(
             f"--provider {provider}: this onnxruntime ({ort.__version__}) does not have it",

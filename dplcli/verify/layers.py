@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from dplcli.onnx_io.cutting import Wiring
     from dplcli.verify.compare import Judge
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.model import Wiring
     from dplcli.verify.settings import (
         Array,
         Feed,

@@ -37,6 +37,7 @@ import onnx
 from onnx import TensorProto
 
 from dplcli.ir.operators import CONTROL_FLOW
+from dplcli.onnx_io.cutting import Wiring, cut, made_name, subgraphs
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.compare import (
@@ -54,14 +55,10 @@ from dplcli.verify.compare import (
 from dplcli.verify.float64 import in_float64, wide_feed
 from dplcli.verify.layers import Inside, is_alike, type_of, value_of
 from dplcli.verify.model import (
-    Wiring,
     attribute,
-    cut,
     dtype_name,
     external_places,
-    made_name,
     model_of,
-    subgraphs,
     whole_of,
 )
 from dplcli.verify.numbering import Numbering

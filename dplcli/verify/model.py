@@ -29,19 +29,16 @@ from dplcli.ir.operators import (
     WANTS_NUMBER,
     WANTS_POSITIVE,
     WANTS_UNIT,
-    canonical_domain,
 )
 from dplcli.onnx_io import parse_model, read_model_file
-from dplcli.onnx_io.convert import graphs_of, names_read
+from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes
-from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import (
         Callable,
-        Collection,
         Container,
         Hashable,
         Iterable,
@@ -527,11 +524,6 @@ def entering(node: onnx.NodeProto, slot: int) -> Iterator[str]:
             yield from (info.name for info in graph.input[slot : slot + 1])
 
 
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs that *node* holds as attributes."""
-    return (graph for _, graph in graphs_of(node))
-
-
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
     """Return an attribute by name."""
     return next((item for item in node.attribute if item.name == name), None)
@@ -564,165 +556,6 @@ def small_values(
         return onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError):
         return None
-
-
-# Cutting a part out of a model, so that it runs by itself on what flows into it.
-
-
-class Wiring:
-    """Which node makes and which nodes read a value, in the main graph of a model.
-
-    What the bodies of a node read, the node reads.
-
-    Args:
-        model: The model, which is not changed.
-    """
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self.model = model
-        self.nodes = list(model.graph.node)
-        self.reads = [tuple(dict.fromkeys(names_read(node))) for node in self.nodes]
-        self.makers: dict[str, int] = {}
-        self.readers: dict[str, list[int]] = defaultdict(list)
-        for index, node in enumerate(self.nodes):
-            self.makers.update((name, index) for name in node.output if name)
-            for name in self.reads[index]:
-                self.readers[name].append(index)
-        self.initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-        self.sparse = {item.values.name: item for item in model.graph.sparse_initializer}
-        self.outputs = {info.name for info in model.graph.output}
-
-    def holders(self, names: Collection[str]) -> set[int]:
-        """Return the nodes that make one of *names*, or in whose bodies or function it is made."""
-        functions = {
-            (function.domain, function.name)
-            for function in self.model.functions
-            if any(name in names for node in function.node for name in _made(node))
-        }
-        return {
-            index
-            for index, node in enumerate(self.nodes)
-            if (node.domain, node.op_type) in functions or any(n in names for n in _made(node))
-        }
-
-    def neighbours(self, nodes: set[int]) -> set[int]:
-        """Return *nodes* and those that make what they read, or read what they make."""
-        found = set(nodes)
-        for index in nodes:
-            found |= {self.makers[name] for name in self.reads[index] if name in self.makers}
-            for name in self.nodes[index].output:
-                found.update(self.readers.get(name, ()))
-        return found
-
-    def with_constants(self, nodes: Collection[int]) -> set[int]:
-        """Return *nodes* and the Constant nodes that they read."""
-        read = {self.makers.get(name) for index in nodes for name in self.reads[index]}
-        return set(nodes) | {
-            index
-            for index in read
-            if index is not None
-            and self.nodes[index].op_type == "Constant"
-            and not canonical_domain(self.nodes[index].domain)
-        }
-
-    def entering(self, nodes: Collection[int], fed: Container[str] = ()) -> list[str]:
-        """Return what *nodes* read that is no initializer and that they do not make.
-
-        What is in *fed* enters, whether they make it or not.
-        """
-        made = {n for index in nodes for n in self.nodes[index].output if n not in fed}
-        read = dict.fromkeys(name for index in sorted(nodes) for name in self.reads[index])
-        own = self.initializers.keys() | self.sparse.keys() | made
-        return [name for name in read if name not in own]
-
-    def leaving(self, nodes: Collection[int]) -> list[str]:
-        """Return what *nodes* make that others read or the model returns.
-
-        If there is no such value, return those that nobody reads.
-        """
-        found, last = [], []
-        for index in sorted(nodes):
-            for name in filter(None, self.nodes[index].output):
-                readers = self.readers.get(name, ())
-                if name in self.outputs or any(reader not in nodes for reader in readers):
-                    found.append(name)
-                elif not readers:
-                    last.append(name)
-        return found or last
-
-    def between(self, start: Collection[str], end: Iterable[str]) -> set[int]:
-        """Return the nodes that compute *end* from the values of *start*, and from nothing else.
-
-        What is in both is computed, too.
-        """
-        found: set[int] = set()
-        makers = [self.makers.get(name) for name in end]
-        while makers:
-            index = makers.pop()
-            if index is None or index in found:
-                continue
-            found.add(index)
-            makers += [self.makers.get(name) for name in self.reads[index] if name not in start]
-        return found
-
-
-_MADE = "dpl/made/"
-
-
-def made_name(name: str) -> str:
-    """Return how a value is called that :func:`cut` makes beside what is fed in its place."""
-    return f"{_MADE}{name}"
-
-
-def cut(
-    wiring: Wiring,
-    nodes: Collection[int],
-    types: Mapping[str, onnx.TypeProto],
-    ends: Sequence[str],
-    fed: Container[str] = (),
-) -> onnx.ModelProto:
-    """Return a model of *nodes* alone; values keep their names.
-
-    Args:
-        wiring: The model.
-        nodes: Indices of what is to be kept.
-        types: The types of what enters, and of what leaves where that has to be said.
-        ends: What the model is to return.
-        fed: Values that nodes read as they are fed. What the nodes make there has the name of
-            :func:`made_name`.
-    """
-    old, new = wiring.model, onnx.ModelProto()
-    new.ir_version = old.ir_version
-    new.opset_import.extend(old.opset_import)
-    new.functions.extend(old.functions)
-    new.graph.name = old.graph.name or "cut"
-    new.graph.node.extend(wiring.nodes[index] for index in sorted(nodes))
-    read = {name for index in nodes for name in wiring.reads[index]}
-    made = {name for index in nodes for name in wiring.nodes[index].output}
-    new.graph.initializer.extend(t for name, t in wiring.initializers.items() if name in read)
-    new.graph.sparse_initializer.extend(t for name, t in wiring.sparse.items() if name in read)
-    for node in new.graph.node:
-        for place, name in enumerate(node.output):
-            if name in fed:
-                node.output[place] = made_name(name)
-    for name in wiring.entering(nodes, fed):
-        new.graph.input.add(name=name, type=types[name])
-    for name in ends:
-        new.graph.output.add(
-            name=made_name(name) if name in fed else name, type=types.get(name, onnx.TypeProto())
-        )
-    shown = {name for name in read | made if name in fed} | set(ends)
-    new.graph.value_info.extend(
-        info for info in old.graph.value_info if info.name in made and info.name not in shown
-    )
-    return new
-
-
-def _made(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield what a node makes, and what is made in its bodies."""
-    yield from filter(None, node.output)
-    for graph in subgraphs(node):
-        yield from (name for inner in all_nodes(graph) for name in inner.output if name)
 
 
 # Which values a model that dpl wrote took over from the original, as its metadata says.

@@ -16,9 +16,10 @@ from onnx.external_data_helper import load_external_data_for_tensor
 from dplcli.files import text_path
 from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS, canonical_domain
+from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.infer import ONNX_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
-from dplcli.verify.model import Dataflow, attribute, model_of, subgraphs
+from dplcli.verify.model import Dataflow, attribute, model_of
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
 
 # Changes that change no result, whatever the model is fed. They say nothing about a check.

@@ -15,7 +15,7 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib import import_module
@@ -582,12 +582,22 @@ def run_levels(
     """
     runs: dict[str, Runs] = {}
     reasons: list[str] = []
-    pending: dict[str, Future[Runs]] = {}
+    running: list[str] = []
+    is_over = threading.Event()
+
+    def run_unless_over(level: str) -> Runs:
+        running.append(level)
+        try:
+            if is_over.is_set():
+                raise CancelledError
+            return run(level)
+        finally:
+            running.remove(level)
+
     with ThreadPoolExecutor(max(1, at_once)) as pool:
         try:
-            for level in levels:
-                pending[level] = pool.submit(run, level)
-            for level, found in pending.items():
+            pending = [(level, pool.submit(run_unless_over, level)) for level in levels]
+            for level, found in pending:
                 try:
                     runs[level] = found.result()
                 except RunError as error:
@@ -596,8 +606,9 @@ def run_levels(
                 except StoppedError as error:
                     reasons.append(error.message)
         except BaseException:  # nobody waits for what the others do
+            is_over.set()  # a signal may come before a future is in our hands: no use asking those
             pool.shutdown(wait=False, cancel_futures=True)
-            while any(future.running() for future in pending.values()):
+            while running:
                 end_workers()  # one may have been started just now
                 time.sleep(_SOON)
             raise
@@ -701,6 +712,24 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
         give_back(worker, reusable=False)
 
 
+def available_providers() -> tuple[str, ...]:
+    """Return the execution providers of onnxruntime.
+
+    Raises:
+        VerificationError: onnxruntime cannot be loaded.
+    """
+    if not IS_POSSIBLE:
+        from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
+
+        return tuple(engines.providers())
+    worker = take_worker()
+    try:
+        answer, _ = worker.ask({"do": "list"}, (), "listing its execution providers", None)
+    finally:
+        give_back(worker, reusable=True)
+    return tuple(answer["providers"])
+
+
 def _described(source: ModelSource, arrays: list[Array]) -> Header:
     """Describe a source for a worker; large parts go to *arrays*."""
     content: int | None = None
@@ -743,6 +772,7 @@ def _placed(feed: Feed, arrays: list[Array]) -> int | list[int] | None:
 # - *open* creates a session in place of the last one;
 # - *run* feeds it;
 # - *try* looks for a provider and loads libraries;
+# - *list* answers with the providers;
 # - *close* forgets the session, and has no answer.
 #
 # The process ends when dpl does, whatever it is busy with.
@@ -807,11 +837,9 @@ def serve(at: socket.socket) -> None:
                 case "open":
                     engine = _open(header, arrays)
                 case "try":
-                    if header["kernels"] is not None:
-                        kernels = Kernels(**header["kernels"])
-                        import_module(kernels.module).check(kernels.target)
-                    libraries = [Path(name) for name in header["libraries"]]
-                    engines.check_provider_and_libraries(libraries, header["provider"])
+                    _try(header)
+                case "list":
+                    answer = {"providers": engines.providers()}
                 case "run" if engine is not None:
                     answer, given = _run(engine, header, arrays)
                 case _:
@@ -823,6 +851,17 @@ def serve(at: socket.socket) -> None:
             answer = {"error": "usage", "message": error.message, "hint": error.hint}
         send(at, answer, given)
         del arrays, given
+
+
+def _try(header: Header) -> None:
+    """Look for a provider, and load libraries."""
+    from dplcli.verify import engines  # noqa: PLC0415  # is loaded already
+
+    if header["kernels"] is not None:
+        kernels = Kernels(**header["kernels"])
+        import_module(kernels.module).check(kernels.target)
+    libraries = [Path(name) for name in header["libraries"]]
+    engines.check_provider_and_libraries(libraries, header["provider"])
 
 
 def _open(header: Header, arrays: Sequence[Array]) -> Engine:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx
+import onnx.numpy_helper
 import pytest
 
 from dplcli.report.document import Chapter
@@ -59,7 +62,7 @@ def test_rows_are_made_as_far_as_somebody_scrolls(page: Any) -> None:  # noqa: A
     assert tool(page, "output").inner_text() == "450 rows"
     made = len(cells(page, 0))
     assert made < 450
-    box = page.locator("[aria-label='Refused']")
+    box = page.locator(".wide[aria-label='Refused']")
     for _ in range(4):
         box.evaluate("box => box.scrollTo(0, box.scrollHeight)")
         page.wait_for_timeout(100)
@@ -132,40 +135,50 @@ def test_hostile_names_are_text(tmp_path: Path, show: Open, width: int, scheme: 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_the_graph_of_a_result_is_a_part_of_its_page(
-    tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It draws, is searched, and leaves the address of the report alone."""
-    copy = tmp_path / "resnet.onnx"
-    shutil.copy(SAMPLES / "resnet18_bn.onnx", copy)
-    command = ("partition", copy, "-p", "conv_relu", "-o", tmp_path / "p.onnx")
-    assert exit_code(monkeypatch, [*command, "--html", tmp_path / "p.html", "-q"]) == 0
-    page = show(tmp_path / "p.html")
-    frame = page.frame_locator("iframe[title='Graph of p.onnx']")
-    frame.locator("body[data-ready]").wait_for()
-    frame.locator("#search").fill("MaxPool")
-    frame.locator("#found [role=option]").first.click()
-    assert "MaxPool" in frame.locator("#details").inner_text()
-    assert page.url == (tmp_path / "p.html").as_uri()
+Run = Callable[..., Any]
 
 
-def test_a_reader_scrolls_past_a_graph(
-    tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def run(tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that runs a command and shows the graphs of its page."""
+
+    def shown(*command: object, ends_with: int = 0, **window: object) -> Any:  # noqa: ANN401
+        place = tmp_path / "page.html"
+        assert exit_code(monkeypatch, [*command, "--html", place, "-q"]) == ends_with
+        page = show(place, **window)
+        page.locator("#graphs").scroll_into_view_if_needed()
+        page.wait_for_selector("#graphs[data-ready]")
+        return page
+
+    return shown
+
+
+def test_the_graphs_of_a_result_are_a_part_of_its_page(tmp_path: Path, run: Run) -> None:
+    """They are drawn, are searched, and leave the address of the report alone."""
+    page = run(
+        "partition", SAMPLES / "resnet18_bn.onnx", "-p", "conv_relu", "-o", tmp_path / "p.onnx"
+    )
+    page.locator("#search").fill("MaxPool")
+    assert page.locator("#found [role=option]").count() == 2
+    page.locator("#found [role=option]", has_text="(p.onnx)").click()
+    assert "MaxPool" in page.locator("#details").inner_text()
+    assert page.locator("#details", has_text="In the other graph").count() == 1
+    assert page.url == (tmp_path / "page.html").as_uri()
+
+
+def test_a_reader_scrolls_past_a_graph(run: Run) -> None:
     """The wheel moves the report, and the picture only once somebody has pressed it."""
-    command = ("diff", SAMPLES / "residual_block.onnx", SAMPLES / "residual_block.onnx")
-    assert exit_code(monkeypatch, [*command, "--html", tmp_path / "d.html", "-q"]) == 0
-    page = show(tmp_path / "d.html", height=500)
-    frame = page.frame_locator("iframe").first
-    frame.locator("body[data-ready]").wait_for()
-    scene = frame.locator("#scene")
+    same = SAMPLES / "residual_block.onnx"
+    page = run("diff", same, same, height=500)
+    page.evaluate("scrollTo(0, 0)")
+    scene = page.locator(".scene")
     before = scene.get_attribute("transform")
-    frame.locator("#stage").hover()
+    page.locator(".stage").hover(position={"x": 5, "y": 5})
     start = page.evaluate("scrollY")
     page.mouse.wheel(0, 60)
     page.wait_for_function("start => scrollY > start", arg=start)
     assert scene.get_attribute("transform") == before
-    frame.locator("#stage").click(position={"x": 5, "y": 5})
+    page.locator(".stage").click(position={"x": 5, "y": 5})
     start = page.evaluate("scrollY")
     page.mouse.wheel(0, 60)
     page.wait_for_timeout(200)
@@ -173,31 +186,31 @@ def test_a_reader_scrolls_past_a_graph(
     assert page.evaluate("scrollY") == start
 
 
-def test_what_changed_is_seen_in_both_graphs(
-    tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Removed in one, added in the other; a closed group has the mark of what it holds."""
+@pytest.fixture
+def rewritten(tmp_path: Path) -> tuple[object, ...]:
+    """Return the command that moves each Relu behind the MaxPool that reads it."""
     rules = tmp_path / "rules.yaml"
     pattern, becomes = "MaxPool(Relu(x), **attrs)", "Relu(MaxPool(x, **attrs))"
     rules.write_text(
         f"dpl: 1\nrewrites: [{{name: r, pattern: '{pattern}', replacement: '{becomes}'}}]\n"
     )
-    first, second = SAMPLES / "resnet18_bn.onnx", tmp_path / "b.onnx"
-    rewrite = ("rewrite", first, "-p", rules, "-o", second, "--html", tmp_path / "r.html", "-q")
-    assert exit_code(monkeypatch, rewrite) == 0
-    page = show(tmp_path / "r.html")
-    frame = page.frame_locator("iframe")
-    frame.locator("body[data-ready]").wait_for()
-    assert frame.locator(".item.mark-added").count() >= 1
-    assert "added" in frame.locator("#legend").inner_text()
+    model, result = SAMPLES / "resnet18_bn.onnx", tmp_path / "b.onnx"
+    return ("rewrite", model, "-p", rules, "-o", result)
 
-    diff = ("diff", first, second, "--html", tmp_path / "d.html", "-q")
-    assert exit_code(monkeypatch, diff) == 1
-    page = show(tmp_path / "d.html")
-    for number in (0, 1):
-        frame = page.frame_locator("iframe").nth(number)
-        frame.locator("body[data-ready]").wait_for()
-        found = frame.locator(".item[class*=mark-]")
+
+def test_what_changed_is_seen_in_both_graphs(
+    tmp_path: Path, run: Run, rewritten: tuple[object, ...]
+) -> None:
+    """Removed in one, added in the other; a closed group has the mark of what it holds."""
+    page = run(*rewritten)
+    before, after = page.locator(".picture").all()
+    assert before.locator(".item.mark-removed").count() == 2
+    assert after.locator(".item.mark-added").count() == 2
+    assert "added" in page.locator("#legend").inner_text()
+
+    page = run("diff", SAMPLES / "resnet18_bn.onnx", tmp_path / "b.onnx", ends_with=1)
+    for picture in page.locator(".picture").all():
+        found = picture.locator(".item[class*=mark-]")
         assert found.count() >= 1
         assert any(
             word in found.first.get_attribute("aria-label")
@@ -205,16 +218,118 @@ def test_what_changed_is_seen_in_both_graphs(
         )
 
 
-def test_two_models_are_drawn_side_by_side(
-    tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those that were compared."""
+def heights(page: Any, side: int) -> dict[str, float]:  # noqa: ANN401  # Playwright's
+    """Return the middles of what is drawn in one of two graphs, by its label."""
+    found: dict[str, float] = page.evaluate(
+        """(side) => Object.fromEntries(
+          [...document.querySelector("#graphs").shadowRoot.querySelectorAll(".picture")[side]
+            .querySelectorAll(".item")].map((item) => {
+              const { top, height } = item.querySelector(".frame").getBoundingClientRect();
+              return [item.getAttribute("aria-label"), top + height / 2];
+          }))""",
+        side,
+    )
+    return found
+
+
+@pytest.mark.parametrize("width", [1400, 420])
+def test_what_is_in_both_graphs_stands_at_one_height(tmp_path: Path, run: Run, width: int) -> None:
+    """Side by side, also after something was opened, moved and zoomed; or one below the other."""
+    page = run(
+        *("partition", SAMPLES / "resnet18_bn.onnx", "-p", "conv_relu"),
+        *("-o", tmp_path / "p.onnx"),
+        width=width,
+    )
+    for act in ("openAll", "farther", "closeAll"):
+        page.locator(f"#{act}").click()
+        both = [heights(page, side) for side in (0, 1)]
+        shared = [
+            label for label in both[0].keys() & both[1].keys() if not label.endswith("closed")
+        ]
+        apart = {both[1][label] - both[0][label] for label in shared}
+        assert len(shared) >= 4
+        assert max(apart) - min(apart) < 1
+        assert (max(apart) < 1) == (width == 1400)
+
+
+def test_a_group_opens_in_both_graphs(tmp_path: Path, run: Run) -> None:
+    """And closes again; a node and what stands for it are chosen together."""
+    page = run(
+        "partition", SAMPLES / "resnet18_bn.onnx", "-p", "conv_relu", "-o", tmp_path / "p.onnx"
+    )
+    page.locator("#closeAll").click()
+    for state in ("open", "closed"):
+        page.locator(".picture").nth(1).locator(".item.scope > .toggle").first.click()
+        label = page.locator(".picture").nth(1).locator(".item.chosen").get_attribute("aria-label")
+        name = label.split(",")[0].split()[0]
+        for picture in page.locator(".picture").all():
+            found = picture.locator(f".item.{state}.chosen")
+            assert found.get_attribute("aria-label").startswith(name)
+
+
+def test_steps_are_gone_through_one_by_one(run: Run, rewritten: tuple[object, ...]) -> None:
+    """By keys, by buttons and by choice; each points out what it took and what it made."""
+    page = run(*rewritten)
+    now = [page.locator(".picture").nth(side).locator(".item.now") for side in (0, 1)]
+    assert [found.count() for found in now] == [0, 0]
+    page.locator(".picture").first.click(position={"x": 5, "y": 60})
+    page.keyboard.press("n")
+    labels = [sorted(found.evaluate_all(OPERATORS)) for found in now]
+    assert labels == [["MaxPool", "Relu"], ["MaxPool", "Relu"]]
+    assert "replaced Relu" in page.locator("#what").inner_text()
+    assert page.locator("#next").is_disabled()
+    page.keyboard.press("Escape")
+    assert [found.count() for found in now] == [0, 0]
+    assert page.locator("#what").inner_text() == ""
+    page.locator("#step").select_option(label="1. r")
+    assert now[0].count() == 2
+    page.locator("#step").select_option(value="")
+    assert now[0].count() == 0
+
+
+OPERATORS = "found => found.map((each) => each.getAttribute('aria-label').split(' ')[0])"
+
+
+def test_equal_models_are_drawn_once(tmp_path: Path, run: Run) -> None:
+    """With a line that says so."""
     for name in ("a", "b"):
         shutil.copy(SAMPLES / "residual_block.onnx", tmp_path / f"{name}.onnx")
-    command = ("diff", tmp_path / "a.onnx", tmp_path / "b.onnx")
-    assert exit_code(monkeypatch, [*command, "--html", tmp_path / "d.html", "-q"]) == 0
-    page = show(tmp_path / "d.html")
-    boxes = [frame.bounding_box() for frame in page.locator("iframe").all()]
-    assert len(boxes) == 2
-    assert boxes[0]["y"] == boxes[1]["y"]
-    assert boxes[0]["x"] < boxes[1]["x"]
+    page = run("diff", tmp_path / "a.onnx", tmp_path / "b.onnx")
+    assert page.locator(".picture").count() == 1
+    assert "Both models have this graph." in page.locator("section", has_text="Graph").inner_text()
+
+
+def test_errors_are_colours_and_the_first_to_differ_is_framed(tmp_path: Path, run: Run) -> None:
+    """Values before the change are within the tolerance, those behind it are not."""
+    model = onnx.load(SAMPLES / "residual_block.onnx")
+    weights = [each for each in model.graph.initializer if len(each.dims) == 4]
+    array = onnx.numpy_helper.to_array(weights[-1]) * 1.5
+    weights[-1].CopyFrom(onnx.numpy_helper.from_array(array, weights[-1].name))
+    onnx.save(model, tmp_path / "b.onnx")
+    page = run(
+        *("verify", SAMPLES / "residual_block.onnx", tmp_path / "b.onnx", "--layers"), ends_with=1
+    )
+    assert page.locator("#colours").input_value() == "error"
+    for picture in page.locator(".picture").all():
+        assert picture.locator(".item.mark-first").count() == 1
+        assert picture.locator(".item.step-0").count() >= 1
+        over = picture.locator(".item[class*='over-']")
+        assert over.count() >= 1
+        assert "times" in over.first.text_content()
+    page.locator("#next").click()
+    assert page.locator(".item.now.mark-first").count() == 2
+
+
+def test_a_nearest_miss_is_drawn_beside_the_pattern(tmp_path: Path, run: Run) -> None:
+    """What fits and what does not, in the pattern and in the model."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "dpl: 1\ntarget: t\npatterns:\n- {name: p, pattern: 'Relu(Add(Conv(x, w), const()))'}\n"
+    )
+    page = run("explain", SAMPLES / "residual_block.onnx", "-p", rules)
+    pattern, model = page.locator(".picture").all()
+    assert pattern.locator(".item.mark-fits").count() >= 1
+    assert pattern.locator(".item.mark-does").count() == 1
+    assert model.locator(".item.mark-fits").count() >= 1
+    assert model.locator(".item.mark-does").count() == 1
+    assert "expected" in page.locator("#what").inner_text()

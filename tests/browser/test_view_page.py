@@ -93,7 +93,7 @@ def test_it_opens(draw: Draw, show: Open, width: int, scheme: str) -> None:
     for selector in (
         ".item.closed > text.name",
         ".item.closed > text.small",
-        "header button",
+        ".bar button",
         "#legend summary",
     ):
         assert contrast(page, selector) >= 4.5, selector
@@ -225,10 +225,10 @@ def test_the_keyboard_goes_everywhere(draw: Draw, show: Open) -> None:
     page.keyboard.press("Escape")
     assert page.locator(".item.chosen").count() == 0
 
-    before = page.locator("#scene").get_attribute("transform")
+    before = page.locator(".scene").get_attribute("transform")
     for key in ("+", "+", "-", "Shift+ArrowLeft"):
         page.keyboard.press(key)
-    assert page.locator("#scene").get_attribute("transform") != before
+    assert page.locator(".scene").get_attribute("transform") != before
     page.keyboard.press("0")
     page.keyboard.press("?")
     assert page.locator("#help").is_visible()
@@ -397,4 +397,4 @@ def test_the_page_prints(draw: Draw, show: Open) -> None:
     assert not page.locator("#details").is_visible()
     assert item(page, "y float32").bounding_box()["y"] < 1_200
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
-    assert page.locator("#stage").get_attribute("viewBox") is None
+    assert page.locator(".stage").get_attribute("viewBox") is None

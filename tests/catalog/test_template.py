@@ -252,10 +252,14 @@ def test_what_is_written_from_python_reads_back(tmp_path: Path) -> None:
         write_catalog([odd])
 
 
-def test_what_the_readme_shows(tmp_path: Path) -> None:
+def test_what_the_page_on_catalogues_shows(tmp_path: Path) -> None:
     """The rules that its comment names."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    block = next(part for part in readme.split("```yaml\n") if part.startswith("fragments:"))
+    page = Path(__file__).parents[2] / "docs" / "reference" / "catalogues.md"
+    block = next(
+        part
+        for part in page.read_text(encoding="utf-8").split("```yaml\n")
+        if part.startswith("fragments:")
+    )
     rules = read(tmp_path, f"dpl: 1\ntarget: t\n{block.partition('```')[0]}").patterns
 
     assert [rule.name for rule in rules] == [

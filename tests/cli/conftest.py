@@ -1,5 +1,6 @@
 """The commands as a user meets them: arguments in, streams, exit code and files out."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,12 @@ def dpl_process(folder: Path) -> Dpl:
         done = subprocess.run(  # noqa: S603  # our own program
             [sys.executable, "-m", "dplcli", *map(str, arguments)],
             cwd=folder,
-            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **environment},
+            env={
+                "PYTHONPATH": str(ROOT),
+                "PATH": "/usr/bin:/bin",
+                "DPL_CACHE": os.environ["DPL_CACHE"],
+                **environment,
+            },
             capture_output=True,
             text=True,
             timeout=120,

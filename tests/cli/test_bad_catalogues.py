@@ -1,6 +1,8 @@
 """Bad catalogues: the message has file, line, column and a caret; exit code 2, nothing left."""
 
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -228,3 +230,58 @@ def test_a_catalogue_that_is_not_there_is_named(  # noqa: PLR0913, PLR0917  # fi
     assert message in answer.message
     assert hint in answer.hint
     assert contents(folder) == before
+
+
+BOUNDED = {
+    "longest": (
+        lambda: f"{HEAD}    pattern: Relu(x)\n" + "# nothing to see\n" * 700_000,
+        "has more than 10,000,000 characters",
+    ),
+    "long-doc": (
+        lambda: f"{HEAD}    pattern: Relu(x)\n    doc: {'a' * 5_000_000}\n",
+        "characters are too many for a file that has tags, merges or very long lines",
+    ),
+    "lines": (
+        lambda: f"{HEAD}    pattern: |\n" + "      a = Relu(x)\n" * 1_000_000,
+        "has more than 10,000,000 characters",
+    ),
+    "long-pattern": (
+        lambda: f"{HEAD}    pattern: |\n" + "      a = Relu(x)\n" * 10_000,
+        "the pattern has 120,000 characters, more than 100,000",
+    ),
+    "nested-lists": (
+        lambda: f"{HEAD}    pattern: {'[' * 50_000}{']' * 50_000}\n",
+        "lists and mappings nest too deeply",
+    ),
+    "nested-mappings": (
+        lambda: f"{HEAD}    pattern: {'{a: ' * 50_000}{'}' * 50_000}\n",
+        "lists and mappings nest too deeply",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BOUNDED.values(), ids=BOUNDED)
+def test_what_would_take_minutes_to_read_is_refused_at_once(
+    dpl: Dpl, folder: Path, model: Path, text: Callable[[], str], message: str
+) -> None:
+    """Long texts and deep ones: a message within seconds of CPU time."""
+    assert model.exists()
+    started = time.process_time()
+
+    answer = partition_with(dpl, folder, text())
+
+    assert message in answer.message
+    assert time.process_time() - started < 5
+
+
+def test_what_is_just_short_enough_is_read(dpl: Dpl, folder: Path, model: Path) -> None:
+    """The near misses: a doc string, a pattern, brackets in texts."""
+    assert model.exists()
+    doc = "[ " * 900 + "a" * 400_000
+    lines = "      a = Relu(x)\n" * 8_000
+    text = f"{HEAD}    doc: '{doc}'\n    pattern: |\n{lines}      Relu(x)\n"
+    (folder / "rules.yaml").write_text(text)
+    answer = dpl("match", "m.onnx", "--patterns", "rules.yaml")
+    assert (answer.code, "characters" in answer.err) == (2, False)
+    (folder / "rules.yaml").write_text(text.replace(lines, ""))
+    assert dpl("match", "m.onnx", "--patterns", "rules.yaml").code == 0

@@ -12,7 +12,7 @@ DNNL = ("partition", "m.onnx", "--target", "dnnl")
 
 OPTIONS = {
     "no-model": (("partition", "--target", "dnnl"), "'MODEL'", "dpl partition --help"),
-    "two-models": ((*DNNL, "n.onnx"), "n.onnx", "dpl partition --help"),
+    "three-models": (("verify", "m.onnx", "n.onnx", "o.onnx"), "o.onnx", "dpl verify --help"),
     "unknown-option": ((*DNNL, "--verbos"), "--verbos", "dpl partition --help"),
     "option-of-another": (("match", "m.onnx", "--in-place"), "--in-place", "dpl match --help"),
     "unknown-command": (("partitoin", "m.onnx"), "did you mean 'partition'?", "dpl --help"),

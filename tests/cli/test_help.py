@@ -98,6 +98,16 @@ NO_OPTION = {
     "PartitionSettings": {"verification", "expectations", "measure", "lists", "hints", "prepare"},
     "RepeatOptions": set[str](),
 }
+RENAMED = {
+    "seeds": "seed",
+    "levels": "level",
+    "tolerances": "tolerance",
+    "options": "session_option",
+    "ranges": "range",
+    "save": "save_inputs",
+}
+"""Fields that hold what one option, given several times, says."""
+
 SETTINGS = {
     "VerifySettings": [options.check_settings()],
     "Execution": [options.EXECUTION],
@@ -114,7 +124,7 @@ def test_every_setting_has_an_option(name: str) -> None:
     """A field that is added to a settings class without one fails here."""
     known = {field.name for field in fields(getattr(pipeline, name))} - NO_OPTION[name]
     offered = {item.field for group in SETTINGS[name] for item in group.settings}
-    assert offered - {"inputs", "sizes", "repeat"} == known
+    assert offered - {"inputs", "shape", "repeat"} == {RENAMED.get(field, field) for field in known}
 
 
 @pytest.mark.parametrize("name", ["inspect", "verify"])
@@ -224,6 +234,15 @@ def test_a_command_loads_what_it_needs(folder: Path, command: str) -> None:
     assert len(ours(modules)) <= most
 
 
+@pytest.mark.usefixtures("model")
+def test_a_catalogue_is_read_once(folder: Path) -> None:
+    """The second run has its rules from the cache, and loads nothing that reads YAML."""
+    loaded(folder, LOADED, "match", "m.onnx", "--target", "dnnl")
+    modules = loaded(folder, LOADED, "match", "m.onnx", "--target", "dnnl")
+
+    assert modules & {"pydantic", "ruamel.yaml", "dplcli.catalog.catalog"} == set()
+
+
 def test_help_loads_the_command_line_only(folder: Path) -> None:
     """Nothing but what names the commands, and what all that is printed goes through."""
     modules = ours(loaded(folder, LOADED, "--help"))
@@ -231,7 +250,7 @@ def test_help_loads_the_command_line_only(folder: Path) -> None:
     assert modules == {
         "dplcli",
         *("dplcli.cli", "dplcli.cli.main", "dplcli.cli.main", "dplcli.cli.printing"),
-        *("dplcli.errors", "dplcli.escaping"),
+        *("dplcli.errors", "dplcli.escaping", "dplcli.lazy", "dplcli.version"),
     }
 
 
@@ -239,4 +258,6 @@ def test_the_front_door_is_opened_without_the_house(folder: Path) -> None:
     """What is behind a name is imported when somebody asks for it."""
     code = "import sys, dplcli.pipeline\nprint(*sys.modules, file=sys.stderr)"
 
-    assert ours(loaded(folder, code)) == {"dplcli", "dplcli.lazy", "dplcli.pipeline"}
+    assert ours(loaded(folder, code)) == {
+        *("dplcli", "dplcli.lazy", "dplcli.pipeline", "dplcli.version")
+    }

@@ -1,7 +1,9 @@
 """``dpl learn``: a rule for the subgraph that somebody points at."""
 
+import json
 from pathlib import Path
 
+import onnx.parser
 import pytest
 
 from tests.cli.support import SAMPLES, Dpl, Save, contents
@@ -149,6 +151,7 @@ rewrites:
 SAID = [
     "log_softmax: 1 place, tried on 60 graphs made up for it",
     "1 rule explains 1 of 1 changed place.",
+    "What they make of a.onnx is equivalent to it in onnxruntime.",
 ]
 
 
@@ -165,7 +168,7 @@ def test_two_models_to_a_file(dpl: Dpl, save: Save, folder: Path) -> None:
     pair = ("--before", save(OLD, "a.onnx"), "--after", save(NEW, "b.onnx"))
     answer = dpl("learn", *pair, "--name", "soft", "-o", "rules.yaml")
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.splitlines() == [SAID[0].replace("log_softmax", "soft"), SAID[1]]
+    assert answer.out.splitlines() == [SAID[0].replace("log_softmax", "soft"), *SAID[1:]]
     assert dpl("patterns", "check", "rules.yaml").code == 0
     made = dpl("rewrite", "a.onnx", "-p", "rules.yaml", "-o", "c.onnx", "--expect", "soft==1")
     assert made.code == 0
@@ -192,6 +195,56 @@ def test_two_models_and_a_wrong_rule(dpl: Dpl, save: Save) -> None:
     assert "  # Not right everywhere: " in answer.out
     assert "dpl: warning: drop_softmax is not right everywhere: " in answer.err
     assert "softmax = Softmax" in answer.err
+    refused = "dpl: warning: a.onnx, rewritten by the rules: the result is not equivalent to the"
+    assert refused in answer.err
+    assert refused in dpl("learn", *pair, "--quiet").err
+
+
+def test_two_models_unverified(dpl: Dpl, save: Save) -> None:
+    """Who does not want the check is told that there was none."""
+    new = "g (float[2,3] x) => (y) { y = Log (x) }"
+    pair = ("--before", save(OLD, "a.onnx"), "--after", save(new, "b.onnx"))
+    answer = dpl("learn", *pair, "--no-verify")
+    assert "dpl: What they make of a.onnx was not run, as asked.\n" in answer.err
+    assert "equivalent to the original" not in answer.err
+
+
+def test_two_models_that_cannot_be_run(dpl: Dpl, save: Save) -> None:
+    """A result that onnxruntime has no operator for is not called wrong."""
+    own = '<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[2,3] x) => (float[2,3] y) '
+    first = save(onnx.parser.parse_model(own + "{ s = Softmax (x) y = Log (s) }"), "a.onnx")
+    second = save(onnx.parser.parse_model(own + "{ y = my.Foo (x) }"), "b.onnx")
+    answer = dpl("learn", "--before", first, "--after", second)
+    assert answer.err.splitlines() == [
+        "dpl: foo: 1 place, not tried: onnxruntime has no my.Foo",
+        "dpl: 1 rule explains 1 of 1 changed place.",
+        "dpl: warning: what the rules make of a.onnx could not be run: onnxruntime has no my.Foo",
+    ]
+
+
+def test_two_models_as_json(dpl: Dpl, save: Save) -> None:
+    """The record has the rules, what became of each, and the verdict."""
+    pair = ("--before", save(OLD, "a.onnx"), "--after", save(NEW, "b.onnx"))
+    answer = dpl("learn", *pair, "-o", "rules.yaml", "--json", "-")
+    record = json.loads(answer.out)
+    assert answer.err == ""
+    assert record["schema"] == "dpl.learn/1"
+    assert (record["explained"], record["left"], record["beyond"]) == (1, [], 0)
+    assert record["verification"]["equivalent"]
+    (rule,) = record["rules"]
+    assert (rule["name"], rule["places"], rule["trial"]["verdict"]) == ("log_softmax", 1, "passed")
+    dpl("learn", *pair, "--no-verify", "--json", "learned.json", "--quiet")
+    assert json.loads(Path("learned.json").read_text(encoding="utf-8"))["verification"] is None
+
+
+def test_nodes_as_json(dpl: Dpl, save: Save) -> None:
+    """The record has the rule, and how often it matches."""
+    path = save(TEXT)
+    answer = dpl("learn", path, "--nodes", "a,b", "-o", "rules.yaml", "--json", "-")
+    (rule,) = json.loads(answer.out)["rules"]
+    assert (rule["name"], rule["matches"]) == ("custom.abs_neg", 1)
+    both = dpl("learn", path, "--nodes", "a,b", "--json", "-")
+    assert (both.code, both.message) == (2, "--json - and the catalogue both want standard output")
 
 
 @pytest.mark.parametrize(
@@ -209,6 +262,10 @@ def test_two_models_and_a_wrong_rule(dpl: Dpl, save: Save) -> None:
                 ),
             )
             for others in (("a.onnx",), ("--nodes", "a"), ("--target", "dnnl"), ("--exact",))
+        ),
+        (
+            ("a.onnx", "--nodes", "a", "--no-verify"),
+            ("--no-verify goes with --before and --after only", ""),
         ),
         (
             ("--before", "a.onnx", "--after", "a.onnx", "-o", "a.onnx"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from dplcli.report.view import SCRIPTS
 from tests.cli.support import contents
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def test_partition_and_inline_report_what_they_did(dpl: Dpl, model: Path, folder
     assert dpl("partition", model, "-p", "conv_relu", *EVERY_FORM, *out).code == 0
     text = (folder / "r.md").read_text()
     assert "| <code>dnnl.conv2d&#95;bias&#95;relu</code> | 2 | 0 |" in text
-    assert "- nodes after: 5\n" in text
+    assert "- nodes of the main graph after: 5\n" in text
 
     forms = ("--junit", "i.xml", "--markdown", "i.md", "--html", "i.html")
     assert dpl("inline", "p.onnx", *forms, "-q").code == 0
@@ -272,5 +273,20 @@ def test_hostile_names_of_outputs_reach_every_form(dpl: Dpl, model: Path, folder
     assert answer.code == 0
     cases = [c.attrib["name"] for c in ET.parse(folder / "r.xml").iter("testcase")]  # noqa: S314
     assert "<script>alert('1')</script>|`\\n]]>, seed 0" in cases
-    for file, own in (("r.html", 1), ("r.md", 0)):
+    for file, own in (("r.html", 1 + len(SCRIPTS)), ("r.md", 0)):
         assert (folder / file).read_text().count("<script>") == own
+
+
+def test_a_page_is_written_though_a_model_cannot_be_drawn(
+    dpl: Dpl, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says why; the answer is what it is without the picture."""
+
+    def gone(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("dplcli.pipeline.view", gone)
+    assert dpl("diff", model, model, "--html", "d.html").code == 0
+    text = (folder / "d.html").read_text(encoding="utf-8")
+    assert f"{model.name}: cannot be read: Permission denied" in text
+    assert '<h2 id="graph">' in text

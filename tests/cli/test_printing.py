@@ -74,6 +74,14 @@ patterns:
   - name: never
     pattern: 'Conv(x, w, auto_pad="[/w]\x1b::error::##[x]")'
 """
+PIPELINE = "pipeline.yaml"
+BUILD = json.dumps(
+    {
+        "models": [MODEL, OTHER],
+        "steps": [{"partition": {"patterns": CATALOGUE}}],
+        "expect": ["t.found>99"],
+    }
+)
 REWRITES = r"""
 dpl: 1
 rewrites:
@@ -124,6 +132,7 @@ def hostile(folder: Path) -> Path:
     (folder / OTHER).write_bytes(hostile_model(1.5).SerializeToString())
     (folder / CATALOGUE).write_text(RULES, encoding="utf-8")
     (folder / "rewrites.yaml").write_text(REWRITES, encoding="utf-8")
+    (folder / PIPELINE).write_text(BUILD, encoding="utf-8")
     return folder
 
 
@@ -152,11 +161,19 @@ CALLS: dict[str, Calls] = {
         (1, "bisect", MODEL, OTHER, "-v", "-o", "found"),
         (0, "bisect", MODEL, "-p", "rewrites.yaml", "-v"),
     ],
+    "build": [(1, "build", PIPELINE, "-v"), (1, "build", PIPELINE, "--check")],
     "diff": [(1, "diff", MODEL, OTHER), (1, "diff", MODEL, OTHER, "-v", "--ignore", "nothing")],
+    "doctor": [(0, "doctor")],
     "explain": [
         (0, "explain", MODEL, "-p", CATALOGUE, "-v"),
         *((0, "explain", MODEL, "-p", CATALOGUE, "--node", name) for name in NAMES.values()),
     ],
+    "extract": [
+        *((0, "extract", MODEL, "--to", f"{name}2", "-o", "e.onnx") for name in NAMES.values()),
+        (2, "extract", MODEL, "--to", NAMES["tag"]),
+        (2, "extract", MODEL, "--from", GONE),
+    ],
+    "init": [(2, "init", GONE), (0, "init", MODEL, OTHER)],
     "inline": [
         (0, "partition", MODEL, "-p", CATALOGUE, "--no-verify", "-o", "p.onnx"),
         (0, "inline", "p.onnx", "-v", "-o", "i.onnx", "--no-verify"),
@@ -252,7 +269,7 @@ def test_hostile_arguments_are_text(dpl: Dpl, name: str) -> None:
 
 
 @pytest.mark.usefixtures("hostile")
-@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"learn"}))
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"init", "learn"}))
 def test_json_on_standard_output_is_plain_and_exact(dpl: Dpl, name: str) -> None:
     """Names are escaped by JSON's own means, so that a parser has them back."""
     parsed = []

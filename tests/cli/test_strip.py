@@ -68,7 +68,6 @@ def test_a_model_that_no_rule_changes_is_stripped_and_checked(dpl: Dpl, save: Sa
         ("metdata", "metdata", "did you mean 'metadata'?"),
         ("metadata,value-info", "value-info", "did you mean 'value_info'?"),
         ("weights", "weights", "there are: metadata, value_info"),
-        ("metadata,", "", "there are: metadata, value_info"),
     ],
 )
 @pytest.mark.parametrize("command", ["rewrite", "partition"])
@@ -81,3 +80,18 @@ def test_what_there_is_not(  # noqa: PLR0913, PLR0917  # fixtures
     assert f"--strip: there is no {word!r} to leave out" in answer.err
     assert hint in answer.err
     assert not Path("p.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("", "--strip '': no name is given"),
+        (" , ", "--strip ' , ': no name is given"),
+        ("metadata,", "--strip metadata,: a name is missing beside a comma"),
+        ("metadata,,value_info", "--strip metadata,,value_info: a name is missing beside a comma"),
+    ],
+)
+def test_names_that_are_missing(dpl: Dpl, model: Path, given: str, message: str) -> None:
+    """Said as such: nobody asked for a kind without a name."""
+    answer = dpl("partition", model, *CONV_RELU, "--strip", given)
+    assert (answer.code, answer.message) == (2, message)

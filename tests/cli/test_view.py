@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,6 @@ import pytest
 from tests.cli.support import contents
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.support import Dpl, Save
 
 
@@ -95,6 +94,11 @@ def test_the_data_of_the_page_is_there_for_programs(dpl: Dpl, folder: Path) -> N
             "--open nothing: no group, function or node has this name",
             "nothing in the picture opens",
         ),
+        (["--scope", ""], "--scope '': no name is given", ""),
+        (["--scope", "//"], "--scope '//': no name is given", ""),
+        (["--open", ""], "--open '': no name is given", ""),
+        (["--shape", "batch=2"], "no input has a dimension 'batch'", "there are: none"),
+        (["--shape", "batch"], "--shape 'batch': not a size", ""),
         (
             ["--depth", "-1"],
             "Invalid value for '--depth': -1 is not in the range x>=0.",
@@ -147,3 +151,22 @@ def test_partitions_and_scopes_are_parts(dpl: Dpl, save: Save, folder: Path) -> 
         assert all(op in text for op in ("Conv", "Relu", "dnnl.conv2d_bias_relu"))
     assert dpl("view", "p.onnx", "-o", "a.dot").code == 0
     assert "subgraph" not in (folder / "a.dot").read_text()
+
+
+def test_the_picture_of_the_docs_is_what_dpl_draws(dpl: Dpl, folder: Path) -> None:
+    """As the guide says how to draw it."""
+    root = Path(__file__).parents[2]
+    model = root / "sample_models" / "residual_block.onnx"
+    command = (
+        "partition",
+        model,
+        "--patterns",
+        "conv_relu",
+        "-o",
+        "partitioned.onnx",
+        "--no-verify",
+    )
+
+    assert dpl(*command).code == 0
+    assert dpl("view", "partitioned.onnx", "-o", "p.svg", "--open", "conv2d_bias_relu").code == 0
+    assert (folder / "p.svg").read_bytes() == (root / "docs" / "partitioned.svg").read_bytes()

@@ -299,14 +299,24 @@ def test_the_order_behind_an_unknown_shape() -> None:
         ("2,0", "Flatten (a)", None),
         ("N,2", "Flatten <axis = 0> (a)", "[1, -1]"),
         ("2,3", "own.Any (a)", None),
+        ("N,M,4", "Flatten (a)", None),  # N may be 0
+        ("3,M,4", "Flatten (a)", "[0, -1]"),
+        ("N,M,4", "Flatten <axis = 2> (a)", "[-1, 4]"),
+        ("N,M,4", "Reshape (a, open)", "[0, -1]"),
+        ("N,M,4", "Reshape (a, named)", "[-1, 0]"),
+        ("N,M,4", "Reshape <allowzero = 1> (a, computed)", None),
     ],
 )
 def test_reshape_target(dims: str, made: str, numbers: str | None) -> None:
     """A dimension is a number, or the one at its place before; one may be neither."""
     text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
         g (float[{dims}] a) => (o)
-        <int64[2] s = {{4, 6}}, int64[1] zero = {{0}}, int64[1] one = {{1}}>
-        {{ n = {made} o = Relu (n) }}"""
+        <int64[2] s = {{4, 6}}, int64[1] zero = {{0}}, int64[1] one = {{1}},
+         int64[2] open = {{0, -1}}, int64[2] named = {{-1, 0}}, int64[1] two = {{2}},
+         int64[1] four = {{4}}>
+        {{ shape = Shape (a) first = Slice (shape, zero, one) second = Slice (shape, one, two)
+           flat = Mul (second, four) computed = Concat <axis = 0> (first, flat)
+           n = {made} o = Relu (n) }}"""
     pattern = "n = op()(x, ...)\nRelu(n)"
     expected = "yes" if numbers else ""
     found = verdict(pattern, f"reshape_target(x, n) == {numbers or [7]}", text)

@@ -17,7 +17,7 @@ import pytest
 from dplcli.errors import DplError, InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.ir import Model
 from dplcli.ir.traversal import check_structure
-from dplcli.onnx_io import check_model, load_model, staged, to_proto
+from dplcli.onnx_io import check_model, convert, load_model, staged, to_proto
 from tests.models import parse
 
 WEIGHT = np.array([3, 4], np.float32)
@@ -344,3 +344,85 @@ def test_an_edited_model_keeps_its_references(source: Path) -> None:
     tensor = to_proto(model).graph.initializer[0]
     assert [(entry.key, entry.value) for entry in tensor.external_data] == [("location", "w.bin")]
     assert not tensor.HasField("raw_data")
+
+
+CHUNKED = ["float", "float16", "bfloat16", "int64", "uint8", "float8e5m2", "int4", "bool"]
+
+
+@pytest.mark.parametrize("dtype", CHUNKED)
+def test_data_is_read_chunk_by_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """The chunks are the whole; onnx reads no more than one of them at a time."""
+    code = onnx.TensorProto.DataType.Value(dtype.upper())
+    tensor = onnx.helper.make_tensor("w", code, [3, 50], [number % 2 for number in range(150)])
+    raw = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor)).raw_data
+    (tmp_path / "w.bin").write_bytes(bytes(7) + raw)
+    refer(tensor, "w.bin", offset=7, length=len(raw))
+    tensor.ClearField("int32_data")
+    tensor.ClearField("int64_data")
+    monkeypatch.setattr(convert, "CHUNK", 16)
+    read: list[int] = []
+    to_array = onnx.numpy_helper.to_array
+
+    def spy(proto: onnx.TensorProto, base: str) -> object:
+        read.append(math.prod(proto.dims))
+        return to_array(proto, base)
+
+    monkeypatch.setattr(onnx.numpy_helper, "to_array", spy)
+    held = convert.ProtoTensor(tensor, convert.Home(tmp_path, "m.onnx"))
+    parts = list(held.chunks())
+
+    assert max(read) == 16
+    np.testing.assert_array_equal(np.concatenate(parts), held.numpy().reshape(-1))
+
+
+@pytest.mark.parametrize("entries", [{"length": 400}, {"offset": 500}, {"offset": -4}])
+def test_a_chunk_that_is_not_there_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: dict[str, int]
+) -> None:
+    """As the whole is, whatever the file states."""
+    (tmp_path / "w.bin").write_bytes(bytes(600))
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[150])
+    refer(tensor, "w.bin", **entries)
+    monkeypatch.setattr(convert, "CHUNK", 16)
+    held = convert.ProtoTensor(tensor, convert.Home(tmp_path, "m.onnx"))
+    with pytest.raises(ModelLoadError, match="cannot be read"):
+        list(held.chunks())
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="files have no holes")
+def test_a_diff_of_large_data_takes_little_memory(tmp_path: Path) -> None:
+    """One tensor of 2.5 GB, of which one number differs: under 300 MB resident."""
+    size = 2_500_000_000
+    for name in ("a", "b"):
+        with (tmp_path / f"{name}.bin").open("wb") as stream:
+            stream.seek(size // 2)
+            stream.write(b"\x00\x00\x80?" if name == "b" else bytes(4))
+            stream.truncate(size)
+        tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[size // 4])
+        refer(tensor, f"{name}.bin", offset=0, length=size)
+        proto = parse("g (float x) => (y) <float w = {0}> { y = Add (x, w) }")
+        proto.graph.initializer[0].CopyFrom(tensor)
+        (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
+
+    process = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", PEAK_OF_DIFF],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    said, kilobytes = process.stdout.rsplit("\n", 2)[:2]
+    assert "1 of 625000000 elements differ, by at most 1" in said, process.stderr
+    assert int(kilobytes) < 300 * 1024
+
+
+PEAK_OF_DIFF = """
+import resource, subprocess, sys
+done = subprocess.run([sys.executable, "-m", "dplcli", "diff", "a.onnx", "b.onnx"])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""

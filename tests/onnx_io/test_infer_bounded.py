@@ -16,8 +16,9 @@ from dplcli.ir.model import MANY, expanded_sizes
 from dplcli.ir.operators import FORMULAS, flops
 from dplcli.onnx_io import check_model, load_model
 from dplcli.onnx_io import infer as inference
-from dplcli.onnx_io.infer import Expansion, NodeInference, infer_node, limited_memory
-from dplcli.pipeline.matching import exact_types
+from dplcli.onnx_io.bounded import limited_memory
+from dplcli.onnx_io.infer import Expansion, NodeInference, infer_node
+from dplcli.pipeline.inspecting import exact_types
 from tests.helpers import model_from_bytes, model_from_text, proto_from_text
 
 if TYPE_CHECKING:
@@ -87,13 +88,14 @@ class Looked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Count from now on."""
         self.nodes = 0
-        infer = inference._infer_bounded  # noqa: SLF001  # the only door to onnx
+        infer = onnx.shape_inference.infer_shapes
 
         def counted(model: ModelProto, *, data_prop: bool) -> ModelProto:
             self.nodes += Expansion(model).total
             return infer(model, data_prop=data_prop)
 
-        monkeypatch.setattr(inference, "_infer_bounded", counted)
+        monkeypatch.setattr(onnx.shape_inference, "infer_shapes", counted)
+        monkeypatch.setattr(inference, "bounded", lambda work, _size: work())  # here, not in a fork
 
 
 @pytest.mark.parametrize(("depth", "calls"), [(30, 2), (12, 3), (90, 1), (40, 9)])

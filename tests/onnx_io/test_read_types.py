@@ -40,6 +40,20 @@ def test_every_element_type_has_a_name() -> None:
         assert DTYPE_CODES[expected] == code
 
 
+def test_strings_that_are_not_utf_8_are_bytes_and_come_back() -> None:
+    """Onnx lets them pass, and so does onnxruntime; other elements of the tensor are text."""
+    proto = typed_model(onnx.TensorProto.STRING)
+    proto.graph.initializer[0].string_data[0] = b"\xff\xfe"
+    model = ir_of(proto)
+    tensor = model.graph.values["w"].constant
+    assert tensor is not None
+    assert tensor.numpy().tolist() == [b"\xff\xfe", "ü", ""]
+    model.graph.modified = True
+    assert to_proto(model).SerializeToString(deterministic=True) == proto.SerializeToString(
+        deterministic=True
+    )
+
+
 @pytest.mark.parametrize("code", CODES.values(), ids=CODES)
 def test_every_element_type_loads_and_comes_back(code: int) -> None:
     """Inputs, initializers and Constants of any element type keep it, and decode."""

@@ -531,3 +531,32 @@ def test_what_was_dead_before() -> None:
     """Nodes that nobody read before are none of the engine's business."""
     before = "g (float[2] x) => (float[2] y) { d = Exp (x) a = Neg (x) b = Neg (a) y = Abs (b) }"
     assert becomes(before, NEGATION) == "(x) => (y) { d = Exp (x) y = Abs (x) }"
+
+
+# -- constants that no Constant node of an early opset holds ---------------------------------------
+
+RESHAPED = rewrite_rule("Flatten(v)", "Reshape(v, [0, -1])", name="reshaped")
+
+
+@pytest.mark.parametrize(
+    ("ir_version", "opset", "applies"),
+    [(3, 7, False), (3, 8, False), (3, 9, True), (4, 7, True), (4, 9, True)],
+)
+def test_whole_numbers_before_opset_9(ir_version: int, opset: int, applies: bool) -> None:  # noqa: FBT001
+    """Before IR version 4 a new constant is a Constant node, and one of opset 1 holds floats."""
+    text = f"""<ir_version: {ir_version}, opset_import: ["" : {opset}]>
+        g (float[2,3,4] x) => (float[2,12] y) {{ a = Flatten (x) y = Neg (a) }}"""
+    result = rewritten(text, [RESHAPED])
+    assert bool(result.done.rounds) == applies
+    assert [r.reason for r in result.done.refused] == (
+        [] if applies else ["no Constant node holds int64 before opset 9"]
+    )
+    check_sound(result.before, result.after)
+
+
+def test_floats_before_opset_9() -> None:
+    """Constant nodes of opset 1 hold floats."""
+    doubled = rewrite_rule("Add(v, v)", "Mul(v, 2.0)", name="doubled")
+    text = """<ir_version: 3, opset_import: ["" : 7]>
+        g (float[2] x) => (float[2] y) { a = Add (x, x) y = Neg (a) }"""
+    assert "Constant" in becomes(text, doubled)

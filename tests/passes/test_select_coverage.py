@@ -12,7 +12,8 @@ from dplcli.errors import UsageError
 from dplcli.onnx_io import load_model, model_from_proto, to_proto
 from dplcli.passes.partition import partition
 from dplcli.passes.select import NO_FIT, NO_ROOT, NO_RULE, fates, select_matches
-from dplcli.pipeline.matching import Measuring, exact_types
+from dplcli.pipeline.inspecting import exact_types
+from dplcli.pipeline.matching import Measuring
 from dplcli.report.layout import lines_of
 from dplcli.report.partition import coverage_record, coverage_report
 from tests.helpers import model_from_text, rule

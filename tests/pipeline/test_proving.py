@@ -197,6 +197,25 @@ def test_examples_are_trials_where_no_graph_can_be_made_up(tmp_path: Path) -> No
     assert made_up(rule_of(tmp_path, *lines, *idle)).verdict == "not tried"
 
 
+def test_an_example_of_an_operator_that_onnxruntime_does_not_have(tmp_path: Path) -> None:
+    """It shows the structure; a wrong one, or an operator used wrongly, is a failure."""
+    before = "g (float[2] x) => (float[2] y) { y = Neg(x) }"
+    own = '<ir_version: 10, opset_import: ["" : 21, "my" : 1]> g (float[2] x) => (float[2] y) '
+
+    def verdict(replacement: str, after: str) -> tuple[str, str]:
+        lines = ['pattern: "Neg(x)"', f'replacement: "{replacement}"']
+        examples = ["examples:", f"  - before: '{before}'", f"    after: '{after}'"]
+        trial = next(Trier(SCHEMAS).trials(rule_of(tmp_path, *lines, *examples)))
+        return trial.verdict, trial.reason
+
+    missing = "onnxruntime has no my.Foo"
+    assert verdict("my.Foo(x)", "any") == ("not tried", missing)
+    assert verdict("my.Foo(x)", own + "{ y = my.Foo(x) }") == ("not tried", missing)
+    assert verdict("my.Foo(x)", own + "{ y = my.Bar(x) }")[0] == "failed"
+    assert verdict("my.Foo(x)", "unchanged")[0] == "failed"
+    assert verdict("Exp(x)", "any")[0] == "failed"
+
+
 # Rules whose replacement is a function.
 
 

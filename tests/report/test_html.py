@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
 import subprocess
 import sys
+from base64 import b64encode
 from collections import Counter
 from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from dplcli.report.document import Chapter, LayerError, verification_document
-from dplcli.report.html import GraphDrawing, html_page
+from dplcli.report.document import Chapter, Drawn, LayerError, verification_document
+from dplcli.report.html import PageGraphs, html_page
 from dplcli.report.layout import Group, Text, TextTable, lines_of
+from dplcli.report.picture import opened, picture_of
 from dplcli.report.tables import Bin, error_bins, error_histograms, percent
-from dplcli.report.view import SCRIPTS
+from dplcli.report.view import SCRIPTS, beside_record, view_record
 from dplcli.verify import Power
 from tests.helpers import with_long
+from tests.models import ir_of
 from tests.report.made import HOSTILE, documents, output, result
 from tests.report.pages import Page
 
@@ -58,7 +60,7 @@ def test_the_page_runs_its_own_script_alone(name: str) -> None:
     text = page_of(name)
     page = Page(text)
     script = text[text.rindex("<script>") + len("<script>") : text.rindex("</script>")]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
     assert page.policy == (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -162,22 +164,43 @@ def test_plots_that_say_nothing_are_left_out() -> None:
     assert "0 %" in page.text
 
 
-def test_graphs_stand_in_frames_of_their_own() -> None:
-    """Nothing of them is markup of the report, and its policy lets their scripts run."""
-    inner = '<!doctype html><title>"</title></iframe><script>run()</script>'
-    graphs = [
-        GraphDrawing("a.onnx", inner),
-        GraphDrawing("<b>.onnx", why_not="30,000 nodes are too many"),
-    ]
-    text = html_page(DOCUMENTS["two"], graphs)
-    page = Page(text)
-    (frame,) = [a for t, a in page.tags if t == "iframe"]
+def drawn(*labels: str) -> PageGraphs:
+    """Return the graphs of a page: the same small model under each name."""
+    model = ir_of("m (float[2] x) => (float[2] y) { y = Relu(x) }")
+    pictures = [picture_of(model, label) for label in labels]
+    records = [view_record(picture, opened(picture)) for picture in pictures]
+    beside = beside_record(pictures, Drawn())
+    return PageGraphs(records, beside, ["<b>.onnx: 30,000 nodes are too many"])
+
+
+@pytest.mark.parametrize("labels", [("a.onnx",), ("a.onnx", "</script><b>")])
+def test_graphs_are_a_part_of_the_page(labels: tuple[str, ...]) -> None:
+    """Their scripts and their style are there once, and the policy lets no others run."""
+    page = Page(html_page(DOCUMENTS["two"], drawn(*labels)))
+    run = [script for attributes, script in page.scripts if "type" not in attributes]
+    data = [script for attributes, script in page.scripts if attributes.get("class") == "graph"]
 
     assert (page.faults, page.open) == ([], [])
-    assert frame["srcdoc"] == inner
-    assert "src" not in frame
-    assert page.policy.count("'sha256-") == 1 + len(SCRIPTS)
+    assert [json.loads(text)["title"] for text in data] == list(labels)
+    assert len(run) == len(set(run)) == len(SCRIPTS) + 1
+    assert page.policy.count("'sha256-") == len(run)
+    assert all(digest(script) in page.policy for script in run)
     assert "<b>.onnx: 30,000 nodes are too many" in page.text
+    assert [tag for tag, _ in page.tags if tag in {"b", "iframe"}] == []
+
+
+def test_a_page_without_graphs_has_no_scripts_for_them() -> None:
+    """What says why there is none is there."""
+    page = Page(html_page(DOCUMENTS["two"], PageGraphs(notes=["a.onnx: no model"])))
+
+    assert len([1 for attributes, _ in page.scripts if "type" not in attributes]) == 1
+    assert page.policy.count("'sha256-") == 1
+    assert "a.onnx: no model" in page.text
+
+
+def digest(script: str) -> str:
+    """Return what a policy says of a script."""
+    return b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def test_missed_mutants_are_seen() -> None:

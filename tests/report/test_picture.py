@@ -322,7 +322,15 @@ def test_the_outermost_modules_may_be_left_out_of_a_scope() -> None:
     assert caught.value.hint == "pass one of m/dec/l.1, m/enc/l.1"
 
 
-@pytest.mark.parametrize("scope", ["bb", "", "/", "a/b", "/b/Relu"])
+@pytest.mark.parametrize("scope", ["", "/"])
+def test_a_scope_has_a_name(scope: str) -> None:
+    """Those that there are are listed."""
+    with pytest.raises(UsageError, match="no name is given") as caught:
+        picture(chain(["/a/Relu", "/a/Relu_1", "/b/Relu", "/b/Relu_1"]), scope)
+    assert caught.value.hint == "there are a, b, …"
+
+
+@pytest.mark.parametrize("scope", ["bb", "a/b", "/b/Relu"])
 def test_a_scope_that_is_not_there_is_refused(scope: str) -> None:
     """With what was probably meant."""
     with pytest.raises(UsageError, match="no scope and no function") as caught:

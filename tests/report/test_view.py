@@ -16,7 +16,7 @@ import pytest
 from dplcli.ir.model import scope_of
 from dplcli.report.drawing import COLOURS
 from dplcli.report.picture import opened, picture_of
-from dplcli.report.view import SCHEMA, SCRIPTS, view_page, view_record
+from dplcli.report.view import SCHEMA, SCRIPTS, NodeFigures, view_page, view_record
 from tests.models import ir_of, parse
 from tests.report.made import HOSTILE
 from tests.report.pages import Page
@@ -101,7 +101,11 @@ def test_the_data_says_all_that_is_shown() -> None:
     assert record["schema"] == SCHEMA
     assert [op for op, *_ in record["ops"]] == ["DequantizeLinear", "Add"]
     assert record["ops"][1][2:] == [["A", "B"], ["C"]]
-    assert record["nodes"][0][5] == {"folded": 1}
+    assert record["nodes"][0][5] == {
+        "numbers": {"range": 64},
+        "ranges": [["x", -64, 63.5, "int8, in steps of 0.5"]],
+        "folded": 1,
+    }
     assert [values[number] for number in record["nodes"][1][2]] == ["x", "d"]
     assert record["consts"][0][1:5] == [2, ["1", "2"], 1, 2]
     assert record["types"][record["values"][values.index("d")][1]] == "float32[2]"
@@ -161,7 +165,7 @@ def test_marks_are_by_scope_and_output() -> None:
     picture = picture_of(model, "m.onnx")
     bodies = [scope for scope in map(scope_of, model.graphs()) if scope != "main"]
     marks = {("main", "a"): "added", (bodies[0], "z"): "removed", ("main", "z"): "changed"}
-    record = view_record(picture, opened(picture), marks=marks)
+    record = view_record(picture, opened(picture), figures=NodeFigures(marks))
 
     def marked(found: dict[str, Any]) -> list[tuple[str, str]]:
         ops = [name for name, *_ in found["ops"]]

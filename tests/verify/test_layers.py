@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dplcli.onnx_io.cutting import Wiring
 from dplcli.verify import Settings
 from dplcli.verify.bisect import DivergenceSearch, minimise
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.layers import Alignment, Sketch, capture, feed, sketch, value_of
-from dplcli.verify.model import Wiring
 from dplcli.verify.settings import Leaf
 from tests.helpers import proto_from_text
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -191,16 +192,21 @@ def test_a_third_opinion_on_a_kernel_is_that_of_its_body(save: Save, harm: Path)
     assert {(o.agrees_with, o.models_agree) for o in result.opinions} == {("original", True)}
 
 
-def start(folder: Path, *args: object) -> subprocess.Popen[str]:
-    """Run dpl in *folder*."""
-    return subprocess.Popen(  # noqa: S603  # our own program
+@contextmanager
+def start(folder: Path, *args: object) -> Iterator[subprocess.Popen[str]]:
+    """Run dpl in *folder*; a test that gave up does not wait for a kernel that hangs."""
+    with subprocess.Popen(  # noqa: S603  # our own program
         [sys.executable, "-m", "dplcli", *map(str, args)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.long

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -192,7 +193,7 @@ def test_a_session_may_die_while_a_worker_is_taken(
         target=lambda: answers.append(verify_equivalence(path, path).equivalent), daemon=True
     )
     thread.start()
-    thread.join(60)
+    thread.join(300)
 
     assert answers == [True]
 
@@ -367,3 +368,26 @@ def test_nobody_waits_for_levels_when_dpl_is_stopped(save: Save) -> None:
         run.run_levels(("disable", "basic", "all"), run_one)
     assert begun[0] == "disable"
     assert not run._POOL._busy  # noqa: SLF001  # nothing else shows it
+
+
+def test_nobody_waits_for_a_level_whose_future_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may come when a level runs already and nobody holds its future yet."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def run_one(_level: str) -> dict[int, Outputs]:
+        begun.set()
+        assert ended.wait(30), "nobody ended its worker"
+        return {}
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *args: Any, **others: Any) -> Future[Any]:  # noqa: ANN401  # as there
+            super().submit(*args, **others)
+            assert begun.wait(30)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "ThreadPoolExecutor", Interrupted)
+    monkeypatch.setattr(run, "end_workers", ended.set)
+    since = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run.run_levels(("disable", "all"), run_one, at_once=2)
+    assert time.monotonic() - since < 20

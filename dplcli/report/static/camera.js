@@ -1,7 +1,7 @@
 "use strict";
 /* Which part of the picture is seen: pan, zoom, fit, and the map in the corner. */
-function makeCamera(stage, map) {
-  const scene = stage.querySelector("#scene");
+function makeCamera(stage, map, isPart) {
+  const scene = stage.querySelector(".scene");
   const LEAST = 0.02;
   const MOST = 4;
   const MARGIN = 16;
@@ -11,6 +11,7 @@ function makeCamera(stage, map) {
   let x = 0,
     y = 0,
     scale = 1;
+  let moved = () => {};
 
   const room = () => ({ width: stage.clientWidth, height: stage.clientHeight });
 
@@ -20,13 +21,26 @@ function makeCamera(stage, map) {
     drawMap();
   }
 
+  /* Show another part, and tell who is to show the same one. */
+  function turn() {
+    apply();
+    moved({ x, y, scale });
+  }
+
+  /* Show the same part as another camera; here it lies *aside* to the right. */
+  function follow(other, aside) {
+    ({ y, scale } = other);
+    x = other.x - aside * scale;
+    apply();
+  }
+
   /* Let no more than the margin be empty where the picture could fill the room. */
   function bound() {
     const { width, height } = room();
     const keep = 60;
     x = Math.min(width - keep, Math.max(keep - size.width * scale, x));
     y = Math.min(height - keep, Math.max(keep - size.height * scale, y));
-    apply();
+    turn();
   }
 
   function move(dx, dy) {
@@ -52,19 +66,21 @@ function makeCamera(stage, map) {
     x = (width - size.width * scale) / 2;
     y = whole >= least ? (height - size.height * scale) / 2 : MARGIN;
     if (size.width * scale > width && boxes.length) x = width / 2 - (boxes[0].x + boxes[0].width / 2) * scale;
-    apply();
+    turn();
   }
 
   /* Bring a rectangle of the picture into view; near by only if it is not seen already. */
   function reveal(rect, isCentred = false) {
     const { width, height } = room();
     if (isCentred && scale < 0.6) scale = 0.8;
+    const whole = Math.min((width - 2 * MARGIN) / rect.width, (height - 2 * MARGIN) / rect.height);
+    if (isCentred && scale > whole) scale = Math.max(0.4, whole);
     const left = x + rect.x * scale,
       top = y + rect.y * scale;
     const right = left + rect.width * scale,
       bottom = top + rect.height * scale;
     const isSeen = left >= 0 && top >= 0 && right <= width && bottom <= height;
-    if (isSeen && !isCentred) return apply();
+    if (isSeen && !isCentred) return turn();
     if (isCentred || right < 0 || bottom < 0 || left > width || top > height) {
       x = width / 2 - (rect.x + rect.width / 2) * scale;
       y = Math.min(height / 2 - (rect.y + rect.height / 2) * scale, height / 3 - rect.y * scale);
@@ -74,6 +90,14 @@ function makeCamera(stage, map) {
       y += Math.max(0, MARGIN - top) - Math.max(0, bottom - height + MARGIN);
     }
     return bound();
+  }
+
+  /* Bring a rectangle into view, and tell nobody. */
+  function peek(rect) {
+    const told = moved;
+    moved = () => {};
+    reveal(rect);
+    moved = told;
   }
 
   const onScreen = (point) => ({ x: x + point.x * scale, y: y + point.y * scale });
@@ -143,10 +167,9 @@ function makeCamera(stage, map) {
 
   // In a report, somebody who scrolls past the picture does not move it: it is pressed first.
 
-  const isPart = window.parent !== window;
-  const attend = () => stage.classList.toggle("idle", isPart && !document.hasFocus());
-  window.addEventListener("focus", attend);
-  window.addEventListener("blur", attend);
+  const isIdle = () => isPart && !stage.closest(".view").matches(":focus-within");
+  const attend = () => stage.classList.toggle("idle", isIdle());
+  for (const event of ["focusin", "focusout"]) stage.closest(".view").addEventListener(event, () => setTimeout(attend));
   attend();
 
   const pointers = new Map();
@@ -164,6 +187,7 @@ function makeCamera(stage, map) {
     if (event.button > 1) return;
     if (!pointers.size) travelled = 0;
     pointers.set(event.pointerId, local(event));
+    if (isIdle()) stage.parentElement.focus({ preventScroll: true });
   });
   stage.addEventListener("pointermove", (event) => {
     const before = pointers.get(event.pointerId);
@@ -191,7 +215,7 @@ function makeCamera(stage, map) {
   stage.addEventListener(
     "wheel",
     (event) => {
-      if (isPart && !document.hasFocus()) return;
+      if (isIdle()) return;
       event.preventDefault();
       const unit = event.deltaMode === 1 ? 16 : 1;
       if (event.ctrlKey || event.metaKey) zoom(Math.exp(-event.deltaY * unit * 0.004), local(event));
@@ -211,5 +235,10 @@ function makeCamera(stage, map) {
   /* Whether the pointer has moved the picture since it was pressed: then it chose nothing. */
   const wasDragged = () => travelled > 4;
 
-  return { move, zoom, fit, reveal, hold, onScreen, show, apply, wasDragged };
+  /* Call *handler* with what is shown whenever somebody moves the picture. */
+  function onMove(handler) {
+    moved = handler;
+  }
+
+  return { move, zoom, fit, reveal, peek, hold, onScreen, show, apply, follow, share: turn, onMove, wasDragged };
 }

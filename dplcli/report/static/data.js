@@ -45,6 +45,8 @@ function makeModel(record) {
     captured: [],
     attributes: {},
     metadata: {},
+    numbers: {},
+    ranges: [],
     stands: [],
     doc: "",
     mark: "",
@@ -75,7 +77,7 @@ function makeModel(record) {
     for (const [, sheet] of node.bodies) sheets[sheet].callers.push(node);
   }
   // A box has the mark of what stands out most in it.
-  const MARKS = ["", "changed", "added", "removed", "differs", "first to differ"];
+  const MARKS = ["", "outlined", "changed", "added", "fits", "removed", "differs", "first to differ", "does not fit"];
   const louder = (one, other) => (MARKS.indexOf(other) > MARKS.indexOf(one) ? other : one);
   for (const box of [...boxes].reverse()) {
     for (const { node } of box.items) if (node) box.mark = louder(box.mark, node.mark);
@@ -340,6 +342,7 @@ function makeModel(record) {
 
   return {
     record,
+    items: () => items.values(),
     nodes,
     values,
     sheets,

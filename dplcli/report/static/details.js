@@ -1,6 +1,6 @@
 "use strict";
 /* The panel beside the picture: what is known of the item that is chosen, or of the model. */
-function makeDetails(model, content) {
+function makeDetails(model, content, colours) {
   const MOST = 60;
   let go = () => {};
 
@@ -46,10 +46,10 @@ function makeDetails(model, content) {
     return section("Operators", most, ([op, count]) => `${op} ${number(count)}`);
   }
 
-  /* A button that goes to a node, seen from an item. */
-  function link(node, it) {
+  /* A button that goes to a node, seen from an item; or to one of the other graph. */
+  function link(node, it, isOther = false) {
     const button = make("button", { type: "button", class: "link" }, node.op, node.name ? dim(` ${node.name}`) : "");
-    button.addEventListener("click", () => go(node, it));
+    button.addEventListener("click", () => go(node, it, isOther));
     return button;
   }
 
@@ -129,7 +129,7 @@ function makeDetails(model, content) {
     return found.filter(({ id }) => id >= 0);
   }
 
-  function ofNode(it, node) {
+  function ofNode(it, node, others) {
     const called = node.bodies.length === 1 ? model.sheets[node.bodies[0][1]] : null;
     const about = [
       ["here", node.mark],
@@ -137,6 +137,7 @@ function makeDetails(model, content) {
       ["rule", called?.rule ?? node.metadata["dpl.rule"]],
       ["target", called?.target],
       ["calls of it", called?.callers.length > 1 ? number(called.callers.length) : ""],
+      ...colours.facts(node),
     ];
     return [
       title(node.op),
@@ -145,6 +146,8 @@ function makeDetails(model, content) {
       node.folded >= 0 ? aside("Computes a constant; drawn as part of ", link(model.nodes[node.folded], it)) : "",
       node.doc ? make("p", { class: "long" }, node.doc) : "",
       toggle(it),
+      section("In the other graph", others, (other) => link(other, it, true)),
+      section("Quantised ranges", node.ranges, ([role, low, high, how]) => [role ? dim(`${role} `) : "", `${low} to ${high}`, aside(how)]),
       table("Attributes", node.attributes),
       section("Inputs", slots(node.inputs, node.roles[0]), ({ id, role }) => read(valueOf(id), it, role)),
       section("Read by its bodies", node.captured, (id) => read(valueOf(id), it)),
@@ -203,8 +206,8 @@ function makeDetails(model, content) {
   }
 
   /* Show an item; null for the model. *node* is what is meant where it is folded into the item's. */
-  function show(it, node = it?.node) {
-    const parts = it === null ? ofModel() : node ? ofNode(it, node) : it.value ? ofEnd(it) : ofGroup(it);
+  function show(it, node = it?.node, others = []) {
+    const parts = it === null ? ofModel() : node ? ofNode(it, node, others) : it.value ? ofEnd(it) : ofGroup(it);
     content.replaceChildren(...parts.filter((part) => part !== ""));
     content.scrollTop = 0;
   }

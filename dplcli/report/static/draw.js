@@ -7,9 +7,10 @@ function svgElement(tag, attributes = {}, text = null) {
   return element;
 }
 
-function makeDrawing(model, stage) {
-  const scene = stage.querySelector("#scene");
+function makeDrawing(model, stage, colours) {
+  const scene = stage.querySelector(".scene");
   const elements = new Map();
+  let chosen = null;
 
   /* The class of an item, which gives it its colour. */
   function classOf(it) {
@@ -88,7 +89,10 @@ function makeDrawing(model, stage) {
     const { it, width, height } = shape;
     const canOpen = model.canOpen(it);
     const group = svgElement("g", {
-      class: `item ${classOf(it)} ${shape.isOpen ? "open" : "closed"} ${markClass(markOf(it))}`.trim(),
+      class: ["item", classOf(it), shape.isOpen ? "open" : `closed ${colours.classOf(it)}`, markClass(markOf(it))]
+        .filter(Boolean)
+        .join(" ")
+        .trim(),
       transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`,
       role: "treeitem",
       tabindex: "-1",
@@ -145,13 +149,18 @@ function makeDrawing(model, stage) {
     return group;
   }
 
-  /* Show what is chosen, and the edges at it. */
-  function choose(it, isChosen) {
-    elements.get(it.key)?.classList.toggle("chosen", isChosen);
-    elements.get(it.key)?.setAttribute("aria-selected", String(isChosen));
-    for (const path of scene.querySelectorAll("[data-ends]")) {
-      if (path.dataset.ends.split(" ").includes(it.key)) path.classList.toggle("near", isChosen);
-    }
+  /* Show what is chosen, and the edges at it; null for nothing. */
+  function choose(it) {
+    const shown = (which, isChosen) => {
+      elements.get(which.key)?.classList.toggle("chosen", isChosen);
+      elements.get(which.key)?.setAttribute("aria-selected", String(isChosen));
+      for (const path of scene.querySelectorAll("[data-ends]")) {
+        if (path.dataset.ends.split(" ").includes(which.key)) path.classList.toggle("near", isChosen);
+      }
+    };
+    if (chosen) shown(chosen, false);
+    chosen = it;
+    if (it) shown(it, true);
   }
 
   return { all, choose, elements };

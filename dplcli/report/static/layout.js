@@ -1,7 +1,7 @@
 "use strict";
 /* Where everything is. Each open box is laid out on its own, in layers (dagre); what is open inside
  * has its size by then. So a box costs what it shows, and stays as it is when others open. */
-function makeLayout(model) {
+function makeLayout(model, colours) {
   const canvas = document.createElement("canvas").getContext("2d");
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
   const fonts = { name: `600 13px ${FONT}`, small: `11.5px ${FONT}` };
@@ -47,13 +47,16 @@ function makeLayout(model) {
   function linesOf(it) {
     if (it.value)
       return [{ text: it.label, font: "name" }, ...(it.value.type ? [{ text: it.value.type, font: "small" }] : [])];
+    const number = colours.textOf(it);
+    const coloured = number ? [{ text: number, font: "small" }] : [];
     if (it.box)
       return [
         { text: it.label || it.kind, font: "name" },
         { text: summary(it.box, WIDEST_GROUP - 24), font: "small" },
+        ...coloured,
       ];
     const { node } = it;
-    const lines = [{ text: node.op, font: "name" }];
+    const lines = [{ text: node.op, font: "name" }, ...coloured];
     const made = node.outputs
       .filter((value) => value >= 0)
       .map((value) => dims(model.values[value].type))
@@ -110,20 +113,29 @@ function makeLayout(model) {
     }
     const inner = model.children(it).map(of);
     const known = laid.get(it.key);
-    if (known && known.inner.length === inner.length && known.inner.every((each, i) => each === inner[i]))
-      return known;
-    const found = opened(it, inner);
+    if (known && isSame(known.inner, inner)) return known;
+    const found = finished(arranged(it, inner));
     laid.set(it.key, found);
     return found;
   }
 
-  function opened(it, inner) {
+  const isSame = (one, other) => one.length === other.length && one.every((each, i) => each === other[i]);
+
+  /* Forget what was laid out: what is written on items has changed. */
+  function forget() {
+    laid.clear();
+    for (const it of model.items()) it.shape = null;
+  }
+
+  const idOf = (it) => it.key.slice(it.key.lastIndexOf("/") + 1);
+
+  /* The layers of an open item, before anything is moved to stand beside another graph. */
+  function arranged(it, inner) {
     const isRoot = it.kind === "root";
     const graph = new dagre.graphlib.Graph();
     graph.setGraph({ rankdir: "TB", nodesep: 18, edgesep: 12, ranksep: 36 });
     graph.setDefaultEdgeLabel(() => ({}));
-    const idOf = (shape) => shape.it.key.slice(shape.it.key.lastIndexOf("/") + 1);
-    const shapes = new Map(inner.map((shape) => [idOf(shape), shape]));
+    const shapes = new Map(inner.map((shape) => [idOf(shape.it), shape]));
     for (const [id, { width, height }] of shapes) graph.setNode(id, { width, height });
     const { edges, ins, outs } = model.wiringOf(it);
     const sides = isRoot ? [] : [...ins.map((value) => `<${value}`), ...outs.map((value) => `>${value}`)];
@@ -215,25 +227,37 @@ function makeLayout(model) {
       for (const value of ends.outs) {
         const x = graph.node(`>${value}`).x + dx;
         ports.outs.set(value, x);
-        spots.set(`>${value}`, { x, top: height, bottom: height, port: true });
+        spots.set(`>${value}`, { x, top: height, bottom: height, port: true, isOut: true });
       }
     }
-    const found = {
+    return { it, inner, width, height, spots, ports, graph, edges, stubs, dx, dy, bands: bands(spots) };
+  }
+
+  /* Draw the lines of what is arranged. *shift* says how far down a height moves; the item gets
+   * at least the height *least*. */
+  function finished({ it, inner, width, height, ports, graph, edges, stubs, dx, dy, ...rest }, shift = () => 0, least = 0) {
+    const spots = new Map();
+    for (const [id, spot] of rest.spots) {
+      const by = shift(spot.top);
+      spots.set(id, { ...spot, top: spot.top + by, bottom: spot.bottom + by });
+    }
+    const tall = Math.max(height + shift(height), least);
+    for (const spot of spots.values()) if (spot.isOut) spot.top = spot.bottom = tall;
+    return {
       it,
       width,
-      height,
+      height: tall,
       inner,
       ports,
       isOpen: true,
-      label: isRoot ? "" : fitted(it.label, "name", width - 44),
+      label: it.kind === "root" ? "" : fitted(it.label, "name", width - 44),
       places: inner.map((shape) => {
-        const spot = spots.get(shape.it.key.slice(shape.it.key.lastIndexOf("/") + 1));
+        const spot = spots.get(idOf(shape.it));
         return { shape, x: spot.x - shape.width / 2, y: spot.top };
       }),
+      lines: routed(graph, edges, spots, bands(spots), dx, (y) => y + dy + shift(y + dy)),
+      stubs: stubbed(stubs, spots),
     };
-    found.lines = routed(graph, edges, spots, bands(spots), dx, dy);
-    found.stubs = stubbed(stubs, spots);
-    return found;
   }
 
   /* Stubs, one on top of an item for all that it reads, and one below for all that read it. */
@@ -280,17 +304,17 @@ function makeLayout(model) {
     return found;
   }
 
-  function routed(graph, edges, spots, layers, dx, dy) {
+  function routed(graph, edges, spots, layers, dx, moved) {
     const routes = edges.map((edge) => {
       const from = spots.get(edge.from);
       const to = spots.get(edge.to);
-      const down = from.port || to.port || from.bottom <= to.top;
+      const isDown = from.port || to.port || from.bottom <= to.top;
       const middle = graph
         .edge(edge.from, edge.to)
         .points.slice(1, -1)
-        .map(({ x, y }) => ({ x: x + dx, y: y + dy }))
-        .filter(({ y }) => (down ? y > from.bottom && y < to.top : y < from.top && y > to.bottom));
-      return { edge, from, to, down, middle };
+        .map(({ x, y }) => ({ x: x + dx, y: moved(y) }))
+        .filter(({ y }) => (isDown ? y > from.bottom && y < to.top : y < from.top && y > to.bottom));
+      return { edge, from, to, down: isDown, middle };
     });
     spread(routes, "from");
     spread(routes, "to");
@@ -385,5 +409,5 @@ function makeLayout(model) {
     return path;
   }
 
-  return { of, summary };
+  return { of, arranged, finished, isSame, idOf, forget, summary };
 }

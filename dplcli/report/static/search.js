@@ -1,6 +1,6 @@
 "use strict";
 /* Find nodes by name, operator or value; groups, inputs and outputs by name. */
-function makeSearch(model, root) {
+function makeSearch(models, root, titles) {
   const field = root.querySelector("#search");
   const list = root.querySelector("#found");
   const count = root.querySelector("#count");
@@ -9,15 +9,17 @@ function makeSearch(model, root) {
   let current = -1;
   let go = () => {};
 
-  /* What is written of a node, in small letters: made when somebody searches. */
+  /* What is written of the nodes of each graph, in small letters: made when somebody searches. */
   let texts = null;
   function index() {
-    texts ??= model.nodes.map((node) => {
-      const values = node.outputs.concat(
-        node.inputs.filter((value) => value >= 0 && model.isConstant(model.values[value])),
-      );
-      return [node.op, node.name, ...values.map((value) => model.values[value]?.name ?? "")].join("\n").toLowerCase();
-    });
+    texts ??= models.map((model) =>
+      model.nodes.map((node) => {
+        const values = node.outputs.concat(
+          node.inputs.filter((value) => value >= 0 && model.isConstant(model.values[value])),
+        );
+        return [node.op, node.name, ...values.map((value) => model.values[value]?.name ?? "")].join("\n").toLowerCase();
+      }),
+    );
     return texts;
   }
 
@@ -34,19 +36,21 @@ function makeSearch(model, root) {
     const words = query.trim().toLowerCase();
     if (!words) return [];
     const found = [];
-    index().forEach((text, number) => {
-      const score = fit(text, words);
-      if (score) found.push({ score, node: model.nodes[number] });
+    models.forEach((model, side) => {
+      index()[side].forEach((text, number) => {
+        const score = fit(text, words);
+        if (score) found.push({ score, side, node: model.nodes[number] });
+      });
+      for (const box of model.boxes) {
+        if (!box.label || box.kind === "chunk" || !box.items.length) continue;
+        const score = fit(box.label.toLowerCase(), words);
+        if (score) found.push({ score: score + 0.5, side, box });
+      }
+      for (const end of model.children(model.root).filter((each) => each.value)) {
+        const score = fit(end.label.toLowerCase(), words);
+        if (score) found.push({ score: score + 0.5, side, end });
+      }
     });
-    for (const box of model.boxes) {
-      if (!box.label || box.kind === "chunk" || !box.items.length) continue;
-      const score = fit(box.label.toLowerCase(), words);
-      if (score) found.push({ score: score + 0.5, box });
-    }
-    for (const end of model.children(model.root).filter((each) => each.value)) {
-      const score = fit(end.label.toLowerCase(), words);
-      if (score) found.push({ score: score + 0.5, end });
-    }
     return found.sort((a, b) => b.score - a.score);
   }
 
@@ -61,7 +65,7 @@ function makeSearch(model, root) {
     count.textContent = field.value.trim() ? `${results.length.toLocaleString("en")} found${shown}` : "";
   }
 
-  function option({ node, box, end }, number) {
+  function option({ side, node, box, end }, number) {
     const line = document.createElement("li");
     line.id = `found-${number}`;
     line.setAttribute("role", "option");
@@ -69,11 +73,12 @@ function makeSearch(model, root) {
     const name = document.createElement("b");
     name.textContent = node ? node.op : box ? box.label : end.label;
     const rest = document.createElement("span");
-    rest.textContent = node
-      ? model.nameOf({ node })
+    const what = node
+      ? models[side].nameOf({ node })
       : box
         ? `group of ${box.size} nodes`
         : `${end.kind} of the model`;
+    rest.textContent = models.length > 1 ? `${what} (${titles[side]})` : what;
     line.append(name, " ", rest);
     line.addEventListener("pointerdown", (event) => event.preventDefault());
     line.addEventListener("click", () => choose(number));

@@ -65,7 +65,7 @@ class ReportTable {
     this.said = make("output", {"aria-live": "polite"});
     const csv = make("button", {type: "button"}, "CSV");
     csv.addEventListener("click", () => this.download(caption));
-    const tools = make("div", {class: "tools", role: "search"}, search);
+    const tools = make("div", {class: "tools", role: "search", "aria-label": caption}, search);
     const groups = this.titles.map((title, column) => [title, column])
       .filter(([, column]) => this.isGroupable(column));
     if (groups.length) {

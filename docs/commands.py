@@ -1,0 +1,27 @@
+"""Write the help of every command into the page on commands, when the site is built."""
+
+import click
+
+from dplcli.cli.main import dpl
+
+MARK = "<!-- commands -->"
+WIDTH = 96
+
+
+def on_page_markdown(markdown: str, **_others: object) -> str:
+    """Put the help in the place of the mark; called by mkdocs for each page."""
+    if MARK not in markdown:
+        return markdown
+    return markdown.replace(MARK, "\n".join(sections(dpl, click.Context(dpl, info_name="dpl"))))
+
+
+def sections(command: click.Command, context: click.Context) -> list[str]:
+    """Return a heading and the help of a command, and of those below it."""
+    context.terminal_width = context.max_content_width = WIDTH
+    found = [f"## {context.command_path}", "```text", command.get_help(context), "```", ""]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            found += sections(below, click.Context(below, context, name))
+    return found

@@ -1,0 +1,1543 @@
+"""The Python front door: ``import dplcli as dpl``. The commands are a skin over these functions.
+
+A model is a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, an ``ONNXProgram`` of torch, or
+what another function returned. It is never changed, and nothing is written but what is asked for by
+name (``output=``, ``plan=``, …). Keywords are named like the options of the commands; what can be
+given several times there is one value or several here. What stops a job is a :class:`DplError`.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+)
+
+from dplcli.errors import UsageError, VerificationError, counted, did_you_mean
+from dplcli.escaping import json_text
+from dplcli.files import encoded, temporary_file, write_new_file
+from dplcli.outcomes import (
+    DiffOutcome,
+    ExplainOutcome,
+    ExtractOutcome,
+    InlineOutcome,
+    MatchOutcome,
+    PartitionOutcome,
+    RewriteOutcome,
+    RunOutcome,
+    ViewOutcome,
+    WrittenOutcome,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import ArrayLike
+    from onnx import ModelProto
+
+    from dplcli.diff.pairing import ModelDiff
+    from dplcli.dpl.explain import NodeExplanation, RuleExplanation
+    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.dpl.rule import Match, PatternRule, Rejection
+    from dplcli.onnx_io.objects import IrModel, TorchProgram
+    from dplcli.outcomes import LearnOutcome, RewritesOutcome
+    from dplcli.passes.partition import Partition
+    from dplcli.passes.repeat import RepeatOptions
+    from dplcli.passes.rewrite import Application, Trace
+    from dplcli.passes.select import Coverage
+    from dplcli.report.document import Document
+    from dplcli.verify.layers import Layers
+    from dplcli.verify.settings import (
+        Array,
+        Feed,
+        InputRequest,
+        OutputComparison,
+        Settings,
+        VerificationResult,
+    )
+
+    Progress = Callable[[str], None]
+    File: TypeAlias = str | os.PathLike[str]
+    Source: TypeAlias = File | PatternRule | RewriteRule
+    """A catalogue by its name or path, the text of a pattern, or a rule."""
+    Names: TypeAlias = str | Sequence[str]
+    Verdict: TypeAlias = Literal["equivalent", "different", "inconclusive", "unverified"]
+
+ModelLike: TypeAlias = (
+    "File | ModelProto | IrModel | TorchProgram | LoadedModel | Written[WrittenOutcome]"
+)
+"""What functions take for a model."""
+
+O_co = TypeVar("O_co", covariant=True)
+W_co = TypeVar("W_co", bound=WrittenOutcome, covariant=True)
+
+
+# Keywords. Each function says which of these it takes.
+
+
+class CheckOptions(TypedDict, total=False):
+    """How two models are compared, and on which values.
+
+    Attributes:
+        seed: Seeds of inputs. By default 0 and 1, and more where the outputs are few.
+        level: onnxruntime's optimisation levels. By default ``disable`` and ``all``.
+        rtol: Relative tolerance, instead of the derived one.
+        atol: Absolute tolerance, instead of the derived one.
+        tolerance: Tolerances of single outputs: ``{"logits": {"rtol": 1e-3}}``.
+        mutants: How many wrong versions to try, to measure the power of the check.
+        min_power: The share of them that it must refuse.
+        refill_weights: Whether weights that ConstantOfShape makes get random values.
+        custom_ops: Libraries of custom operators.
+        third_opinion: Whether onnx's reference evaluator is asked where models differ.
+        inputs: What to feed: a file or folder, a dict of arrays, or a function of a seed. Text may
+            also name a function, ``module:function``, with *allow_code*.
+        shape: Sizes of dimensions, or whole shapes: ``{"batch": 4, "image": (1, 3, 224, 224)}``.
+        range: Smallest and largest value of inputs: ``{"ids": (0, 1000)}``.
+        corners: Whether zeros, negative, large and denormal values are fed, too.
+        save_inputs: Where to write what was fed, as .npz.
+        provider: The execution provider that runs the candidate.
+        session_option: Options of its session: ``{"intra_op_num_threads": 1}``.
+        timeout: Seconds for each session and run.
+        memory_limit: Megabytes for a model and its run.
+        kernels: The target whose partitions run on its library: ``dnnl``.
+        require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        allow_code: Whether texts may name Python functions to import.
+        progress: Called with a short phrase before each step that may take long.
+    """
+
+    seed: int | Sequence[int]
+    level: Names
+    rtol: float
+    atol: float
+    tolerance: Mapping[str, Mapping[str, float]]
+    mutants: int
+    min_power: float
+    refill_weights: bool
+    custom_ops: File | Sequence[File]
+    third_opinion: bool
+    inputs: File | Mapping[str, ArrayLike] | Callable[[int], object]
+    shape: Mapping[str, int | Sequence[int]]
+    range: Mapping[str, tuple[float, float]]
+    corners: bool
+    save_inputs: File
+    provider: str
+    session_option: Mapping[str, str | int | bool]
+    timeout: float
+    memory_limit: int
+    kernels: str
+    require: str | int
+    allow_code: bool
+    progress: Progress
+
+
+class ResultOptions(CheckOptions, total=False):
+    """Where a result goes, and whether it is checked.
+
+    Attributes:
+        output: Where to write it; by default it is only in memory.
+        in_place: Whether it replaces the model, which is then a path.
+        keep_failed: Whether a result that fails is kept as ``OUTPUT.failed.onnx``.
+        strip: What to leave out: ``metadata``, ``value_info``.
+        verify: Whether it is checked in onnxruntime. By default it is.
+        hints: Whether to find out what would let rules do more. By default it is found out.
+    """
+
+    output: File | None
+    in_place: bool
+    keep_failed: bool
+    strip: Names
+    verify: bool
+    hints: bool
+
+
+class RewriteOptions(ResultOptions, total=False):
+    """How to rewrite.
+
+    Attributes:
+        expect: How often rules must be applied: ``fuse.add>=3``.
+        only: What alone is tried: ``RULE``, ``RULE@NODE`` or ``@NODE``.
+        skip: What is not tried.
+        limit: After how many applications to stop.
+        opset: The opset to raise the model to first.
+        plan: Where to write a plan of what was done.
+        dry_run: Whether nothing is verified and written.
+        verify_each: Whether the model is checked after every turn of a rule.
+        max_growth: By how many percent the model may grow.
+        lists: Whether all applications will be looked at.
+        trace: Filled with what happens.
+    """
+
+    expect: Names
+    only: Names
+    skip: Names
+    limit: int
+    opset: int
+    plan: File
+    dry_run: bool
+    verify_each: bool
+    max_growth: float
+    lists: bool
+    trace: Trace | None
+
+
+class PartitionOptions(ResultOptions, total=False):
+    """How to partition.
+
+    Attributes:
+        expect: How many matches rules must have: ``dnnl.conv2d_relu>=3``.
+        constants: Which constants go into functions, instead of what rules say: ``lift``, or for
+            one rule ``dnnl.conv2d_relu=lift``.
+        escape: What if something outside a match reads a value inside.
+        order: Which matches come first.
+        merge: Whether neighbours become regions.
+        prune: Whether regions without a heavy operator are left alone.
+        prepare: Whether the model is rewritten by the catalogue prepare first.
+        repeat: Whether blocks that the model repeats are outlined, instead of patterns.
+        min_repeats: How often a block must occur.
+        min_nodes: How many nodes it must have.
+        min_saving: What share of the nodes a kind of block must save, from 0 to 1.
+        max_families: How many kinds of blocks to outline.
+        same_attributes: Whether their attributes must be equal.
+        nested: Whether blocks inside blocks are outlined.
+        lists: Whether all partitions will be looked at.
+    """
+
+    expect: Names
+    constants: Names
+    escape: Names
+    order: Names
+    merge: bool
+    prune: bool
+    prepare: bool
+    repeat: bool
+    min_repeats: int
+    min_nodes: int
+    min_saving: float
+    max_families: int
+    same_attributes: bool
+    nested: bool
+    lists: bool
+
+
+class InlineOptions(ResultOptions, total=False):
+    """What to inline; without a choice, what dpl has outlined.
+
+    Attributes:
+        target: Domains, whose functions are inlined.
+        function: Functions, as ``dnnl::conv2d_relu``.
+        call: Single calls, by their names or those of outputs.
+        all_functions: Whether every function is inlined.
+    """
+
+    target: Names
+    function: Names
+    call: Names
+    all_functions: bool
+
+
+class VerifyOptions(CheckOptions, total=False):
+    """What is kept of a comparison, and what is compared beside outputs.
+
+    Attributes:
+        layers: Whether values inside are compared, too.
+        max_memory: How many megabytes of them are held at once.
+        save_results: Where to write what both models gave.
+        judged: Results to judge again (``--from``); no model is run then.
+        against: Results of an original, to compare with.
+    """
+
+    layers: bool
+    max_memory: int
+    save_results: File
+    judged: File
+    against: File
+
+
+class RunOptions(TypedDict, total=False):
+    """How a model is run; as in :class:`CheckOptions`.
+
+    Attributes:
+        seed: The seed of the inputs that are made up.
+        level: onnxruntime's optimisation level. By default ``all``.
+        shape: Sizes of dimensions, or whole shapes.
+        range: Smallest and largest value of inputs.
+        custom_ops: Libraries of custom operators.
+        provider: The execution provider.
+        session_option: Options of the session.
+        timeout: Seconds for the session and the run.
+        memory_limit: Megabytes for the model and its run.
+        kernels: The target whose partitions run on its library: ``dnnl``.
+        require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        output: A ``.npz`` file for what it gives.
+        save_inputs: Where to write what was fed, as .npz.
+        allow_code: Whether *inputs* may name a Python function to import.
+        progress: Called with a short phrase before each step that may take long.
+    """
+
+    seed: int
+    level: str
+    shape: Mapping[str, int | Sequence[int]]
+    range: Mapping[str, tuple[float, float]]
+    custom_ops: File | Sequence[File]
+    provider: str
+    session_option: Mapping[str, str | int | bool]
+    timeout: float
+    memory_limit: int
+    kernels: str
+    require: str | int
+    output: File
+    save_inputs: File
+    allow_code: bool
+    progress: Progress
+
+
+# Models, as they are given and as results hold them.
+
+
+class _Scratch:
+    """A folder for a while: as long as somebody holds this object."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="dpl-"))
+        self.remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    """A model: its file, or what is in it, and the folder where its external data lies."""
+
+    place: Path | bytes
+    folder: Path
+    scratch: _Scratch | None = None
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self.place.name if isinstance(self.place, Path) else "model.onnx"
+
+    def proto(self) -> ModelProto:
+        from dplcli.onnx_io.objects import read_proto  # noqa: PLC0415  # only for a message
+
+        return read_proto(self.place, self.folder)
+
+    @contextmanager
+    def file(self) -> Iterator[Path]:
+        """Yield a path of it, beside its external data."""
+        if isinstance(self.place, Path):
+            yield self.place
+            return
+        with temporary_file(self.folder, ".onnx") as path:
+            path.write_bytes(self.place)
+            yield path
+
+    def save(self, path: Path) -> None:
+        from dplcli.onnx_io import load_model, staged  # noqa: PLC0415  # only to save
+
+        with self.file() as file, staged(load_model(file), path) as written:
+            written.commit()
+
+
+def _stored(model: ModelLike) -> _Stored:
+    """Find a model's file, or make one.
+
+    Raises:
+        DplError: It is no model, or it cannot be written.
+    """
+    if isinstance(model, (LoadedModel, Written)):
+        return model.stored
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        return _Stored(path, path.parent)
+    from dplcli.onnx_io.objects import write_object  # noqa: PLC0415  # only for objects
+
+    scratch = _Scratch()
+    return _Stored(write_object(model, scratch.folder), scratch.folder, scratch)
+
+
+def _named(model: ModelLike) -> Path | None:
+    """Return the file of a model that is given by its path; reports draw it as it was before."""
+    return Path(model) if isinstance(model, (str, os.PathLike)) else None
+
+
+@contextmanager
+def _file_of(model: ModelLike) -> Iterator[Path]:
+    with _stored(model).file() as path:
+        yield path
+
+
+def _mentions_files(path: Path) -> bool:
+    """Tell whether a model may have external data; a false alarm does no harm."""
+    from dplcli.onnx_io import read_model_file  # noqa: PLC0415  # only where nothing is written
+    from dplcli.onnx_io.read import may_refer  # noqa: PLC0415
+
+    return may_refer(read_model_file(path))
+
+
+# Results.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Generic[O_co]):
+    """What a job answered. Printed, it is what the command prints; notebooks show the same.
+
+    Attributes:
+        outcome: The answer in detail.
+    """
+
+    outcome: O_co
+    _document: Callable[[bool], Document]
+
+    def document(self, *, verbose: bool = False) -> Document:
+        """Return the report, from which all forms are made."""
+        return self._document(verbose)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the answer is yes: the command's exit code is 0."""
+        return self.document().ok
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the command writes for ``--json``."""
+        record: dict[str, Any] = json.loads(json_text(self.document().record()))
+        return record
+
+    def __repr__(self) -> str:
+        told = self.document()
+        subject, verdict = f" of {told.subject}" * bool(told.subject), told.verdict
+        return f"<{type(self).__name__}{subject}{f': {verdict}' * bool(verdict)}>"
+
+    def __str__(self) -> str:
+        from dplcli.report.layout import plain_text  # noqa: PLC0415  # loads rich
+
+        return plain_text(self.document().text)
+
+    def _repr_html_(self) -> str:
+        from dplcli.report.layout import html_text  # noqa: PLC0415  # loads rich
+
+        return html_text(self.document().text)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LoadedModel(Result[ViewOutcome]):
+    """A model that was read. Functions take it as they take a path; nothing is written again."""
+
+    stored: _Stored
+
+    @property
+    def model(self) -> ModelProto:
+        """A new message, external data loaded."""
+        return self.stored.proto()
+
+    def save(self, path: File) -> None:
+        """Write the model, and its external data beside it."""
+        self.stored.save(Path(path))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many nodes each operator has, in all graphs."""
+        nodes = (node for graph in self.outcome.model.graphs() for node in graph)
+        return dict(Counter(node.qualified_op for node in nodes).most_common())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MatchResult(Result[MatchOutcome]):
+    """Where rules match."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many matches each rule has."""
+        return self.outcome.counts
+
+    @property
+    def matches(self) -> Sequence[Match]:
+        """The matches taken."""
+        return self.outcome.selection.matches
+
+    @property
+    def refused(self) -> Sequence[Rejection]:
+        """The matches refused, each with the reason."""
+        return self.outcome.selection.refused
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExplainResult(Result[ExplainOutcome]):
+    """Why rules match where they do, and not elsewhere."""
+
+    @property
+    def rules(self) -> tuple[RuleExplanation, ...]:
+        """What became of each rule."""
+        return self.outcome.rules
+
+    @property
+    def node(self) -> tuple[NodeExplanation, ...]:
+        """What each rule says of the node asked about."""
+        return self.outcome.verdicts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Written(Result[W_co]):
+    """A model that was made from another, in memory or where ``output=`` said.
+
+    Attributes:
+        path: Where it was written; None for nowhere.
+    """
+
+    path: Path | None
+    _stored: _Stored | None
+    _is_verified: bool
+
+    @property
+    def stored(self) -> _Stored:
+        """Where the result is.
+
+        Raises:
+            VerificationError: There is none, because the answer is no.
+        """
+        if self._stored is None:
+            reasons = "; ".join(self.document().complaints)
+            raise VerificationError(f"there is no result: {reasons}")
+        return self._stored
+
+    @property
+    def model(self) -> ModelProto:
+        """The result as a new message, external data loaded.
+
+        Raises:
+            VerificationError: There is none, because the answer is no.
+        """
+        return self.stored.proto()
+
+    def save(self, path: File) -> None:
+        """Write the result, and its external data beside it."""
+        self.stored.save(Path(path))
+
+    @property
+    def verification(self) -> VerificationResult | None:
+        """The numerical comparison; None if there was none."""
+        return self.outcome.verification
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it computes what the model does."""
+        found = self.outcome.verification
+        if found is not None:
+            return _verdict(found)
+        is_same = self._is_verified and self._stored is not None
+        return "equivalent" if is_same else "unverified"  # what was not changed needs no check
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether the check says so."""
+        return self.verdict == "equivalent"
+
+
+def _verdict(found: VerificationResult) -> Verdict:
+    return found.verdict if found.verdict != "equivalent" or found.accepted else "inconclusive"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RewriteResult(Written[RewriteOutcome]):
+    """A model in which rules replaced what they match."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each rule was applied."""
+        return dict(self.outcome.counts)
+
+    @property
+    def applications(self) -> Sequence[Application]:
+        """What was done, in order."""
+        return self.outcome.applications
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartitionResult(Written[PartitionOutcome]):
+    """A model whose matches are calls of functions."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many matches of each rule were outlined."""
+        return self.outcome.counts
+
+    @property
+    def partitions(self) -> Sequence[Partition]:
+        """The calls, in program order."""
+        return self.outcome.partitions
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """How much of the work is inside functions."""
+        return self.outcome.coverage
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class InlineResult(Written[InlineOutcome]):
+    """A model with bodies in the place of calls."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many calls of each function were replaced."""
+        calls = self.outcome.inlining.calls
+        return dict(Counter(f"{c.function.domain}::{c.function.name}" for c in calls))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExtractResult(Written[ExtractOutcome]):
+    """A part of a model. Nothing was computed anew, so nothing is verified."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many nodes each operator has in it, in its main graph."""
+        return dict(Counter(self.outcome.operators))
+
+    def save(self, path: File) -> None:
+        """Write the part, and its external data to a file beside it."""
+        from dplcli.onnx_io.external_data import pack_file  # noqa: PLC0415  # only to save
+
+        pack_file(self.stored.folder / self.stored.name, Path(path))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VerifyResult(Result["VerificationResult"]):
+    """Whether two models compute the same.
+
+    Attributes:
+        layers: The values inside, compared; why they were not; or None if nobody asked.
+    """
+
+    layers: Layers | str | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The answer."""
+        return _verdict(self.outcome)
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether they compute the same, as far as the check can tell."""
+        return self.verdict == "equivalent"
+
+    @property
+    def outputs(self) -> tuple[OutputComparison, ...]:
+        """How each output compares, at each level."""
+        return self.outcome.outputs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DiffResult(Result[DiffOutcome]):
+    """In what the structures of two models differ."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether they do not."""
+        return self.outcome.difference.is_equal
+
+    @property
+    def difference(self) -> ModelDiff:
+        """The differences."""
+        return self.outcome.difference
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnResult:
+    """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue.
+
+    Attributes:
+        outcome: What was learned, in detail.
+        yaml: The catalogue; "" if nothing was learned.
+    """
+
+    outcome: LearnOutcome | RewritesOutcome
+    yaml: str
+
+    @property
+    def rules(self) -> list[PatternRule | RewriteRule]:
+        """The rules."""
+        learned = getattr(self.outcome.learned, "rule", None)
+        if learned is not None:
+            return [cast("PatternRule", learned)]
+        return [item.rule for item in cast("RewritesOutcome", self.outcome).learned]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the command writes for ``--json``."""
+        from dplcli.report.catalog import learn_record  # noqa: PLC0415  # loads rich
+
+        record: dict[str, Any] = json.loads(json_text(learn_record(self.outcome)))
+        return record
+
+    def save(self, path: File) -> None:
+        """Write the catalogue to a new file.
+
+        Raises:
+            UsageError: There is such a file, or it cannot be written.
+        """
+        try:
+            write_new_file(Path(path), encoded(self.yaml))
+        except FileExistsError as error:
+            raise UsageError(f"{path}: exists", hint="choose another name") from error
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def __repr__(self) -> str:
+        return f"<LearnResult: {counted(len(self.rules), 'rule')}>"
+
+    def __str__(self) -> str:
+        return self.yaml
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.yaml)}</pre>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RunResult(Result[RunOutcome]):
+    """What a model gave. A sequence is an array of objects, each an array."""
+
+    @property
+    def inputs(self) -> dict[str, Array]:
+        """What it was fed, by input, for ``inputs=``; an absent optional is left out."""
+        return _arrays(self.outcome.inputs)
+
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """What it gave, by output."""
+        found: dict[str, Feed] = {}
+        for name, leaves in self.outcome.outputs.items():
+            arrays = [leaf.data for leaf in leaves]
+            found[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
+        return _arrays(found)
+
+
+def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
+    import numpy as np  # noqa: PLC0415  # only where a model ran
+
+    found: dict[str, Array] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            found[name] = np.empty(len(value), object)
+            found[name][:] = value
+        elif value is not None:
+            found[name] = value
+    return found
+
+
+def _fed(value: object) -> object:
+    """Return the arrays of a sequence as a list."""
+    import numpy as np  # noqa: PLC0415  # only where a model will run
+
+    is_sequence = isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1
+    items = list(value) if is_sequence else []  # type: ignore[call-overload]  # an array
+    return items if items and all(isinstance(item, np.ndarray) for item in items) else value
+
+
+# From keywords to settings.
+
+
+def _check_keywords(function: str, options: Mapping[str, object], known: type) -> dict[str, Any]:
+    """Refuse unknown keywords as Python does."""
+    names = [name for base in known.__mro__ for name in getattr(base, "__annotations__", ())]
+    names = [*known.__annotations__, *names]
+    for name in options:
+        if name not in names:
+            guess = did_you_mean(name, names)
+            raise TypeError(
+                f"{function}() got an unexpected keyword argument {name!r}"
+                + (f"; {guess}" if guess else "")
+            )
+    return dict(options)
+
+
+def _several(value: Any) -> tuple[Any, ...]:  # noqa: ANN401  # whatever may be one or several
+    """Return one value or several as several, each once."""
+    is_one = isinstance(value, (str, os.PathLike)) or not hasattr(value, "__iter__")
+    return (value,) if is_one else tuple(dict.fromkeys(value))
+
+
+def _sources(patterns: Source | Iterable[Source]) -> list[str | PatternRule | RewriteRule]:
+    single = isinstance(patterns, (str, os.PathLike)) or not hasattr(patterns, "__iter__")
+    given = [patterns] if single else patterns
+    return [
+        os.fspath(item) if isinstance(item, os.PathLike) else item
+        for item in cast("Iterable[Source]", given)
+    ]
+
+
+def verify_settings(**options: Unpack[CheckOptions]) -> Settings:
+    """Return what the keywords say about a comparison, for other jobs of dpl."""
+    return _check_settings(_check_keywords("verify_settings", options, CheckOptions))
+
+
+def _check_settings(given: dict[str, Any]) -> Settings:
+    """Take the keywords of :class:`CheckOptions` out of *given*, but for *progress*."""
+    from dplcli.verify.settings import Execution, Override, Settings  # noqa: PLC0415  # slow
+
+    fields: dict[str, Any] = {
+        name: given.pop(name)
+        for name in ("rtol", "atol", "mutants", "min_power", "refill_weights", "third_opinion")
+        if name in given
+    }
+    if "min_power" in fields:
+        fields.setdefault("mutants", _MUTANTS)
+    for name, other in (("seed", "seeds"), ("level", "levels")):
+        if given.get(name) is not None:
+            fields[other] = _several(given[name])
+        given.pop(name, None)
+    if "tolerance" in given:
+        overrides = given.pop("tolerance")
+        fields["tolerances"] = {name: Override(**limits) for name, limits in overrides.items()}
+    if "custom_ops" in given:
+        fields["custom_ops"] = tuple(map(Path, _several(given.pop("custom_ops"))))
+    if "save_results" in given:
+        fields["save_results"] = Path(given.pop("save_results"))
+    execution = {name: given.pop(name) for name in _EXECUTION if name in given}
+    if "session_option" in given:
+        options = given.pop("session_option")
+        execution["options"] = tuple((key, str(value)) for key, value in options.items())
+    if "kernels" in given:
+        from dplcli.execute import kernels_for  # noqa: PLC0415  # rarely asked for
+
+        execution["kernels"] = kernels_for(given.pop("kernels"), str(given.pop("require", "any")))
+    elif given.pop("require", None) is not None:
+        raise UsageError("--require says how many partitions run --with a library; pass both")
+    sizes, request = _input_request(given)
+    return Settings(**fields, sizes=sizes, request=request, execution=Execution(**execution))
+
+
+_EXECUTION = ("provider", "timeout", "memory_limit")
+_MUTANTS = 20
+"""How many wrong versions are tried if nothing is said but how many must be refused."""
+
+
+def _input_request(given: dict[str, Any]) -> tuple[dict[str, int], InputRequest]:
+    """Take out of *given* what models are fed; return sizes of dimensions, and the rest."""
+    from dplcli.pipeline.verifying import input_request  # noqa: PLC0415  # only for a check
+
+    sizes: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, size in given.pop("shape", {}).items():
+        if isinstance(size, int):
+            sizes[name] = size
+        else:
+            shapes[name] = tuple(size)
+    inputs, saved = given.pop("inputs", None), given.pop("save_inputs", None)
+    made: Callable[[int], object] | None = None
+    if callable(inputs):
+        made = inputs
+    elif inputs is not None and not isinstance(inputs, (str, os.PathLike)):
+        given_arrays = {name: _fed(value) for name, value in inputs.items()}
+        made = lambda _seed: given_arrays  # noqa: E731  # the same for every seed
+    request = input_request(
+        None if made is not None or inputs is None else os.fspath(inputs),
+        ranges=given.pop("range", {}),
+        shapes=shapes,
+        corners=given.pop("corners", False),
+        save=None if saved is None else Path(saved),
+        allow_code=given.pop("allow_code", False),
+    )
+    if made is not None:
+        request = replace(request, function=made, label="inputs")
+    return sizes, request
+
+
+def _written_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the keywords of :class:`ResultOptions` out of *given*; return fields of settings."""
+    found: dict[str, Any] = {
+        name: given.pop(name)
+        for name in ("in_place", "keep_failed", "verify")
+        if given.get(name) is not None
+    }
+    found["strip"] = _several(given.pop("strip", ()))
+    found["hints"] = given.pop("hints", True)
+    found["verification"] = _check_settings(given)
+    if found["verification"].execution.kernels is not None and not found.get("verify", True):
+        raise UsageError(
+            "--with runs the result, and --no-verify leaves that out; pass one of them"
+        )
+    return found
+
+
+def _job(
+    model: ModelLike,
+    given: dict[str, Any],
+    run: Callable[[Path, Path], W_co],
+) -> tuple[W_co, Path | None, _Stored | None]:
+    """Run a job that writes a model, where the keywords say or into memory.
+
+    Args:
+        model: The model.
+        given: The keywords.
+        run: Does it, from a path to a path.
+
+    Returns:
+        The outcome, the file that was written if one was asked for, and the result if there is one.
+    """
+    stored = _stored(model)
+    output = given.pop("output", None)
+    if given.get("in_place"):
+        if output not in {None, stored.place}:
+            hint = "pass one of them"
+            raise UsageError("--in-place and --output contradict each other", hint=hint)
+        if not isinstance(stored.place, Path) or stored.scratch is not None:
+            raise UsageError("only a file can be replaced in place, and the model is none")
+        output = stored.place
+    if output is None and given.get("keep_failed"):
+        raise UsageError("a result that fails is kept beside the output", hint="pass an output")
+    with stored.file() as path:
+        if output is not None:
+            outcome = replace(run(path, Path(output)), label=stored.name)
+            written = outcome.verdict.output
+            kept = None if written is None else _Stored(written, written.parent)
+            return outcome, written, kept
+        folder, scratch = path.parent, stored.scratch
+        if scratch is None and not (_mentions_files(path) and os.access(folder, os.W_OK)):
+            scratch = _Scratch()
+            folder = scratch.folder
+        with temporary_file(folder, ".onnx") as place:
+            outcome = replace(run(path, place), label=stored.name)
+            if outcome.verdict.output is None:
+                return outcome, None, None
+            content = place.read_bytes()
+    verdict = replace(outcome.verdict, output=None)
+    return replace(outcome, verdict=verdict), None, _Stored(content, folder, scratch)
+
+
+# What can be done.
+
+
+def load(model: ModelLike) -> LoadedModel:
+    """Read a model, to look at it or to use it several times.
+
+    Raises:
+        DplError: It is no model.
+    """
+    from dplcli.pipeline.inspecting import inspect  # noqa: PLC0415  # each job loads its own
+    from dplcli.report.document import model_document  # noqa: PLC0415
+
+    stored = _stored(model)
+    with stored.file() as path:
+        loaded = inspect(path)
+    outcome = ViewOutcome(label=stored.name, model=loaded, notes=tuple(loaded.notes))
+    return LoadedModel(outcome, lambda _verbose: model_document(loaded, stored.name), stored)
+
+
+def match(  # noqa: PLR0913  # all by keyword
+    model: ModelLike,
+    *,
+    patterns: Source | Iterable[Source] = (),
+    target: Names = (),
+    expect: Names = (),
+    allow_code: bool = False,
+    escape: Names = (),
+    order: Names = (),
+    lists: bool = False,
+    hints: bool = True,
+) -> MatchResult:
+    """Find where rules match; nothing is changed.
+
+    Args:
+        model: The model.
+        patterns: Catalogues by name or path, texts of patterns, or rules.
+        target: Names of shipped catalogues that are complete for a target.
+        expect: How many matches rules must have: ``dnnl.conv2d_relu>=3``.
+        allow_code: Whether YAML may name Python functions to import.
+        escape: What if something outside a match reads a value inside, instead of what rules say.
+        order: Which matches come first.
+        lists: Whether all matches will be looked at.
+        hints: Whether to find out what would let more rules match.
+
+    Raises:
+        DplError: The model or a catalogue cannot be used.
+    """
+    from dplcli.dpl.rule import Policies  # noqa: PLC0415  # each job loads its own
+    from dplcli.pipeline import matching  # noqa: PLC0415
+    from dplcli.report.partition import match_document  # noqa: PLC0415
+
+    stored = _stored(model)
+    with stored.file() as path:
+        outcome = matching.match(
+            path,
+            patterns=_sources(patterns),
+            targets=_several(target),
+            expectations=_several(expect),
+            allow_code=allow_code,
+            policies=Policies(escape=_several(escape), order=_several(order)),
+            lists=lists,
+            hints=hints,
+        )
+    outcome = replace(outcome, label=stored.name)
+    return MatchResult(outcome, lambda verbose: match_document(outcome, verbose=verbose))
+
+
+def explain(  # noqa: PLR0913  # all by keyword
+    model: ModelLike,
+    *,
+    patterns: Source | Iterable[Source] = (),
+    target: Names = (),
+    rule: Names = (),
+    node: str | None = None,
+    allow_code: bool = False,
+    escape: Names = (),
+    order: Names = (),
+) -> ExplainResult:
+    """Explain why rules match where they do, and why nowhere else.
+
+    Args:
+        model: The model.
+        patterns: Catalogues by name or path, texts of patterns, or rules.
+        target: Names of shipped catalogues that are complete for a target.
+        rule: The rules to explain; all by default.
+        node: The name of a node or of a value that it makes; None for the whole model.
+        allow_code: Whether YAML may name Python functions to import.
+        escape: What if something outside a match reads a value inside, instead of what rules say.
+        order: Which matches come first.
+
+    Raises:
+        DplError: The model or a catalogue cannot be used, or there is no such rule or node.
+    """
+    from dplcli.dpl.rule import Policies  # noqa: PLC0415  # each job loads its own
+    from dplcli.pipeline import matching  # noqa: PLC0415
+    from dplcli.report.catalog import explain_document  # noqa: PLC0415
+
+    stored = _stored(model)
+    with stored.file() as path:
+        outcome = matching.explain(
+            path,
+            patterns=_sources(patterns),
+            targets=_several(target),
+            only=_several(rule),
+            node=node,
+            allow_code=allow_code,
+            policies=Policies(escape=_several(escape), order=_several(order)),
+        )
+    outcome = replace(outcome, label=stored.name)
+
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return explain_document(outcome, file=_named(model), verbose=verbose)
+
+    return ExplainResult(outcome, document)
+
+
+def rewrite(
+    model: ModelLike,
+    *,
+    patterns: Source | Iterable[Source] = (),
+    target: Names = (),
+    **options: Unpack[RewriteOptions],
+) -> RewriteResult:
+    """Replace what matches until nothing does, and verify the result.
+
+    Args:
+        model: The model.
+        patterns: Catalogues by name or path, or rules.
+        target: Names of shipped catalogues that are complete for a target.
+        options: See :class:`RewriteOptions`.
+
+    Raises:
+        DplError: The model or a catalogue cannot be used, the output cannot be written, or no
+            verdict on the result can be reached.
+    """
+    from dplcli.pipeline import rewriting  # noqa: PLC0415  # each job loads its own
+
+    sources, targets = _sources(patterns), _several(target)
+    given = _check_keywords("rewrite", options, RewriteOptions)
+    trace, progress = given.pop("trace", None), given.pop("progress", None)
+    code = given.get("allow_code", False)
+
+    def run(path: Path, output: Path, settings: rewriting.RewriteSettings) -> RewriteOutcome:
+        return rewriting.rewrite(
+            path,
+            output=output,
+            patterns=sources,
+            targets=targets,
+            settings=settings,
+            allow_code=code,
+            progress=progress,
+            trace=trace,
+        )
+
+    return _rewritten("dpl rewrite", model, given, sources, run)
+
+
+def apply(  # all by keyword
+    plan: File,
+    model: ModelLike,
+    /,
+    *,
+    patterns: Source | Iterable[Source] = (),
+    force: bool = False,
+    skip_missing: bool = False,
+    **options: Unpack[RewriteOptions],
+) -> RewriteResult:
+    """Do to a model only what a plan lists, and verify the result.
+
+    Args:
+        plan: The plan, as :func:`rewrite` writes it.
+        model: The model.
+        patterns: Catalogues or rules to use instead of those that the plan names.
+        force: Whether to apply a plan that was made for another model.
+        skip_missing: Whether entries that do not fit are left out.
+        options: See :class:`RewriteOptions`. The plan says what to try, and at which opset.
+
+    Raises:
+        DplError: As for :func:`rewrite`; or the plan cannot be used.
+    """
+    from dplcli.pipeline import rewriting  # noqa: PLC0415  # each job loads its own
+
+    sources = _sources(patterns)
+    given = _check_keywords("apply", options, RewriteOptions)
+    trace, progress = given.pop("trace", None), given.pop("progress", None)
+    code = given.get("allow_code", False)
+
+    def run(path: Path, output: Path, settings: rewriting.RewriteSettings) -> RewriteOutcome:
+        return rewriting.apply_plan(
+            Path(plan),
+            path,
+            output=output,
+            patterns=sources,
+            settings=settings,
+            force=force,
+            skip_missing=skip_missing,
+            allow_code=code,
+            progress=progress,
+            trace=trace,
+        )
+
+    return _rewritten("dpl apply", model, given, [os.fspath(plan), *sources], run)
+
+
+def _rewritten(
+    command: str,
+    model: ModelLike,
+    given: dict[str, Any],
+    sources: Sequence[object],
+    run: Callable[[Path, Path, Any], RewriteOutcome],
+) -> RewriteResult:
+    from dplcli.pipeline.rewriting import RewriteSettings  # noqa: PLC0415  # each job loads its own
+    from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415
+    from dplcli.report.rewrite import rewrite_document  # noqa: PLC0415
+
+    where = {name: given.pop(name) for name in ("output",) if name in given}
+    plan = given.pop("plan", None)
+    settings = RewriteSettings(
+        expectations=_several(given.pop("expect", ())),
+        only=_several(given.pop("only", ())),
+        skip=_several(given.pop("skip", ())),
+        plan=None if plan is None else Path(plan),
+        **{name: given.pop(name) for name in _REWRITING if name in given},
+        **_written_settings(given),
+    )
+    where |= {"in_place": settings.in_place, "keep_failed": settings.keep_failed}
+    outcome, path, stored = _job(model, where, lambda path, output: run(path, output, settings))
+    names = catalogs_in(item for item in sources if isinstance(item, str))
+
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return rewrite_document(
+            command,
+            outcome,
+            file=_named(model),
+            catalogs=names,
+            is_verified=settings.verify,
+            verbose=verbose,
+        )
+
+    return RewriteResult(outcome, document, path, stored, settings.verify)
+
+
+_REWRITING = ("limit", "opset", "dry_run", "verify_each", "max_growth", "lists")
+
+
+def partition(
+    model: ModelLike,
+    *,
+    patterns: Source | Iterable[Source] = (),
+    target: Names = (),
+    **options: Unpack[PartitionOptions],
+) -> PartitionResult:
+    """Outline every match as a function call, and verify the result.
+
+    Args:
+        model: The model.
+        patterns: Catalogues by name or path, texts of patterns, or rules.
+        target: Names of shipped catalogues that are complete for a target.
+        options: See :class:`PartitionOptions`.
+
+    Raises:
+        DplError: The model or a catalogue cannot be used, the output cannot be written, or no
+            verdict on the result can be reached.
+    """
+    from dplcli.dpl.rule import Policies  # noqa: PLC0415  # each job loads its own
+    from dplcli.pipeline import partitioning  # noqa: PLC0415
+    from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415
+    from dplcli.report.partition import partition_document  # noqa: PLC0415
+
+    sources, targets = _sources(patterns), _several(target)
+    given = _check_keywords("partition", options, PartitionOptions)
+    progress, code = given.pop("progress", None), given.get("allow_code", False)
+    policies = {
+        name: _several(given.pop(name))
+        for name in ("constants", "escape", "order")
+        if name in given
+    }
+    regions = {name: given.pop(name) for name in ("merge", "prune", "prepare") if given.get(name)}
+    repeat = _repeat_options(
+        given, has_rules=bool(sources or targets), has_policies=bool(policies or regions)
+    )
+    where = {"output": given.pop("output", None)}
+    settings = partitioning.PartitionSettings(
+        expectations=_several(given.pop("expect", ())),
+        measure=True,
+        lists=given.pop("lists", False),
+        **regions,
+        **_written_settings(given),
+    )
+    where |= {"in_place": settings.in_place, "keep_failed": settings.keep_failed}
+
+    def run(path: Path, output: Path) -> PartitionOutcome:
+        if repeat is not None:
+            return partitioning.repeat(
+                path, output=output, options=repeat, settings=settings, progress=progress
+            )
+        return partitioning.partition(
+            path,
+            output=output,
+            patterns=sources,
+            targets=targets,
+            settings=settings,
+            allow_code=code,
+            policies=Policies(**policies),
+            progress=progress,
+        )
+
+    outcome, path, stored = _job(model, where, run)
+    names = catalogs_in(sources)
+
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return partition_document(
+            outcome,
+            file=_named(model),
+            catalogs=names,
+            is_verified=settings.verify,
+            verbose=verbose,
+        )
+
+    return PartitionResult(outcome, document, path, stored, settings.verify)
+
+
+_POLICIES = ("constants", "escape", "order")
+_REPEAT = ("min_repeats", "min_nodes", "min_saving", "max_families", "same_attributes", "nested")
+
+
+def _repeat_options(
+    given: dict[str, Any], *, has_rules: bool, has_policies: bool
+) -> RepeatOptions | None:
+    """Take the keywords about repeated blocks out of *given*; None if none are asked for.
+
+    Raises:
+        UsageError: One of them was given without *repeat*, or *repeat* with what is for patterns.
+    """
+    from dplcli.passes.repeat import RepeatOptions  # noqa: PLC0415  # rarely needed
+
+    stated = {name: given.pop(name) for name in _REPEAT if name in given}
+    if not given.pop("repeat", False):
+        if stated:
+            flag = "--" + next(iter(stated)).replace("_", "-")
+            raise UsageError(f"{flag} says how to search with --repeat", hint="add --repeat")
+        return None
+    if has_policies:
+        raise UsageError(
+            "--constants, --escape, --order, --prepare, --merge and --prune are for patterns",
+            hint="leave them out with --repeat",
+        )
+    if has_rules:
+        raise UsageError(
+            "--repeat needs no patterns",
+            hint="run dpl partition with the patterns first, and with --repeat over its result",
+        )
+    return RepeatOptions(**stated)
+
+
+def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineResult:
+    """Put functions back in the place of their calls, and verify the result.
+
+    Args:
+        model: The model.
+        options: See :class:`InlineOptions`.
+
+    Raises:
+        DplError: The model cannot be used, something chosen is not there, the output cannot be
+            written, or no verdict on the result can be reached.
+    """
+    from dplcli.pipeline import partitioning  # noqa: PLC0415  # each job loads its own
+    from dplcli.pipeline.writing import WriteSettings  # noqa: PLC0415
+    from dplcli.report.rewrite import inline_document  # noqa: PLC0415
+
+    given = _check_keywords("inline", options, InlineOptions)
+    progress = given.pop("progress", None)
+    chosen = {
+        "--all-functions": given.pop("all_functions", False),
+        "--call": _several(given.pop("call", ())),
+        "--function": _several(given.pop("function", ())),
+        "--target": _several(given.pop("target", ())),
+    }
+    named = [name for name, value in chosen.items() if value]
+    if len(named) > 1 and named[0] in {"--all-functions", "--call"}:
+        raise UsageError(
+            f"{named[0]} and {named[1]} contradict each other", hint="pass one of them"
+        )
+    everything, calls, functions, targets = chosen.values()
+    choice = partitioning.InlineChoice(targets, functions, calls, everything)
+    where = {"output": given.pop("output", None)}
+    settings = WriteSettings(**_written_settings(given))
+    where |= {"in_place": settings.in_place, "keep_failed": settings.keep_failed}
+    outcome, path, stored = _job(
+        model,
+        where,
+        lambda path, output: partitioning.inline(
+            path, output=output, choice=choice, settings=settings, progress=progress
+        ),
+    )
+
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return inline_document(
+            outcome, file=_named(model), is_verified=settings.verify, verbose=verbose
+        )
+
+    return InlineResult(outcome, document, path, stored, settings.verify)
+
+
+def extract(
+    model: ModelLike,
+    *,
+    from_: Names = (),
+    to: Names = (),
+    output: File | None = None,
+    progress: Progress | None = None,
+) -> ExtractResult:
+    """Cut out what computes some values from others, as a model of its own.
+
+    It has the nodes, weights and functions that it needs, under their names. Inputs of the model
+    that are needed as well are inputs of the part, too. External data that it needs goes into one
+    file beside it, and is never held in memory.
+
+    Args:
+        model: The model.
+        from_: Names of values that the part is given; the model's inputs by default.
+        to: Names of values that it computes; the model's outputs by default.
+        output: Where to write it; by default it is for the result alone.
+        progress: Called with a short phrase before each step that may take long.
+
+    Raises:
+        DplError: A value is not there, plays no part or has no type that is known; the model cannot
+            be used, or the output cannot be written.
+    """
+    from dplcli.pipeline import extracting  # noqa: PLC0415  # each job loads its own
+    from dplcli.report.rewrite import extract_document  # noqa: PLC0415
+
+    stored = _stored(model)
+    scratch = _Scratch() if output is None else None
+    place = Path(output or "") if scratch is None else scratch.folder / stored.name
+    with stored.file() as path:
+        outcome = extracting.extract(
+            path, output=place, start=_several(from_), end=_several(to), progress=progress
+        )
+    if scratch is not None:
+        outcome = replace(outcome, verdict=replace(outcome.verdict, output=None))
+    outcome = replace(outcome, label=stored.name)
+
+    def document(_verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return extract_document(outcome)
+
+    written = _Stored(place, place.parent, scratch)
+    return ExtractResult(outcome, document, outcome.verdict.output, written, _is_verified=False)
+
+
+def verify(
+    original: ModelLike | None = None,
+    candidate: ModelLike | None = None,
+    **options: Unpack[VerifyOptions],
+) -> VerifyResult:
+    """Compare two models numerically in onnxruntime.
+
+    Args:
+        original: The model that is right by definition. With ``against=``, the only model; with
+            ``judged=``, none.
+        candidate: The model in question; with ``save_results=``, *original* by default.
+        options: See :class:`VerifyOptions`.
+
+    Raises:
+        DplError: A file is no model, or no verdict can be reached.
+    """
+    from dplcli.pipeline import bisecting, verifying  # noqa: PLC0415  # each job loads its own
+    from dplcli.report.document import verification_document  # noqa: PLC0415
+
+    given = _check_keywords("verify", options, VerifyOptions)
+    progress, layers = given.pop("progress", None), given.pop("layers", False)
+    cap = given.pop("max_memory", bisecting.MEMORY_CAP)
+    saved = {
+        name: Path(given.pop(name)) for name in ("judged", "against") if given.get(name) is not None
+    }
+    settings = _check_settings(given)
+    stored = [None if model is None else _stored(model) for model in (original, candidate)]
+    with ExitStack() as stack:
+        paths = [None if each is None else stack.enter_context(each.file()) for each in stored]
+        subject = verifying.choose_subject((paths[0], paths[1]), settings, layers=layers, **saved)
+        result = subject.compare(settings, progress or (lambda _phrase: None))
+        inside: Layers | str | None = None
+        if layers and subject.original is not None and subject.candidate is not None:
+            inside = bisecting.look_inside(
+                subject.original, subject.candidate, result, settings, cap
+            )
+    pairs = zip(paths, stored, strict=True)
+    names = {path: each.name for path, each in pairs if each is not None and path is not None}
+    title, files = subject.title(names), (subject.original, subject.candidate)
+
+    def document(_verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return verification_document(title, result, inside, files=files)
+
+    return VerifyResult(result, document, inside)
+
+
+def diff(
+    first: ModelLike,
+    second: ModelLike,
+    *,
+    ignore: Names | None = None,
+    progress: Progress | None = None,
+) -> DiffResult:
+    """Compare the structures of two models by their dataflow.
+
+    Args:
+        first: One model.
+        second: The other.
+        ignore: What does not count, of ``names``, ``order``, ``doc``, ``metadata``, ``value-info``
+            and ``storage``: all of these by default, and none for ``nothing``.
+        progress: Called with a short phrase before each step that may take long.
+
+    Raises:
+        DplError: One is no model, a weight cannot be read, or there is no such thing to ignore.
+    """
+    from dplcli.pipeline import bisecting  # noqa: PLC0415  # each job loads its own
+    from dplcli.report.diff import diff_document, drawn_models  # noqa: PLC0415
+
+    one, other = _stored(first), _stored(second)
+    facets = None if ignore is None else _several(ignore)
+    with one.file() as before, other.file() as after:
+        outcome = bisecting.diff(before, after, ignore=facets, progress=progress)
+    outcome = replace(outcome, labels=(one.name, other.name))
+
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        made = diff_document(outcome, verbose=verbose)
+        return replace(made, draws=lambda: drawn_models(outcome, (before, after)))
+
+    return DiffResult(outcome, document)
+
+
+def learn(  # noqa: PLR0913  # all by keyword
+    model: ModelLike | None = None,
+    *,
+    nodes: Names = (),
+    before: ModelLike | None = None,
+    after: ModelLike | None = None,
+    name: str = "",
+    target: str = "",
+    exact: bool = False,
+    verify: bool = True,
+    progress: Progress | None = None,
+) -> LearnResult:
+    """Learn a rule from nodes of a model, or rules from two models.
+
+    Args:
+        model: The model.
+        nodes: Its nodes, by their names or by values that they make.
+        before: Instead of *model*: a model as it was.
+        after: What somebody made of it.
+        name: What to call the rule; by default its operators name it.
+        target: The target of the rule; ``custom`` by default.
+        exact: Whether every attribute is demanded as it is.
+        verify: Whether to run what the rules make of *before*.
+        progress: Called with a short phrase before each step that may take long.
+
+    Raises:
+        DplError: A model cannot be used, or the nodes make no subgraph.
+    """
+    from dplcli.pipeline.catalogs import learn as learn_rule  # noqa: PLC0415  # each loads its own
+    from dplcli.pipeline.learning import learn_rewrites  # noqa: PLC0415
+
+    if before is not None or after is not None:
+        others = {"MODEL": model, "--nodes": nodes, "--target": target, "--exact": exact}
+        for option, value in others.items():
+            if value:
+                raise UsageError(
+                    f"{option} does not go with --before and --after",
+                    hint="rules are learned from nodes of one model, or from two models",
+                )
+        if before is None or after is None:
+            given, missing = ("--after", "--before") if before is None else ("--before", "--after")
+            raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
+        with _file_of(before) as one, _file_of(after) as other:
+            learned = learn_rewrites(one, other, name=name, verify=verify, progress=progress)
+        return LearnResult(learned, learned.yaml)
+    if model is None:
+        raise UsageError(
+            "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
+        )
+    if not [node for node in _several(nodes) if node.strip(" ,")]:
+        raise UsageError("no node is named", hint="pass --nodes NAME,NAME,…")
+    with _file_of(model) as path:
+        found = learn_rule(
+            path, nodes=_several(nodes), name=name, target=target or "custom", exact=exact
+        )
+    return LearnResult(found, found.yaml)
+
+
+def run(
+    model: ModelLike,
+    inputs: File | Mapping[str, ArrayLike] | Callable[[int], object] | None = None,
+    **options: Unpack[RunOptions],
+) -> RunResult:
+    """Run a model in onnxruntime, in a process of its own.
+
+    Args:
+        model: The model.
+        inputs: What to feed: a file or folder, a dict of arrays, or a function of a seed. What is
+            missing is made up to fit the model, as for :func:`verify`.
+        options: See :class:`RunOptions`.
+
+    Raises:
+        DplError: The model cannot be used, inputs do not fit, or onnxruntime does not run it.
+    """
+    from dplcli.pipeline.running import run_model  # noqa: PLC0415  # each job loads its own
+    from dplcli.report.running import run_document  # noqa: PLC0415
+
+    given = _check_keywords("run", options, RunOptions)
+    output, progress = given.pop("output", None), given.pop("progress", None)
+    given["level"] = given.get("level", "all")
+    given["seed"] = given.get("seed", 0)
+    if inputs is not None:
+        given["inputs"] = inputs
+    stored = _stored(model)
+    with stored.file() as path:
+        outcome = run_model(
+            path,
+            output=None if output is None else Path(output),
+            settings=_check_settings(given),
+            progress=progress,
+        )
+    outcome = replace(outcome, label=stored.name)
+    return RunResult(outcome, lambda _verbose: run_document(outcome))

@@ -1,0 +1,207 @@
+"""What is done already: answers, kept by the content of all that they depend on.
+
+They lie in the user's cache folder, one file for each, as JSON. So a run that was killed goes on
+where it was, and what has not changed since the last build costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dplcli.errors import DplError
+from dplcli.files import cache_folder, encoded, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    Json = dict[str, Any]
+
+_MOST_KEPT = 4_000
+_MOST_BYTES = 500_000_000
+_PACKAGE = Path(__file__).parents[1]
+_SHIPPED = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
+_OTHERS = ("onnx", "onnxruntime", "numpy")
+
+
+def _folder() -> Path | None:
+    """Return where answers are kept; None if nothing is to be kept."""
+    folder = cache_folder()
+    return None if folder is None else folder / "answers"
+
+
+# What an answer depends on.
+
+
+def digest_of(path: Path) -> str:
+    """Return the hash of a file's content; of a folder, that of all files in it.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    if path.is_dir():
+        inside = sorted(each for each in path.rglob("*") if each.is_file())
+        return _joined([str(each.relative_to(path)), digest_of(each)] for each in inside)
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _joined(parts: Iterable[object]) -> str:
+    text = json.dumps(list(parts), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@cache
+def program_digest() -> str:
+    """Return the hash of dpl itself, its catalogues, and the versions of what it runs on."""
+    code = [
+        [str(each.relative_to(_PACKAGE)), digest_of(each)]
+        for each in sorted(_PACKAGE.rglob("*.py"))
+    ]
+    shipped = [digest_of(folder) for folder in _SHIPPED if folder.is_dir()]
+    return _joined([code, shipped, [_version_of(name) for name in _OTHERS]])
+
+
+def _version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # onnxruntime has other names, such as onnxruntime-gpu
+        return ""
+
+
+def size_of(model: Path) -> int:
+    """Return the bytes of a model, its external data included.
+
+    Raises:
+        DplError: It is no model.
+    """
+    names = _external_names(model, digest_of(model), reads=True) or []
+    return sum(each.stat().st_size for each in (model, *(model.parent / name for name in names)))
+
+
+def _model_digest(path: Path, *, reads: bool) -> str:
+    """Return the hash of a model's content, its external data included; "" if it is no model."""
+    try:
+        own = digest_of(path)
+        names = _external_names(path, own, reads=reads)
+        if names is None:
+            return ""
+        return _joined([own, *([name, digest_of(path.parent / name)] for name in names)])
+    except (OSError, DplError):
+        return ""
+
+
+def _external_names(path: Path, own: str, *, reads: bool) -> list[str] | None:
+    """Return the files of external data, which the content of a model's file decides."""
+    known = read_answer(f"external-{own}")
+    if known is not None:
+        return list(known["names"])
+    if not reads:
+        return None
+    from dplcli.onnx_io import external_files, load_model  # noqa: PLC0415  # slow to load
+
+    folder = path.parent.resolve()
+    found = external_files(load_model(path), path.parent)
+    names = sorted(str(each.relative_to(folder)) for each in found if each.is_relative_to(folder))
+    keep_answer(f"external-{own}", {"names": names})
+    return names
+
+
+def key_of(model: Path, request: object, texts: Iterable[str], *, reads: bool) -> str:
+    """Return what stands for an answer about *model*; "" if none can be kept.
+
+    Args:
+        model: The model.
+        request: What is asked, as JSON would hold it.
+        texts: Parts of the request that may name files, whose content then counts.
+        reads: Whether a model that was never seen is read, to know its external data. If not,
+            nothing is kept about it either.
+    """
+    content = _model_digest(model, reads=reads)
+    if not content:
+        return ""
+    try:
+        named = [[text, digest_of(Path(text))] for text in sorted(set(texts)) if _exists(text)]
+    except OSError:
+        return ""
+    return _joined([program_digest(), content, request, named])
+
+
+def _exists(text: str) -> bool:
+    try:
+        return bool(text) and Path(text).exists()
+    except (OSError, ValueError):  # too long for a name, or no name at all
+        return False
+
+
+# Answers.
+
+
+def read_answer(key: str) -> Json | None:
+    """Return what is kept under *key*; None if there is nothing that can be read."""
+    folder = _folder()
+    if not key or folder is None:
+        return None
+    try:
+        found = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def keep_answer(key: str, answer: Mapping[str, Any]) -> None:
+    """Keep an answer in one step; nothing happens where the folder cannot be written."""
+    folder = _folder()
+    if not key or folder is None:
+        return
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        write_file(folder / f"{key}.json", encoded(json.dumps(answer)))
+    except OSError:
+        return
+
+
+def once(key: str, run: str, do: Callable[[], Json], *, keeps: bool = True) -> Json:
+    """Return the answer that *do* makes, which is kept; in the same run it is not made again.
+
+    A scheduler whose worker is lost has done again what that worker did and nobody fetched yet.
+
+    Args:
+        key: What stands for the answer; "" if it cannot be kept.
+        run: Names the run.
+        do: Makes the answer.
+        keeps: Whether anything may be written.
+    """
+    known = read_answer(key)
+    if known is not None and known["run"] == run:
+        return dict(known["answer"])
+    answer = do()
+    if keeps and answer["status"] != "error":
+        keep_answer(key, {"run": run, "answer": answer})
+    return answer
+
+
+def forget_oldest() -> None:
+    """Keep no more answers than a large project has."""
+    size, folder = 0, _folder()
+    if folder is None:
+        return
+    with suppress(OSError):  # another run does the same
+        files = [(each.stat().st_mtime, each) for each in folder.glob("*.json")]
+        for number, (_, each) in enumerate(sorted(files, reverse=True)):
+            size += each.stat().st_size
+            if number >= _MOST_KEPT or size > _MOST_BYTES:
+                each.unlink(missing_ok=True)
+
+
+def are_there(files: Mapping[str, str]) -> bool:
+    """Tell whether files are there with the content that they had."""
+    try:
+        return all(digest_of(Path(path)) == digest for path, digest in files.items())
+    except OSError:
+        return False

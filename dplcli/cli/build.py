@@ -1,0 +1,553 @@
+"""``dpl build``: what a pipeline file says is done with all its models."""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+import subprocess
+from collections import Counter
+from contextlib import chdir
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from dplcli import pipeline
+from dplcli.batch.build_file import (
+    COMMANDS,
+    EXTERNAL,
+    Budgets,
+    Measures,
+    build_file_schema,
+    exceeded,
+    find_build_file,
+    joined,
+    read_build_file,
+    unmet,
+)
+from dplcli.batch.done import (
+    are_there,
+    digest_of,
+    forget_oldest,
+    key_of,
+    once,
+    read_answer,
+    size_of,
+)
+from dplcli.batch.models import ModelFile, find_models
+from dplcli.cli import options
+from dplcli.cli.many import (
+    ALONE,
+    Crowd,
+    answer_to,
+    conclude,
+    crowd_options,
+    failed_answer,
+    texts_in,
+)
+from dplcli.cli.printing import write
+from dplcli.errors import DplError, UsageError, did_you_mean
+from dplcli.escaping import json_text
+from dplcli.files import temporary_folder, write_file
+from dplcli.outcomes import ModelAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from dplcli.batch.build_file import ModelEntry, ReadFile
+
+    Json = dict[str, Any]
+
+_CHECK = ("The check", options.INPUTS.title, options.EXECUTION.title)
+_DECIDED = frozenset(
+    {"dry-run", "in-place", "keep-failed", "output", "plan", "quiet", "save-inputs", "trace"}
+    | {"trace-json", "verbose", "json", "jobs", "resume", "scheduler", *options.EVERY_FORM}
+)
+"""Options that make no sense in a step: where results and reports go is said once for all."""
+
+
+_UNCHANGED = "Unchanged"
+
+# Options of commands, as a file states them.
+
+
+def _options_of(command: str, *groups: str) -> dict[str, click.Option]:
+    """Return what a step may say, by the names without dashes.
+
+    Args:
+        command: The command of dpl.
+        groups: Only options under these headings; none for all.
+    """
+    found = {}
+    for param in import_module(f"dplcli.cli.{command}").command.params:
+        if isinstance(param, click.Option):
+            name = max(param.opts, key=len).removeprefix("--")
+            in_group = not groups or getattr(param, "group", "") in groups
+            if name not in _DECIDED and (in_group or name == "allow-code"):
+                found[name] = param
+    return found
+
+
+def _schema_of(known: dict[str, click.Option]) -> Json:
+    """Return the JSON Schema of options."""
+    properties = {}
+    for name, param in known.items():
+        kind = {"type": ["number", "string"]}
+        if param.is_flag:
+            kind = {"type": "boolean"}  # type: ignore[dict-item]
+        properties[name] = (
+            {"anyOf": [kind, {"type": "array", "items": kind}]} if param.multiple else kind
+        ) | {"description": param.help}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _arguments(
+    file: ReadFile, given: Json, known: dict[str, click.Option], where: tuple[str | int, ...]
+) -> Iterator[str]:
+    """Yield what a command line would say for the options of a step.
+
+    Raises:
+        CatalogError: There is no such option, or a value is none; it points into the file.
+    """
+    for name, value in given.items():
+        place = (*where, name)
+        if name not in known:
+            raise file.source.error(f"unknown option {name!r}", place, did_you_mean(name, known))
+        param = known[name]
+        if param.is_flag != isinstance(value, bool):
+            wanted = "true or false" if param.is_flag else "a text or a number"
+            raise file.source.error(f"{name}: expected {wanted}", place)
+        values = value if isinstance(value, list) else [value]
+        if len(values) != 1 and not param.multiple:
+            raise file.source.error(f"{name}: expected one value", place)
+        if any(not isinstance(item, (str, int, float)) for item in values):
+            raise file.source.error(f"{name}: expected texts or numbers", place)
+        if param.is_flag:
+            yield from [f"--{name}"] * value
+        else:
+            yield from (f"--{name}={item}" for item in values)
+
+
+def _params(command: str, arguments: Iterable[str], file: ReadFile, *where: str | int) -> Json:
+    """Parse the options of a step as the command does.
+
+    Raises:
+        CatalogError: The command refuses them; it points into the file.
+    """
+    called: click.Command = import_module(f"dplcli.cli.{command}").command
+    try:
+        with called.make_context(command, [*arguments, "m.onnx"]) as context:
+            return {**context.params, "json_path": "-", "quiet": True}
+    except click.ClickException as error:
+        raise file.source.error(error.format_message(), where) from error
+    except DplError as error:
+        raise file.source.error(error.message, where, error.hint) from error
+
+
+@dataclass(frozen=True)
+class BuildStep:
+    """One step, ready to be done with any model.
+
+    Attributes:
+        kind: The command of dpl; ``run`` for another program.
+        params: What the command is given, as click parsed it; for another program, what
+            ``dpl verify`` is given; None for no check.
+        program: The other program and its arguments.
+    """
+
+    kind: str
+    params: Json | None
+    program: tuple[str, ...] = ()
+
+
+def _steps(file: ReadFile) -> Iterator[BuildStep]:
+    content = file.content
+    checks = content.verify is not False
+    check = content.verify if isinstance(content.verify, dict) else {}
+    known = _options_of("verify", *_CHECK)
+    list(_arguments(file, check, known, ("verify",)))  # so that it points there
+    for number, step in enumerate(content.steps):
+        where = ("steps", number, step.kind)
+        if step.run is not None:
+            words = list(_arguments(file, check, known, where))
+            params = _params("verify", [*words, "n.onnx"], file, *where) if checks else None
+            yield BuildStep(EXTERNAL, params, tuple(step.run))
+            continue
+        given = dict(getattr(step, step.kind) or {})
+        if step.kind == "partition" and not given.keys() & {"patterns", "target", "repeat"}:
+            given["target"] = list(content.targets)
+            if not content.targets:
+                hint = "say targets: [dnnl] for the whole file, or patterns here"
+                raise file.source.error("partition: no rules are named", where, hint)
+        given |= check if checks else {"no-verify": True}
+        allowed = _options_of(step.kind)
+        words = list(_arguments(file, given, allowed, where))
+        yield BuildStep(step.kind, _params(step.kind, words, file, *where))
+
+
+# One model.
+
+
+@dataclass(frozen=True)
+class BuildTask:
+    """All steps with one model.
+
+    Attributes:
+        label: The model, as it is named.
+        model: Its file.
+        output: Where the result belongs.
+        steps: What is done.
+        expect: How often rules are to be used.
+        budgets: Limits of the result.
+        folder: The folder of the pipeline file.
+        run: Names this run.
+        check: Whether nothing may be written.
+    """
+
+    label: str
+    model: Path
+    output: Path
+    steps: tuple[BuildStep, ...]
+    expect: tuple[str, ...]
+    budgets: Budgets
+    folder: Path
+    run: str
+    check: bool
+
+    def key(self, *, reads: bool) -> str:
+        """Return what stands for the answer; "" if it cannot be kept."""
+        steps = [[step.kind, step.params, step.program] for step in self.steps]
+        budgets = self.budgets.model_dump()
+        request = [self.label, self.output, steps, self.expect, budgets, self.folder]
+        programs = [shutil.which(step.program[0]) or "" for step in self.steps if step.program]
+        return key_of(self.model, request, [*texts_in(steps), *programs], reads=reads)
+
+
+def build_one(task: BuildTask) -> Json:
+    """Do all steps with one model; return the answer as plain data, which is kept, too."""
+    with ALONE, chdir(task.folder):
+        key = task.key(reads=not task.check)
+        return once(key, task.run, partial(_answer_of, task), keeps=not task.check)
+
+
+def _answer_of(task: BuildTask) -> Json:
+    try:
+        return asdict(_Build(task).answer())
+    except Exception as error:  # noqa: BLE001  # the other models go on
+        return asdict(failed_answer(task.label, error))
+
+
+class _Build:
+    """Does all steps with one model, each on the result of the one before.
+
+    Args:
+        task: The model and the steps.
+    """
+
+    def __init__(self, task: BuildTask) -> None:
+        self.task = task
+        self.said: list[ModelAnswer] = []
+
+    def answer(self) -> ModelAnswer:
+        """Build the result, judge it, and put it in its place if all is well."""
+        with temporary_folder() as scratch:
+            current = self.task.model
+            for number, step in enumerate(self.task.steps, start=1):
+                made = scratch / str(number) / self.task.model.name
+                made.parent.mkdir()
+                done = self._do(step, current, made)
+                if done.status == "yes" and filecmp.cmp(current, made, shallow=False):
+                    done = replace(done, verdict=_UNCHANGED)
+                self.said.append(done)
+                if done.status != "yes":
+                    said = [
+                        line.removeprefix(f"{current}: ").replace(str(made), made.name)
+                        for line in done.messages
+                    ]
+                    lines = tuple(f"step {number}, {step.kind}: {line}" for line in said)
+                    return self._summary(done.status, lines, done.hint)
+                current = made
+            return self._judged(current)
+
+    def _do(self, step: BuildStep, current: Path, made: Path) -> ModelAnswer:
+        label = self.task.label
+        if step.kind != EXTERNAL:
+            given = {**(step.params or {}), "models": (current,), "output": made}
+            return answer_to(step.kind, given, label, with_record=True)
+        words = {"{input}": str(current.absolute()), "{output}": str(made)}
+        command = list(step.program)
+        for mark, path in words.items():
+            command = [word.replace(mark, path) for word in command]
+        try:
+            done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603  # the file says so
+        except OSError as error:
+            raise UsageError(f"{command[0]}: cannot be run: {error.strerror}") from error
+        if done.returncode or not made.is_file():
+            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            last = f": {lines[-1].strip()}" if lines else ""
+            ended = f"exit code {done.returncode}" if done.returncode else "it wrote no {output}"
+            return ModelAnswer(
+                label=label, status="error", messages=(f"{command[0]}: {ended}{last}",)
+            )
+        if step.params is None:
+            return ModelAnswer(label=label, status="yes", verdict="Done, not verified")
+        given = {**step.params, "original": current, "candidate": made}
+        return answer_to("verify", given, label, with_record=True)
+
+    def _judged(self, made: Path) -> ModelAnswer:
+        """Hold the result against what is expected of it; put it in its place."""
+        task = self.task
+        counts: Counter[str] = Counter()
+        for answer in self.said:
+            counts.update((answer.record or {}).get("counts", {}))
+        files = sorted(each for each in made.parent.rglob("*") if each.is_file())
+        lines = [*unmet(task.expect, counts), *exceeded(task.budgets, self._measures(made, files))]
+        if lines:
+            return self._summary("no", tuple(lines))
+        places = [task.output.parent / each.relative_to(made.parent) for each in files]
+        digests = {str(at): digest_of(each) for each, at in zip(files, places, strict=True)}
+        states = {
+            at: "new" if not at.exists() else "changed"
+            for each, at in zip(files, places, strict=True)
+            if not at.is_file() or not filecmp.cmp(each, at, shallow=False)
+        }
+        state = states.get(task.output, "changed" if states else "unchanged")
+        if task.check:
+            return checked(self._summary("yes", state=state), states)
+        for each, at in sorted(zip(files, places, strict=True), key=lambda pair: pair[0] == made):
+            if at in states:
+                at.parent.mkdir(parents=True, exist_ok=True)
+                with each.open("rb") as source:
+                    write_file(at, partial(shutil.copyfileobj, source))
+        return replace(self._summary("yes", state=state), files=digests)
+
+    def _measures(self, made: Path, files: Sequence[Path]) -> Measures:
+        """Return what budgets limit; the model is read again only if one asks."""
+        covered = None
+        for answer in self.said:
+            coverage = (answer.record or {}).get("coverage")
+            if coverage:
+                covered = coverage["nodes"] / coverage["of"] if coverage["of"] else 0.0
+        limits = self.task.budgets
+        nodes = pipeline.inspect(made).graph.node_count if limits.nodes is not None else 0
+        before = 0
+        if limits.growth is not None:
+            before = size_of(self.task.model)
+        return Measures(nodes, sum(each.stat().st_size for each in files), before, covered)
+
+    def _summary(
+        self,
+        status: Literal["yes", "no", "error"],
+        messages: tuple[str, ...] = (),
+        hint: str = "",
+        *,
+        state: str = "",
+    ) -> ModelAnswer:
+        """Return one answer of those of all steps."""
+        figures: dict[str, str] = {}
+        for answer in self.said:
+            before = figures.get("nodes before")
+            figures |= answer.figures
+            if before is not None:
+                figures["nodes before"] = before
+        figures.pop("size", None)
+        return ModelAnswer(
+            label=self.task.label,
+            status=status,
+            verdict=self._verdict(status),
+            messages=messages,
+            hint=hint,
+            notes=tuple(line for answer in self.said for line in answer.notes),
+            figures=figures | {"file": state or "not written"},
+            rules=tuple(rule for answer in self.said for rule in answer.rules),
+            cases=tuple(
+                (
+                    f"step {number}" if case[0] == "verdict" else f"step {number}, {case[0]}",
+                    *case[1:],
+                )
+                for number, answer in enumerate(self.said, start=1)
+                for case in answer.cases
+            ),
+            record={"steps": [answer.record for answer in self.said]},
+        )
+
+    def _verdict(self, status: str) -> str:
+        """Return the weakest verdict of the steps."""
+        if status != "yes":
+            last = self.said[-1].verdict if self.said else ""
+            return last if last.startswith(("NOT", "Cannot")) else ""
+        verdicts = [answer.verdict for answer in self.said if answer.verdict != _UNCHANGED]
+        weakest = next((each for each in verdicts if each != "Equivalent"), "Equivalent")
+        return weakest if verdicts else _UNCHANGED
+
+
+def checked(answer: ModelAnswer, states: dict[Path, str]) -> ModelAnswer:
+    """Return the answer of a check: no, if a file would be another."""
+    if not states:
+        return answer
+    said = {"new": "is missing", "changed": "would differ"}
+    lines = tuple(f"{path}: {said[state]}" for path, state in states.items())
+    hint = "dpl build writes what is missing or would differ"
+    return replace(answer, status="no", messages=lines, hint=hint)
+
+
+# All models.
+
+
+def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
+    del param
+    if value:
+        steps = {name: _schema_of(_options_of(name)) for name in COMMANDS}
+        check = _schema_of(_options_of("verify", *_CHECK))
+        write(json_text(build_file_schema(steps, check), indent=2))
+        ctx.exit()
+
+
+@click.command("build", cls=options.GroupedCommand)
+@click.argument("file", type=options.PATH, required=False)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Write nothing; exit with 1 if a result would differ, or something is not as expected.",
+)
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of a pipeline file, for editors, and do nothing else.",
+)
+@crowd_options(resume=False)
+@options.printing_options("Say what is being done.", "junit", "markdown", "html")
+def command(  # one parameter per option
+    *,
+    file: Path | None,
+    check: bool,
+    jobs: int | None,
+    scheduler: str | None,
+    printing: options.Printing,
+) -> None:
+    """Do what FILE says with all its models: dpl.yaml, or [tool.dpl] of a pyproject.toml.
+
+    A model is done again only if something has changed: its content, that of a catalogue, the
+    file, or the version of dpl or of what it runs on.
+
+    Exit codes: 0 all is as expected; 1 it is not, or would differ; 2 some could not be done.
+    """
+    read = read_build_file(find_build_file(Path()) if file is None else file)
+    if not check:
+        printing = _with_reports(printing, read)
+    printing.check(read.path)
+    folder = read.path.absolute().parent
+    steps = tuple(_steps(read))
+    with chdir(folder):
+        rows = list(_rows(read, steps, folder, check=check))
+        tasks = [row for row in rows if isinstance(row, BuildTask)]
+        with printing.progress() as tell:
+            answers = {task.label: _known(task) for task in tasks}
+            left = [task for task in tasks if answers[task.label] is None]
+            if left:
+                answers |= Crowd(jobs, scheduler).run(build_one, left, tell)
+    if not check:
+        forget_oldest()
+    said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
+    conclude(printing, "dpl build", list(_without_clashes(filter(None, said))))
+
+
+def _with_reports(printing: options.Printing, read: ReadFile) -> options.Printing:
+    """Return where reports go, after the command line and the file."""
+    folder = read.path.parent
+    stated = read.content.reports.model_dump(exclude_none=True)
+    places = {form: str(folder / path) for form, path in stated.items()}
+    json_path = places.pop("json_", None)
+    reports = places | dict(printing.reports)
+    return replace(printing, json_path=printing.json_path or json_path, reports=reports)
+
+
+def _rows(
+    read: ReadFile, steps: tuple[BuildStep, ...], folder: Path, *, check: bool
+) -> Iterator[BuildTask | ModelAnswer]:
+    """Yield what is to be done for each model, or why there is nothing to do."""
+    run, content = token_hex(8), read.content
+    output = Path(content.output)
+    taken: dict[Path, str] = {}
+    for each, entry in _models(content.models, output):
+        label, place = str(each.path), output / each.place
+        problem = each.problem
+        if not problem and place in taken:
+            problem = f"{label}: its result would replace that of {taken[place]}"
+        if not problem and place.resolve() == each.path.resolve():
+            problem = f"{label}: its result would replace it"
+        if problem:
+            yield ModelAnswer(label=label, status="error", messages=(problem,))
+            continue
+        taken[place] = label
+        yield BuildTask(
+            label=label,
+            model=each.path,
+            output=place,
+            steps=steps,
+            expect=(*content.expect, *entry.expect),
+            budgets=joined(content.budgets, entry.budgets),
+            folder=folder,
+            run=run,
+            check=check,
+        )
+
+
+def _models(entries: Iterable[ModelEntry], output: Path) -> Iterable[tuple[ModelFile, ModelEntry]]:
+    """Return each model once, with the last entry that names it."""
+    found: dict[Path, tuple[ModelFile, ModelEntry]] = {}
+    results = output.resolve()
+    for entry in entries:
+        path = Path(entry.path)
+        try:
+            models = find_models([path])
+        except UsageError as error:
+            models = [ModelFile(path, path, error.message)]
+        for each in models:
+            place = each.path.resolve()
+            if place.is_relative_to(results):
+                continue
+            first = found[place][0] if place in found else each
+            found[place] = first, entry
+    return found.values()
+
+
+def _known(task: BuildTask) -> ModelAnswer | None:
+    """Return the answer of an earlier build, if it still says all."""
+    known = read_answer(task.key(reads=False))
+    if known is None:
+        return None
+    answer = ModelAnswer(**known["answer"])
+    if are_there(answer.files):
+        states = {"file": "unchanged"} if answer.status == "yes" else {}
+        return replace(answer, figures={**answer.figures, **states})
+    if not task.check:
+        return None
+    changed = {
+        Path(path): "changed" if Path(path).exists() else "new"
+        for path, digest in answer.files.items()
+        if not are_there({path: digest})
+    }
+    return checked(answer, changed)
+
+
+def _without_clashes(answers: Iterable[ModelAnswer]) -> Iterator[ModelAnswer]:
+    """Refuse results that share a file, such as external data, but not its content."""
+    first: dict[str, tuple[str, str]] = {}
+    for answer in answers:
+        for path, digest in answer.files.items():
+            other, content = first.setdefault(path, (answer.label, digest))
+            if content != digest:
+                line = f"{answer.label}: {path} is external data of {other}, too, and differs"
+                hint = "put the models into folders of their own"
+                yield replace(answer, status="error", messages=(line,), hint=hint)
+                break
+        else:
+            yield answer

@@ -1,0 +1,58 @@
+"""Values that a shell offers after Tab: names of catalogues, targets and rules.
+
+Click makes the scripts for bash, zsh and fish: ``_DPL_COMPLETE=bash_source dpl`` prints one. What
+goes wrong here completes nothing; a command line that is half typed is no place for messages.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from click.shell_completion import CompletionItem
+
+from dplcli import pipeline
+from dplcli.errors import DplError
+
+if TYPE_CHECKING:
+    import click
+
+
+def catalogues(
+    _context: click.Context, _option: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer catalogues by name, and files."""
+    names = sorted({*pipeline.shipped_catalogs(), *pipeline.installed_catalogs()})
+    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return [*found, CompletionItem(incomplete, type="file")]
+
+
+def targets(
+    _context: click.Context, _option: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer targets, also behind a comma."""
+    before, comma, name = incomplete.rpartition(",")
+    return [
+        CompletionItem(f"{before}{comma}{target}")
+        for target in pipeline.shipped_targets()
+        if target.startswith(name)
+    ]
+
+
+def rules(
+    context: click.Context, _option: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the rules of the catalogues that stand on the command line, with what they are for."""
+    given = context.params
+    names = [*given.get("patterns", ()), *given.get("targets", ())]
+    if "catalogues" in given:  # click leaves arguments unread while an option is typed
+        names += [*given["catalogues"], *context.args]
+    try:
+        known = pipeline.load_catalog_rules(names)
+    except DplError:
+        return []
+    return [
+        CompletionItem(name, help=rule.doc.partition("\n")[0] or None)
+        for rule in known
+        for name in dict.fromkeys((rule.qualified_name, rule.name))
+        if name.startswith(incomplete)
+    ]

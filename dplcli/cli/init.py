@@ -1,0 +1,137 @@
+"""``dpl init``: a first pipeline file, made by looking at the models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import click
+
+from dplcli.batch.build_file import FILE_NAME
+from dplcli.batch.models import find_models
+from dplcli.cli import options
+from dplcli.cli.many import Crowd, ModelTask, crowd_options, do_task
+from dplcli.cli.printing import progress, say
+from dplcli.errors import UsageError, counted
+from dplcli.files import encoded, write_new_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from dplcli.outcomes import ModelAnswer
+
+_OUTPUT = "built"
+_HEADER = """\
+# What dpl build does with the models, and what CI expects of them (dpl build --check).
+# dpl build --schema prints the JSON Schema of this file, for editors.
+"""
+
+
+@click.command("init", cls=options.GroupedCommand)
+@click.argument("models", type=options.PATH, nargs=-1, metavar="[MODEL...]")
+@click.option(
+    "--target",
+    default="dnnl",
+    show_default=True,
+    metavar="NAME",
+    help="The target that the models are partitioned for.",
+)
+@crowd_options(resume=False)
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+def command(  # one parameter per option
+    *, models: tuple[Path, ...], target: str, jobs: int | None, scheduler: str | None, quiet: bool
+) -> None:
+    """Write a first pipeline file, dpl.yaml, by looking at the models; it is run by dpl build.
+
+    MODEL is a file, a folder or a glob; without, the working directory. The file expects of each
+    model the matches that it has now, so that CI tells when there are fewer.
+    """
+    place = Path(FILE_NAME)
+    if place.exists():
+        raise UsageError(f"{place}: exists, so it is kept", hint="edit it, or delete it first")
+    given = models or (Path(),)
+    results = Path(_OUTPUT).resolve()
+    meant = find_models(given)
+    for each in meant:
+        if each.problem:
+            say(f"dpl: left out: {each.problem}", err=True)
+    found = [
+        each
+        for each in meant
+        if not each.problem and not each.path.resolve().is_relative_to(results)
+    ]
+    if not found:
+        raise UsageError("no model is found")
+    run = token_hex(8)
+    tasks = [
+        ModelTask(
+            label=str(each.path),
+            model=each.path,
+            command="match",
+            params={"models": (each.path,), "targets": (target,), **_REST},
+            folder=Path.cwd(),
+            run=run,
+        )
+        for each in found
+    ]
+    with progress(quiet=quiet, verbose=False) as tell:
+        answers = Crowd(jobs, scheduler).run(do_task, tasks, tell)
+    said = [answers[task.label] for task in tasks]
+    errors = [answer for answer in said if answer.status == "error"]
+    for answer in errors:
+        say(f"dpl: left out: {answer.messages[0]}", err=True)
+    if len(errors) == len(said):
+        raise UsageError("no model could be read", hint=errors[0].hint or None)
+    write_new_file(place, encoded("".join(_lines(given, said, target))))
+    if not quiet:
+        total = sum(used for answer in said for _, used, _ in answer.rules)
+        models_read = counted(len(said) - len(errors), "model")
+        say(f"Wrote {place}: {models_read}, {total:,} matches for {target}.")
+        say("Next: dpl build")
+
+
+_REST = {
+    "patterns": (),
+    "expectations": (),
+    "allow_code": False,
+    "escape": (),
+    "order": (),
+    "jobs": None,
+    "resume": False,
+    "scheduler": None,
+    "json_path": None,
+    "quiet": True,
+    "verbose": False,
+    "report_junit": None,
+    "report_markdown": None,
+    "report_html": None,
+}
+
+
+def _lines(given: Iterable[Path], answers: Sequence[ModelAnswer], target: str) -> Iterator[str]:
+    """Yield the lines of the file."""
+    yield f"{_HEADER}\nmodels:\n"
+    broken = any(answer.status == "error" for answer in answers)
+    yield from (f"  - {_text(str(path))}\n" for path in given if not broken)
+    for answer in answers:
+        expected = [f"{name}>={used}" for name, used, _ in answer.rules if used]
+        if answer.status == "error":
+            yield f"  # {json.dumps(answer.label)} could not be read\n"
+        elif expected or broken:
+            yield f"  - path: {_text(answer.label)}\n"
+            yield from (["    expect:\n"] if expected else [])
+            yield from (f"      - {_text(text)}\n" for text in expected)
+    yield f"output: {_OUTPUT}\n"
+    matched = any(used for answer in answers for _, used, _ in answer.rules)
+    if matched:
+        yield f"targets: [{_text(target)}]\nsteps:\n  - partition: {{}}\n"
+    else:
+        yield f"# nothing matches for {target}\nsteps:\n  - rewrite: {{patterns: [prepare]}}\n"
+    yield "verify: true\n"
+
+
+def _text(text: str) -> str:
+    """Write a text as YAML, which takes that of JSON."""
+    return text if text.replace("/", "").replace("_", "").isalnum() else json.dumps(text)

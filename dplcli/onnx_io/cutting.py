@@ -1,0 +1,339 @@
+"""Cut a part out of a model, so that it runs by itself on what flows into it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from onnx import ModelProto, TypeProto
+
+from dplcli.errors import UsageError, did_you_mean
+from dplcli.ir.operators import canonical_domain
+from dplcli.onnx_io.convert import encode_type, graphs_of, names_read
+from dplcli.onnx_io.opset import all_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+
+    from onnx import GraphProto, NodeProto
+
+    from dplcli.ir import TensorType
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs that *node* holds as attributes."""
+    return (graph for _, graph in graphs_of(node))
+
+
+class Wiring:
+    """Which node makes and which nodes read a value, in the main graph of a model.
+
+    What the bodies of a node read, the node reads.
+
+    Args:
+        model: The model, which is not changed.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        self.model = model
+        self.nodes = list(model.graph.node)
+        self.reads = [tuple(dict.fromkeys(names_read(node))) for node in self.nodes]
+        self.makers: dict[str, int] = {}
+        self.readers: dict[str, list[int]] = defaultdict(list)
+        for index, node in enumerate(self.nodes):
+            self.makers.update((name, index) for name in node.output if name)
+            for name in self.reads[index]:
+                self.readers[name].append(index)
+        self.initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.sparse = {item.values.name: item for item in model.graph.sparse_initializer}
+        self.outputs = {info.name for info in model.graph.output}
+
+    def holders(self, names: Collection[str]) -> set[int]:
+        """Return the nodes that make one of *names*, or in whose bodies or function it is made."""
+        functions = {
+            (function.domain, function.name)
+            for function in self.model.functions
+            if any(name in names for node in function.node for name in _made(node))
+        }
+        return {
+            index
+            for index, node in enumerate(self.nodes)
+            if (node.domain, node.op_type) in functions or any(n in names for n in _made(node))
+        }
+
+    def neighbours(self, nodes: set[int]) -> set[int]:
+        """Return *nodes* and those that make what they read, or read what they make."""
+        found = set(nodes)
+        for index in nodes:
+            found |= {self.makers[name] for name in self.reads[index] if name in self.makers}
+            for name in self.nodes[index].output:
+                found.update(self.readers.get(name, ()))
+        return found
+
+    def with_constants(self, nodes: Collection[int]) -> set[int]:
+        """Return *nodes* and the Constant nodes that they read."""
+        read = {self.makers.get(name) for index in nodes for name in self.reads[index]}
+        return set(nodes) | {
+            index
+            for index in read
+            if index is not None
+            and self.nodes[index].op_type == "Constant"
+            and not canonical_domain(self.nodes[index].domain)
+        }
+
+    def entering(self, nodes: Collection[int], fed: Container[str] = ()) -> list[str]:
+        """Return what *nodes* read that is no initializer and that they do not make.
+
+        What is in *fed* enters, whether they make it or not.
+        """
+        made = {n for index in nodes for n in self.nodes[index].output if n not in fed}
+        read = dict.fromkeys(name for index in sorted(nodes) for name in self.reads[index])
+        own = self.initializers.keys() | self.sparse.keys() | made
+        return [name for name in read if name not in own]
+
+    def leaving(self, nodes: Collection[int]) -> list[str]:
+        """Return what *nodes* make that others read or the model returns.
+
+        If there is no such value, return those that nobody reads.
+        """
+        found, last = [], []
+        for index in sorted(nodes):
+            for name in filter(None, self.nodes[index].output):
+                readers = self.readers.get(name, ())
+                if name in self.outputs or any(reader not in nodes for reader in readers):
+                    found.append(name)
+                elif not readers:
+                    last.append(name)
+        return found or last
+
+    def between(self, start: Collection[str], end: Iterable[str]) -> set[int]:
+        """Return the nodes that compute *end* from the values of *start*, and from nothing else.
+
+        What is in both is computed, too.
+        """
+        found: set[int] = set()
+        makers = [self.makers.get(name) for name in end]
+        while makers:
+            index = makers.pop()
+            if index is None or index in found:
+                continue
+            found.add(index)
+            makers += [self.makers.get(name) for name in self.reads[index] if name not in start]
+        return found
+
+
+_MADE = "dpl/made/"
+
+
+def made_name(name: str) -> str:
+    """Return how a value is called that :func:`cut` makes beside what is fed in its place."""
+    return f"{_MADE}{name}"
+
+
+def cut(
+    wiring: Wiring,
+    nodes: Collection[int],
+    types: Mapping[str, TypeProto],
+    ends: Sequence[str],
+    fed: Container[str] = (),
+) -> ModelProto:
+    """Return a model of *nodes* alone; values keep their names.
+
+    Args:
+        wiring: The model.
+        nodes: Indices of what is to be kept.
+        types: The types of what enters, and of what leaves where that has to be said.
+        ends: What the model is to return.
+        fed: Values that nodes read as they are fed. What the nodes make there has the name of
+            :func:`made_name`.
+    """
+    old, new = wiring.model, ModelProto()
+    new.ir_version = old.ir_version
+    new.opset_import.extend(old.opset_import)
+    new.functions.extend(old.functions)
+    new.graph.name = old.graph.name or "cut"
+    new.graph.node.extend(wiring.nodes[index] for index in sorted(nodes))
+    read = {name for index in nodes for name in wiring.reads[index]}
+    made = {name for index in nodes for name in wiring.nodes[index].output}
+    new.graph.initializer.extend(t for name, t in wiring.initializers.items() if name in read)
+    new.graph.sparse_initializer.extend(t for name, t in wiring.sparse.items() if name in read)
+    for node in new.graph.node:
+        for place, name in enumerate(node.output):
+            if name in fed:
+                node.output[place] = made_name(name)
+    for name in wiring.entering(nodes, fed):
+        new.graph.input.add(name=name, type=types[name])
+    for name in ends:
+        new.graph.output.add(
+            name=made_name(name) if name in fed else name, type=types.get(name, TypeProto())
+        )
+    shown = {name for name in read | made if name in fed} | set(ends)
+    new.graph.value_info.extend(
+        info for info in old.graph.value_info if info.name in made and info.name not in shown
+    )
+    return new
+
+
+def _made(node: NodeProto) -> Iterator[str]:
+    """Yield what a node makes, and what is made in its bodies."""
+    yield from filter(None, node.output)
+    for graph in subgraphs(node):
+        yield from (name for inner in all_nodes(graph) for name in inner.output if name)
+
+
+# The part between values that somebody names.
+
+
+class MainValues:
+    """The values of a model's main graph, as users name them.
+
+    Args:
+        wiring: The model.
+    """
+
+    def __init__(self, wiring: Wiring) -> None:
+        graph = wiring.model.graph
+        self._main = {info.name for info in graph.input} | wiring.initializers.keys()
+        self._main |= wiring.makers.keys() | wiring.sparse.keys()
+        self._nodes = {node.name: node for node in wiring.nodes if node.name}
+        self._graph = graph
+
+    def found(self, option: str, names: Iterable[str]) -> list[str]:
+        """Return the values that an option names, each once; commas separate several.
+
+        Raises:
+            UsageError: There is no such value.
+        """
+        found: dict[str, None] = {}
+        for text in names:
+            parts = [text] if text in self._main else [part.strip() for part in text.split(",")]
+            for name in parts:
+                if name not in self._main:
+                    raise self._missing(option, name)
+                found[name] = None
+        return list(found)
+
+    def _missing(self, option: str, name: str) -> UsageError:
+        node = self._nodes.get(name)
+        if node is not None:
+            made = ", ".join(map(repr, filter(None, node.output)))
+            return UsageError(
+                f"{option} {name!r}: is a node, and a value is needed", hint=f"it makes {made}"
+            )
+        if name and any(name in inner for inner in _inner_values(self._graph)):
+            return UsageError(
+                f"{option} {name!r}: lies in the body of a node, such as a branch of If",
+                hint="name values of the main graph",
+            )
+        known = did_you_mean(name, sorted(self._main))
+        return UsageError(f"{option} {name!r}: the model has no such value", hint=known)
+
+
+def _inner_values(graph: GraphProto) -> Iterator[set[str]]:
+    pending = [inner for node in graph.node for inner in subgraphs(node)]
+    while pending:
+        inner = pending.pop()
+        yield {name for node in inner.node for name in node.output}
+        pending += [body for node in inner.node for body in subgraphs(node)]
+
+
+def part_between(
+    wiring: Wiring, start: Sequence[str], end: Sequence[str], known: Mapping[str, TensorType]
+) -> ModelProto:
+    """Return what computes some values from others: its nodes, weights and functions.
+
+    Inputs of the model that are needed as well are inputs of the part, too.
+
+    Args:
+        wiring: The model.
+        start: Values that the part is given.
+        end: Values that it computes.
+        known: The types of values, as far as they are known.
+
+    Raises:
+        UsageError: A value plays no part, or no type of it is stated or known.
+    """
+    if both := [name for name in end if name in start]:
+        raise UsageError(f"--to {both[0]!r}: is named by --from, too: there is nothing between")
+    nodes = wiring.between(set(start), end)
+    if given := [name for name in end if name not in wiring.makers]:
+        raise UsageError(f"--to {given[0]!r}: no node makes it: it is given")
+    entering = wiring.entering(nodes)
+    read = {name for index in nodes for name in wiring.reads[index]}
+    if idle := [name for name in start if name not in read]:
+        raise UsageError(
+            f"--from {idle[0]!r}: nothing between it and the end reads it",
+            hint="leave it out, or name another end",
+        )
+    weights = [name for name in start if name in read and name not in entering]
+    types = _types(wiring.model, known, [*weights, *entering, *end])
+    part = cut(wiring, nodes, types, end)
+    if weights:  # what was stored is given now
+        kept = [tensor for tensor in part.graph.initializer if tensor.name not in weights]
+        sparse = [t for t in part.graph.sparse_initializer if t.values.name not in weights]
+        del part.graph.initializer[:], part.graph.sparse_initializer[:]
+        part.graph.initializer.extend(kept)
+        part.graph.sparse_initializer.extend(sparse)
+    order = [name for name in start if name in {*weights, *entering}]
+    order += [name for name in entering if name not in start]
+    del part.graph.input[:]
+    for name in order:
+        part.graph.input.add(name=name, type=types[name])
+    named = read | {name for index in nodes for name in wiring.nodes[index].output}
+    part.graph.quantization_annotation.extend(
+        note for note in wiring.model.graph.quantization_annotation if note.tensor_name in named
+    )
+    _drop_functions(part)
+    return part
+
+
+def _types(
+    proto: ModelProto, known: Mapping[str, TensorType], names: Iterable[str]
+) -> dict[str, TypeProto]:
+    """Return what is stated of values or, where nothing is, what follows."""
+    graph = proto.graph
+    stated: Mapping[str, TypeProto] = {
+        info.name: info.type
+        for info in (*graph.value_info, *graph.output, *graph.input)
+        if info.type.WhichOneof("value") not in {None, "tensor_type"}
+        or info.type.tensor_type.elem_type
+    }
+    found = {}
+    for name in names:
+        inferred = encode_type(name, known[name]).type if name in known else None
+        if inferred is not None and inferred.tensor_type.elem_type:
+            found[name] = inferred
+        elif name in stated:
+            found[name] = stated[name]
+        else:
+            raise UsageError(
+                f"{name!r}: its type is not stated and does not follow",
+                hint="cut at another value, or state the types: onnx.shape_inference",
+            )
+    return found
+
+
+def _drop_functions(part: ModelProto) -> None:
+    """Take out the functions that nothing calls."""
+    functions = {(item.domain, item.name): item for item in part.functions}
+    called: set[tuple[str, str]] = set()
+    pending: list[NodeProto] = list(part.graph.node)
+    while pending:
+        node = pending.pop()
+        key = (node.domain, node.op_type)
+        if key in functions and key not in called:
+            called.add(key)
+            pending += functions[key].node
+        pending += [inner for graph in subgraphs(node) for inner in graph.node]
+    kept = [item for key, item in functions.items() if key in called]
+    del part.functions[:]
+    part.functions.extend(kept)
+
+
+def operators_of(model: ModelProto) -> dict[str, int]:
+    """Count the nodes of the main graph by operator, the most frequent first."""
+    names = (
+        ".".join(filter(None, (canonical_domain(node.domain), node.op_type)))
+        for node in model.graph.node
+    )
+    return dict(Counter(names).most_common())

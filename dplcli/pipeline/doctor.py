@@ -1,0 +1,61 @@
+"""Look at what dpl runs on: packages, execution providers, extras, catalogues."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from importlib.metadata import PackageNotFoundError, requires, version
+
+from dplcli.catalog import shipped_catalogs
+from dplcli.catalog.python import installed_catalogs, load_entry_point
+from dplcli.errors import CatalogError, VerificationError
+from dplcli.outcomes import Diagnosis
+from dplcli.verify.run import IS_POSSIBLE, available_providers
+
+_OF_AN_EXTRA = re.compile(r"(?P<package>[\w.-]+).*;.*\bextra *== *['\"](?P<extra>[\w-]+)['\"]")
+"""A line of a distribution's metadata that belongs to an extra (PEP 508)."""
+
+
+def diagnose() -> Diagnosis:
+    """Look at the installation. What is wrong is part of the answer; nothing is raised."""
+    problems = []
+    providers: tuple[str, ...] = ()
+    try:
+        providers = available_providers()
+    except VerificationError as error:
+        problems.append(f"no model can be run or verified: {error.message}")
+    catalogs = dict.fromkeys(shipped_catalogs(), "dpl")
+    for name, point in installed_catalogs().items():
+        catalogs[name] = point.dist.name if point.dist is not None else point.value
+        try:
+            load_entry_point(point)
+        except CatalogError as error:
+            problems.append(error.message)
+    encoding = sys.stdout.encoding or "unknown"
+    if encoding.lower().replace("-", "") != "utf8":
+        problems.append(f"standard output is {encoding}: what UTF-8 alone has is spelled out")
+    return Diagnosis(
+        system=f"{platform.system()} {platform.machine()}",
+        providers=providers,
+        is_isolated=IS_POSSIBLE,
+        missing=missing_packages(),
+        catalogs=catalogs,
+        problems=tuple(problems),
+    )
+
+
+def missing_packages() -> dict[str, tuple[str, ...]]:
+    """Return, for each extra of dpl, the packages that it lacks; none if it is installed."""
+    missing: dict[str, list[str]] = {}
+    try:
+        lines = requires("dplcli") or []
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        lines = []
+    for found in filter(None, map(_OF_AN_EXTRA.match, lines)):
+        lacking = missing.setdefault(found["extra"], [])
+        try:
+            version(found["package"])
+        except PackageNotFoundError:
+            lacking.append(found["package"])
+    return {extra: tuple(packages) for extra, packages in sorted(missing.items())}

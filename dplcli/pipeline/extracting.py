@@ -1,0 +1,96 @@
+"""Cut a part out of a model: what computes some values from others, as a model of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dplcli.errors import InvalidModelError, UsageError, counted
+from dplcli.onnx_io import check_external_data, check_imports, check_model, load_model
+from dplcli.onnx_io.cutting import MainValues, Wiring, operators_of, part_between
+from dplcli.onnx_io.external_data import locations_of, pack
+from dplcli.onnx_io.source import source_of
+from dplcli.outcomes import ExtractOutcome, Verdict
+from dplcli.pipeline.writing import check_output, say_nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from dplcli.ir import Model, TensorType
+    from dplcli.pipeline.writing import Progress
+
+_MOST_NAMED = 5
+
+
+def extract(
+    model_path: Path,
+    *,
+    output: Path,
+    start: Sequence[str] = (),
+    end: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> ExtractOutcome:
+    """Write what computes the values *end* from the values *start* as a model of its own.
+
+    It has the nodes, weights and functions that it needs and no others, under their names. External
+    data that it needs goes into one file beside it, ``OUTPUT.data``, and is never held in memory.
+    Inputs of the model that are needed as well are inputs of the part, too.
+
+    Args:
+        model_path: The model.
+        output: Where to write the part.
+        start: Values of the main graph; empty for the model's inputs.
+        end: Values of the main graph; empty for the model's outputs.
+        progress: Called with a short phrase before each step that may take long.
+
+    Raises:
+        UsageError: A value is not there, plays no part, or has no type that is known.
+        DplError: The model cannot be used, or the output cannot be written.
+    """
+    say = progress or say_nothing
+    check_output(model_path, output, in_place=False)
+    say(f"reading {model_path.name}")
+    model = load_model(model_path)
+    check_imports(model)
+    check_external_data(model)
+    if output.resolve() in {(model_path.parent / place).resolve() for place in locations_of(model)}:
+        raise UsageError(f"{output}: is where the model's weights lie")
+    wiring = Wiring(source_of(model).model())
+    names = MainValues(wiring)
+    starts, ends = names.found("--from", start), names.found("--to", end)
+    say("extracting")
+    ends = ends or [info.name for info in wiring.model.graph.output]
+    part = part_between(wiring, starts, ends, _known_types(model))
+    say("writing")
+    with pack(part, model_path.parent, output) as written:
+        objection = check_model(written.path)
+        if objection and not check_model(model_path):
+            raise InvalidModelError(f"the part is not a valid model: {objection}")
+        size, data = written.path.stat().st_size, written.data_size
+        written.commit()
+    inputs = tuple(info.name for info in part.graph.input)
+    return ExtractOutcome(
+        label=model_path.name,
+        verdict=Verdict(output=output, size=size),
+        inputs=inputs,
+        outputs=tuple(info.name for info in part.graph.output),
+        nodes=(len(wiring.nodes), len(part.graph.node)),
+        weights=len(part.graph.initializer) + len(part.graph.sparse_initializer),
+        operators=operators_of(part),
+        data=data,
+        notes=(*model.notes, *_also_needed(starts, inputs)),
+    )
+
+
+def _known_types(model: Model) -> Mapping[str, TensorType]:
+    values = [*model.graph.inputs, *model.graph.initializers]
+    values += [value for node in model.graph for value in node.outputs if value is not None]
+    types = ((value.name, value.known_type()) for value in values)
+    return {name: known for name, known in types if known is not None}
+
+
+def _also_needed(start: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
+    more = [name for name in inputs if name not in start] if start else []
+    if more:
+        named = ", ".join(map(repr, more[:_MOST_NAMED])) + ", …" * (len(more) > _MOST_NAMED)
+        yield f"the part needs {counted(len(more), 'input')} of the model as well: {named}"

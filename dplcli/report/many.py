@@ -1,0 +1,202 @@
+"""Reports on many models: one table, one JSON, one JUnit file and one page for all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dplcli.errors import counted
+from dplcli.escaping import one_line
+from dplcli.outcomes import ModelAnswer
+from dplcli.report.ci import cases_of
+from dplcli.report.document import Case, Chapter, Document
+from dplcli.report.layout import Group, Text, TextTable, lines_of
+from dplcli.report.tables import NOTHING_WRITTEN, percent, share_of_tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dplcli.report.layout import Part
+
+    Json = dict[str, Any]
+
+_LONGEST_FIGURE = 16
+_STYLES = {"yes": "green", "no": "bold red", "error": "bold red"}
+_WORDS = {"yes": "ok", "no": "no", "error": "error"}
+
+
+def answer_of(
+    label: str, document: Document, *, with_record: bool = False, with_text: bool = False
+) -> ModelAnswer:
+    """Return what a command said of one of many models, as plain data.
+
+    Args:
+        label: The model, as it is named.
+        document: The report of the command.
+        with_record: Whether the JSON is wanted, too.
+        with_text: Whether what a terminal would show is.
+    """
+    reasons = dict.fromkeys((*document.complaints, *document.failures))
+    reasons.pop(NOTHING_WRITTEN, None)  # of many, the table says which have results
+    return ModelAnswer(
+        label=label,
+        status="yes" if document.ok else "no",
+        verdict=document.verdict,
+        messages=tuple(reasons),
+        notes=document.notes,
+        figures=_figures(document),
+        rules=tuple((rule.name, rule.used, rule.refused) for rule in document.rules),
+        cases=tuple(tuple(case) for case in cases_of(document)),  # type: ignore[misc]
+        record=document.record() if with_record else None,
+        lines=[line.plain for line in lines_of(document.text, None)] if with_text else (),
+    )
+
+
+def _figures(document: Document) -> dict[str, str]:
+    """Return what a table of many models has a column for."""
+    figures = {
+        name.replace(" of the main graph", ""): text  # a column has no room
+        for name, text in document.facts
+        if len(text) <= _LONGEST_FIGURE
+    }
+    if document.command == "dpl match":
+        figures["matches"] = f"{sum(rule.used for rule in document.rules):,}"
+        figures["refused"] = f"{sum(rule.refused for rule in document.rules):,}"
+    if document.verification is not None:
+        shares = map(share_of_tolerance, document.verification.outputs)
+        known = [share for share in shares if share is not None]
+        figures["of tolerance"] = percent(max(known)) if known else ""
+    return figures
+
+
+def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
+    """Report on many models.
+
+    Args:
+        command: What was run, such as 'dpl match'.
+        answers: What it said of each model, in order.
+    """
+    count: Counter[str] = Counter(answer.status for answer in answers)
+    bad = [answer for answer in answers if answer.status != "yes"]
+    models = counted(len(answers), "model")
+    totals = _totals(answers)
+    verdict = f"{models}: {_summary(count)}"
+    table = _table(answers)
+    told = [part for answer in answers for part in _told(answer)]
+    return Document(
+        text=Group(
+            *told, table, Text(), Text(f"{verdict}.", style="bold red" if bad else "bold green")
+        ),
+        record=lambda: _record(command, answers, totals),
+        ok=not bad,
+        command=command,
+        subject=models,
+        verdict=verdict,
+        failures=tuple(line for answer in answers for line in complaints(answer)),
+        notes=tuple(about(answer, line) for answer in answers for line in answer.notes),
+        facts=tuple((_WORDS[status], str(count[status])) for status in _WORDS if count[status]),
+        cases=tuple(case for answer in answers for case in _cases(answer)),
+        chapters=lambda: [Chapter("Models", table), Chapter("Rules", _rule_table(totals))],
+    )
+
+
+def _told(answer: ModelAnswer) -> list[Part]:
+    """Return what the command said of one model, if that is wanted, below its name."""
+    if not answer.lines:
+        return []
+    said = [Text(line, whole=True) for line in answer.lines]
+    return [Text(answer.label, style="bold"), *said, Text()]
+
+
+def complaints(answer: ModelAnswer) -> list[str]:
+    """Say what is wrong with one of many models, a sentence a line; nothing if all is well."""
+    return [about(answer, line) for line in answer.messages if answer.status != "yes"]
+
+
+def about(answer: ModelAnswer, line: str) -> str:
+    """Return a line that says which model it is about; many do so by themselves."""
+    if answer.label in line:
+        return line
+    return f"{answer.label}: {line.removeprefix(f'{Path(answer.label).name}: ')}"
+
+
+def _summary(count: Counter[str]) -> str:
+    parts = [f"{count['yes']} ok"]
+    parts += [f"{count['no']} not"] if count["no"] else []
+    parts += [f"{count['error']} could not be done"] if count["error"] else []
+    return ", ".join(parts)
+
+
+def _table(answers: Iterable[ModelAnswer]) -> Part:
+    """Return a row for each model; the columns are the figures that any of them has."""
+    answers = list(answers)
+    names = list(dict.fromkeys(name for answer in answers for name in answer.figures))
+    has_why = any(answer.status != "yes" and answer.messages for answer in answers)
+    has_verdicts = any(answer.verdict for answer in answers)
+    columns = ("model", "result", *names, *(["why"] if has_why else []))
+    table = TextTable(*columns, right=names, prose=("why",))
+    for answer in answers:
+        word = (has_verdicts and answer.verdict) or _WORDS[answer.status]
+        why = next(iter(answer.messages), "")
+        for name in (answer.label, Path(answer.label).name):
+            why = why.removeprefix(f"{name}: ")
+        table.add_row(
+            one_line(answer.label),
+            Text(word, _STYLES[answer.status]),
+            *(answer.figures.get(name, "") for name in names),
+            *([one_line("" if answer.status == "yes" else why)] if has_why else []),
+        )
+    return table
+
+
+def _rule_table(totals: Mapping[str, tuple[int, int]]) -> Part:
+    """Return how often each rule was used in all models; nothing if none was."""
+    if not totals:
+        return Group()
+    rows = [(name, f"{used:,}", f"{refused:,}") for name, (used, refused) in totals.items()]
+    return TextTable("rule", "used", "refused", right=("used", "refused"), rows=rows)
+
+
+def _totals(answers: Iterable[ModelAnswer]) -> dict[str, tuple[int, int]]:
+    """Return how often each rule was used and refused in all models, the most used first."""
+    used: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    for answer in answers:
+        for name, uses, refusals in answer.rules:
+            used[name] += uses
+            refused[name] += refusals
+    return {name: (used[name], refused[name]) for name, _ in used.most_common()}
+
+
+def _cases(answer: ModelAnswer) -> Iterable[Case]:
+    """Return what was tried of one model: a suite of its own."""
+    if answer.status == "error":
+        yield Case(answer.label, "verdict", "failed", "\n".join(answer.messages))
+        return
+    for group, name, status, message in answer.cases:
+        inner = name if group == "verdict" else f"{group}: {name}"
+        yield Case(answer.label, inner, status, message)
+
+
+def _record(
+    command: str, answers: Iterable[ModelAnswer], totals: dict[str, tuple[int, int]]
+) -> Json:
+    answers = list(answers)
+    count: Counter[str] = Counter(answer.status for answer in answers)
+    return {
+        "schema": "dpl.models/1",
+        "command": command,
+        "models": {_WORDS[status]: count[status] for status in _WORDS},
+        "rules": {name: {"used": used, "refused": no} for name, (used, no) in totals.items()},
+        "answers": [
+            {
+                "model": answer.label,
+                "status": _WORDS[answer.status],
+                "verdict": answer.verdict,
+                "messages": list(answer.messages) if answer.status != "yes" else [],
+                "result": answer.record,
+            }
+            for answer in answers
+        ],
+    }

@@ -1,0 +1,314 @@
+"""Commands that take many models: one report for all, and none stops the others."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tests.cli.support import ROOT, SAMPLES, Dpl, contents
+
+RULES = ("--patterns", "conv_relu")
+NETS = ("residual_block", "resnet18_bn", "super_resolution")
+
+
+@pytest.fixture
+def models(folder: Path) -> Path:
+    """Return a folder with three small real nets, one of them further down."""
+    inside = folder / "models"
+    (inside / "deep").mkdir(parents=True)
+    for name in NETS[:2]:
+        shutil.copy(SAMPLES / f"{name}.onnx", inside)
+    shutil.copy(SAMPLES / f"{NETS[2]}.onnx", inside / "deep")
+    return inside
+
+
+def rows(out: str) -> list[list[str]]:
+    """Return the words of each row of the table."""
+    return [line.split() for line in out.partition("\n\n")[0].splitlines()[1:]]
+
+
+@pytest.mark.usefixtures("models")
+def test_a_folder_stands_for_its_models(dpl: Dpl) -> None:
+    """A row for each, sorted, those below included; each says what the command alone says."""
+    answer = dpl("match", "models", *RULES, "--jobs", 2, "--json", "all.json")
+
+    assert (answer.code, answer.err) == (0, "")
+    names = ["models/residual_block.onnx", "models/resnet18_bn.onnx"]
+    names.append("models/deep/super_resolution.onnx")
+    assert [row[0] for row in rows(answer.out)] == names
+    assert answer.out.endswith("3 models: 3 ok.\n")
+    record = json.loads(Path("all.json").read_text())
+    assert record["schema"] == "dpl.models/1"
+    assert record["models"] == {"ok": 3, "no": 0, "error": 0}
+    for name, item in zip(names, record["answers"], strict=True):
+        alone = dpl("match", name, *RULES, "--json", "-")
+        assert (item["model"], item["result"]) == (name, json.loads(alone.out))
+    used = {rule: counts["used"] for rule, counts in record["rules"].items()}
+    assert used == {
+        "dnnl.conv2d_bn_relu": 9,
+        "dnnl.conv2d_bn_sum_relu": 8,
+        "dnnl.conv2d_bias_relu": 5,
+    }
+
+
+@pytest.mark.usefixtures("models")
+def test_results_lie_below_the_output_folder_as_the_models_do(dpl: Dpl) -> None:
+    """They are those that the command writes for each alone, to the byte."""
+    answer = dpl("partition", "models", *RULES, "--no-verify", "-o", "out")
+
+    assert (answer.code, answer.err) == (0, "")
+    written = contents(Path("out"))
+    assert sorted(written) == sorted(
+        ["deep/super_resolution.onnx", "residual_block.onnx", "resnet18_bn.onnx"]
+    )
+    for name, content in written.items():
+        dpl("partition", f"models/{name}", *RULES, "--no-verify", "-o", "alone.onnx")
+        assert Path("alone.onnx").read_bytes() == content
+
+
+@pytest.mark.usefixtures("models")
+def test_results_of_an_earlier_run_are_no_models(dpl: Dpl) -> None:
+    """What is written beside the models is left out the next time, unless it is named."""
+    for _ in range(2):
+        answer = dpl("partition", "models", *RULES, "--no-verify")
+        assert answer.code == 0
+        assert answer.out.endswith("3 models: 3 ok.\n")
+    assert len(contents(Path("models"))) == 6
+
+    answer = dpl("match", "models/*.partitioned.onnx", *RULES)
+
+    assert answer.out.endswith("2 models: 2 ok.\n")
+
+
+@pytest.mark.usefixtures("models")
+def test_what_is_wrong_with_some_stops_no_other(dpl: Dpl, folder: Path) -> None:
+    """One message for each, exit code 2, and all others are done."""
+    (folder / "empty").mkdir()
+    (folder / "broken.onnx").write_bytes(b"\x08\x08 no model")
+    model = "models/resnet18_bn.onnx"
+
+    answer = dpl(
+        *("match", "empty", model, "broken.onnx", model, "missing.onnx", "*.nix", "models/deep"),
+        *(*RULES, "--expect", "dnnl.conv2d_bias_relu>=3", "--junit", "r.xml"),
+    )
+
+    assert answer.code == 2
+    assert answer.err.splitlines() == [
+        "dpl: error: empty: no .onnx file is in this folder or below",
+        "dpl: models/resnet18_bn.onnx: expected dnnl.conv2d_bias_relu>=3, found 0",
+        "dpl: error: broken.onnx: is not an ONNX model, or was cut off",
+        "dpl: error: models/resnet18_bn.onnx: is named twice; it is done once",
+        "dpl: error: missing.onnx: no such file",
+        "dpl: error: *.nix: no file is called like this",
+    ]
+    assert [row[1] for row in rows(answer.out)] == [
+        *("error", "Not", "error", "error", "error", "error", "3")
+    ]
+    assert answer.out.endswith("7 models: 1 ok, 1 not, 5 could not be done.\n")
+    suites = {each.get("name"): each for each in ET.parse("r.xml").getroot()}  # noqa: S314  # ours
+    assert suites["broken.onnx"].get("failures") == "1"
+    assert suites["models/deep/super_resolution.onnx"].get("failures") == "0"
+
+
+def test_a_folder_without_models_alone_is_an_error(dpl: Dpl, folder: Path) -> None:
+    """There is no table, only the message."""
+    (folder / "empty").mkdir()
+
+    answer = dpl("match", "empty", *RULES)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.message == "empty: no .onnx file is in this folder or below"
+
+
+@pytest.mark.usefixtures("models")
+def test_what_is_wrong_with_the_call_is_said_once(dpl: Dpl) -> None:
+    """Not for every model, and there is no table of the same words."""
+    answer = dpl("match", "models", "--patterns", "nosuch")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.message.startswith("nosuch: no such catalogue")
+    assert answer.message.endswith("(3 models)")
+    assert "conv_relu" in answer.hint
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("partition", "-o", "out.onnx"), "-o out.onnx: there are several models, so it must be"),
+        (("rewrite", "--plan", "p.yaml"), "--plan is for one model, and there are 3"),
+        (("rewrite", "--trace"), "--trace is for one model, and there are 3"),
+        (("inspect", "--c-header", "k.h"), "--c-header is for one model, and there are 3"),
+    ],
+)
+def test_options_of_one_model_are_refused(
+    dpl: Dpl, folder: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    """Each model would replace what the one before wrote there."""
+    before = contents(folder)
+
+    rules = () if arguments[0] == "inspect" else RULES
+    answer = dpl(*arguments, "models", *rules)
+
+    assert answer.code == 2
+    assert answer.message.startswith(message)
+    assert contents(folder) == before
+
+
+def test_two_results_of_one_name_are_refused(dpl: Dpl, models: Path) -> None:
+    """The first one is written, the second one is named."""
+    shutil.copy(models / "resnet18_bn.onnx", models / "deep" / "resnet18_bn.onnx")
+
+    answer = dpl(
+        *("partition", "models/resnet18_bn.onnx", "models/deep/resnet18_bn.onnx", *RULES),
+        *("--no-verify", "-o", "out"),
+    )
+
+    assert answer.code == 2
+    assert answer.message == (
+        "models/deep/resnet18_bn.onnx: its result would replace that of models/resnet18_bn.onnx"
+    )
+    assert list(contents(Path("out"))) == ["resnet18_bn.onnx"]
+
+
+@pytest.mark.long
+def test_two_folders_are_compared_model_by_model(dpl: Dpl, models: Path) -> None:
+    """By their names; or with a word more, as results have; one without partner is an error."""
+    dpl("partition", "models", *RULES, "--no-verify", "-o", "out")
+    (Path("out") / "residual_block.onnx").rename("out/residual_block.mine.onnx")
+
+    answer = dpl("verify", "models", "out", "--seed", 0)
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.endswith("3 models: 3 ok.\n")
+
+    (Path("out") / "resnet18_bn.onnx").unlink()
+    (models / "deep" / "super_resolution.onnx").write_bytes(
+        (models / "residual_block.onnx").read_bytes()
+    )
+    answer = dpl("diff", "models", "out")
+    assert answer.code == 2
+    assert answer.message == "models/resnet18_bn.onnx: out has no model of this name"
+
+
+@pytest.mark.usefixtures("models")
+def test_resume_leaves_out_what_is_done(dpl: Dpl) -> None:
+    """Unless the model, an option, a catalogue or the result has changed."""
+    shutil.copy(ROOT / "patterns" / "conv_relu.yaml", "mine.yaml")
+    call: tuple[str, ...] = ("partition", "models", "-p", "mine.yaml", "--no-verify")
+    call = (*call, "-o", "out", "--resume")
+
+    def done_before() -> str:
+        answer = dpl(*call)
+        assert answer.code == 0
+        assert answer.out.endswith("3 models: 3 ok.\n")
+        return answer.err
+
+    assert done_before() == ""
+    assert done_before() == "dpl: 3 of 3 models were done before\n"
+    Path("out/resnet18_bn.onnx").write_bytes(b"")
+    assert done_before() == "dpl: 2 of 3 models were done before\n"
+    shutil.copy("models/residual_block.onnx", "models/deep/super_resolution.onnx")
+    assert done_before() == "dpl: 2 of 3 models were done before\n"
+    with Path("mine.yaml").open("a", encoding="utf-8") as catalogue:
+        catalogue.write("# another\n")
+    assert done_before() == ""
+    call = (*call, "--strip", "metadata")
+    assert done_before() == ""
+
+
+@pytest.mark.long
+def test_external_data_counts(dpl: Dpl, folder: Path) -> None:
+    """A model whose weights lie in another file is another model if these change."""
+    for name in NETS[:2]:
+        (folder / name).mkdir()
+        proto = onnx.load(SAMPLES / f"{name}.onnx")
+        for tensor in proto.graph.initializer:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+        onnx.save(
+            proto,
+            folder / name / "m.onnx",
+            save_as_external_data=True,
+            location="w",
+            size_threshold=0,
+        )
+    call = ("match", *NETS[:2], *RULES, "--resume")
+    assert dpl(*call).code == 0
+    assert dpl(*call).err == "dpl: 2 of 2 models were done before\n"
+
+    weights = folder / NETS[0] / "w"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
+
+    assert dpl(*call).err == "dpl: 1 of 2 models were done before\n"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_after_a_kill_resume_does_the_rest(folder: Path, number: int) -> None:
+    """What was done stays done; no file is half-written, and no process goes on."""
+    inside = folder / "models"
+    inside.mkdir()
+    for copy in range(30):
+        shutil.copy(SAMPLES / "light_resnet50.onnx", inside / f"m{copy:02}.onnx")
+    words = ["partition", "models", "--target", "dnnl", "-o", "out", "--no-verify", "--resume"]
+    command = [sys.executable, "-m", "dplcli", *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=folder, env=environment) as process:  # noqa: S603  # ours
+        while len(list((folder / "out").glob("m*.onnx"))) < 4:
+            time.sleep(0.05)
+        process.send_signal(number)
+    assert process.returncode == (-number if number == signal.SIGKILL else 2)
+    time.sleep(2)  # for the processes that it started to notice
+    left = contents(folder / "out")
+    assert 4 <= len(left) < 30
+    assert len({content for name, content in left.items() if name.endswith(".onnx")}) == 1
+    assert all(not name.startswith(".") for name in left)
+    time.sleep(1)
+    assert contents(folder / "out").keys() == left.keys()
+
+    done = subprocess.run(  # noqa: S603  # ours
+        command, cwd=folder, env=environment, check=False, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0
+    before = int(done.stderr.split()[1])
+    assert len(left) - 2 <= before <= len(left)
+    assert len(set(contents(folder / "out").values())) == 1
+    assert done.stdout.endswith("30 models: 30 ok.\n")
+
+
+@pytest.mark.usefixtures("models")
+def test_what_is_said_of_each_stands_above_the_table(dpl: Dpl) -> None:
+    """By explain, and by others with --verbose; as it is said of the model alone."""
+    calls = (("explain", *RULES, "--rule", "conv2d_clip"), ("match", *RULES, "--verbose"))
+    names = [f"models/{name}.onnx" for name in NETS[:2]]
+    for name, *rest in calls:
+        alone = [dpl(name, model, *rest).out for model in names]
+
+        answer = dpl(name, *names, *rest)
+
+        told = "".join(f"{model}\n{text}\n" for model, text in zip(names, alone, strict=True))
+        assert answer.out.startswith(f"{told}model ")
+
+
+@pytest.mark.usefixtures("models")
+def test_one_page_and_one_file_for_ci_have_all_models(dpl: Dpl) -> None:
+    """A row and a suite for each."""
+    reports = ("--html", "p.html", "--junit", "r.xml")
+    answer = dpl("partition", "models", *RULES, "--no-verify", *reports, "-q")
+
+    assert (answer.code, answer.out, answer.err) == (0, "", "")
+    page = Path("p.html").read_text()
+    names = [f"models/{name}.onnx" for name in NETS[:2]]
+    names.append(f"models/deep/{NETS[2]}.onnx")
+    assert all(page.count(f">{name}<") == 1 for name in names)
+    suites = [each.get("name") for each in ET.parse("r.xml").getroot()]  # noqa: S314  # ours
+    assert suites == ["dpl partition: 3 models", *names]

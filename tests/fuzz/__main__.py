@@ -1,0 +1,82 @@
+"""Fuzz for as long as there is time: ``python -m tests.fuzz --minutes 30 [--keep DIR] [NAME...]``.
+
+What brings a fault about is made smaller by Hypothesis, and its files are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.fuzz.properties import PROPERTIES
+from tests.fuzz.running import COUNTS, warm_up
+
+BATCH = 25
+"""Examples that are drawn from one seed."""
+
+
+def batch(name: str, number: int, keep: Path, count: int = BATCH) -> str:
+    """Draw examples of one property; return what is wrong with the smallest that fails."""
+    holds, strategy = PROPERTIES[name]
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))  # noqa: PTH112, S108  # memory
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+    )
+    @given(strategy)
+    def check(drawn: Any) -> None:  # noqa: ANN401  # what the strategy draws
+        for path in folder.iterdir():
+            path.unlink()
+        found = holds(folder, drawn)
+        assert not found, "\n".join(found)
+
+    try:
+        check()
+    except AssertionError as error:
+        place = keep / f"{name}-{number}"
+        shutil.copytree(folder, place, dirs_exist_ok=True)
+        (place / "faults.txt").write_text(str(error), encoding="utf-8", errors="backslashreplace")
+        return f"{place}: {error}"
+    finally:
+        shutil.rmtree(folder)
+    return ""
+
+
+def main() -> int:
+    """Go round the properties until the time is up; print what was run, and what was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(PROPERTIES)}; all by default")
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--keep", type=Path, default=Path("fuzz-found"), help="for reproducers")
+    options = parser.parse_args()
+    warm_up()
+    end, number, found = time.monotonic() + 60 * options.minutes, options.seed, 0
+    while time.monotonic() < end:
+        for name in options.names or PROPERTIES:
+            if fault := batch(name, number, options.keep):
+                found += 1
+                print(fault, flush=True)  # noqa: T201  # a script
+        number += 1
+    for command, count in sorted(COUNTS.items()):
+        print(f"{command}: {count:,}")  # noqa: T201
+    print(f"{found} faults in {number - options.seed} rounds of {BATCH}")  # noqa: T201
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""Files that are nearly right: models as bytes and as structure, catalogues, plans, inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from hypothesis import strategies as st
+
+from tests.fuzz.typed import typed_models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NUMBERS = (0, 1, -1, 2, 7, 65_536, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63))
+NAMES = (
+    "",
+    "x" * 5000,
+    "a\nb",
+    "\x1b[31m",
+    "::error::",
+    "../w.bin",
+    "v1",
+    "<b>",
+    "Relu",
+    "é",
+    "\x00",
+)
+OPERATORS = sorted(s.name for s in onnx.defs.get_all_schemas() if s.domain == "")
+
+
+def _messages(message: Any) -> Iterator[Any]:  # noqa: ANN401  # any of onnx's
+    """Yield a message and those in it, outer ones first."""
+    yield message
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for part in value if not hasattr(value, "ListFields") else (value,):
+                yield from _messages(part)
+
+
+def _change(draw: st.DrawFn, message: Any) -> None:  # noqa: ANN401  # any of onnx's
+    """Change one field of a message: to something odd, or to something that is elsewhere."""
+    field = draw(st.sampled_from([*message.DESCRIPTOR.fields]))
+    held = getattr(message, field.name)
+    is_many = hasattr(held, "__delitem__") or hasattr(held, "append")
+    if field.type == field.TYPE_MESSAGE:
+        if is_many and len(held) and draw(st.booleans()):
+            at = draw(st.integers(0, len(held) - 1))
+            copied = type(held[at])()
+            copied.CopyFrom(held[at])
+            del held[at]
+            if draw(st.booleans()):
+                held.extend([copied, copied])
+        elif is_many:
+            held.add()
+        else:
+            message.ClearField(field.name)
+        return
+    odd = _odd(draw, field)
+    if not is_many:
+        setattr(message, field.name, odd)
+    elif len(held) and draw(st.booleans()):
+        at = draw(st.integers(0, len(held) - 1))
+        if draw(st.booleans()):
+            held[at] = odd
+        else:
+            del held[at]
+    else:
+        held.append(odd)
+
+
+def _odd(draw: st.DrawFn, field: Any) -> Any:  # noqa: ANN401  # a field's description; a value
+    if field.type == field.TYPE_STRING:
+        return draw(st.sampled_from(NAMES + tuple(OPERATORS if field.name == "op_type" else ())))
+    if field.type == field.TYPE_BYTES:
+        return draw(st.sampled_from((b"", b"\xff\xfe", bytes(7), b"\x00\x00\x80?" * 4)))
+    if field.type == field.TYPE_ENUM:
+        return draw(st.sampled_from([value.number for value in field.enum_type.values]))
+    if field.cpp_type in {field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE}:
+        return draw(st.sampled_from((0.0, -1.0, float("nan"), float("inf"), 1e38)))
+    few = NUMBERS if field.cpp_type in {field.CPPTYPE_INT64, field.CPPTYPE_UINT64} else NUMBERS[:6]
+    return draw(st.sampled_from([n for n in few if n >= 0 or "UINT" not in _kind(field)]))
+
+
+def _kind(field: Any) -> str:  # noqa: ANN401  # a field's description
+    return "UINT" if field.cpp_type in {field.CPPTYPE_UINT32, field.CPPTYPE_UINT64} else "INT"
+
+
+@st.composite
+def mutated_models(draw: st.DrawFn) -> bytes:
+    """Draw the file of a model in which one to four things were changed, or some bytes."""
+    model = draw(typed_models(4))
+    for _ in range(draw(st.integers(1, 4))):
+        node = model.graph.node
+        parts = list(_messages(draw(st.sampled_from([model, model.graph, *node, *node]))))
+        _change(draw, draw(st.sampled_from(parts)))
+    data: bytes = model.SerializeToString()
+    if draw(st.integers(0, 3)) == 3:  # the simplest example leaves the bytes alone
+        data = draw(mutated_bytes(data))
+    return data
+
+
+@st.composite
+def mutated_bytes(draw: st.DrawFn, data: bytes) -> bytes:
+    """Draw what somebody may make of a file: cut off, with other bytes, with a part twice."""
+    at = draw(st.integers(0, max(len(data) - 1, 0)))
+    size = draw(st.integers(0, 8))
+    match draw(st.integers(0, 3)):
+        case 0:
+            return data[:at]
+        case 1:
+            return data[:at] + draw(st.binary(max_size=8)) + data[at + size :]
+        case 2:
+            return data[:at] + data[at + size :]
+        case _:
+            return data[: at + size] + data[at:]
+
+
+CATALOGUE = """dpl: 1
+target: t
+fragments: {act: "Relu | Sigmoid"}
+patterns:
+  - name: first
+    doc: a sentence
+    pattern: |
+      c = Conv(x, const(w), group=1)
+      Relu(c | Add(c, const(b)))
+    where: [x.rank == 4, "w.shape[0] >= 2"]
+    escape: outputs
+  - name: "each_${op}"
+    for_each: {op: [Relu, Sigmoid]}
+    pattern: "${op}(Add(x, y))"
+rewrites:
+  - name: twice
+    pattern: Add(x, x)
+    replacement: Mul(x, 2.0)
+    where: "x.dtype == 'float32'"
+  - {name: gone, pattern: Identity(x), replacement: x}
+"""
+WORDS = (
+    *(
+        "[",
+        "]",
+        "{",
+        "}",
+        ":",
+        "- ",
+        "|",
+        ">",
+        "&a ",
+        "*a",
+        "!!str ",
+        "!!python/none ",
+        "<<: ",
+        "\t",
+    ),
+    *(
+        "Relu(",
+        ")",
+        "const(",
+        "x",
+        "not ",
+        "optional(",
+        "**",
+        "==",
+        "1e999",
+        "9" * 400,
+        "${op}",
+        "${",
+    ),
+    *(
+        "'",
+        '"',
+        "#",
+        "\n",
+        "\n  ",
+        "é",
+        "\x00",
+        "null",
+        "~",
+        "2020-01-01",
+        "repeat(x)",
+        "lambda: 0",
+    ),
+)
+
+
+@st.composite
+def catalogues(draw: st.DrawFn) -> bytes:
+    """Draw a catalogue in which words were put in, taken out or repeated."""
+    text = CATALOGUE
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(text)))
+        gone = draw(st.sampled_from((0, 0, 1, 4, 20)))
+        times = draw(st.sampled_from((1, 1, 1, 40)))
+        text = text[:at] + draw(st.sampled_from(WORDS)) * times + text[at + gone :]
+    return text.encode()

@@ -1,0 +1,145 @@
+"""A short run of the fuzzers with fixed seeds; ``python -m tests.fuzz`` is the long one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import strategies as st
+
+from tests.diff.test_comparison_growth import nested_ifs, nested_loops
+from tests.fuzz import properties
+from tests.fuzz.__main__ import batch
+from tests.fuzz.properties import PROPERTIES
+from tests.fuzz.running import dpl, faults, forked, warm_up, wrong_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it forks")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> None:
+    warm_up()
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_a_few_files_bring_no_fault_about(tmp_path: Path, name: str) -> None:
+    """Two of each kind."""
+    assert batch(name, 1, tmp_path, 2) == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_some_files_bring_no_fault_about(tmp_path: Path, name: str) -> None:
+    """Some more of each kind."""
+    assert batch(name, 2, tmp_path, 8) == ""
+
+
+NESTED = {"if": nested_ifs, "loop": nested_loops}
+COMMANDS = [
+    ("match", "m.onnx", "--target", "dnnl"),
+    ("partition", "m.onnx", "--target", "dnnl", "--no-verify", "-o", "p.onnx"),
+    ("partition", "m.onnx", "--repeat", "--no-verify", "-o", "p.onnx"),
+    ("rewrite", "m.onnx", "-p", "prepare", "-p", "fuse", "--no-verify", "-o", "r.onnx"),
+    ("inspect", "m.onnx"),
+    ("view", "m.onnx", "-o", "v.html"),
+    ("diff", "m.onnx", "m.onnx"),
+    ("inline", "m.onnx", "--no-verify", "-o", "i.onnx"),
+    ("explain", "m.onnx", "--target", "dnnl"),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[::2]))
+def test_twice_as_deep_is_at_most_three_times_as_much(
+    tmp_path: Path, kind: str, command: tuple[str, ...]
+) -> None:
+    """Of every command; protobuf reads no file whose bodies nest deeper than 33."""
+    took = []
+    for depth in (14, 28):
+        onnx.save(NESTED[kind](depth, "Relu", "Neg"), tmp_path / "m.onnx")
+        end = dpl(tmp_path, *command)
+        assert end.code == 0, end.said
+        took.append(end.seconds)
+    assert took[1] <= 3 * took[0] + 0.2
+
+
+# -- the fuzzers notice what is wrong --------------------------------------------------------------
+
+
+def nothing(_path: Path) -> None:
+    """Do nothing."""
+
+
+def leave(path: Path) -> None:
+    """Leave a file behind."""
+    (path / ".dpl-left").write_text("x")
+
+
+def crash(_path: Path) -> None:
+    """End as C++ does."""
+    os.abort()
+
+
+def fail(_path: Path) -> None:
+    """Raise what nobody foresaw."""
+    raise ValueError("odd")
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [(nothing, None), (leave, "left behind"), (crash, "exit -6"), (fail, "internal error")],
+)
+def test_a_fault_is_noticed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[Path], None],
+    said: str | None,
+) -> None:
+    """Stray files, crashes, tracebacks; and nothing where nothing is wrong."""
+    monkeypatch.setattr("tests.fuzz.running.main", lambda: act(tmp_path))
+    found = faults(tmp_path, "match", "m.onnx")
+    assert any(said in fault for fault in found) if said else found == []
+
+
+def test_wrong_numbers_are_noticed(tmp_path: Path) -> None:
+    """At both levels; the same numbers are none."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) {{ y = {} (x) }}'
+    )
+    for name, op_type in (("m", "Relu"), ("same", "Relu"), ("other", "Abs")):
+        onnx.save(onnx.parser.parse_model(text.format(op_type)), tmp_path / f"{name}.onnx")
+    assert wrong_numbers(tmp_path, {"same.onnx": 1e-5}, "m.onnx") == []
+    assert "other.onnx" in wrong_numbers(tmp_path, {"other.onnx": 1e-5}, "m.onnx")[0]
+
+
+def test_what_fails_is_made_small_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest number that fails, with the files that it failed on."""
+
+    def holds(folder: Path, drawn: int) -> list[str]:
+        (folder / "drawn").write_text(str(drawn))
+        return ["too large"] if drawn > 17 else []
+
+    monkeypatch.setitem(properties.PROPERTIES, "number", (holds, st.integers(0, 1000)))
+    assert "too large" in batch("number", 3, tmp_path)
+    assert (tmp_path / "number-3" / "drawn").read_text() == "18"
+    assert "too large" in (tmp_path / "number-3" / "faults.txt").read_text()
+
+
+def test_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no end is ended."""
+    monkeypatch.setattr("tests.fuzz.running.SECONDS", 1)
+
+    def forever() -> None:
+        while True:
+            np.zeros(10).sum()
+
+    assert forked(forever).code == -24
