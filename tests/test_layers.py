@@ -51,7 +51,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
     | {"passes", "verify", "execute", "targets", "outcomes", "shapes"},
     "batch": {"errors", "files", "onnx_io", "catalog", "pydantic"},
-    "api": {"errors", "escaping", "files", "onnx_io", "diff", "dpl", "passes", "verify", "outcomes"}
+    "api": {
+        "execute",
+        "errors",
+        "escaping",
+        "files",
+        "onnx_io",
+        "diff",
+        "dpl",
+        "passes",
+        "verify",
+        "outcomes",
+    }
     | {"report", "pipeline", "onnx"},
     "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "api", "batch"}
     | {"version", "click", "rich"},

@@ -92,7 +92,7 @@ NO_OPTION = {
     # of groups of their own; the last is for parts of models, which bisect cuts out
     "VerifySettings": {"save_results", "sizes", "request", "execution", "whole"},
     "Execution": {"isolated", "kernels"},  # for programs: a crash would end the command
-    "Kernels": {"library", "module"},  # follow from --with
+    "Kernels": {"target", "library", "module"},  # --with names them
     "InputRequest": {"given", "function", "label", "shapes"},  # --inputs and --shape, read apart
     "RewriteSettings": {"verification", "expectations", "lists", "hints"},
     "PartitionSettings": {"verification", "expectations", "measure", "lists", "hints", "prepare"},
