@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verify",
         "outcomes",
     }
-    | {"report", "pipeline", "onnx"},
+    | {"execute", "report", "pipeline", "onnx"},
     "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "api", "batch"}
     | {"version", "click", "rich"},
     "__init__": {"errors", "lazy", "version", "dpl", "api"},

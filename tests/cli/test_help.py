@@ -92,7 +92,7 @@ NO_OPTION = {
     # of groups of their own; the last is for parts of models, which bisect cuts out
     "VerifySettings": {"save_results", "sizes", "request", "execution", "whole"},
     "Execution": {"isolated", "kernels"},  # for programs: a crash would end the command
-    "Kernels": {"target", "library", "module"},  # --with names them
+    "Kernels": {"target", "library", "module"},  # all three follow from --with
     "InputRequest": {"given", "function", "label", "shapes"},  # --inputs and --shape, read apart
     "RewriteSettings": {"verification", "expectations", "lists", "hints"},
     "PartitionSettings": {"verification", "expectations", "measure", "lists", "hints", "prepare"},
@@ -111,7 +111,7 @@ RENAMED = {
 SETTINGS = {
     "VerifySettings": [options.check_settings()],
     "Execution": [options.EXECUTION],
-    "Kernels": [options.KERNELS],
+    "Kernels": [options.SettingsGroup("", options.KERNELS.settings[-1])],  # --with names the rest
     "InputRequest": [options.INPUTS],
     "RewriteSettings": [options.WRITING, rewrite.RUN, rewrite.CHOICE],
     "PartitionSettings": [options.WRITING, partition.REGIONS],
