@@ -8,16 +8,30 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dplcli.onnx_io.bounded import made_by_dpl
 from tests.corpus.nets import ABSENT, VARIABLE, corpus, corpus_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what catalogues give in a folder of the tests, and not in the user's."""
     os.environ["DPL_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True)
+def _no_fork_for_each_model(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ask onnx in this process, which is large: a fork of it costs more than most tests.
+
+    Tests of what a fork is for are marked ``forks``; commands in processes of their own do fork.
+    """
+    if request.node.get_closest_marker("forks"):
+        yield
+        return
+    with made_by_dpl():
+        yield
 
 
 def pytest_report_header() -> str:

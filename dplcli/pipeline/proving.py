@@ -26,6 +26,7 @@ from dplcli.ir.model import called_function
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import Tensor
 from dplcli.onnx_io import check_model, to_proto
+from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.onnx_io.infer import objection_to
 from dplcli.onnx_io.read import (
     DEFAULT_OPSET,
@@ -202,6 +203,7 @@ class Trier:
                 return replace(trial, reason="the result is another one than the example's")
         return replace(trial, verdict="not tried" if alien else "passed", reason=alien)
 
+    @made_by_dpl()
     def _outlined(self, rule: PatternRule) -> list[Trial]:
         """Try *rule* on one graph for each variant of its pattern: outlining only moves nodes."""
         found: list[Trial] = []
@@ -214,6 +216,7 @@ class Trier:
 
     # -- rewrites ------------------------------------------------------------------------------
 
+    @made_by_dpl()
     def _proved(self, rule: AnyRule, wanted: int) -> Trial:
         """Try *rule* on *wanted* graphs, or up to the first on which it is wrong."""
         random = np.random.default_rng([self.seed, zlib.crc32(rule.qualified_name.encode())])

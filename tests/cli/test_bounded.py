@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from tests.cli.support import Dpl, Save
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is forked")
+pytestmark = [
+    pytest.mark.forks,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is forked"),
+]
 
 
 def split(outputs: int, stated: int) -> onnx.ModelProto:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it forks")
+pytestmark = [
+    pytest.mark.forks,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it forks"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Model, Node, Shape, Value
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.forks
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no limit is kept here")
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "o" : 1]>'
 
