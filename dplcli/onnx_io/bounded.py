@@ -69,14 +69,14 @@ def bounded(work: Callable[[], bytes], size: int) -> bytes:
         RuntimeError: It raised something, which is in the message.
     """
     if _IS_OURS.get() or not sys.platform.startswith("linux"):
-        return _limited(work, size)
+        return _here(work, size)
     reading, writing = os.pipe()
     try:
         child = _fork()
     except OSError:  # there is no room for another process
         os.close(reading)
         os.close(writing)
-        return _limited(work, size)
+        return _here(work, size)
     if not child:
         _answer(work, size, writing)
     os.close(writing)
@@ -93,6 +93,16 @@ def bounded(work: Callable[[], bytes], size: int) -> bytes:
     if kind == _RAISED:
         raise RuntimeError(said.decode("utf-8", "replace"))
     raise GivenUpError(_cause(kind, status, size))
+
+
+def _here(work: Callable[[], bytes], size: int) -> bytes:
+    """Do *work* in this process; what it raises comes as it would from a fork."""
+    try:
+        return _limited(work, size)
+    except GivenUpError:
+        raise
+    except Exception as error:
+        raise RuntimeError(str(error)) from error
 
 
 def _fork() -> int:
