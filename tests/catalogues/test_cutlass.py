@@ -10,7 +10,7 @@ import pytest
 from dplcli import pipeline
 from tests.catalogues.near_misses import counts_when_equivalent, failures, idle_conditions, rules_of
 from tests.corpus.nets import each_model, real_model
-from tests.helpers import one_in, selected, taken
+from tests.helpers import one_in, rule_name, selected, taken
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,7 +144,7 @@ def test_layouts_are_in_the_file(tmp_path: Path) -> None:
     pipeline.partition(tmp_path / "m.onnx", output=tmp_path / "out.onnx", targets=["cutlass"])
     (function,) = onnx.load(tmp_path / "out.onnx").functions
     metadata = {item.key: item.value for item in function.metadata_props}
-    assert (function.domain, function.name) == ("cutlass", "conv2d_bias_relu")
+    assert (function.domain, rule_name(function.name)) == ("cutlass", "conv2d_bias_relu")
     assert (metadata["data_layout"], metadata["kernel_layout"]) == ("NHWC", "OHWI")
 
 

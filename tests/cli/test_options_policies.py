@@ -6,6 +6,7 @@ import onnx
 import pytest
 
 from tests.cli.support import Dpl, Save, contents
+from tests.helpers import rule_name
 
 RULES = """
 dpl: 1
@@ -33,7 +34,7 @@ def _rules(folder: Path) -> None:
 def bodies(path: Path) -> dict[str, int]:
     """Count the constants in each function of a model."""
     return {
-        function.name: [node.op_type for node in function.node].count("Constant")
+        rule_name(function.name): [node.op_type for node in function.node].count("Constant")
         for function in onnx.load(path).functions
     }
 

@@ -61,7 +61,19 @@ def test_partitions_of_two_targets_are_in_one_file(dpl: Dpl, net: Path) -> None:
     assert sorted(function.domain for function in functions) == ["cublas", "cutlass"]
 
 
-@pytest.mark.parametrize("targets", ["cublas,", ",", "cublas,,cutlass", ", cublas", "cublas, "])
+@pytest.mark.parametrize("targets", ["", ",", " , "])
+def test_no_name_is_given(dpl: Dpl, net: Path, folder: Path, targets: str) -> None:
+    """As with an unset variable of a shell."""
+    before = contents(folder)
+
+    answer = dpl("partition", net, "--target", targets)
+
+    assert answer.code == 2
+    assert f"--target {targets!r}: no name is given" in answer.message
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("targets", ["cublas,", "cublas,,cutlass", ", cublas", "cublas, "])
 def test_a_name_is_missing(dpl: Dpl, net: Path, folder: Path, targets: str) -> None:
     """A comma stands between two names."""
     before = contents(folder)

@@ -207,6 +207,7 @@ CALLS: dict[str, Calls] = {
         (0, "rewrite", MODEL, "-p", "rewrites.yaml", "--trace", "--dry-run"),
         (0, "rewrite", MODEL, "-p", "prepare", "-p", "fuse", "-v", "--dry-run"),
     ],
+    "run": [(0, "run", MODEL), (2, "run", MODEL, "--shape", f"{GONE}=x")],
     "verify": [
         (1, "verify", MODEL, OTHER, "-v", "--layers"),
         (2, "verify", MODEL, MODEL, "--tolerance", f"{GONE}=rtol:1"),

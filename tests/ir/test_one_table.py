@@ -24,7 +24,9 @@ WHY_ELSEWHERE = {
     ("rewrites/operands.py", "_BEHIND"): "by operator the way through it, which is code",
     ("pipeline/sampling.py", "_OPERANDS"): "by operator what draws its operands, which is code",
     ("dpl/text.py", "BINARY_OPS"): "how the language spells them",
-    ("catalog/lint.py", "_KIND_EXAMPLES"): "one example per class",
+    ("catalog/sketch.py", "_KIND_EXAMPLES"): "one example per class",
+    ("execute/translate.py", "_SAME_SHAPE"): "by operator what a library calls it",
+    ("execute/translate.py", "_BROADCAST"): "by operator what a library calls it",
     ("verify/power.py", "_NEIGHBOURS"): "mistakes that are made on purpose, a choice of some",
 }
 
