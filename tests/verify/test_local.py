@@ -439,8 +439,7 @@ def test_one_place_that_does_not_run_leaves_the_others_alone(save: Save) -> None
     """It is named; the others of its session are judged by themselves."""
     net = """g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float k = {2.0}, float t = {0.5}>
         { a = Mul (x, k)  y = Tanh (a)  b = Mul (x, t)  z = Exp (b) }"""
-    theirs = net.replace("a = Mul (x, k)", "a = Add (x, x)")
-    theirs = theirs.replace("b = Mul (x, t)", "n = Neg (t)  m = Mul (x, n)  b = Neg (m)")
+    theirs = net.replace("{2.0}", "{2.0000002}").replace("{0.5}", "{0.50000006}")
     broken = theirs.replace(
         "z = Exp (b)", "s = Constant <value_ints = [5]> ()  r = Reshape (b, s)  z = Exp (r)"
     )
