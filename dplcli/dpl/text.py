@@ -78,7 +78,7 @@ BINARY_OPS = {
 
 
 _MOST_BITS = 4096
-_LONGEST = 100_000
+_LONGEST = 200_000
 """Characters: they are read in a part of a second."""
 
 

@@ -246,8 +246,8 @@ BOUNDED = {
         "has more than 10,000,000 characters",
     ),
     "long-pattern": (
-        lambda: f"{HEAD}    pattern: |\n" + "      a = Relu(x)\n" * 10_000,
-        "the pattern has 120,000 characters, more than 100,000",
+        lambda: f"{HEAD}    pattern: |\n" + "      a = Relu(x)\n" * 20_000,
+        "the pattern has 240,000 characters, more than 200,000",
     ),
     "nested-lists": (
         lambda: f"{HEAD}    pattern: {'[' * 50_000}{']' * 50_000}\n",
