@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from dplcli.passes.repeat import RepeatOptions
     from dplcli.passes.rewrite import Application, Trace
     from dplcli.passes.select import Coverage
+    from dplcli.pipeline.writing import WriteSettings
     from dplcli.report.document import Document
     from dplcli.verify.layers import Layers
     from dplcli.verify.settings import (
@@ -371,7 +372,7 @@ def _stored(model: ModelLike) -> _Stored:
     return _Stored(write_object(model, scratch.folder), scratch.folder, scratch)
 
 
-def _named(model: ModelLike) -> Path | None:
+def _path_of(model: ModelLike) -> Path | None:
     """Return the file of a model that is given by its path; reports draw it as it was before."""
     return Path(model) if isinstance(model, (str, os.PathLike)) else None
 
@@ -827,14 +828,9 @@ _MUTANTS = 20
 def _input_request(given: dict[str, Any]) -> tuple[dict[str, int], InputRequest]:
     """Take out of *given* what models are fed; return sizes of dimensions, and the rest."""
     from dplcli.pipeline.verifying import input_request  # noqa: PLC0415  # only for a check
+    from dplcli.verify.settings import sizes_and_shapes  # noqa: PLC0415
 
-    sizes: dict[str, int] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, size in given.pop("shape", {}).items():
-        if isinstance(size, int):
-            sizes[name] = size
-        else:
-            shapes[name] = tuple(size)
+    sizes, shapes = sizes_and_shapes(given.pop("shape", {}))
     inputs, saved = given.pop("inputs", None), given.pop("save_inputs", None)
     made: Callable[[int], object] | None = None
     if callable(inputs):
@@ -874,29 +870,30 @@ def _written_settings(given: dict[str, Any]) -> dict[str, Any]:
 
 def _job(
     model: ModelLike,
-    given: dict[str, Any],
+    output: File | None,
+    settings: WriteSettings,
     run: Callable[[Path, Path], W_co],
 ) -> tuple[W_co, Path | None, _Stored | None]:
     """Run a job that writes a model, where the keywords say or into memory.
 
     Args:
         model: The model.
-        given: The keywords.
+        output: Where to write the result; None for where *settings* say, or into memory.
+        settings: Whether the result replaces the model, and is kept if it fails.
         run: Does it, from a path to a path.
 
     Returns:
         The outcome, the file that was written if one was asked for, and the result if there is one.
     """
     stored = _stored(model)
-    output = given.pop("output", None)
-    if given.get("in_place"):
+    if settings.in_place:
         if output not in {None, stored.place}:
             hint = "pass one of them"
             raise UsageError("--in-place and --output contradict each other", hint=hint)
         if not isinstance(stored.place, Path) or stored.scratch is not None:
             raise UsageError("only a file can be replaced in place, and the model is none")
         output = stored.place
-    if output is None and given.get("keep_failed"):
+    if output is None and settings.keep_failed:
         raise UsageError("a result that fails is kept beside the output", hint="pass an output")
     with stored.file() as path:
         if output is not None:
@@ -1028,7 +1025,7 @@ def explain(  # noqa: PLR0913  # all by keyword
     outcome = replace(outcome, label=stored.name)
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return explain_document(outcome, file=_named(model), verbose=verbose)
+        return explain_document(outcome, file=_path_of(model), verbose=verbose)
 
     return ExplainResult(outcome, document)
 
@@ -1132,8 +1129,7 @@ def _rewritten(
     from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415
     from dplcli.report.rewrite import rewrite_document  # noqa: PLC0415
 
-    where = {name: given.pop(name) for name in ("output",) if name in given}
-    plan = given.pop("plan", None)
+    output, plan = given.pop("output", None), given.pop("plan", None)
     settings = RewriteSettings(
         expectations=_several(given.pop("expect", ())),
         only=_several(given.pop("only", ())),
@@ -1142,15 +1138,16 @@ def _rewritten(
         **{name: given.pop(name) for name in _REWRITING if name in given},
         **_written_settings(given),
     )
-    where |= {"in_place": settings.in_place, "keep_failed": settings.keep_failed}
-    outcome, path, stored = _job(model, where, lambda path, output: run(path, output, settings))
+    outcome, path, stored = _job(
+        model, output, settings, lambda path, place: run(path, place, settings)
+    )
     names = catalogs_in(item for item in sources if isinstance(item, str))
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
         return rewrite_document(
             command,
             outcome,
-            file=_named(model),
+            file=_path_of(model),
             catalogs=names,
             is_verified=settings.verify,
             verbose=verbose,
@@ -1189,16 +1186,12 @@ def partition(
     sources, targets = _sources(patterns), _several(target)
     given = _check_keywords("partition", options, PartitionOptions)
     progress, code = given.pop("progress", None), given.get("allow_code", False)
-    policies = {
-        name: _several(given.pop(name))
-        for name in ("constants", "escape", "order")
-        if name in given
-    }
+    policies = {name: _several(given.pop(name)) for name in _POLICIES if name in given}
     regions = {name: given.pop(name) for name in ("merge", "prune", "prepare") if given.get(name)}
     repeat = _repeat_options(
         given, has_rules=bool(sources or targets), has_policies=bool(policies or regions)
     )
-    where = {"output": given.pop("output", None)}
+    output = given.pop("output", None)
     settings = partitioning.PartitionSettings(
         expectations=_several(given.pop("expect", ())),
         measure=True,
@@ -1206,16 +1199,15 @@ def partition(
         **regions,
         **_written_settings(given),
     )
-    where |= {"in_place": settings.in_place, "keep_failed": settings.keep_failed}
 
-    def run(path: Path, output: Path) -> PartitionOutcome:
+    def run(path: Path, place: Path) -> PartitionOutcome:
         if repeat is not None:
             return partitioning.repeat(
-                path, output=output, options=repeat, settings=settings, progress=progress
+                path, output=place, options=repeat, settings=settings, progress=progress
             )
         return partitioning.partition(
             path,
-            output=output,
+            output=place,
             patterns=sources,
             targets=targets,
             settings=settings,
@@ -1224,13 +1216,13 @@ def partition(
             progress=progress,
         )
 
-    outcome, path, stored = _job(model, where, run)
+    outcome, path, stored = _job(model, output, settings, run)
     names = catalogs_in(sources)
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
         return partition_document(
             outcome,
-            file=_named(model),
+            file=_path_of(model),
             catalogs=names,
             is_verified=settings.verify,
             verbose=verbose,
@@ -1302,20 +1294,20 @@ def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineResult:
         )
     everything, calls, functions, targets = chosen.values()
     choice = partitioning.InlineChoice(targets, functions, calls, everything)
-    where = {"output": given.pop("output", None)}
+    output = given.pop("output", None)
     settings = WriteSettings(**_written_settings(given))
-    where |= {"in_place": settings.in_place, "keep_failed": settings.keep_failed}
     outcome, path, stored = _job(
         model,
-        where,
-        lambda path, output: partitioning.inline(
-            path, output=output, choice=choice, settings=settings, progress=progress
+        output,
+        settings,
+        lambda path, place: partitioning.inline(
+            path, output=place, choice=choice, settings=settings, progress=progress
         ),
     )
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
         return inline_document(
-            outcome, file=_named(model), is_verified=settings.verify, verbose=verbose
+            outcome, file=_path_of(model), is_verified=settings.verify, verbose=verbose
         )
 
     return InlineResult(outcome, document, path, stored, settings.verify)

@@ -333,10 +333,6 @@ def _made(node: Node) -> Iterator[Value]:
     return (value for value in node.outputs if value is not None)
 
 
-def _made_names(node: Node) -> list[str]:
-    return [value.name for value in _made(node)]
-
-
 def _may_be_one(first: Value, second: Value) -> bool:
     """Tell whether no type that is known of two values says that they differ."""
     ours, theirs = first.known_type(), second.known_type()

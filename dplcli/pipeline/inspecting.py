@@ -45,9 +45,9 @@ def view(model_path: Path, shape: Mapping[str, int | Sequence[int]] | None = Non
     """
     model = inspect(model_path)
     model.inferred_types()
-    stated = shape or {}
-    sizes = {name: size for name, size in stated.items() if isinstance(size, int)}
-    shapes = {name: size for name, size in stated.items() if not isinstance(size, int)}
+    from dplcli.verify.settings import sizes_and_shapes  # noqa: PLC0415  # only for a drawing
+
+    sizes, shapes = sizes_and_shapes(shape or {})
     given = sizes_in(model, shapes) | sizes
     check_sizes(model, given)
     missing = [name for name in open_sizes(model) if name not in given]

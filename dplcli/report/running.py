@@ -53,8 +53,8 @@ def _arrays(outcome: RunOutcome) -> Iterator[tuple[str, str, str, Array]]:
     """Yield every array that the model was fed or gave; those of a sequence are many."""
     for name, value in outcome.inputs.items():
         if isinstance(value, list):
-            for number_, item in enumerate(value):
-                yield "input", f"{name}[{number_}]", item.dtype.name, item
+            for place, item in enumerate(value):
+                yield "input", f"{name}[{place}]", item.dtype.name, item
         elif value is not None:
             yield "input", name, value.dtype.name, value
     for name, leaves in outcome.outputs.items():

@@ -83,6 +83,20 @@ CORNERS = ("zeros", "negative", "large", "denormal")
 """The corner values that are tried, in this order."""
 
 
+def sizes_and_shapes(
+    shape: Mapping[str, int | Sequence[int]],
+) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    """Tell sizes of dimensions from whole shapes of inputs, as ``--shape`` takes both."""
+    sizes: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, size in shape.items():
+        if isinstance(size, int):
+            sizes[name] = size
+        else:
+            shapes[name] = tuple(size)
+    return sizes, shapes
+
+
 @dataclass(frozen=True, kw_only=True)
 class InputRequest:
     """What the user wants the inputs to be.
