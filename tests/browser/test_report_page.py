@@ -333,3 +333,27 @@ def test_a_nearest_miss_is_drawn_beside_the_pattern(tmp_path: Path, run: Run) ->
     assert model.locator(".item.mark-fits").count() >= 1
     assert model.locator(".item.mark-does").count() == 1
     assert "expected" in page.locator("#what").inner_text()
+
+
+def test_long_names_in_sentences_break(
+    tmp_path: Path, show: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nearest miss of ``explain`` names a node, as long as exporters make it."""
+    model = onnx.load(SAMPLES / "residual_block.onnx")
+    for number, node in enumerate(model.graph.node):
+        node.name = f"/encoder{'/intermediate_layer' * 12}/{number}"
+    onnx.save(model, tmp_path / "m.onnx")
+    rules = "dpl: 1\ntarget: t\npatterns:\n- {name: p, pattern: 'Relu(Relu(Relu(x)))'}\n"
+    (tmp_path / "r.yaml").write_text(rules)
+    told = (
+        "explain",
+        tmp_path / "m.onnx",
+        "-p",
+        tmp_path / "r.yaml",
+        "--html",
+        tmp_path / "p.html",
+    )
+    exit_code(monkeypatch, [*told, "-q"])
+    page = show(tmp_path / "p.html", width=420)
+    assert "intermediate_layer" in page.locator("main p", has_text="nearest miss").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
