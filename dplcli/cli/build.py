@@ -42,10 +42,10 @@ from dplcli.batch.models import ModelFile, find_models
 from dplcli.cli import options
 from dplcli.cli.many import (
     ALONE,
-    Crowd,
+    Batch,
     answer_to,
     conclude,
-    crowd_options,
+    batch_options,
     failed_answer,
     texts_in,
 )
@@ -422,7 +422,7 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
     callback=_print_schema,
     help="Print the JSON Schema of a pipeline file, for editors, and do nothing else.",
 )
-@crowd_options(resume=False)
+@batch_options(resume=False)
 @options.printing_options("Say what is being done.", "junit", "markdown", "html")
 def command(  # one parameter per option
     *,
@@ -452,7 +452,7 @@ def command(  # one parameter per option
             answers = {task.label: _known(task) for task in tasks}
             left = [task for task in tasks if answers[task.label] is None]
             if left:
-                answers |= Crowd(jobs, scheduler).run(build_one, left, tell)
+                answers |= Batch(jobs, scheduler).run(build_one, left, tell)
     if not check:
         forget_oldest()
     said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]

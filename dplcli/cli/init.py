@@ -12,7 +12,7 @@ import click
 from dplcli.batch.build_file import FILE_NAME
 from dplcli.batch.models import find_models
 from dplcli.cli import options
-from dplcli.cli.many import Crowd, ModelTask, crowd_options, do_task
+from dplcli.cli.many import Batch, ModelTask, batch_options, do_task
 from dplcli.cli.printing import progress, say
 from dplcli.errors import UsageError, counted
 from dplcli.files import encoded, write_new_file
@@ -38,7 +38,7 @@ _HEADER = """\
     metavar="NAME",
     help="The target that the models are partitioned for.",
 )
-@crowd_options(resume=False)
+@batch_options(resume=False)
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 def command(  # one parameter per option
     *, models: tuple[Path, ...], target: str, jobs: int | None, scheduler: str | None, quiet: bool
@@ -77,7 +77,7 @@ def command(  # one parameter per option
         for each in found
     ]
     with progress(quiet=quiet, verbose=False) as tell:
-        answers = Crowd(jobs, scheduler).run(do_task, tasks, tell)
+        answers = Batch(jobs, scheduler).run(do_task, tasks, tell)
     said = [answers[task.label] for task in tasks]
     errors = [answer for answer in said if answer.status == "error"]
     for answer in errors:

@@ -174,8 +174,8 @@ def failed_answer(label: str, error: Exception) -> ModelAnswer:
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """How many models are done.
+class Batch:
+    """How many models are worked on: by what, and whether what was done before counts.
 
     Attributes:
         jobs: How many processes.
@@ -215,7 +215,7 @@ class Crowd:
         return answers
 
 
-def crowd_options(*, resume: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def batch_options(*, resume: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add --jobs, --scheduler and, unless the command always does that, --resume."""
     adding = [
         options.option(
@@ -273,17 +273,17 @@ def takes_models(result: str = "", suffix: str = ".onnx") -> Callable[..., Calla
                 raise click.MissingParameter(
                     ctx=context, param_hint="'MODEL'", param_type="argument"
                 )
-            crowd = Crowd(jobs, scheduler, resume)
-            if is_one_model(models) and not crowd.is_wanted:
+            batch = Batch(jobs, scheduler, resume)
+            if is_one_model(models) and not batch.is_wanted:
                 command(model=models[0], **given)
                 return
             found = find_models(models, result)
             outputs = _outputs(found, given.get("output"), suffix) if "output" in given else {}
             asked = [(each, {"models": (each.path,)} | _output_of(each, outputs)) for each in found]
-            _do_all(asked, given, crowd, result)
+            _do_all(asked, given, batch, result)
 
         argument = click.argument("models", type=_PATHS, nargs=-1, metavar="MODEL...")
-        return argument(crowd_options()(call))
+        return argument(batch_options()(call))
 
     return add
 
@@ -301,9 +301,9 @@ def takes_pairs(first: str, second: str) -> Callable[..., Callable[..., None]]:
             **given: Any,  # noqa: ANN401  # what click gives
         ) -> None:
             one, other = given[first], given[second]
-            crowd = Crowd(jobs, scheduler, resume)
+            batch = Batch(jobs, scheduler, resume)
             if one is None or other is None or is_one_model([one]) or is_one_model([other]):
-                if crowd.is_wanted:
+                if batch.is_wanted:
                     raise UsageError("--resume and --scheduler are for two folders of models")
                 command(**given)
                 return
@@ -314,9 +314,9 @@ def takes_pairs(first: str, second: str) -> Callable[..., Callable[..., None]]:
                     problem = f"{each.path}: {other} has no model of this name"
                 pair = {first: each.path, second: partner.path if partner else None}
                 asked.append((each._replace(problem=problem), pair))
-            _do_all(asked, given, crowd)
+            _do_all(asked, given, batch)
 
-        return crowd_options()(call)
+        return batch_options()(call)
 
     return add
 
@@ -338,7 +338,7 @@ def _output_of(each: ModelFile, outputs: dict[Path, Path]) -> Json:
 
 
 def _do_all(
-    asked: Sequence[tuple[ModelFile, Json]], given: Json, crowd: Crowd, result: str = ""
+    asked: Sequence[tuple[ModelFile, Json]], given: Json, batch: Batch, result: str = ""
 ) -> None:
     """Do a command for all models, and report them."""
     context = click.get_current_context()
@@ -351,7 +351,7 @@ def _do_all(
         {key.removeprefix("report_"): path for key, path in forms.items() if path is not None},
     )
     printing.check(*(each.path for each, _ in asked))
-    if crowd.resume and given.get("in_place"):
+    if batch.resume and given.get("in_place"):
         raise UsageError(
             "--in-place and --resume contradict each other: what is done is not seen any more",
             hint="name a folder with -o",
@@ -392,12 +392,12 @@ def _do_all(
         )
     tasks = [row for row in rows if isinstance(row, ModelTask)]
     with printing.progress() as tell:
-        known = {task.label: _known(task) if crowd.resume else None for task in tasks}
+        known = {task.label: _known(task) if batch.resume else None for task in tasks}
         left = [task for task in tasks if known[task.label] is None]
         if len(left) < len(tasks) and not printing.quiet:
             done = len(tasks) - len(left)
             say(f"dpl: {done} of {counted(len(tasks), 'model')} were done before", err=True)
-        answers = known | (crowd.run(do_task, left, tell) if left else {})
+        answers = known | (batch.run(do_task, left, tell) if left else {})
     forget_oldest()
     said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
     conclude(printing, f"dpl {name}", [answer for answer in said if answer is not None])

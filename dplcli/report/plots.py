@@ -175,7 +175,7 @@ class _Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Choose powers of ten, 1 among them, that do not crowd each other."""
+        """Choose powers of ten, 1 among them, that do not batch each other."""
         low, high = math.ceil(self.low), math.floor(self.high)
         step = math.ceil((high - low + 1) / _MOST_TICKS)
         return [10.0**power for power in range(low, high + 1) if power % step == 0]
