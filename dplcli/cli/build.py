@@ -44,8 +44,8 @@ from dplcli.cli.many import (
     ALONE,
     Batch,
     answer_to,
-    conclude,
     batch_options,
+    conclude,
     failed_answer,
     texts_in,
 )
