@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "ir": {"errors"},
     "shapes": {"errors", "ir"},
-    "onnx_io": {"errors", "files", "lazy", "ir", "shapes", "onnx", "onnxruntime"},
+    "onnx_io": {"errors", "files", "lazy", "version", "ir", "shapes", "onnx", "onnxruntime"},
     "diff": {"errors", "ir"},
     "dpl": {"errors", "lazy", "ir", "shapes", "simpleeval"},
     "rewrites": {"errors", "ir", "shapes", "dpl"},
@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
     | {"passes", "verify", "execute", "targets", "outcomes", "shapes"},
-    "batch": {"errors", "files", "onnx_io", "catalog", "pydantic"},
+    "batch": {"errors", "files", "version", "onnx_io", "catalog", "pydantic"},
     "api": {
         "execute",
         "errors",

@@ -10,12 +10,12 @@ import hashlib
 import json
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dplcli.errors import DplError
 from dplcli.files import cache_folder, encoded, write_file
+from dplcli.version import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -64,14 +64,7 @@ def program_digest() -> str:
         for each in sorted(_PACKAGE.rglob("*.py"))
     ]
     shipped = [digest_of(folder) for folder in _SHIPPED if folder.is_dir()]
-    return _joined([code, shipped, [_version_of(name) for name in _OTHERS]])
-
-
-def _version_of(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # onnxruntime has other names, such as onnxruntime-gpu
-        return ""
+    return _joined([code, shipped, [version_of(name) for name in _OTHERS]])
 
 
 def size_of(model: Path) -> int:

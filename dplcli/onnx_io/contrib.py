@@ -8,7 +8,8 @@ for, and shows the lines that are missing.
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+
+from dplcli.version import version_of
 
 CONTRIB = "com.microsoft"
 
@@ -205,10 +206,7 @@ WordConvEmbedding: char_embedding_size conv_window_size embedding_size
 @cache
 def contrib_operators() -> dict[str, frozenset[str]]:
     """Return the attributes of each operator, by its name."""
-    try:
-        is_other = version("onnxruntime") != TABLE_VERSION
-    except PackageNotFoundError:  # a build for some device has another name
-        is_other = True
+    is_other = version_of("onnxruntime") != TABLE_VERSION
     return installed_operators() if is_other else written_operators()
 
 

@@ -7,7 +7,6 @@ import platform
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -28,7 +27,7 @@ from dplcli.report.tables import (
     verification_report,
     whereabouts,
 )
-from dplcli.version import __version__
+from dplcli.version import __version__, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -553,13 +552,8 @@ def nodes_document(nodes: Sequence[Node], label: str) -> Document:
 
 def versions() -> dict[str, str]:
     """Return the versions of dpl, of the packages that it runs on, and of Python."""
-    found = {"dpl": __version__}
-    for package in ("onnx", "onnxruntime", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # onnxruntime has other names, such as onnxruntime-gpu
-            found[package] = "unknown"
-    return found | {"python": platform.python_version()}
+    packages = {name: version_of(name) for name in ("onnx", "onnxruntime", "numpy")}
+    return {"dpl": __version__, **packages, "python": platform.python_version()}
 
 
 def diagnosis_document(found: Diagnosis) -> Document:

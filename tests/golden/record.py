@@ -190,7 +190,7 @@ def _left_behind(command: str) -> dict[str, bytes]:
         mock.patch.dict(os.environ, surroundings),
         mock.patch.object(sys, "argv", ["dpl", *command.split()]),
         mock.patch.multiple(
-            "dplcli.report.document", version=lambda _package: "any", __version__="any"
+            "dplcli.report.document", version_of=lambda _package: "any", __version__="any"
         ),
         mock.patch("platform.python_version", return_value="any"),
         contextlib.redirect_stdout(out),
