@@ -244,7 +244,7 @@ def test_another_onnxruntime_is_asked(
             raise PackageNotFoundError(name)
         return installed
 
-    monkeypatch.setattr(contrib, "version", version_of)
+    monkeypatch.setattr("importlib.metadata.version", version_of)
     monkeypatch.setattr(contrib, "installed_operators", lambda: {"New": frozenset({"wide"})})
     contrib.contrib_operators.cache_clear()
     try:
