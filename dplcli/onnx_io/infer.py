@@ -49,7 +49,7 @@ from dplcli.onnx_io.source import source_of
 from dplcli.onnx_io.write import encode_function, encode_node, to_proto
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -947,7 +947,7 @@ def _infer_soundly(
     if not stated.is_any:
         return Inference(found, problem)
     gaps = stated.beyond(found, without)
-    ends = gaps - {*stated.read()} if gaps else gaps
+    ends = gaps - stated.read() if gaps else gaps
     if stated.put_back(gaps - ends):
         found, problem = _infer(model, data_prop=data_prop)
     stated.complete(found, ends)
@@ -1010,15 +1010,14 @@ class _Statements:
             names |= body.beyond(_body(found, step), without, (*place, step))
         return names
 
-    def read(self) -> Iterator[ScopedName]:
-        """Iterate over what is read. A name in a body may be one of a graph round it, too."""
-        for node in self.graph.node:
-            for name in node.input:
-                yield (), name
+    def read(self) -> set[ScopedName]:
+        """Return what is read. A name in a body may be one of a graph round it, too."""
+        found: set[ScopedName] = {((), name) for node in self.graph.node for name in node.input}
         for step, body in self.bodies.items():
-            for place, name in (*body.read(), *(((), name) for name in body.types)):
-                yield (), name
-                yield (step, *place), name
+            inside = body.read() | {((), name) for name in body.types}
+            found |= {((), name) for _, name in inside}
+            found |= {((step, *place), name) for place, name in inside}
+        return found
 
     def put_back(self, names: AbstractSet[ScopedName], place: BodyPath = ()) -> bool:
         """State again what was stated of *names*, without symbols; tell whether there is anything.
