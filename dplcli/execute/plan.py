@@ -54,6 +54,8 @@ class KernelPlan:
             the same, in the same order.
         numbers: The constants of the body.
         is_region: Whether it is a region of partitions, each of which the library runs by itself.
+        parts: Into how many parts a library may split it that is no region: more than one where an
+            operator is written out that libraries have as one, or not at all.
     """
 
     ops: list[PlanOp] = field(default_factory=list)
@@ -64,3 +66,4 @@ class KernelPlan:
     views: dict[int, Shape] = field(default_factory=dict)
     numbers: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     is_region: bool = False
+    parts: int = 1

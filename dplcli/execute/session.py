@@ -21,6 +21,7 @@ from dplcli.execute.translate import translate
 from dplcli.files import is_text
 from dplcli.ir.model import callers_first, calls_in
 from dplcli.onnx_io import load_model, model_from_proto
+from dplcli.verify.call_types import complete_types
 from dplcli.verify.inputs import with_weights
 from dplcli.verify.model import model_of
 from dplcli.verify.settings import PartitionRun, RunError, leaves_of
@@ -88,6 +89,7 @@ class KernelSession:
         weights = source.weights or {}
         try:
             model = _model_of(source)
+            complete_types(model, source)
         except DplError as error:
             raise RunError(error.message) from error
         self._calls = _plans(self._library, model, kernels.target, weights)

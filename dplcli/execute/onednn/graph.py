@@ -100,6 +100,7 @@ _SETTINGS = {
     "transpose_b": 0x66,
     "use_affine": 0x67,
     "auto_broadcast": 0x80,
+    "auto_pad": 0x81,
     "data_format": 0x83,
     "rounding_type": 0x86,
     "weights_format": 0x87,
@@ -136,7 +137,7 @@ def judge(library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> st
 
 def _objection(plan: KernelPlan, partitions: Sequence[_Partition]) -> str:
     groups = ["+".join(plan.ops[n].kind for n in part.ops) for part in partitions]
-    if len(partitions) != 1 and not plan.is_region:
+    if len(partitions) > plan.parts and not plan.is_region:
         return f"oneDNN would run it in {len(partitions)} parts: {', '.join(groups)}"
     refused = [
         group for part, group in zip(partitions, groups, strict=True) if not part.is_supported
