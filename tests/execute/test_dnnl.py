@@ -81,6 +81,33 @@ def test_a_wrong_plan_is_noticed(
 
 
 @pytest.mark.long
+def test_a_partition_is_judged_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a Sigmoid that is nearly 0, last bits look like much; a wrong plan still is one."""
+    needs_onednn()
+    text = """g (float[1,3,8,8] x) => (float[1,4,8,8] y) <float[4,3,3,3] w, float[4,4,3,3] v> {
+        c = Conv <pads = [1,1,1,1]> (x, w) r = Relu (c)
+        d = Conv <pads = [1,1,1,1]> (r, v) f = Constant <value_float = 60.0> ()
+        o = Sub (d, f) y = Sigmoid (o) }"""
+    original, result = partitioned(net(text), tmp_path)
+    settings = asking()
+    here = replace(settings, execution=replace(settings.execution, isolated=False))
+    found = verify(original, result, settings=here)
+    assert found.verdict == "equivalent"
+    assert any("by themselves" in (output.excuse or "") for output in found.outputs)
+
+    def wrong(call: Node, numbers: Mapping[str, np.ndarray]) -> KernelPlan:
+        plan = translate(call, numbers)
+        if call.op_type.endswith("relu"):
+            _no_last_operator(plan)
+        return plan
+
+    monkeypatch.setattr("dplcli.execute.session.translate", wrong)
+    found = verify(original, result, settings=here)
+    assert found.verdict == "different"
+    assert "by itself gives something else than its body" in found.reasons[0]
+
+
+@pytest.mark.long
 def test_swapped_weights_are_noticed(tmp_path: Path) -> None:
     """The kernel is given what the call gives."""
     needs_onednn()
