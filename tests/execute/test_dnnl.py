@@ -203,14 +203,16 @@ def test_calls_inside_an_if_run(tmp_path: Path) -> None:
 def test_a_body_that_cannot_run_has_a_reason(tmp_path: Path) -> None:
     """Its body runs in onnxruntime; with --require all the answer is no."""
     needs_onednn()
-    model = net()
-    model.graph.node[0].ClearField("attribute")
-    model.graph.node[0].attribute.append(onnx.helper.make_attribute("auto_pad", "SAME_UPPER"))
-    original, result = partitioned(model, tmp_path)
+    text = """g (float[1,3,8,8] x) => (float[1,4,16,16] y) <float[3,4,2,2] w, float[4,4,3,3] v> {
+        c = ConvTranspose <strides = [2,2], output_shape = [16,16]> (x, w) r = Relu (c)
+        d = Conv <pads = [1,1,1,1]> (r, v) y = Relu (d) }"""
+    original, result = partitioned(net(text), tmp_path)
     some = verify(original, result, settings=asking())
     assert some.verdict == "equivalent"
     assert some.kernels is not None
-    assert [item.why for item in some.kernels.partitions if item.why] == ["auto_pad"]
+    assert [item.why for item in some.kernels.partitions if item.why] == [
+        "a ConvTranspose of a stated shape"
+    ]
     every = Kernels("dnnl", "oneDNN", "dplcli.execute.session", "all")
     answer = verify(original, result, settings=asking(every))
     assert (answer.verdict, answer.accepted) == ("equivalent", False)
