@@ -222,7 +222,7 @@ def _ranks(wiring: FormKey) -> dict[Wire, _Rank]:
 def _refined(wiring: FormKey, ranks: dict[Wire, _Rank]) -> dict[Wire, _Rank]:
     """Tell wires apart by what reads them, and nodes by what they read, as far as that goes."""
     kept = len(wiring.outputs) - wiring.escaping
-    leaves = {wire: min(kept, at) for at, wire in enumerate(wiring.outputs)}
+    leaves: dict[Wire, int] = {wire: min(kept, at) for at, wire in enumerate(wiring.outputs)}
     made: list[list[Wire]] = [[] for _ in wiring.operators]
     for wire in ranks:
         if isinstance(wire, tuple):
