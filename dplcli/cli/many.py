@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +20,6 @@ import click
 from dplcli import pipeline
 from dplcli.batch.done import are_there, digest_of, forget_oldest, key_of, once, read_answer
 from dplcli.batch.models import ModelFile, find_models, is_one_model, pair_models
-from dplcli.batch.processes import default_jobs, run_here, run_there
 from dplcli.cli import options
 from dplcli.cli.main import EXIT_COULD_NOT, EXIT_NO, said_of
 from dplcli.cli.printing import say
@@ -200,6 +198,12 @@ class Batch:
         Raises:
             UsageError: There is no such scheduler.
         """
+        from dplcli.batch.processes import (  # noqa: PLC0415  # one model needs none
+            default_jobs,
+            run_here,
+            run_there,
+        )
+
         if self.scheduler is not None:
             done = run_there(work, tasks, self.scheduler)
         else:
@@ -378,6 +382,8 @@ def _do_all(
     asked: Sequence[tuple[ModelFile, Json]], given: Json, batch: Batch, result: str = ""
 ) -> None:
     """Do a command for all models, and report them."""
+    from secrets import token_hex  # noqa: PLC0415  # one model needs none
+
     context = click.get_current_context()
     name = str(context.info_name)
     forms = {key: path for key, path in given.items() if key.startswith("report_")}

@@ -302,7 +302,7 @@ def test_what_is_said_of_each_stands_above_the_table(dpl: Dpl) -> None:
 @pytest.mark.usefixtures("models")
 def test_one_page_and_one_file_for_ci_have_all_models(dpl: Dpl) -> None:
     """A row and a suite for each."""
-    reports = ("--html", "p.html", "--junit", "r.xml")
+    reports = ("--html", "p.html", "--junit", "r.xml", "--markdown", "r.md")
     answer = dpl("partition", "models", *RULES, "--no-verify", *reports, "-q")
 
     assert (answer.code, answer.out, answer.err) == (0, "", "")
@@ -312,6 +312,12 @@ def test_one_page_and_one_file_for_ci_have_all_models(dpl: Dpl) -> None:
     assert all(page.count(f">{name}<") == 1 for name in names)
     suites = [each.get("name") for each in ET.parse("r.xml").getroot()]  # noqa: S314  # ours
     assert suites == ["dpl partition: 3 models", *names]
+    lines = Path("r.md").read_text().splitlines()
+    table = lines[lines.index("### Models") + 2 :]
+    assert table[0].startswith("| model | result |")
+    assert sorted(line.split("|")[1].strip(" ") for line in table[2:5]) == sorted(
+        name.replace("_", "&#95;") for name in names
+    )
 
 
 WRONG = "dpl: 1\nrewrites:\n  - name: wrong\n    pattern: Relu(x)\n    replacement: Neg(x)\n"
