@@ -234,6 +234,7 @@ def _complain(text: str) -> None:
 
 COMMANDS = {
     "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
+    "bench": "Time two models by turns, one with its partitions on the library of their target.",
     "bisect": "Find the rule application, or the node, that makes a model compute something else.",
     "build": "Do what a pipeline file says with all its models; --check is for CI.",
     "diff": "Show in what the structures of two models differ.",

@@ -24,11 +24,12 @@ from dplcli.onnx_io import load_model, model_from_proto
 from dplcli.verify.call_types import complete_types
 from dplcli.verify.inputs import with_weights
 from dplcli.verify.model import model_of
-from dplcli.verify.settings import PartitionRun, RunError, leaves_of
+from dplcli.verify.settings import PartitionRun, PartitionTime, RunError, leaves_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dplcli.execute.onednn.library import Primitive
     from dplcli.execute.plan import KernelPlan, Shape
     from dplcli.ir import Function, Graph, Model, Node
     from dplcli.verify.settings import Feed, ModelSource, Outputs
@@ -59,6 +60,7 @@ class _Call:
         why: Why it is refused.
         primitives: What the library ran for it, the first time.
         runs: How often it ran.
+        profile: What the library runs for it, while that is asked for.
     """
 
     def __init__(self, node: Node, function: Function) -> None:
@@ -67,6 +69,7 @@ class _Call:
         self.why = ""
         self.primitives: tuple[str, ...] = ()
         self.runs = 0
+        self.profile: list[Primitive] | None = None
 
 
 class KernelSession:
@@ -84,7 +87,8 @@ class KernelSession:
         """
         kernels = source.execution.kernels
         assert kernels is not None  # noqa: S101  # they name this module
-        self._library = Library()
+        threads = int(dict(source.execution.options).get("intra_op_num_threads", 0))
+        self._library = Library(threads)
         self._name = f"{kernels.library} {self._library.name}"
         weights = source.weights or {}
         try:
@@ -95,16 +99,14 @@ class KernelSession:
         self._calls = _plans(self._library, model, kernels.target, weights)
         operators = self._operators()
         content = _content(source)
-        entries, threads = {"session.intra_op.allow_spinning": "0"}, 0
+        entries = {"session.intra_op.allow_spinning": "0"}
         if content is not None:
             folder = str(source.path.resolve().parent)
             entries["session.model_external_initializers_file_folder_path"] = folder
         for key, text in source.execution.options:
-            if key == "intra_op_num_threads":
-                threads = int(text)
-            elif "." in key:
+            if "." in key:
                 entries[key] = text
-            else:
+            elif key != "intra_op_num_threads":
                 raise UsageError(f"--session-option {key} cannot be had together with --with")
         self._session = CSession(
             source.path.resolve() if content is None else content,
@@ -137,6 +139,25 @@ class KernelSession:
             )
             for call in self._calls
         ]
+
+    def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
+        """Run once, and return what the library says of its time, for each call that ran."""
+        for call in self._calls:
+            call.profile = []
+        try:
+            self.run(feeds)
+            return [
+                PartitionTime(
+                    call.node.name,
+                    sum(each.milliseconds for each in call.profile or () if not each.is_reorder),
+                    sum(each.milliseconds for each in call.profile or () if each.is_reorder),
+                )
+                for call in self._calls
+                if call.profile
+            ]
+        finally:
+            for call in self._calls:
+                call.profile = None
 
     def _operators(self) -> list[Operator]:
         by_function: dict[Function, list[_Call]] = {}
@@ -274,10 +295,14 @@ class _Kernel:
             for number, address in zip(plan.inputs, inputs, strict=True)
             if is_fresh or number not in plan.constant
         }
-        if is_fresh and not self._call.primitives:
+        if (is_fresh and not self._call.primitives) or self._call.profile is not None:
             with self._library.traced() as primitives:
                 compiled.run(given, outputs)
-            self._call.primitives = tuple(primitives)
+            if self._call.profile is not None:
+                self._call.profile += primitives
+            self._call.primitives = self._call.primitives or tuple(
+                f"{each.kind} {each.implementation}" for each in primitives if not each.is_reorder
+            )
         else:
             compiled.run(given, outputs)
         self._fresh.discard(compiled)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dplcli.errors import counted
 from dplcli.onnx_io.cutting import Wiring, cut, made_name
 from dplcli.verify.compare import Facts
 from dplcli.verify.layers import type_of, value_of
 from dplcli.verify.model import model_of
-from dplcli.verify.settings import ModelSource, RunError, counted
+from dplcli.verify.settings import ModelSource, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -49,7 +50,7 @@ class ApartJudgement:
             return ""
         return (
             "rounding, amplified by the model: "
-            f"{counted(self.judged, 'partition')} by themselves give what their bodies give"
+            f"{counted(self.judged, 'partition')} by themselves give what the bodies give"
         )
 
 
@@ -100,7 +101,9 @@ def _differences(
         for name, leaves in expected.items()
         if any(leaf.data.dtype.kind in "iu" for leaf in leaves)
     )
-    judge = replace(judge, facts=Facts(stepped=stepped), roundings=_ROUNDINGS, level="disable")
+    judge = replace(
+        judge, facts=Facts(stepped=stepped), roundings=_ROUNDINGS, level=REFERENCE_LEVEL
+    )
     found = []
     for row in rows:
         node = wiring.nodes[row]
@@ -147,7 +150,7 @@ def _cut_out(
     wiring: Wiring, rows: Sequence[int], source: ModelSource, given: Mapping[str, Feed]
 ) -> ModelSource:
     """Return calls as a model that is fed what they read."""
-    types = {name: type_of(value) for name, value in given.items()}
+    types = {name: type_of(value) for name, value in given.items() if value is not None}
     ends = [name for row in rows for name in wiring.nodes[row].output if name]
     model = cut(wiring, set(rows), types, ends, given)
     held = source.weights or {}
