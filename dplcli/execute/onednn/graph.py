@@ -309,7 +309,15 @@ class CompiledPlan:
         self._buffers: dict[int, NDArray[np.generic]] = dict(plan.numbers)
         self._tensors = {number: self._bound(tensor) for number, tensor in known.items()}
         self._steps = [
-            (handle, self._handles(given), self._handles(made)) for handle, given, made in compiled
+            (
+                handle,
+                library.stream,
+                c.c_size_t(len(given)),
+                self._handles(given),
+                c.c_size_t(len(made)),
+                self._handles(made),
+            )
+            for handle, given, made in compiled
         ]
 
     def _handles(self, numbers: Sequence[int]) -> c.Array[c.c_void_p]:
@@ -399,16 +407,8 @@ class CompiledPlan:
             if number in self._tensors:
                 data = c.c_void_p(address)
                 call("dnnl_graph_tensor_set_data_handle", self._tensors[number], data)
-        for handle, given, made in self._steps:
-            call(
-                "dnnl_graph_compiled_partition_execute",
-                handle,
-                self._library.stream,
-                c.c_size_t(len(given)),
-                given,
-                c.c_size_t(len(made)),
-                made,
-            )
+        for step in self._steps:
+            call("dnnl_graph_compiled_partition_execute", *step)
         call("dnnl_stream_wait", self._library.stream)
 
 
