@@ -483,11 +483,24 @@ class _Translator:
         return read[0]
 
     def _globalaveragepool(self, _: _Facts, read: Sequence[int | None]) -> int:
-        shape = self._ranked(read[0], "the data")
-        axes = list(range(2, len(shape)))
+        shape, data = self._ranked(read[0], "the data"), read[0]
+        assert data is not None  # noqa: S101  # it has a rank
+        axes, window = list(range(2, len(shape))), [size for size in shape[2:] if size is not None]
         made = (*shape[:2], *[1] * len(axes))
+        if len(window) < len(axes):
+            return self.emit("reduce_mean", [data], made, axes=axes, keep_dims=True)
+        # oneDNN reduces what has its channels last, as in regions, by its slow reference code
         return self.emit(
-            "reduce_mean", [n for n in read if n is not None], made, axes=axes, keep_dims=True
+            "avg_pool",
+            [data],
+            made,
+            kernel=window,
+            strides=[1] * len(axes),
+            pads_begin=[0] * len(axes),
+            pads_end=[0] * len(axes),
+            exclude_pad=False,
+            rounding_type="floor",
+            data_format="NCX",
         )
 
     def _maxpool(self, facts: _Facts, read: Sequence[int | None], kind: str = "max_pool") -> int:
