@@ -45,6 +45,7 @@ _KINDS = {
     "clamp": 10,
     "convolution": 13,
     "conv_transpose": 16,
+    "dequantize": 19,
     "divide": 20,
     "elu": 23,
     "exp": 26,
@@ -60,6 +61,7 @@ _KINDS = {
     "minimum": 43,
     "mish": 44,
     "multiply": 46,
+    "quantize": 49,
     "reciprocal": 50,
     "reduce_mean": 54,
     "relu": 58,
@@ -80,6 +82,7 @@ _SETTINGS = {
     "epsilon": 3,
     "max": 4,
     "min": 5,
+    "scales": 0x20,
     "axis": 0x30,
     "begin_norm_axis": 0x31,
     "groups": 0x32,
@@ -92,6 +95,7 @@ _SETTINGS = {
     "pads_end": 0x47,
     "shape": 0x48,
     "strides": 0x4B,
+    "zps": 0x4D,
     "exclude_pad": 0x60,
     "keep_dims": 0x61,
     "keep_stats": 0x62,
@@ -102,12 +106,13 @@ _SETTINGS = {
     "auto_broadcast": 0x80,
     "auto_pad": 0x81,
     "data_format": 0x83,
+    "qtype": 0x85,
     "rounding_type": 0x86,
     "weights_format": 0x87,
 }
 """``dnnl_graph_op_attr_t``."""
 
-_DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+_DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "int8": 5, "uint8": 6}
 _CPU = 1
 _ANY, _STRIDED = 1, 2
 _VARYING, _CONSTANT = 1, 2
@@ -266,6 +271,9 @@ def _set(library: Library, op: c.c_void_p, name: str, value: Setting) -> None:
         case str():
             text = value.encode()
             library.call("dnnl_graph_op_set_attr_str", op, key, text, c.c_size_t(len(text)))
+        case [float(), *_]:
+            scales = (c.c_float * len(value))(*(float(each) for each in value))
+            library.call("dnnl_graph_op_set_attr_f32", op, key, scales, c.c_size_t(len(value)))
         case _:
             numbers = (c.c_int64 * len(value))(*value)
             library.call("dnnl_graph_op_set_attr_s64", op, key, numbers, c.c_size_t(len(value)))
