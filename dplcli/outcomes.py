@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Feed, KernelReport, Leaf, Opinion
+    from dplcli.verify.settings import Feed, KernelReport, Leaf, Opinion, PartitionRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +134,24 @@ class RunOutcome(ModelOutcome):
     outputs: Mapping[str, tuple[Leaf, ...]]
     kernels: KernelReport | None = None
     output: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelsOutcome(ModelOutcome):
+    """The plan of a model's partitions.
+
+    Attributes:
+        partitions: Each partition, and where it runs.
+        output: Where the plan is, if any partition is in it.
+    """
+
+    partitions: tuple[PartitionRun, ...]
+    output: Path
+
+    @property
+    def taken(self) -> int:
+        """How many partitions are in the plan."""
+        return sum(bool(item.library) for item in self.partitions)
 
 
 @dataclass(frozen=True, kw_only=True)
