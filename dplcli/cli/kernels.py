@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,13 +11,18 @@ from dplcli.cli import options
 from dplcli.cli.printing import progress, say
 from dplcli.report.running import plan_document
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 @click.group("kernels")
 def command() -> None:
     """Take partitions that run on oneDNN into programs without dpl."""
 
 
-@command.command("plan", cls=options.GroupedCommand, short_help="Write what oneDNN runs of a model.")
+@command.command(
+    "plan", cls=options.GroupedCommand, short_help="Write what oneDNN runs of a model."
+)
 @click.argument("model", type=options.PATH)
 @click.option(
     "-o", "--output", type=options.PATH, metavar="FILE.plan", required=True, help="Write the plan."

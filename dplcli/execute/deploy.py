@@ -88,9 +88,7 @@ def _plan_lines(calls: Iterable[PlannedCall], comment: str) -> Iterator[str]:
     for alike in taken.values():
         function, plan = alike[0].function, alike[0].plan
         assert plan is not None  # noqa: S101  # it is taken
-        sides = [
-            _several(TYPE_CODES[dtype] for dtype in dtypes) for dtypes in signature_of(plan)
-        ]
+        sides = [_several(TYPE_CODES[dtype] for dtype in dtypes) for dtypes in signature_of(plan)]
         yield _line("function", _word(function.domain), _word(function.name), *chain(*sides))
         for call in alike:
             assert call.plan is not None  # noqa: S101  # all calls of a function are, or none
@@ -211,10 +209,11 @@ def build_library(output: Path, dnnl: str | None) -> tuple[str, str]:
     compiler = _compiler()
     place = dnnl or next((str(Path(n).resolve()) for n in candidates() if Path(n).is_file()), "")
     place = place or candidates()[-1]
-    text = json.dumps(place, ensure_ascii=False)
+    text = json.dumps(place, ensure_ascii=False)  # as C spells it, too
+    facts = [f"-DDPL_DNNL_LIBRARY={text}", f"-DDPL_LAST_KIND={max(KINDS.values())}"]
     with temporary_folder() as folder:
         draft = folder / "library.so"
-        command = [*compiler, *_FLAGS, f"-DDPL_DNNL_LIBRARY={text}", str(_SOURCE), "-o", str(draft)]
+        command = [*compiler, *_FLAGS, *facts, str(_SOURCE), "-o", str(draft)]
         if sys.platform.startswith("linux"):
             command.append("-ldl")  # in the C library itself from glibc 2.34 on
         try:
@@ -247,5 +246,5 @@ def _compiler() -> Sequence[str]:
             return [name]
     raise UsageError(
         "there is no C++ compiler: c++, g++ and clang++ are not found",
-        hint="install one (apt install g++), or name one in CXX; the library may be built elsewhere",
+        hint="install g++, or name one in CXX; the library may be built on another machine, too",
     )

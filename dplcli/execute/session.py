@@ -162,6 +162,7 @@ def _named_kernel(library: Library, calls: Mapping[str, PlannedCall], name: str)
 
 
 def signature_of(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the element types of the inputs and of the outputs of a call."""
     return (
         tuple(plan.dtypes[number] for number in plan.inputs),
         tuple(plan.dtypes[number] for number in plan.outputs),

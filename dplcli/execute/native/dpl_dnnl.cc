@@ -23,6 +23,9 @@
 
 #include "interfaces.h"
 
+#ifndef DPL_LAST_KIND  // the greatest number of an operator that dpl knows
+#define DPL_LAST_KIND 76
+#endif
 #ifndef DPL_DNNL_LIBRARY
 #define DPL_DNNL_LIBRARY "libdnnl.so.3"
 #endif
@@ -314,6 +317,7 @@ class Reader {
       call.numbers[id] = std::move(number);
     } else if (what == "op") {
       PlanOp op{line.small(), line.several(&Line::id), line.id(), {}};
+      if (op.kind < 0 || op.kind > DPL_LAST_KIND) throw Failure("no operator has this number");
       for (size_t id : op.inputs) known(call, id);
       known(call, op.output);
       call.ops.push_back(std::move(op));
