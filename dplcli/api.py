@@ -30,7 +30,7 @@ from typing import (
     cast,
 )
 
-from dplcli.errors import UsageError, VerificationError, counted, did_you_mean
+from dplcli.errors import UsageError, VerificationError, did_you_mean
 from dplcli.escaping import json_text
 from dplcli.files import encoded, temporary_file, write_new_file
 from dplcli.outcomes import (
@@ -657,16 +657,13 @@ class DiffResult(Result[DiffOutcome]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnResult:
-    """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue.
+class LearnResult(Result["LearnOutcome | RewritesOutcome"]):
+    """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue."""
 
-    Attributes:
-        outcome: What was learned, in detail.
-        yaml: The catalogue; "" if nothing was learned.
-    """
-
-    outcome: LearnOutcome | RewritesOutcome
-    yaml: str
+    @property
+    def yaml(self) -> str:
+        """The catalogue; "" if nothing was learned."""
+        return self.outcome.yaml
 
     @property
     def rules(self) -> list[PatternRule | RewriteRule]:
@@ -675,13 +672,6 @@ class LearnResult:
         if learned is not None:
             return [cast("PatternRule", learned)]
         return [item.rule for item in cast("RewritesOutcome", self.outcome).learned]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what the command writes for ``--json``."""
-        from dplcli.report.catalog import learn_record  # noqa: PLC0415  # loads rich
-
-        record: dict[str, Any] = json.loads(json_text(learn_record(self.outcome)))
-        return record
 
     def save(self, path: File) -> None:
         """Write the catalogue to a new file.
@@ -695,9 +685,6 @@ class LearnResult:
             raise UsageError(f"{path}: exists", hint="choose another name") from error
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
-
-    def __repr__(self) -> str:
-        return f"<LearnResult: {counted(len(self.rules), 'rule')}>"
 
     def __str__(self) -> str:
         return self.yaml
@@ -1484,7 +1471,7 @@ def learn(  # noqa: PLR0913  # all by keyword
             raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
         with _file_of(before) as one, _file_of(after) as other:
             learned = learn_rewrites(one, other, name=name, verify=verify, progress=progress)
-        return LearnResult(learned, learned.yaml)
+        return _learned(learned)
     if model is None:
         raise UsageError(
             "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
@@ -1495,7 +1482,13 @@ def learn(  # noqa: PLR0913  # all by keyword
         found = learn_rule(
             path, nodes=_several(nodes), name=name, target=target or "custom", exact=exact
         )
-    return LearnResult(found, found.yaml)
+    return _learned(found)
+
+
+def _learned(outcome: LearnOutcome | RewritesOutcome) -> LearnResult:
+    from dplcli.report.learn import learn_document  # noqa: PLC0415  # loads rich
+
+    return LearnResult(outcome, lambda verbose: learn_document(outcome, verbose=verbose))
 
 
 def run(
