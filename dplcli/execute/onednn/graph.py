@@ -37,7 +37,7 @@ class _Tensor(c.Structure):
     )
 
 
-_KINDS = {
+KINDS = {
     "abs": 0,
     "add": 2,
     "avg_pool": 3,
@@ -74,7 +74,7 @@ _KINDS = {
 }
 """``dnnl_graph_op_kind_t``."""
 
-_SETTINGS = {
+SETTINGS = {
     "alpha": 1,
     "beta": 2,
     "epsilon": 3,
@@ -107,7 +107,9 @@ _SETTINGS = {
 }
 """``dnnl_graph_op_attr_t``."""
 
-_DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+"""``dnnl_data_type_t``, by numpy's names."""
+
 _CPU = 1
 _ANY, _STRIDED = 1, 2
 _VARYING, _CONSTANT = 1, 2
@@ -196,7 +198,7 @@ class _Graph:
         handle = c.c_void_p()
         call = self.library.call
         name = f"{op.kind}_{number}".encode()
-        call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), _KINDS[op.kind], name)
+        call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), KINDS[op.kind], name)
         try:
             for setting, value in op.settings.items():
                 _set(self.library, handle, setting, value)
@@ -227,7 +229,7 @@ def logical(
 ) -> _Tensor:
     """Describe a value; row-major if its shape is known, else as the library likes."""
     made = _Tensor()
-    kind, of = _DTYPES[dtype], _CONSTANT if is_constant else _VARYING
+    kind, of = DTYPES[dtype], _CONSTANT if is_constant else _VARYING
     if shape is None:
         library.call(
             "dnnl_graph_logical_tensor_init",
@@ -254,7 +256,7 @@ def logical(
 
 
 def _set(library: Library, op: c.c_void_p, name: str, value: Setting) -> None:
-    key = _SETTINGS[name]
+    key = SETTINGS[name]
     one = c.c_size_t(1)
     match value:
         case bool():
