@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Feed, KernelReport, Leaf, Opinion, PartitionTime, Timing
+    from dplcli.verify.settings import (
+        Feed,
+        KernelReport,
+        Leaf,
+        Opinion,
+        PartitionRun,
+        PartitionTime,
+        Timing,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +197,24 @@ def quartiles(numbers: Sequence[float]) -> tuple[float, float, float]:
         return numbers[0], numbers[0], numbers[0]
     low, middle, high = statistics.quantiles(numbers, n=4, method="inclusive")
     return low, middle, high
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelsOutcome(ModelOutcome):
+    """The plan of a model's partitions.
+
+    Attributes:
+        partitions: Each partition, and where it runs.
+        output: Where the plan is, if any partition is in it.
+    """
+
+    partitions: tuple[PartitionRun, ...]
+    output: Path
+
+    @property
+    def taken(self) -> int:
+        """How many partitions are in the plan."""
+        return sum(bool(item.library) for item in self.partitions)
 
 
 @dataclass(frozen=True, kw_only=True)

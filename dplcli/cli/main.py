@@ -244,6 +244,7 @@ COMMANDS = {
     "init": "Write a first pipeline file, dpl.yaml, by looking at the models.",
     "inline": "Put functions back in the place of their calls, and verify the result.",
     "inspect": "Show what a model is made of.",
+    "kernels": "Take partitions that run on oneDNN into programs without dpl.",
     "learn": "Write a catalogue with a rule for a subgraph that you point at.",
     "match": "Show where patterns match, and why they do not elsewhere.",
     "partition": "Outline matched subgraphs as functions for a target, and verify the result.",

@@ -50,6 +50,7 @@ class KernelPlan:
         outputs: The values that the call returns.
         dtypes: Element type of each value.
         constant: The inputs that are the same in every run.
+        fixed: The numbers of those constant inputs that settings were made from.
         views: By input, the shape that the operators see if it is not the call's: the elements are
             the same, in the same order.
         numbers: The constants of the body.
@@ -63,6 +64,7 @@ class KernelPlan:
     outputs: list[int] = field(default_factory=list)
     dtypes: dict[int, str] = field(default_factory=dict)
     constant: set[int] = field(default_factory=set)
+    fixed: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     views: dict[int, Shape] = field(default_factory=dict)
     numbers: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     is_region: bool = False

@@ -27,7 +27,7 @@ from dplcli.verify.model import model_of
 from dplcli.verify.settings import PartitionRun, PartitionTime, RunError, leaves_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dplcli.execute.onednn.library import Primitive
     from dplcli.execute.plan import KernelPlan, Shape
@@ -50,7 +50,7 @@ def open_session(source: ModelSource, level: str) -> KernelSession:
     return KernelSession(source, level)
 
 
-class _Call:
+class PlannedCall:
     """One call of a partition.
 
     Attributes:
@@ -96,7 +96,13 @@ class KernelSession:
             complete_types(model, source)
         except DplError as error:
             raise RunError(error.message) from error
-        self._calls = _plans(self._library, model, kernels.target, weights)
+        self._calls = planned_calls(
+            self._library,
+            model,
+            kernels.target,
+            weights,
+            partial(judge, self._library, allow_inexact=kernels.allow_inexact),
+        )
         operators = self._operators()
         content = _content(source)
         entries = {"session.intra_op.allow_spinning": "0"}
@@ -160,14 +166,14 @@ class KernelSession:
                 call.profile = None
 
     def _operators(self) -> list[Operator]:
-        by_function: dict[Function, list[_Call]] = {}
+        by_function: dict[Function, list[PlannedCall]] = {}
         for call in self._calls:
             by_function.setdefault(call.function, []).append(call)
         found = []
         for function, calls in by_function.items():
             if any(call.plan is None for call in calls):
                 continue
-            signatures = {_signature(call.plan) for call in calls if call.plan is not None}
+            signatures = {signature_of(call.plan) for call in calls if call.plan is not None}
             (signature,) = signatures
             named = {call.node.name: call for call in calls}
             found.append(
@@ -180,34 +186,49 @@ class KernelSession:
         return found
 
 
-def _named_kernel(library: Library, calls: Mapping[str, _Call], name: str) -> _Kernel:
+def _named_kernel(library: Library, calls: Mapping[str, PlannedCall], name: str) -> _Kernel:
     return _Kernel(library, calls[name])
 
 
-def _signature(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def signature_of(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the element types of the inputs and of the outputs of a call."""
     return (
         tuple(plan.dtypes[number] for number in plan.inputs),
         tuple(plan.dtypes[number] for number in plan.outputs),
     )
 
 
-def _plans(
-    library: Library, model: Model, target: str, weights: Mapping[str, np.ndarray]
-) -> list[_Call]:
-    """Plan every call of a function of the target, and settle which functions are taken."""
+def planned_calls(
+    library: Library,
+    model: Model,
+    target: str,
+    weights: Mapping[str, np.ndarray],
+    judged: Callable[[KernelPlan, Mapping[int, Shape]], str] | None = None,
+) -> list[PlannedCall]:
+    """Plan every call of a function of the target, and settle which functions are taken.
+
+    Args:
+        library: The library.
+        model: The model.
+        target: The target.
+        weights: Constants that the model does not hold itself, by name.
+        judged: Returns why a plan is not to run, with the shapes that are known, and "" if it is;
+            by default the library says so.
+    """
+    judged = judged or partial(judge, library)
     bodies = {function.body for function in model.functions.values()}
     inner = set(bodies)
-    found: list[_Call] = []
+    found: list[PlannedCall] = []
     sites = calls_in(model)
     for function in callers_first(sites):
         if function.domain != target:
             continue
         nodes = sites[function]
-        calls = [_Call(node, function) for node in nodes if not _is_within(node, inner)]
+        calls = [PlannedCall(node, function) for node in nodes if not _is_within(node, inner)]
         for call in calls:
             try:
                 plan = translate(call.node, weights)
-                call.why = judge(library, plan, _known_shapes(call.node, plan))
+                call.why = judged(plan, _known_shapes(call.node, plan))
                 call.plan = None if call.why else plan
             except (RefusedError, DplError) as error:
                 call.why = str(error)
@@ -226,11 +247,11 @@ def _is_within(node: Node, bodies: set[Graph]) -> bool:
     return graph in bodies
 
 
-def _settle(calls: Sequence[_Call], *, is_inner: bool) -> None:
+def _settle(calls: Sequence[PlannedCall], *, is_inner: bool) -> None:
     """Refuse all calls of a function if one is refused: a name is registered for all of them."""
     refused = next((call for call in calls if call.plan is None), None)
     names = [call.node.name for call in calls]
-    signatures = {_signature(call.plan) for call in calls if call.plan is not None}
+    signatures = {signature_of(call.plan) for call in calls if call.plan is not None}
     why = ""
     if refused is not None:
         why = f"{refused.node.name!r}, which calls the same function, cannot: {refused.why}"
@@ -261,7 +282,7 @@ def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, Shape]:
 class _Kernel:
     """Runs one call: compiled once for each set of shapes, constants handed over once for each."""
 
-    def __init__(self, library: Library, call: _Call) -> None:
+    def __init__(self, library: Library, call: PlannedCall) -> None:
         assert call.plan is not None  # noqa: S101  # else it is not registered
         self._library, self._call, self._plan = library, call, call.plan
         self._compiled: dict[tuple[Shape, ...], CompiledPlan] = {}

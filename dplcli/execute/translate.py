@@ -98,7 +98,7 @@ class _Translator:
             self.plan.inputs.append(number)
             if value.name in self.given or value.is_constant:
                 self.plan.constant.add(number)
-                self.arrays[number] = partial(self._array, value)
+                self.arrays[number] = partial(self._array, number, value)
                 self.shapes[number] = self._known_shape(value)
         self.plan.is_region = all(called_function(node) is not None for node in function.body)
         made = self.body(function, call.attributes, self.plan.inputs)
@@ -123,14 +123,16 @@ class _Translator:
                 needed.update(op.inputs)
         self.plan.ops = [op for op in self.plan.ops if op.output in needed]
 
-    def _array(self, value: Value) -> np.ndarray:
-        given = self.given.get(value.name)
-        if given is not None:
-            return given
-        tensor = value.constant
-        if tensor is None:
-            raise RefusedError(f"the numbers of {value.name!r} are not at hand")
-        return tensor.numpy()
+    def _array(self, number: int, value: Value) -> np.ndarray:
+        """Return the numbers of a constant input; the plan is right for these only."""
+        found = self.given.get(value.name)
+        if found is None:
+            tensor = value.constant
+            if tensor is None:
+                raise RefusedError(f"the numbers of {value.name!r} are not at hand")
+            found = tensor.numpy()
+        self.plan.fixed[number] = found
+        return found
 
     def _known_shape(self, value: Value) -> Shape:
         given = self.given.get(value.name)

@@ -230,22 +230,27 @@ def output_types(source: ModelSource) -> dict[str, TensorType]:
     return found
 
 
-def check_provider_and_libraries(libraries: Sequence[Path], provider: str) -> None:
-    """Look for a provider, and try to load custom operators.
+def check_provider_and_libraries(libraries: Sequence[Path], execution: Execution) -> None:
+    """Look for a provider, and try to load custom operators, which may read session options.
 
     Raises:
         UsageError: onnxruntime does not have the provider; a file is no library, or one without
             ``RegisterCustomOps``.
     """
-    _check_provider(provider)
+    _check_provider(execution.provider)
     ort.set_default_logger_severity(_SILENT)
     for library in libraries:
+        options = ort.SessionOptions()
+        _apply_options(options, execution)
         try:
-            _register(ort.SessionOptions(), (library,))
+            _register(options, (library,))
         except _ERRORS as error:
+            said = one_line(str(error))
             raise UsageError(
-                f"--custom-ops {library}: onnxruntime does not load it: {one_line(str(error))}",
-                hint="it must be a shared library that exports RegisterCustomOps",
+                f"--custom-ops {library}: onnxruntime does not load it: {said}",
+                hint="see dpl kernels plan, and --session-option dpl.plan=FILE"
+                if said.startswith("dpl: ")  # our own library, as dpl kernels build makes it
+                else "it must be a shared library that exports RegisterCustomOps",
             ) from error
 
 

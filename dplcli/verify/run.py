@@ -739,7 +739,7 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
 
         if kernels is not None:
             import_module(kernels.module).check(kernels.target)
-        engines.check_provider_and_libraries(libraries, execution.provider)
+        engines.check_provider_and_libraries(libraries, execution)
         return
     worker = take_worker()
     names = [str(library.resolve()) for library in libraries]
@@ -747,6 +747,7 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
         "do": "try",
         "libraries": names,
         "provider": execution.provider,
+        "options": execution.options,
         "kernels": None if kernels is None else asdict(kernels),
     }
     what = ", ".join(map(str, libraries)) or (kernels.library if kernels is not None else "")
@@ -909,13 +910,18 @@ def _try(header: Header) -> None:
         kernels = Kernels(**header["kernels"])
         import_module(kernels.module).check(kernels.target)
     libraries = [Path(name) for name in header["libraries"]]
-    engines.check_provider_and_libraries(libraries, header["provider"])
+    execution = Execution(provider=header["provider"], options=_options(header))
+    engines.check_provider_and_libraries(libraries, execution)
+
+
+def _options(header: Header) -> tuple[tuple[str, str], ...]:
+    return tuple((key, text) for key, text in header["options"])
 
 
 def _open(header: Header, arrays: Sequence[Array]) -> Engine:
     execution = Execution(
         provider=header["provider"],
-        options=tuple((key, text) for key, text in header["options"]),
+        options=_options(header),
         memory_limit=header["memory_limit"],
         kernels=None if header["kernels"] is None else Kernels(**header["kernels"]),
     )

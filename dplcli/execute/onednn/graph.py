@@ -37,7 +37,7 @@ class _Tensor(c.Structure):
     )
 
 
-_KINDS = {
+KINDS = {
     "abs": 0,
     "add": 2,
     "avg_pool": 3,
@@ -76,7 +76,7 @@ _KINDS = {
 }
 """``dnnl_graph_op_kind_t``."""
 
-_SETTINGS = {
+SETTINGS = {
     "alpha": 1,
     "beta": 2,
     "epsilon": 3,
@@ -112,7 +112,9 @@ _SETTINGS = {
 }
 """``dnnl_graph_op_attr_t``."""
 
-_DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "int8": 5, "uint8": 6}
+DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "int8": 5, "uint8": 6}
+"""``dnnl_data_type_t``, by numpy's names."""
+
 _CPU = 1
 _ANY, _STRIDED = 1, 2
 _VARYING, _CONSTANT = 1, 2
@@ -121,23 +123,42 @@ _UNKNOWN = -1
 _ALIGNMENT = 64
 
 
-def judge(library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> str:
+INEXACT = "oneDNN rounds 8-bit products coarsely on a CPU without VNNI (--allow-inexact)"
+_PRODUCTS = frozenset({"convolution", "conv_transpose", "matmul"})
+
+
+def judge(
+    library: Library,
+    plan: KernelPlan,
+    shapes: Mapping[int, Shape],
+    *,
+    allow_inexact: bool = False,
+) -> str:
     """Ask the library whether it runs a plan as one partition, or a region as several.
 
     Args:
         library: The library.
         plan: The plan.
         shapes: The shapes of its inputs, as far as they are known.
+        allow_inexact: Whether that may be what the library is known to be inexact at.
 
     Returns:
         Why not; "" if it does.
     """
+    if not (allow_inexact or library.is_exact_in_steps) and multiplies_steps(plan):
+        return INEXACT
     partitions = _Graph(library, plan, shapes).partitions
     try:
         return _objection(plan, partitions)
     finally:
         for part in partitions:
             part.destroy()
+
+
+def multiplies_steps(plan: KernelPlan) -> bool:
+    """Tell whether some product is one of 8-bit numbers."""
+    converted = {op.output for op in plan.ops if op.kind == "dequantize"}
+    return any(op.kind in _PRODUCTS and converted.issuperset(op.inputs[:2]) for op in plan.ops)
 
 
 def _objection(plan: KernelPlan, partitions: Sequence[_Partition]) -> str:
@@ -201,7 +222,7 @@ class _Graph:
         handle = c.c_void_p()
         call = self.library.call
         name = f"{op.kind}_{number}".encode()
-        call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), _KINDS[op.kind], name)
+        call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), KINDS[op.kind], name)
         try:
             for setting, value in op.settings.items():
                 _set(self.library, handle, setting, value)
@@ -232,7 +253,7 @@ def logical(
 ) -> _Tensor:
     """Describe a value; row-major if its shape is known, else as the library likes."""
     made = _Tensor()
-    kind, of = _DTYPES[dtype], _CONSTANT if is_constant else _VARYING
+    kind, of = DTYPES[dtype], _CONSTANT if is_constant else _VARYING
     if shape is None:
         library.call(
             "dnnl_graph_logical_tensor_init",
@@ -259,7 +280,7 @@ def logical(
 
 
 def _set(library: Library, op: c.c_void_p, name: str, value: Setting) -> None:
-    key = _SETTINGS[name]
+    key = SETTINGS[name]
     one = c.c_size_t(1)
     match value:
         case bool():
