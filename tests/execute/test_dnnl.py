@@ -229,6 +229,16 @@ def test_a_body_that_cannot_run_has_a_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_wrong_plan_is_noticed_from_its_own_process(tmp_path: Path) -> None:
+    """As a user runs it; the partition is named."""
+    needs_onednn()
+    faulty = Kernels("dnnl", "oneDNN", "tests.execute.wrong")
+    result = verify(*partitioned(net(), tmp_path), settings=asking(faulty))
+    assert result.verdict == "different"
+    assert "by itself gives something else than its body" in result.reasons[0]
+
+
+@pytest.mark.long
 def test_a_crash_of_the_library_is_a_verdict(tmp_path: Path) -> None:
     """The library runs in a process of its own."""
     needs_onednn()
