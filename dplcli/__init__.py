@@ -58,7 +58,8 @@ else:
         __name__,
         {
             "dplcli.api": (
-                "BenchOptions BenchResult CheckOptions DiffResult ExplainResult ExtractResult InlineOptions InlineResult "
+                "BenchOptions BenchResult CheckOptions DiffResult ExplainResult ExtractResult "
+                "InlineOptions InlineResult "
                 "LearnResult LoadedModel MatchResult ModelLike PartitionOptions PartitionResult "
                 "Result ResultOptions RewriteOptions RewriteResult RunOptions RunResult "
                 "VerifyOptions VerifyResult Written apply bench diff explain extract inline learn "

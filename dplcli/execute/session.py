@@ -268,6 +268,11 @@ class _Kernel:
         self._compiled: dict[tuple[Shape, ...], CompiledPlan] = {}
         self._fresh: set[CompiledPlan] = set()
         self._current: CompiledPlan | None = None
+        self.changing = tuple(
+            place
+            for place, number in enumerate(self._plan.inputs)
+            if number not in self._plan.constant
+        )
 
     def prepare(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
         key = tuple(shapes)
@@ -291,11 +296,8 @@ class _Kernel:
         compiled, plan = self._current, self._plan
         assert compiled is not None  # noqa: S101  # prepare() comes first
         is_fresh = compiled in self._fresh
-        given = {
-            number: address
-            for number, address in zip(plan.inputs, inputs, strict=True)
-            if is_fresh or number not in plan.constant
-        }
+        places = range(len(inputs)) if is_fresh else self.changing
+        given = {plan.inputs[place]: inputs[place] for place in places}
         if (is_fresh and not self._call.primitives) or self._call.profile is not None:
             with self._library.traced() as primitives:
                 compiled.run(given, outputs)

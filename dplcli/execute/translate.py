@@ -50,7 +50,8 @@ _BROADCAST = {
     "Sum": "add",
 }
 _WITH_ALPHA = {"Elu": ("elu", 1.0), "LeakyRelu": ("leaky_relu", 0.01)}
-_DTYPES = frozenset({"float32", "float16", "bfloat16"})
+_STEPS = frozenset({"int8", "uint8"})
+_DTYPES = frozenset({"float32", "float16", "bfloat16", *_STEPS})
 _LARGEST = float(np.finfo(np.float32).max)
 _LAST_AXIS = 13
 """The opset from which a softmax is over one axis."""
@@ -480,16 +481,114 @@ class _Translator:
         assert data is not None  # noqa: S101  # it has a rank
         return self.emit("reduce_mean", [data], tuple(made), axes=axes, keep_dims=kept)
 
+    # -- steps -------------------------------------------------------------------------------------
+
+    def _scales(
+        self, read: Sequence[int | None], facts: _Facts, rank: int | None
+    ) -> dict[str, Setting]:
+        """Return how an operator converts between steps and numbers, which has to be constant."""
+        scale, zero = read[1], read[2] if len(read) > 2 else None  # noqa: PLR2004  # the third
+        assert scale is not None  # noqa: S101  # ONNX wants one
+        if scale not in self.arrays or (zero is not None and zero not in self.arrays):
+            raise RefusedError("a scale or a zero point that is computed")
+        scales = np.asarray(self.arrays[scale]())
+        if scales.dtype != np.float32:
+            raise RefusedError(f"scales of type {scales.dtype.name}")
+        if scales.ndim > 1 or facts.number("block_size", 0):
+            raise RefusedError("scales by block")
+        zeros = np.zeros(scales.size) if zero is None else np.asarray(self.arrays[zero]())
+        is_one = scales.size == 1
+        axis = int(facts.number("axis", 1))
+        if not is_one and axis < 0:
+            if rank is None:
+                raise RefusedError("the rank of what has scales is not known")
+            axis += rank
+        return {
+            "scales": scales.reshape(-1).tolist(),
+            "zps": np.broadcast_to(zeros.reshape(-1), scales.size).astype(int).tolist(),
+            "qtype": "per_tensor" if is_one else "per_channel",
+            **({} if is_one else {"axis": axis}),
+        }
+
+    def _dequantizelinear(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        data = read[0]
+        assert data is not None  # noqa: S101  # see operator()
+        settings = self._scales(read, facts, self._rank(data))
+        dtype, shape = self.plan.dtypes[data], self.shapes[data]
+        if dtype == "int32" and data in self.arrays:
+            return self._bias_in_numbers(data, settings)
+        if dtype not in _STEPS:
+            raise RefusedError(f"steps of type {dtype}")
+        output = self.new("float32", shape)
+        self.plan.ops.append(PlanOp("dequantize", [data], output, settings))
+        return output
+
+    def _bias_in_numbers(self, data: int, settings: Mapping[str, Any]) -> int:
+        """Return a bias of whole numbers as numbers: the library takes it in no other form."""
+        array = np.asarray(self.arrays[data]())
+        shape = [1] * array.ndim
+        if settings["qtype"] == "per_channel":
+            shape[settings["axis"]] = array.shape[settings["axis"]]
+        scales, zeros = (np.reshape(settings[name], shape) for name in ("scales", "zps"))
+        numbers = (array.astype(np.float64) - zeros) * scales.astype(np.float64)
+        return self.number(numbers.astype(np.float32))
+
+    def _quantizelinear(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        data, zero = read[0], read[2] if len(read) > 2 else None  # noqa: PLR2004  # the third
+        assert data is not None  # noqa: S101  # see operator()
+        dtype = "uint8" if zero is None else self.plan.dtypes[zero]
+        if dtype not in _STEPS or self.plan.dtypes[data] != "float32":
+            raise RefusedError(f"steps of type {dtype} from {self.plan.dtypes[data]}")
+        settings = self._scales(read, facts, self._rank(data))
+        output = self.new(dtype, self.shapes[data])
+        self.plan.ops.append(PlanOp("quantize", [data], output, settings))
+        return output
+
+    def _qlinearconv(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        plain = _Facts.none(facts)
+        by_row = _Facts.none(facts, axis=0)
+        data = self._dequantizelinear(plain, read[:3])
+        weights = self._dequantizelinear(by_row, read[3:6])
+        operands = [data, weights]
+        bias = read[8] if len(read) > 8 else None  # noqa: PLR2004  # the ninth is the bias
+        if bias is not None:
+            one, other = (self._scales(read[at : at + 3], plain, None)["scales"] for at in (0, 3))
+            assert isinstance(one, list)  # noqa: S101  # they are numbers
+            assert isinstance(other, list)  # noqa: S101
+            if bias not in self.arrays:
+                raise RefusedError("a bias that is computed")
+            scales = np.float64(one[0]) * np.asarray(other, np.float64)
+            numbers = np.asarray(self.arrays[bias]()).astype(np.float64) * scales
+            operands.append(self.number(numbers.astype(np.float32)))
+        return self._quantizelinear(plain, [self._conv(facts, operands), *read[6:8]])
+
+    def _qlinearmatmul(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        operands = [self._dequantizelinear(facts, read[at : at + 3]) for at in (0, 3)]
+        return self._quantizelinear(facts, [self._matmul(facts, operands), *read[6:8]])
+
     def _identity(self, _: _Facts, read: Sequence[int | None]) -> int:
         assert read[0] is not None  # noqa: S101  # see operator()
         return read[0]
 
     def _globalaveragepool(self, _: _Facts, read: Sequence[int | None]) -> int:
-        shape = self._ranked(read[0], "the data")
-        axes = list(range(2, len(shape)))
+        shape, data = self._ranked(read[0], "the data"), read[0]
+        assert data is not None  # noqa: S101  # it has a rank
+        axes, window = list(range(2, len(shape))), [size for size in shape[2:] if size is not None]
         made = (*shape[:2], *[1] * len(axes))
+        if len(window) < len(axes):
+            return self.emit("reduce_mean", [data], made, axes=axes, keep_dims=True)
+        # oneDNN reduces what has its channels last, as in regions, by its slow reference code
         return self.emit(
-            "reduce_mean", [n for n in read if n is not None], made, axes=axes, keep_dims=True
+            "avg_pool",
+            [data],
+            made,
+            kernel=window,
+            strides=[1] * len(axes),
+            pads_begin=[0] * len(axes),
+            pads_end=[0] * len(axes),
+            exclude_pad=False,
+            rounding_type="floor",
+            data_format="NCX",
         )
 
     def _maxpool(self, facts: _Facts, read: Sequence[int | None], kind: str = "max_pool") -> int:
@@ -604,6 +703,14 @@ class _Facts:
     def __init__(self, node: Node, attributes: Mapping[str, Attribute]) -> None:
         self.attributes = attributes
         self.opset = node.graph.opset_imports.get(node.domain, 0)
+        self.stated: dict[str, float] = {}
+
+    @classmethod
+    def none(cls, facts: _Facts, **stated: float) -> _Facts:
+        """Return no attributes but those *stated*, for a part of an operator."""
+        made = cls.__new__(cls)
+        made.attributes, made.opset, made.stated = {}, facts.opset, stated
+        return made
 
     def number(self, name: str, default: float) -> float:
         value = self._value(name, default)
@@ -619,7 +726,7 @@ class _Facts:
 
     def _value(self, name: str, default: object) -> object:
         found = self.attributes.get(name)
-        return default if found is None else found.value
+        return self.stated.get(name, default) if found is None else found.value
 
 
 def _given(node: Node, given: Mapping[str, Attribute]) -> dict[str, Attribute]:

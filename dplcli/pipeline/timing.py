@@ -37,7 +37,7 @@ _WARM_UP = 2
 _PROFILES = 3
 
 
-def bench(
+def bench(  # noqa: PLR0913  # two models, how to time them, and whom to tell
     first: Path,
     second: Path | None = None,
     *,
@@ -75,8 +75,8 @@ def bench(
         what, number, least = ("runs", rounds, 1) if rounds < 1 else ("threads", threads, 0)
         raise UsageError(f"--{what} {number}: must be at least {least}")
     other = first if second is None else second
-    saved = settings.request.save
-    if saved is not None and any(saved.resolve() == path.resolve() for path in (first, other)):
+    given, saved = settings.request.given, settings.request.save
+    if saved is not None and given is not None and saved.resolve() == given.resolve():
         raise UsageError(f"--save-inputs {saved}: would replace what is read")
     prepare(settings)
     check_setup(settings.custom_ops, settings.execution)
@@ -105,13 +105,18 @@ def bench(
             path, libraries=settings.custom_ops, execution=_limited(how, threads), name=path.name
         )
         try:
-            runners.append(Runner(source, level))
-            timings = _timed(runners, feeds, rounds, say) if len(runners) > 1 else ()
+            runner = Runner(source, level)
+            runner.run(feeds)
         except RunError as error:
             raise VerificationError(f"{path.name} does not run: {error}") from error
+        runners.append(runner)
+    timings = _timed(runners, feeds, rounds, say)
     report = None if kernels is None else KernelReport(kernels, *_runs(runners[1], feeds))
     times = () if report is None else _profiled(runners[1], feeds)
-    names = ("onnxruntime", "onnxruntime" if kernels is None else f"{kernels.library} inside it")
+    names = (
+        "onnxruntime",
+        "onnxruntime" if kernels is None else f"onnxruntime and {kernels.library}",
+    )
     return BenchOutcome(
         label=first.name,
         sides=tuple(
@@ -146,8 +151,7 @@ def _timed(
     """Run each model some times in a row, then the other; the order changes from round to round."""
     times = []
     for runner in runners:
-        for _ in range(_WARM_UP):
-            wall, _ = runner.time(feeds, 1)
+        wall, _ = min(runner.time(feeds, 1) for _ in range(_WARM_UP))
         times.append(min(max(math.ceil(_ROUND / max(wall, 1e-9)), 1), _MOST_TIMES))
     found: list[list[tuple[float, float]]] = [[] for _ in runners]
     for number in range(rounds):

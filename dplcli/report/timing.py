@@ -79,6 +79,8 @@ def _verdict(outcome: BenchOutcome) -> list[str]:
         said.append(
             f"B takes {middle:.3g} times the {_NAMES[kind]} of A ({low:.3g} to {high:.3g})."
         )
+    if _is_void(outcome):
+        return [*said, "That says nothing: no partition ran on the library."]
     low, _, high = found["cpu"]
     ours, theirs = outcome.sides
     if low <= 1 <= high:
@@ -90,6 +92,11 @@ def _verdict(outcome: BenchOutcome) -> list[str]:
     else:
         said.append(f"A is quicker: {ours.label}.")
     return said
+
+
+def _is_void(outcome: BenchOutcome) -> bool:
+    """Tell whether nothing ran on the library that was asked for."""
+    return outcome.kernels is not None and not outcome.kernels.ran
 
 
 def _functions(outcome: BenchOutcome) -> TextTable:
@@ -114,7 +121,8 @@ def _functions(outcome: BenchOutcome) -> TextTable:
 def _record(outcome: BenchOutcome) -> Json:
     times = {item.call: item for item in outcome.times}
     cpu = outcome.ratios("cpu")
-    quicker = None if cpu[0] <= 1 <= cpu[2] else "second" if cpu[2] < 1 else "first"
+    quicker = "second" if cpu[2] < 1 else "first"
+    is_open = _is_void(outcome) or cpu[0] <= 1 <= cpu[2]
     return {
         "schema": "dpl.bench/1",
         "models": [
@@ -127,7 +135,7 @@ def _record(outcome: BenchOutcome) -> Json:
             for side in outcome.sides
         ],
         "ratios": {kind: _figures(outcome.ratios(kind)) for kind in _KINDS},
-        "quicker": quicker,
+        "quicker": None if is_open else quicker,
         "fed": outcome.fed,
         "level": outcome.level,
         "threads": outcome.threads,

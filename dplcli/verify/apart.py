@@ -15,14 +15,14 @@ from dplcli.onnx_io.cutting import Wiring, cut, made_name
 from dplcli.verify.compare import Facts
 from dplcli.verify.layers import type_of, value_of
 from dplcli.verify.model import model_of
-from dplcli.verify.settings import ModelSource, RunError
+from dplcli.verify.settings import REFERENCE_LEVEL, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dplcli.verify.compare import Judge
     from dplcli.verify.run import Runner
-    from dplcli.verify.settings import Array, Feed, Leaf
+    from dplcli.verify.settings import Array, Feed, Leaf, ModelSource
 
 _ROUNDINGS = 1 << 10
 _MOST_VALUES = 64

@@ -59,8 +59,8 @@ def complete_types(model: Model, source: ModelSource) -> None:
         types = output_types(replace(source, content=content, weights=None))
     except RunError:
         return
-    for name in asked:
-        _note(pending[name], types[name])
+    for name, value in pending.items():
+        _note(value, types[name])
 
 
 def _open_values(model: Model) -> dict[str, Value]:

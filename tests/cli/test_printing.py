@@ -157,6 +157,10 @@ CALLS: dict[str, Calls] = {
         (2, "apply", "plan.yaml", OTHER, "-o", "b.onnx"),
         (0, "apply", "--schema"),
     ],
+    "bench": [
+        (0, "bench", MODEL, OTHER, "--runs", "1"),
+        (2, "bench", MODEL, MODEL, "--shape", f"{GONE}=x"),
+    ],
     "bisect": [
         (1, "bisect", MODEL, OTHER, "-v", "-o", "found"),
         (0, "bisect", MODEL, "-p", "rewrites.yaml", "-v"),

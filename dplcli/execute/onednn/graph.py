@@ -45,6 +45,7 @@ KINDS = {
     "clamp": 10,
     "convolution": 13,
     "conv_transpose": 16,
+    "dequantize": 19,
     "divide": 20,
     "elu": 23,
     "exp": 26,
@@ -60,6 +61,7 @@ KINDS = {
     "minimum": 43,
     "mish": 44,
     "multiply": 46,
+    "quantize": 49,
     "reciprocal": 50,
     "reduce_mean": 54,
     "relu": 58,
@@ -80,6 +82,7 @@ SETTINGS = {
     "epsilon": 3,
     "max": 4,
     "min": 5,
+    "scales": 0x20,
     "axis": 0x30,
     "begin_norm_axis": 0x31,
     "groups": 0x32,
@@ -92,6 +95,7 @@ SETTINGS = {
     "pads_end": 0x47,
     "shape": 0x48,
     "strides": 0x4B,
+    "zps": 0x4D,
     "exclude_pad": 0x60,
     "keep_dims": 0x61,
     "keep_stats": 0x62,
@@ -102,12 +106,13 @@ SETTINGS = {
     "auto_broadcast": 0x80,
     "auto_pad": 0x81,
     "data_format": 0x83,
+    "qtype": 0x85,
     "rounding_type": 0x86,
     "weights_format": 0x87,
 }
 """``dnnl_graph_op_attr_t``."""
 
-DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "int8": 5, "uint8": 6}
 """``dnnl_data_type_t``, by numpy's names."""
 
 _CPU = 1
@@ -268,6 +273,9 @@ def _set(library: Library, op: c.c_void_p, name: str, value: Setting) -> None:
         case str():
             text = value.encode()
             library.call("dnnl_graph_op_set_attr_str", op, key, text, c.c_size_t(len(text)))
+        case [float(), *_]:
+            scales = (c.c_float * len(value))(*(float(each) for each in value))
+            library.call("dnnl_graph_op_set_attr_f32", op, key, scales, c.c_size_t(len(value)))
         case _:
             numbers = (c.c_int64 * len(value))(*value)
             library.call("dnnl_graph_op_set_attr_s64", op, key, numbers, c.c_size_t(len(value)))
@@ -311,7 +319,15 @@ class CompiledPlan:
         self._buffers: dict[int, NDArray[np.generic]] = dict(plan.numbers)
         self._tensors = {number: self._bound(tensor) for number, tensor in known.items()}
         self._steps = [
-            (handle, self._handles(given), self._handles(made)) for handle, given, made in compiled
+            (
+                handle,
+                library.stream,
+                c.c_size_t(len(given)),
+                self._handles(given),
+                c.c_size_t(len(made)),
+                self._handles(made),
+            )
+            for handle, given, made in compiled
         ]
 
     def _handles(self, numbers: Sequence[int]) -> c.Array[c.c_void_p]:
@@ -401,16 +417,8 @@ class CompiledPlan:
             if number in self._tensors:
                 data = c.c_void_p(address)
                 call("dnnl_graph_tensor_set_data_handle", self._tensors[number], data)
-        for handle, given, made in self._steps:
-            call(
-                "dnnl_graph_compiled_partition_execute",
-                handle,
-                self._library.stream,
-                c.c_size_t(len(given)),
-                given,
-                c.c_size_t(len(made)),
-                made,
-            )
+        for step in self._steps:
+            call("dnnl_graph_compiled_partition_execute", *step)
         call("dnnl_stream_wait", self._library.stream)
 
 
