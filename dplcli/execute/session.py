@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.errors import DplError, UsageError
-from dplcli.execute.onednn.graph import CompiledPlan, judge
-from dplcli.execute.onednn.library import Library, LibraryError
 from dplcli.execute.ort_c import TYPE_CODES, CSession, Operator
-from dplcli.execute.plan import RefusedError
+from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.translate import translate
 from dplcli.files import is_text
 from dplcli.ir.model import callers_first, calls_in
@@ -28,7 +26,7 @@ from dplcli.verify.settings import PartitionRun, RunError, leaves_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dplcli.execute.plan import KernelPlan, Shape
+    from dplcli.execute.plan import CompiledCall, KernelLibrary, KernelPlan, OpenShape, Shape
     from dplcli.ir import Function, Graph, Model, Node
     from dplcli.verify.settings import Feed, ModelSource, Outputs
 
@@ -39,8 +37,28 @@ def check(target: str) -> None:
     Raises:
         UsageError: There is none.
     """
-    del target  # there is one
-    Library()
+    library_of(target)
+
+
+def library_of(target: str) -> KernelLibrary:
+    """Load the library of a target.
+
+    Raises:
+        UsageError: There is none that can be used here.
+    """
+    match target:
+        case "cublas":
+            from dplcli.execute.cublas.library import CublasLt  # noqa: PLC0415  # one of them
+
+            return CublasLt()
+        case "cutlass":
+            from dplcli.execute.cutlass.library import Cutlass  # noqa: PLC0415  # one of them
+
+            return Cutlass()
+        case _:
+            from dplcli.execute.onednn.graph import OneDnn  # noqa: PLC0415  # one of them
+
+            return OneDnn()
 
 
 def open_session(source: ModelSource, level: str) -> KernelSession:
@@ -83,7 +101,7 @@ class KernelSession:
         """
         kernels = source.execution.kernels
         assert kernels is not None  # noqa: S101  # they name this module
-        self._library = Library()
+        self._library = library_of(kernels.target)
         self._name = f"{kernels.library} {self._library.name}"
         weights = source.weights or {}
         try:
@@ -157,7 +175,7 @@ class KernelSession:
         return found
 
 
-def _named_kernel(library: Library, calls: Mapping[str, _Call], name: str) -> _Kernel:
+def _named_kernel(library: KernelLibrary, calls: Mapping[str, _Call], name: str) -> _Kernel:
     return _Kernel(library, calls[name])
 
 
@@ -169,7 +187,7 @@ def _signature(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _plans(
-    library: Library, model: Model, target: str, weights: Mapping[str, np.ndarray]
+    library: KernelLibrary, model: Model, target: str, weights: Mapping[str, np.ndarray]
 ) -> list[_Call]:
     """Plan every call of a function of the target, and settle which functions are taken."""
     bodies = {function.body for function in model.functions.values()}
@@ -184,7 +202,7 @@ def _plans(
         for call in calls:
             try:
                 plan = translate(call.node, weights)
-                call.why = judge(library, plan, _known_shapes(call.node, plan))
+                call.why = library.judge(plan, _known_shapes(call.node, plan))
                 call.plan = None if call.why else plan
             except (RefusedError, DplError) as error:
                 call.why = str(error)
@@ -224,26 +242,26 @@ def _settle(calls: Sequence[_Call], *, is_inner: bool) -> None:
         call.plan = None
 
 
-def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, Shape]:
-    """Return the shapes of a call's inputs that are known in full."""
-    found = {}
+def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, OpenShape]:
+    """Return the shapes of a call's inputs, where the rank is known."""
+    found: dict[int, OpenShape] = {}
     for number, value in zip(plan.inputs, node.inputs, strict=True):
         known = None if value is None else value.known_type()
         shape = plan.views.get(number) or (None if known is None else known.shape)
-        if shape is not None and all(isinstance(size, int) for size in shape):
-            found[number] = tuple(int(size) for size in shape if isinstance(size, int))
+        if shape is not None:
+            found[number] = tuple(shape)
     return found
 
 
 class _Kernel:
     """Runs one call: compiled once for each set of shapes, constants handed over once for each."""
 
-    def __init__(self, library: Library, call: _Call) -> None:
+    def __init__(self, library: KernelLibrary, call: _Call) -> None:
         assert call.plan is not None  # noqa: S101  # else it is not registered
         self._library, self._call, self._plan = library, call, call.plan
-        self._compiled: dict[tuple[Shape, ...], CompiledPlan] = {}
-        self._fresh: set[CompiledPlan] = set()
-        self._current: CompiledPlan | None = None
+        self._compiled: dict[tuple[Shape, ...], CompiledCall] = {}
+        self._fresh: set[CompiledCall] = set()
+        self._current: CompiledCall | None = None
 
     def prepare(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
         key = tuple(shapes)
@@ -255,7 +273,7 @@ class _Kernel:
                 for number, shape in zip(plan.inputs, shapes, strict=True)
             }
             try:
-                found = CompiledPlan(self._library, plan, seen)
+                found = self._library.compile(plan, seen)
             except (RefusedError, LibraryError) as error:
                 raise RunError(f"{self._call.node.name}: {error}") from error
             self._compiled[key] = found

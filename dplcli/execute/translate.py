@@ -112,6 +112,7 @@ class _Translator:
         if strange:
             raise RefusedError(f"values are of type {min(strange)}")
         self.plan.numbers = {n: a for n, a in self.plan.numbers.items() if n in used}
+        self.plan.scalars = {n: self._scalar(n, "") for n in self.arrays if self._is_scalar(n)}
         return self.plan
 
     def _drop_unread(self) -> None:
@@ -369,6 +370,10 @@ class _Translator:
         assert data is not None  # noqa: S101  # see operator()
         return self.emit("clamp", [data], self.shapes[data], min=float(low), max=float(high))
 
+    def _is_scalar(self, number: int) -> bool:
+        shape = self.shapes[number]
+        return shape is not None and all(size == 1 for size in shape)
+
     def _scalar(self, number: int, what: str) -> float:
         if number not in self.arrays:
             raise RefusedError(f"{what} is not constant")
@@ -545,10 +550,7 @@ class _Translator:
             found: NDArray[Any] = known[value]
             return found
         number = made.get(value)
-        if number is None or number not in self.arrays:
-            return None
-        shape = self.shapes[number]
-        if shape is None or math.prod(size or 0 for size in shape) != 1:
+        if number is None or number not in self.arrays or not self._is_scalar(number):
             return None
         return float(self.arrays[number]().reshape(-1)[0])
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError
+from dplcli.execute.plan import LibraryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +32,6 @@ _CPU = 1
 _IN_ORDER = 1
 _PROFILE = 1
 _INSTALL = f"pip install '{EXTRA}' (Linux on x86-64), or name a libdnnl.so.3 in {VARIABLE}"
-
-
-class LibraryError(Exception):
-    """The library refused something."""
 
 
 class _Version(c.Structure):

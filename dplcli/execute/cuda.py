@@ -1,0 +1,219 @@
+"""Memory of a GPU by ctypes, and calls that run there on what onnxruntime holds on the CPU.
+
+Constants are copied to the GPU once; everything else is copied there and back in each run. That is
+for judging results, not for speed.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import math
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from dplcli.errors import UsageError
+from dplcli.execute.plan import LibraryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from dplcli.execute.plan import KernelPlan, Shape
+
+    Arrangement = Callable[[NDArray[Any]], NDArray[Any]]
+
+_MAJORS = (13, 12)
+_TO_DEVICE, _FROM_DEVICE = 1, 2
+_COMPUTE_MAJOR = 75
+"""``cudaDevAttrComputeCapabilityMajor``."""
+
+
+def load(name: str, variable: str, extra: str) -> tuple[c.CDLL, str]:
+    """Load a library of NVIDIA's.
+
+    It is the one that a variable of the environment names, or one of a Python package, or one of
+    the system.
+
+    Args:
+        name: Its name, as ``cudart``.
+        variable: The variable.
+        extra: The extra of dpl that installs it.
+
+    Raises:
+        UsageError: There is none.
+    """
+    named = os.environ.get(variable)
+    files = [f"lib{name}.so.{major}" for major in _MAJORS]
+    places = [named] if named else _of_packages(files) + files
+    reasons = []
+    for place in places:
+        try:
+            return c.CDLL(place), place
+        except OSError as error:
+            reasons.append(str(error))
+    hint = f"pip install '{extra}' (Linux), or name a lib{name}.so in {variable}"
+    raise UsageError(f"lib{name} was not found: {reasons[-1]}", hint=hint)
+
+
+def _of_packages(files: Sequence[str]) -> list[str]:
+    """Return where Python packages of NVIDIA keep files of these names."""
+    folders = [path for path in map(Path, sys.path) if (path / "nvidia").is_dir()]
+    return [
+        str(found)
+        for file in files
+        for folder in folders
+        for found in sorted(folder.glob(f"nvidia/*/lib/{file}"))
+    ]
+
+
+class Device:
+    """The first GPU.
+
+    Attributes:
+        generation: The first number of its compute capability; 9 is Hopper.
+    """
+
+    def __init__(self, extra: str) -> None:
+        """Find it.
+
+        Raises:
+            UsageError: There is no CUDA runtime, or no GPU.
+        """
+        self._functions, _ = load("cudart", "DPL_CUDART_LIBRARY", extra)
+        self._functions.cudaGetErrorString.restype = c.c_char_p
+        count, major = c.c_int(), c.c_int()
+        try:
+            self._call("cudaGetDeviceCount", c.byref(count))
+            self._call("cudaDeviceGetAttribute", c.byref(major), _COMPUTE_MAJOR, 0)
+        except LibraryError as error:
+            hint = "run it on a machine with a GPU of NVIDIA's and its driver"
+            raise UsageError(f"there is no GPU to run partitions on: {error}", hint=hint) from error
+        self.generation = major.value
+
+    def _call(self, function: str, *arguments: object) -> None:
+        status = getattr(self._functions, function)(*arguments)
+        if status:
+            said = self._functions.cudaGetErrorString(status).decode()
+            raise LibraryError(f"{function}: {said} (CUDA error {status})")
+
+    def allocate(self, size: int) -> int:
+        """Return the address of so many bytes. They are kept as long as the process."""
+        address = c.c_void_p()
+        self._call("cudaMalloc", c.byref(address), c.c_size_t(max(size, 1)))
+        return address.value or 0
+
+    def write(self, address: int, array: NDArray[Any]) -> None:
+        """Copy an array to the GPU."""
+        data = np.ascontiguousarray(array)
+        self._copy(address, data.ctypes.data, data.nbytes, _TO_DEVICE)
+
+    def read(self, address: int, into: NDArray[Any]) -> None:
+        """Copy from the GPU, after all that it was told to do."""
+        self._call("cudaDeviceSynchronize")
+        self._copy(into.ctypes.data, address, into.nbytes, _FROM_DEVICE)
+
+    def _copy(self, to: int, source: int, size: int, direction: int) -> None:
+        places = c.c_void_p(to), c.c_void_p(source)
+        self._call("cudaMemcpy", *places, c.c_size_t(size), direction)
+
+
+class Traced:
+    """A library that says what it ran."""
+
+    def __init__(self) -> None:
+        self._trace: list[str] | None = None
+
+    @contextmanager
+    def traced(self) -> Iterator[list[str]]:
+        """Collect what is run meanwhile."""
+        found: list[str] = []
+        self._trace = found
+        try:
+            yield found
+        finally:
+            self._trace = None
+
+    def note(self, what: str) -> None:
+        """Say that something was run."""
+        if self._trace is not None:
+            self._trace.append(what)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a GPU does for a plan of given shapes.
+
+    Attributes:
+        launch: Starts it, given where the values are and where the result goes.
+        made: The shape of what it makes.
+        finish: Makes the output of that.
+        shape: The shape of the output.
+        arranged: What is done to inputs before they are copied.
+    """
+
+    launch: Callable[[Mapping[int, int], int], None]
+    made: Shape
+    finish: Arrangement
+    shape: Shape
+    arranged: Mapping[int, Arrangement] = field(default_factory=dict)
+
+
+class DeviceCall:
+    """A plan of one product for given shapes, with its data on the GPU.
+
+    Attributes:
+        output_shapes: The shape of its output.
+    """
+
+    def __init__(
+        self, device: Device, plan: KernelPlan, shapes: Mapping[int, Shape], work: Work
+    ) -> None:
+        """Take memory, and copy the constants of the body there."""
+        self._device, self._plan, self._shapes, self._work = device, plan, dict(shapes), work
+        self._dtype = plan.dtypes[plan.outputs[0]]
+        self._result = np.empty(work.made, numpy_type(self._dtype))
+        self.output_shapes: Sequence[Shape] = [work.shape]
+        self._at = device.allocate(self._result.nbytes)
+        self._places: dict[int, int] = {}
+        for value, array in plan.numbers.items():
+            self._put(value, array)
+
+    def _put(self, number: int, array: NDArray[Any]) -> None:
+        arrange = self._work.arranged.get(number)
+        data = array if arrange is None else arrange(array)
+        if number not in self._places:
+            self._places[number] = self._device.allocate(data.nbytes)
+        self._device.write(self._places[number], data)
+
+    def run(self, inputs: Mapping[int, int], outputs: Sequence[int]) -> None:
+        """Copy what has changed to the GPU, run, and copy the result back."""
+        if not self._result.size:
+            return
+        for number, address in inputs.items():
+            array = _array_at(address, self._plan.dtypes[number], self._shapes[number])
+            self._put(number, array)
+        self._work.launch(self._places, self._at)
+        self._device.read(self._at, self._result)
+        output = _array_at(outputs[0], self._dtype, self._work.shape)
+        output[...] = self._work.finish(self._result)
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """Return numpy's form of an element type."""
+    return np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name)
+
+
+def _array_at(address: int, dtype: str, shape: Shape) -> NDArray[Any]:
+    """Return memory as an array."""
+    kind = numpy_type(dtype)
+    size = math.prod(shape) * kind.itemsize
+    raw = memoryview((c.c_uint8 * size).from_address(address)) if size else b""
+    return np.frombuffer(raw, kind).reshape(shape)
