@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,14 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from dplcli.errors import DplError
 from dplcli.ir.model import calls_in
 from dplcli.onnx_io import load_model
+from dplcli.pipeline import partition
+from dplcli.pipeline.partitioning import PartitionSettings
+from dplcli.verify.engines import Session
+from dplcli.verify.settings import ModelSource, RunError
+from tests.execute.emulated import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,25 +44,78 @@ class OneCall:
     feeds: dict[str, NDArray[Any]]
 
 
-def calls_of(path: Path, target: str) -> Iterator[OneCall]:
-    """Yield each call of a target, once for each function, attributes, types and shapes."""
+LIMITS = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2, "float64": 1e-13}
+"""How far results may be apart, of the largest number."""
+
+
+def compare_calls(
+    model: Path, folder: Path, target: str, seen: set[str] | None = None
+) -> tuple[Counter[str], Counter[str]]:
+    """Partition a model, and run each of its calls on the library and by its body.
+
+    Args:
+        model: The model.
+        folder: Where to write.
+        target: The target.
+        seen: The calls that were compared before.
+
+    Returns:
+        How many calls agreed, by function, and why others were refused.
+    """
+    agreed: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    seen = set() if seen is None else seen
+    whole, alone = folder / "partitioned.onnx", folder / "alone.onnx"
+    settings = PartitionSettings(verify=False)
+    try:
+        partition(model, output=whole, targets=(target,), settings=settings)
+    except DplError:  # a model that is not for onnxruntime, or with nothing to partition
+        return agreed, refused
+    for choices in calls_of(whole, target):
+        if not choices or choices[0].name in seen:
+            continue
+        seen.add(choices[0].name)
+        for call in choices:
+            alone.write_bytes(call.model.SerializeToString())
+            try:
+                wanted = Session(ModelSource(alone), "disable").run(call.feeds)
+            except RunError:  # sizes that this call does not have together
+                continue
+            break
+        else:
+            refused["sizes"] += 1
+            continue
+        session = opened(alone, target)
+        (record,) = session.record()
+        if record.why:
+            refused[f"{record.function}: {record.why}"] += 1
+            continue
+        found = session.run(call.feeds)
+        for name, (leaf,) in wanted.items():
+            numbers, others = (each.data.astype(float) for each in (leaf, found[name][0]))
+            scale = float(np.abs(numbers).max(initial=1e-3))
+            difference = float(np.abs(numbers - others).max(initial=0.0))
+            assert difference <= LIMITS[leaf.dtype] * scale, (model.name, call.name, difference)
+        agreed[record.function] += 1
+    return agreed, refused
+
+
+def calls_of(path: Path, target: str) -> Iterator[list[OneCall]]:
+    """Yield each call of a target, with 2 and with 1 for sizes that are open."""
     model = load_model(path)
     raw = onnx.load(path)
     protos = {node.name: node for node in _nodes(raw.graph) if node.domain == target}
-    seen = set()
     for function, nodes in calls_in(model).items():
         if function.domain != target:
             continue
         for node in nodes:
             if node.name not in protos:  # in a function of the model's own
                 continue
-            made = _one(node, protos[node.name], raw)
-            if made is not None and made.name not in seen:
-                seen.add(made.name)
-                yield made
+            made = [_one(node, protos[node.name], raw, size) for size in (2, 1)]
+            yield [call for call in made if call is not None]
 
 
-def _one(node: Node, proto: onnx.NodeProto, raw: onnx.ModelProto) -> OneCall | None:
+def _one(node: Node, proto: onnx.NodeProto, raw: onnx.ModelProto, open_size: int) -> OneCall | None:
     """Return a call by itself, with sizes for what is open; None if a rank is not known."""
     known = {}
     for number, value in enumerate(node.inputs):
@@ -64,7 +124,7 @@ def _one(node: Node, proto: onnx.NodeProto, raw: onnx.ModelProto) -> OneCall | N
             return None
         known[number] = kind
     shapes = {
-        n: [size if isinstance(size, int) else 2 for size in kind.shape or ()]
+        n: [size if isinstance(size, int) else open_size for size in kind.shape or ()]
         for n, kind in known.items()
     }
     end = -1 if "transposed" in node.op_type else -2

@@ -73,9 +73,11 @@ def written(model: onnx.ModelProto, path: Path) -> Path:
     return path
 
 
-def partitioned(model: onnx.ModelProto, folder: Path, **settings: object) -> tuple[Path, Path]:
+def partitioned(
+    model: onnx.ModelProto, folder: Path, *, target: str = "dnnl", **settings: object
+) -> tuple[Path, Path]:
     """Write a model and its partitioned form."""
     original, result = written(model, folder / "m.onnx"), folder / "p.onnx"
     chosen = PartitionSettings(verify=False, **settings)  # type: ignore[arg-type]
-    partition(original, output=result, targets=("dnnl",), settings=chosen)
+    partition(original, output=result, targets=(target,), settings=chosen)
     return original, result
