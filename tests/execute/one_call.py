@@ -49,7 +49,12 @@ LIMITS = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2, "float64": 1e-13}
 
 
 def compare_calls(
-    model: Path, folder: Path, target: str, seen: set[str] | None = None
+    model: Path,
+    folder: Path,
+    target: str,
+    seen: set[str] | None = None,
+    *,
+    is_partitioned: bool = False,
 ) -> tuple[Counter[str], Counter[str]]:
     """Partition a model, and run each of its calls on the library and by its body.
 
@@ -58,6 +63,7 @@ def compare_calls(
         folder: Where to write.
         target: The target.
         seen: The calls that were compared before.
+        is_partitioned: Whether the model is partitioned already.
 
     Returns:
         How many calls agreed, by function, and why others were refused.
@@ -68,7 +74,10 @@ def compare_calls(
     whole, alone = folder / "partitioned.onnx", folder / "alone.onnx"
     settings = PartitionSettings(verify=False)
     try:
-        partition(model, output=whole, targets=(target,), settings=settings)
+        if is_partitioned:
+            whole = model
+        else:
+            partition(model, output=whole, targets=(target,), settings=settings)
     except DplError:  # a model that is not for onnxruntime, or with nothing to partition
         return agreed, refused
     for choices in calls_of(whole, target):
