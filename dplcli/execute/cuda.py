@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,18 +152,19 @@ class Work:
     """What a GPU does for a plan of given shapes.
 
     Attributes:
-        launch: Starts it, given where the values are and where the result goes.
+        launch: Starts it, given where the operands are and where the result goes.
         made: The shape of what it makes.
         finish: Makes the output of that.
         shape: The shape of the output.
-        arranged: What is done to inputs before they are copied.
+        operands: By role, a value of the plan, and what is done to it before it is copied. One
+            value may have two roles.
     """
 
-    launch: Callable[[Mapping[int, int], int], None]
+    launch: Callable[[Mapping[str, int], int], None]
     made: Shape
     finish: Arrangement
     shape: Shape
-    arranged: Mapping[int, Arrangement] = field(default_factory=dict)
+    operands: Mapping[str, tuple[int, Arrangement]]
 
 
 class DeviceCall:
@@ -182,16 +183,17 @@ class DeviceCall:
         self._result = np.empty(work.made, numpy_type(self._dtype))
         self.output_shapes: Sequence[Shape] = [work.shape]
         self._at = device.allocate(self._result.nbytes)
-        self._places: dict[int, int] = {}
+        self._places: dict[str, int] = {}
         for value, array in plan.numbers.items():
             self._put(value, array)
 
     def _put(self, number: int, array: NDArray[Any]) -> None:
-        arrange = self._work.arranged.get(number)
-        data = array if arrange is None else arrange(array)
-        if number not in self._places:
-            self._places[number] = self._device.allocate(data.nbytes)
-        self._device.write(self._places[number], data)
+        for role, (value, arrange) in self._work.operands.items():
+            if value == number:
+                data = arrange(array)
+                if role not in self._places:
+                    self._places[role] = self._device.allocate(data.nbytes)
+                self._device.write(self._places[role], data)
 
     def run(self, inputs: Mapping[int, int], outputs: Sequence[int]) -> None:
         """Copy what has changed to the GPU, run, and copy the result back."""

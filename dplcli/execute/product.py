@@ -215,7 +215,7 @@ class _Reader:
 
     def _activation(self) -> str:
         """Take the operators off that compute an activation, and return its name."""
-        known: dict[int, Any] = {self.value: _SAMPLES}
+        known: dict[int, Any] = {self.value: SAMPLES}
         name, end, result = "", 0, self.value
         for place, op in enumerate(self.rest, 1):
             function = _FUNCTIONS.get(op.kind)
@@ -254,14 +254,12 @@ def matrices_of(product: Product) -> Matrices:
     )
 
 
-def spread(product: Product) -> dict[int, Callable[[NDArray[Any]], NDArray[Any]]]:
-    """Return what repeats the matrices of a product, for each of the two that needs it."""
+def whole(product: Product) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return what gives either matrix of a product all batches, if it has to have them."""
     batch = product.shape[:-2]
-    return {
-        number: lambda array: np.broadcast_to(array, (*batch, *array.shape[-2:]))
-        for number in (product.left, product.right)
-        if matrices_of(product).is_spread
-    }
+    if not matrices_of(product).is_spread:
+        return lambda array: array
+    return lambda array: np.broadcast_to(array, (*batch, *array.shape[-2:]))
 
 
 def _stripped(batch: Shape) -> Shape:
@@ -303,8 +301,8 @@ def _is_close(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 _LARGE = np.array([20, 300, 1e4, 1e8, 1e16, 1e30, 3e38])
-_SAMPLES = np.concatenate([np.linspace(-9, 9, 109), _LARGE, -_LARGE])
-"""Large ones, too, so that a Clip to 0 and 100 is no Relu."""
+SAMPLES = np.concatenate([np.linspace(-9, 9, 109), _LARGE, -_LARGE])
+"""Numbers that activations are known by; large ones, too: a Clip to 0 and 100 is no Relu."""
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "add": lambda _, a, b: np.add(a, b),
@@ -325,10 +323,10 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 with np.errstate(over="ignore"):
     CURVES = {
-        "relu": np.maximum(_SAMPLES, 0),
-        "sigmoid": _sigmoid(_SAMPLES),
-        "silu": _SAMPLES * _sigmoid(_SAMPLES),
-        "hard_swish": _hard_swish(_SAMPLES),
-        "gelu": gelu(_SAMPLES),
+        "relu": np.maximum(SAMPLES, 0),
+        "sigmoid": _sigmoid(SAMPLES),
+        "silu": SAMPLES * _sigmoid(SAMPLES),
+        "hard_swish": _hard_swish(SAMPLES),
+        "gelu": gelu(SAMPLES),
     }
 """What activations do to the samples."""

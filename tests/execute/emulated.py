@@ -4,6 +4,8 @@ The emulator knows nothing of ONNX. It reads the descriptors back, as the librar
 memory: buffers, leading dimensions, strides, operations, epilogue.
 """
 
+# ruff: noqa: ANN401, N802, SLF001  # functions of C, and what ctypes hands them
+
 from __future__ import annotations
 
 import ctypes as c
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from dplcli.execute.cutlass.library import Instance
-
     from numpy.typing import NDArray
+
+    from dplcli.execute.cutlass.library import Instance
 
 TYPES = {number: name for name, number in DTYPES.items()}
 GUARD = b"\xa5" * 64
@@ -82,13 +84,13 @@ class Listed:
         self.kept[number] = {key: bytes(value) for key, value in attributes.items()}
         return 0
 
-    def cublasLtMatmulDescCreate(self, handle: Any, compute: int, scale: int) -> int:  # noqa: N802
+    def cublasLtMatmulDescCreate(self, handle: Any, compute: int, scale: int) -> int:
         """Make a descriptor: no operation, no epilogue."""
         numbers = {0: compute, 1: scale, 3: 0, 4: 0, 7: 1}
         made: dict[int, Any] = {key: c.c_int32(value) for key, value in numbers.items()}
         return self._new(handle, made | {8: c.c_uint64(0)})
 
-    def cublasLtMatrixLayoutCreate(  # noqa: N802, PLR0913, PLR0917
+    def cublasLtMatrixLayoutCreate(
         self, handle: Any, dtype: int, rows: Any, columns: Any, leading: Any
     ) -> int:
         """Make a layout of one matrix."""
@@ -119,7 +121,7 @@ class Emulated:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
 
-    def cublasLtCreate(self, _: object) -> int:  # noqa: N802
+    def cublasLtCreate(self, _: object) -> int:
         """Succeed, though there is no GPU."""
         return 0
 
@@ -149,7 +151,7 @@ class Emulated:
         steps = [n * dtype.itemsize for n in (layout["stride"], 1, layout["leading"])]
         return np.lib.stride_tricks.as_strided(flat, shape, steps)
 
-    def cublasLtMatmul(self, *arguments: Any) -> int:  # noqa: N802
+    def cublasLtMatmul(self, *arguments: Any) -> int:
         """Compute what the descriptors say."""
         _, description, alpha, a, a_layout, b, b_layout, beta, _, _, d, d_layout, *rest = arguments
         told = self.read(description, DESCRIPTION)
@@ -157,6 +159,8 @@ class Emulated:
         for place, handle in ((a, a_layout), (b, b_layout), (d, d_layout)):
             matrices.append(self._matrices(place.value, self.read(handle, LAYOUT)))
         wide = np.float64 if TYPES[told["scale"]] == "float64" else np.float32
+        left: Any
+        right: Any
         left, right = (matrix.astype(wide) for matrix in matrices[:2])
         if told["transpose_a"]:
             left = left.transpose(0, 2, 1)
@@ -182,7 +186,8 @@ def _at(place: c.c_void_p, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return memory as an array."""
     assert place.value
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    return np.frombuffer((c.c_uint8 * size).from_address(place.value), dtype).reshape(shape)
+    raw = memoryview((c.c_uint8 * size).from_address(place.value))
+    return np.frombuffer(raw, np.dtype(dtype)).reshape(shape)
 
 
 _CUTLASS: dict[str, Callable[[Any], Any]] = {
@@ -201,7 +206,7 @@ class Template:
     def __init__(self, instance: Instance, _compiler: object = None) -> None:
         self.instance = instance
 
-    def dpl_product(self, *arguments: Any) -> int:  # noqa: PLR0914  # as the C function
+    def dpl_product(self, *arguments: Any) -> int:
         """Compute what the kernel is meant to."""
         image, filters, bias, residual, result, sizes, _ = arguments
         n, h, w, channels, k, r, s, p, q, top, left, *more = sizes

@@ -137,13 +137,15 @@ def _one(node: Node, proto: onnx.NodeProto, raw: onnx.ModelProto, open_size: int
         for n, kind in known.items()
     }
     end = -1 if "transposed" in node.op_type else -2
-    if len(shapes[1]) > 1 and "matmul" in node.op_type:  # both sides are as deep
+    if "matmul" in node.op_type and len(shapes[1]) > 1:  # both sides are as deep
         if isinstance((known[0].shape or ())[-1], int):
             shapes[1][end] = shapes[0][-1]
         else:
             shapes[0][-1] = shapes[1][end]
     random = np.random.default_rng(len(node.name))
-    feeds, weights, stated = {}, [], []
+    feeds: dict[str, NDArray[Any]] = {}
+    weights: list[onnx.TensorProto] = []
+    stated = []
     for number, value in enumerate(node.inputs):
         assert value is not None
         dtype = str(known[number].dtype)

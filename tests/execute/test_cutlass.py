@@ -106,7 +106,7 @@ def test_partitions_agree_with_their_bodies(
     x = np.random.default_rng(0).standard_normal((1, 3, 9, 8)).astype(np.float32)
     for _ in range(2):
         (found,), (wanted,) = (each.run({"x": x})["y"] for each in (session, bodies))
-        np.testing.assert_allclose(found.data, wanted.data, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found.data.tolist(), wanted.data.tolist(), rtol=1e-5, atol=1e-5)
     assert [(item.runs, item.why) for item in session.record()] == [(2, ""), (2, "")]
     kinds = {item.primitives for item in session.record()}
     assert kinds == {
@@ -117,9 +117,16 @@ def test_partitions_agree_with_their_bodies(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "name", ["bert-legacy17.onnx", "mobilenetv3-legacy17-fp16.onnx", "vit-legacy17-half.onnx"]
-    + ["depth_anything-dynamo18.onnx", "mobilevit-legacy17.onnx", "detr-legacy17.onnx"],
-)  # fmt: skip
+    "name",
+    [
+        "bert-legacy17.onnx",
+        "depth_anything-dynamo18.onnx",
+        "detr-legacy17.onnx",
+        "mobilenetv3-legacy17-fp16.onnx",
+        "mobilevit-legacy17.onnx",
+        "vit-legacy17-half.onnx",
+    ],
+)
 def test_calls_of_real_models(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each agrees with its body, or has a reason."""
     use_template(monkeypatch)
@@ -169,9 +176,9 @@ def test_an_instance_is_compiled_once(
     """Its function is there, and the second time nothing is compiled."""
     found = compiler()
     monkeypatch.setenv("DPL_CACHE", str(tmp_path))
-    assert loaded(instance, found).dpl_product
+    assert hasattr(loaded(instance, found), "dpl_product")
     monkeypatch.setattr(found, "missing", "nothing")
-    assert loaded(instance, found).dpl_product
+    assert hasattr(loaded(instance, found), "dpl_product")
     assert [path.name for path in (tmp_path / "cutlass").iterdir()] == [instance.file_name]
 
 

@@ -87,7 +87,7 @@ def test_near_misses_of_a_bias(shape: tuple[int, ...]) -> None:
 
 def test_hard_swish_is_known_by_its_numbers() -> None:
     """However it is spelled; with another number it is none."""
-    clip = {"min": 0.0, "max": 6.0}
+    clip: dict[str, Any] = {"min": 0.0, "max": 6.0}
     ops = [
         PlanOp("add", [10, 4], 11),
         PlanOp("clamp", [11], 12, clip),

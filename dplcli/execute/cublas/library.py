@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dplcli.execute.cublas.matmul import DTYPES, EPILOGUES, Layout, Matmul, lower
 from dplcli.execute.cuda import Device, DeviceCall, Traced, Work, load
 from dplcli.execute.plan import LibraryError, RefusedError
-from dplcli.execute.product import gelu, sampled, spread
+from dplcli.execute.product import gelu, sampled, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +92,8 @@ class CublasLt(Traced):
     Attributes:
         functions: Its C functions.
         name: Its version.
+        device: The GPU.
+        handle: Its handle there.
     """
 
     def __init__(self) -> None:
@@ -103,9 +105,9 @@ class CublasLt(Traced):
         super().__init__()
         self.functions, _ = load("cublasLt", VARIABLE, EXTRA)
         self.name = version_of(self.functions)
-        self._device = Device(EXTRA)
-        self._handle = c.c_void_p()
-        call(self.functions, "cublasLtCreate", c.byref(self._handle))
+        self.device = Device(EXTRA)
+        self.handle = c.c_void_p()
+        call(self.functions, "cublasLtCreate", c.byref(self.handle))
 
     def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
         """Return why a plan is no product of cuBLASLt; "" if it is one."""
@@ -118,25 +120,31 @@ class CublasLt(Traced):
     def compile(self, plan: KernelPlan, shapes: Mapping[int, Shape]) -> DeviceCall:
         """Make the descriptors, and put what is constant on the GPU."""
         matmul = lower(plan, shapes)
-        shape = matmul.product.shape
+        product, shape = matmul.product, matmul.product.shape
         launch = partial(self._launch, matmul, Descriptors(self.functions, matmul))
-        work = Work(launch, shape, partial(_finished, matmul), shape, spread(matmul.product))
-        return DeviceCall(self._device, plan, shapes, work)
+        operands = {
+            "left": (product.left, whole(product)),
+            "right": (product.right, whole(product)),
+        }
+        if product.bias is not None:
+            operands["bias"] = product.bias, lambda array: array
+        work = Work(launch, shape, partial(_finished, matmul), shape, operands)
+        return DeviceCall(self.device, plan, shapes, work)
 
     def _launch(
-        self, matmul: Matmul, descriptors: Descriptors, places: Mapping[int, int], result: int
+        self, matmul: Matmul, descriptors: Descriptors, places: Mapping[str, int], result: int
     ) -> None:
-        a, b, *bias = (places[number] for number in matmul.values)
-        if bias:
-            descriptors.set("bias", bias[0])
+        if "bias" in places:
+            descriptors.set("bias", places["bias"])
         factor = c.c_double if matmul.scale == "float64" else c.c_float
         call(
             self.functions,
             "cublasLtMatmul",
-            self._handle,
+            self.handle,
             descriptors.matmul,
             c.byref(factor(1)),
-            *(c.c_void_p(a), descriptors.a, c.c_void_p(b), descriptors.b),
+            *(c.c_void_p(places["right"]), descriptors.a),
+            *(c.c_void_p(places["left"]), descriptors.b),
             c.byref(factor(0)),
             *(c.c_void_p(result), descriptors.d) * 2,
             *(None, None, c.c_size_t(0), None),  # its own choice of algorithm, without workspace

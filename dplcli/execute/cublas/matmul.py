@@ -68,7 +68,6 @@ class Matmul:
         scale: Type of the factors alpha and beta, a key of :data:`DTYPES`.
         epilogue: What is done to the product, a key of :data:`EPILOGUES`.
         tail: What is left to be done to D afterwards: ``gelu``, or "" for nothing.
-        values: The values of the plan that are A, B and, if there is one, the bias.
         product: What it computes, row-major.
     """
 
@@ -85,7 +84,6 @@ class Matmul:
     scale: str
     epilogue: int
     tail: str
-    values: tuple[int, ...]
     product: Product
 
 
@@ -134,7 +132,6 @@ def lower(plan: KernelPlan, shapes: Mapping[int, Shape]) -> Matmul:
         "float64" if is_wide else "float32",
         epilogue or DEFAULT,
         "gelu" if product.activation == "gelu" else "",
-        (product.right, product.left, *(() if product.bias is None else (product.bias,))),
         product,
     )
 

@@ -23,7 +23,7 @@ import numpy as np
 from dplcli.errors import UsageError
 from dplcli.execute.cuda import Device, DeviceCall, Traced, Work
 from dplcli.execute.plan import LibraryError, RefusedError
-from dplcli.execute.product import matrices_of, product_of, sampled, spread
+from dplcli.execute.product import matrices_of, product_of, sampled, whole
 from dplcli.files import cache_folder, temporary_file, temporary_folder
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ class Launch:
         sizes: As ``dpl_product`` takes them.
         batch: How many products there are, each of these sizes.
         steps: Elements from one product to the next, of image, filter, residual and result.
-        arranged: What is done to inputs: channels last, and padded with zeros.
+        operands: As :class:`~dplcli.execute.cuda.Work` has them: with channels last, and filled up
+            with zeros.
         made: The shape of the result.
         finish: Makes the output of the result.
     """
@@ -134,7 +135,7 @@ class Launch:
     sizes: tuple[int, ...]
     batch: int
     steps: tuple[int, int, int, int]
-    arranged: dict[int, Arrangement]
+    operands: dict[str, tuple[int, Arrangement]]
     made: Shape
     finish: Arrangement
 
@@ -145,10 +146,11 @@ def lower(product: Product) -> Launch:
     made = (
         _of_images(product, access) if product.kind == "convolution" else _of_rows(product, access)
     )
+    row = partial(_row, access=access)
     if product.bias is not None:
-        made.arranged[product.bias] = partial(_row, access=access)
+        made.operands["bias"] = product.bias, row
     if product.residual is not None and product.is_row:
-        made.arranged[product.residual] = partial(_row, access=access)
+        made.operands["residual"] = product.residual, row
     return made
 
 
@@ -166,15 +168,18 @@ def _of_images(product: Product, access: int) -> Launch:
     def last(array: NDArray[Any]) -> NDArray[Any]:
         return _padded(np.moveaxis(array, 1, -1), access, -1)
 
-    arranged: dict[int, Arrangement] = {}
-    arranged |= {product.right: lambda array: _padded(last(array), access, 0), product.left: last}
+    def filters(array: NDArray[Any]) -> NDArray[Any]:
+        return _padded(last(array), access, 0)
+
+    operands: dict[str, tuple[int, Arrangement]]
+    operands = {"left": (product.left, last), "right": (product.right, filters)}
     if product.residual is not None:
-        arranged[product.residual] = last
+        operands["residual"] = product.residual, last
     return Launch(
         (*sizes, int(_has_row(product))),
         1,
         (0, 0, 0, 0),
-        arranged,
+        operands,
         (count, *places, wide),
         lambda result: np.moveaxis(result[..., :columns], -1, 1),
     )
@@ -184,22 +189,22 @@ def _of_rows(product: Product, access: int) -> Launch:
     """Launch a product of matrices: rows are the places of an image of one line."""
     of = matrices_of(product)
     wide, deep = _up(of.columns, access), _up(of.depth, access)
-    repeats = spread(product)
-
-    def whole(number: int, array: NDArray[Any]) -> NDArray[Any]:
-        return repeats[number](array) if number in repeats else array
+    full = whole(product)
 
     def left(array: NDArray[Any]) -> NDArray[Any]:
-        matrix = whole(product.left, array)
+        matrix = full(array)
         return _padded(matrix.swapaxes(-1, -2) if of.is_left_turned else matrix, access, -1)
 
     def right(array: NDArray[Any]) -> NDArray[Any]:
-        matrix = whole(product.right, array)
+        matrix = full(array)
         return _padded(matrix if of.is_right_turned else matrix.swapaxes(-1, -2), access, -2, -1)
 
-    arranged: dict[int, Arrangement] = {product.right: right, product.left: left}
+    operands: dict[str, tuple[int, Arrangement]] = {
+        "left": (product.left, left),
+        "right": (product.right, right),
+    }
     if product.residual is not None:
-        arranged[product.residual] = lambda array: _padded(array, access, -1)
+        operands["residual"] = product.residual, lambda array: _padded(array, access, -1)
     result = of.rows * wide
     steps = (
         of.rows * deep if of.left_stride else 0,
@@ -212,7 +217,7 @@ def _of_rows(product: Product, access: int) -> Launch:
         (1, 1, of.rows, deep, wide, *window, int(_has_row(product))),
         of.batch,
         steps,
-        arranged,
+        operands,
         (of.batch, of.rows, wide),
         lambda made: made[..., : of.columns].reshape(product.shape),
     )
@@ -351,7 +356,7 @@ class Cutlass(Traced):
         zeros = self._device.allocate(columns * np.dtype(product.dtype).itemsize)
         self._device.write(zeros, np.zeros(columns, product.dtype))
         run = partial(self._run, (instance, product, told), function, zeros)
-        work = Work(run, told.made, told.finish, product.shape, told.arranged)
+        work = Work(run, told.made, told.finish, product.shape, told.operands)
         return DeviceCall(self._device, plan, shapes, work)
 
     def _run(
@@ -359,21 +364,18 @@ class Cutlass(Traced):
         of: tuple[Instance, Product, Launch],
         function: Callable[..., int],
         zeros: int,
-        places: Mapping[int, int],
+        places: Mapping[str, int],
         result: int,
     ) -> None:
         instance, product, told = of
         size = np.dtype(product.dtype).itemsize
-        bias, residual = (
-            zeros if number is None else places[number]
-            for number in (product.bias, product.residual)
-        )
+        bias, residual = (places.get(role, zeros) for role in ("bias", "residual"))
         sizes = (c.c_int * len(told.sizes))(*told.sizes)
         for number in range(told.batch):
             image, filters, more, made = (
                 c.c_void_p(start + number * step * size)
                 for start, step in zip(
-                    (places[product.left], places[product.right], residual, result),
+                    (places["left"], places["right"], residual, result),
                     told.steps,
                     strict=True,
                 )
