@@ -36,7 +36,7 @@ _COMPUTE_MAJOR = 75
 """``cudaDevAttrComputeCapabilityMajor``."""
 
 
-def load(name: str, variable: str, extra: str) -> tuple[c.CDLL, str]:
+def load(name: str, function: str, variable: str, extra: str) -> c.CDLL:
     """Load a library of NVIDIA's.
 
     It is the one that a variable of the environment names, or one of a Python package, or one of
@@ -44,6 +44,7 @@ def load(name: str, variable: str, extra: str) -> tuple[c.CDLL, str]:
 
     Args:
         name: Its name, as ``cudart``.
+        function: One of its functions.
         variable: The variable.
         extra: The extra of dpl that installs it.
 
@@ -56,11 +57,15 @@ def load(name: str, variable: str, extra: str) -> tuple[c.CDLL, str]:
     reasons = []
     for place in places:
         try:
-            return c.CDLL(place), place
+            found = c.CDLL(place)
         except OSError as error:
             reasons.append(str(error))
+            continue
+        if hasattr(found, function):
+            return found
+        reasons.append(f"{place} has no {function}")
     hint = f"pip install '{extra}' (Linux), or name a lib{name}.so in {variable}"
-    raise UsageError(f"lib{name} was not found: {reasons[-1]}", hint=hint)
+    raise UsageError(f"lib{name} was not found: {reasons[0]}", hint=hint)
 
 
 def _of_packages(files: Sequence[str]) -> list[str]:
@@ -87,7 +92,7 @@ class Device:
         Raises:
             UsageError: There is no CUDA runtime, or no GPU.
         """
-        self._functions, _ = load("cudart", "DPL_CUDART_LIBRARY", extra)
+        self._functions = load("cudart", "cudaMalloc", "DPL_CUDART_LIBRARY", extra)
         self._functions.cudaGetErrorString.restype = c.c_char_p
         count, major = c.c_int(), c.c_int()
         try:

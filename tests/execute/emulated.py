@@ -244,7 +244,7 @@ def use_template(monkeypatch: pytest.MonkeyPatch) -> None:
 def real_library() -> Any:
     """Return cuBLASLt; skip the test if it is not installed."""
     try:
-        return load("cublasLt", library.VARIABLE, library.EXTRA)[0]
+        return load(*library.LIBRARY)
     except UsageError as error:
         pytest.skip(error.message)
 
@@ -252,7 +252,7 @@ def real_library() -> Any:
 def use(monkeypatch: pytest.MonkeyPatch, functions: Any = None) -> Emulated:
     """Let ``--with cublas`` of this process be emulated."""
     emulated = Emulated(functions or Listed())
-    monkeypatch.setattr(library, "load", lambda *_: (emulated, "here"))
+    monkeypatch.setattr(library, "load", lambda *_: emulated)
     monkeypatch.setattr(library, "Device", HostDevice)
     return emulated
 

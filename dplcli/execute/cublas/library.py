@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from dplcli.execute.plan import KernelPlan, OpenShape, Shape
 
 EXTRA = "dplcli[cublas]"
-VARIABLE = "DPL_CUBLASLT_LIBRARY"
+LIBRARY = ("cublasLt", "cublasLtMatmul", "DPL_CUBLASLT_LIBRARY", EXTRA)
+"""What :func:`~dplcli.execute.cuda.load` is told."""
 
 LAYOUT = {
     "type": (0, c.c_uint32),
@@ -103,7 +104,7 @@ class CublasLt(Traced):
             UsageError: There is no library, or no GPU.
         """
         super().__init__()
-        self.functions, _ = load("cublasLt", VARIABLE, EXTRA)
+        self.functions = load(*LIBRARY)
         self.name = version_of(self.functions)
         self.device = Device(EXTRA)
         self.handle = c.c_void_p()
