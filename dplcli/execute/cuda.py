@@ -153,7 +153,7 @@ class Traced:
 
 
 @dataclass(frozen=True)
-class Work:
+class DeviceWork:
     """What a GPU does for a plan of given shapes.
 
     Attributes:
@@ -180,7 +180,7 @@ class DeviceCall:
     """
 
     def __init__(
-        self, device: Device, plan: KernelPlan, shapes: Mapping[int, Shape], work: Work
+        self, device: Device, plan: KernelPlan, shapes: Mapping[int, Shape], work: DeviceWork
     ) -> None:
         """Take memory, and copy the constants of the body there."""
         self._device, self._plan, self._shapes, self._work = device, plan, dict(shapes), work

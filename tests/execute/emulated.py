@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.execute.cutlass.library import Instance
+    from dplcli.execute.cutlass.library import TemplateInstance
 
 TYPES = {number: name for name, number in DTYPES.items()}
 GUARD = b"\xa5" * 64
@@ -203,7 +203,7 @@ _CUTLASS: dict[str, Callable[[Any], Any]] = {
 class Template:
     """``product.cu`` in numpy: it knows sizes, NHWC and OHWI, and nothing of ONNX."""
 
-    def __init__(self, instance: Instance, _compiler: object = None) -> None:
+    def __init__(self, instance: TemplateInstance, _compiler: object = None) -> None:
         self.instance = instance
 
     def dpl_product(self, *arguments: Any) -> int:

@@ -14,7 +14,7 @@ import pytest
 
 from dplcli.dpl import PatternRule
 from dplcli.execute.cutlass import library as cutlass
-from dplcli.execute.cutlass.library import Compiler, Instance, instance_of, loaded
+from dplcli.execute.cutlass.library import Compiler, TemplateInstance, instance_of, loaded
 from dplcli.execute.plan import LibraryError, PlanOp, RefusedError
 from dplcli.execute.product import product_of
 from dplcli.onnx_io import OnnxSchemas, to_proto
@@ -46,12 +46,12 @@ def test_a_kind_has_an_instance() -> None:
         kind="convolution",
     )
     found = instance_of(product_of(plan, IMAGES | {4: (2, 4, 5, 4)}))
-    assert found == Instance("float32", "HardSwish", "multiplies", "ReLu")
+    assert found == TemplateInstance("float32", "HardSwish", "multiplies", "ReLu")
     assert {"-DDPL_ACTIVATION=HardSwish", "-DDPL_BINARY=multiplies"} <= set(found.flags)
-    half = Instance("float16", "HardSwish", "multiplies", "ReLu")
+    half = TemplateInstance("float16", "HardSwish", "multiplies", "ReLu")
     assert "-DDPL_HALF" in half.flags
     assert half.file_name != found.file_name
-    assert instance_of(product_of(made(), SHAPES)) == Instance("float32")
+    assert instance_of(product_of(made(), SHAPES)) == TemplateInstance("float32")
 
 
 def _grouped(plan: KernelPlan) -> KernelPlan:
@@ -167,11 +167,14 @@ def compiler() -> Compiler:
 @pytest.mark.long
 @pytest.mark.parametrize(
     "instance",
-    [Instance("float16", "GELU", "plus", "ReLu"), Instance("float32", "HardSwish", "multiplies")],
+    [
+        TemplateInstance("float16", "GELU", "plus", "ReLu"),
+        TemplateInstance("float32", "HardSwish", "multiplies"),
+    ],
     ids=str,
 )
 def test_an_instance_is_compiled_once(
-    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    instance: TemplateInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its function is there, and the second time nothing is compiled."""
     found = compiler()
@@ -188,7 +191,7 @@ class _Fake(Compiler):
     def __init__(self) -> None:
         self.missing, self.count = "", 0
 
-    def compile(self, instance: Instance, path: Path) -> None:
+    def compile(self, instance: TemplateInstance, path: Path) -> None:
         del instance
         self.count += 1
         path.write_bytes(Path(_ctypes.__file__).read_bytes())
@@ -199,7 +202,7 @@ def test_what_others_could_have_written_is_compiled_again(
 ) -> None:
     """A library is code, so it is loaded only if it is this user's own."""
     monkeypatch.setenv("DPL_CACHE", str(tmp_path))
-    instance, fake = Instance("float32"), _Fake()
+    instance, fake = TemplateInstance("float32"), _Fake()
     for _ in range(2):
         assert isinstance(loaded(instance, fake), c.CDLL)
     assert fake.count == 1
@@ -228,9 +231,9 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv(cutlass.HEADERS, str(tmp_path))
     monkeypatch.setenv("DPL_CACHE", str(tmp_path / "cache"))
     with pytest.raises(LibraryError, match=r"is not compiled: product\.cu\(3\): error: no"):
-        loaded(Instance("float32"), Compiler())
+        loaded(TemplateInstance("float32"), Compiler())
     assert not list((tmp_path / "cache/cutlass").glob("*.so"))
     monkeypatch.setenv(cutlass.COMPILER, "/nowhere/nvcc")
     with pytest.raises(LibraryError, match=r"here is no /nowhere/nvcc \(DPL_NVCC\)"):
-        loaded(Instance("float32"), Compiler())
+        loaded(TemplateInstance("float32"), Compiler())
     assert os.environ[cutlass.HEADERS]

@@ -21,7 +21,7 @@ from dplcli.errors import UsageError
 from dplcli.execute import LIBRARIES
 from dplcli.execute.cublas.library import CublasLt, Descriptors, call
 from dplcli.execute.cublas.matmul import RELU, lower
-from dplcli.execute.cutlass.library import Compiler, Instance, loaded
+from dplcli.execute.cutlass.library import Compiler, TemplateInstance, loaded
 from dplcli.execute.product import SAMPLES, gelu
 from dplcli.execute.session import library_of
 from dplcli.onnx_io import load_model
@@ -215,13 +215,13 @@ def _after(samples: NDArray[np.float32], epilogue: int) -> NDArray[np.float32]:
     return found
 
 
-def instances() -> list[Instance]:
+def instances() -> list[TemplateInstance]:
     """Return the instances that the tests of this file need."""
     after = [("Identity", "plus"), ("ReLu", "plus"), ("GELU", "plus"), ("ReLu", "multiplies")]
     images = [("Sigmoid", "plus"), ("SiLu", "plus"), ("HardSwish", "plus")]
     rest = [("Identity", "plus", "ReLu"), ("Identity", "multiplies")]
     return [
-        Instance(dtype, *names)
+        TemplateInstance(dtype, *names)
         for dtype in ("float32", "float16")
         for names in (*after, *images, *rest)
     ]

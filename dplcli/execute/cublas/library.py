@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dplcli.execute.cublas.matmul import DTYPES, EPILOGUES, Layout, Matmul, lower
-from dplcli.execute.cuda import Device, DeviceCall, Traced, Work, load
+from dplcli.execute.cuda import Device, DeviceCall, DeviceWork, Traced, load
 from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.product import gelu, sampled, whole
 
@@ -129,7 +129,7 @@ class CublasLt(Traced):
         }
         if product.bias is not None:
             operands["bias"] = product.bias, lambda array: array
-        work = Work(launch, shape, partial(_finished, matmul), shape, operands)
+        work = DeviceWork(launch, shape, partial(_finished, matmul), shape, operands)
         return DeviceCall(self.device, plan, shapes, work)
 
     def _launch(

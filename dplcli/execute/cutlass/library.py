@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.errors import UsageError
-from dplcli.execute.cuda import Device, DeviceCall, Traced, Work
+from dplcli.execute.cuda import Device, DeviceCall, DeviceWork, Traced
 from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.product import matrices_of, product_of, sampled, whole
 from dplcli.files import cache_folder, temporary_file, temporary_folder
@@ -62,7 +62,7 @@ _IMAGE = 4
 
 
 @dataclass(frozen=True)
-class Instance:
+class TemplateInstance:
     """An instance of the template.
 
     Attributes:
@@ -95,7 +95,7 @@ class Instance:
         return f"implicit_gemm {self.dtype} {self.activation} {self.binary} {self.last}"
 
 
-def instance_of(product: Product) -> Instance:
+def instance_of(product: Product) -> TemplateInstance:
     """Return the instance that computes a product.
 
     Raises:
@@ -110,7 +110,7 @@ def instance_of(product: Product) -> Instance:
             raise RefusedError("a convolution that is not of images: the template has none")
         if product.settings["groups"] != 1:
             raise RefusedError("a convolution in groups: the template has none")
-    return Instance(
+    return TemplateInstance(
         product.dtype,
         _ACTIVATIONS[product.activation],
         _BINARY[product.binary],
@@ -126,8 +126,8 @@ class Launch:
         sizes: As ``dpl_product`` takes them.
         batch: How many products there are, each of these sizes.
         steps: Elements from one product to the next, of image, filter, residual and result.
-        operands: As :class:`~dplcli.execute.cuda.Work` has them: with channels last, and filled up
-            with zeros.
+        operands: As :class:`~dplcli.execute.cuda.DeviceWork` has them: with channels last, and
+            filled up with zeros.
         made: The shape of the result.
         finish: Makes the output of the result.
     """
@@ -266,7 +266,7 @@ class Compiler:
         absent += [] if self._include else [f"no folder of its headers ({HEADERS})"]
         self.missing = " and ".join(absent)
 
-    def compile(self, instance: Instance, path: Path) -> None:
+    def compile(self, instance: TemplateInstance, path: Path) -> None:
         """Compile an instance.
 
         Raises:
@@ -283,7 +283,7 @@ class Compiler:
             raise LibraryError(f"{instance} is not compiled: {said[-1]}")
 
 
-def loaded(instance: Instance, compiler: Compiler) -> c.CDLL:
+def loaded(instance: TemplateInstance, compiler: Compiler) -> c.CDLL:
     """Load the library of an instance, compiled now or before.
 
     Raises:
@@ -356,12 +356,12 @@ class Cutlass(Traced):
         zeros = self._device.allocate(columns * np.dtype(product.dtype).itemsize)
         self._device.write(zeros, np.zeros(columns, product.dtype))
         run = partial(self._run, (instance, product, told), function, zeros)
-        work = Work(run, told.made, told.finish, product.shape, told.operands)
+        work = DeviceWork(run, told.made, told.finish, product.shape, told.operands)
         return DeviceCall(self._device, plan, shapes, work)
 
     def _run(
         self,
-        of: tuple[Instance, Product, Launch],
+        of: tuple[TemplateInstance, Product, Launch],
         function: Callable[..., int],
         zeros: int,
         places: Mapping[str, int],
