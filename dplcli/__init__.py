@@ -13,6 +13,8 @@ from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from dplcli.api import (
+        BenchOptions,
+        BenchResult,
         CheckOptions,
         DiffResult,
         ExplainResult,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         VerifyResult,
         Written,
         apply,
+        bench,
         diff,
         explain,
         extract,
@@ -55,10 +58,10 @@ else:
         __name__,
         {
             "dplcli.api": (
-                "CheckOptions DiffResult ExplainResult ExtractResult InlineOptions InlineResult "
+                "BenchOptions BenchResult CheckOptions DiffResult ExplainResult ExtractResult InlineOptions InlineResult "
                 "LearnResult LoadedModel MatchResult ModelLike PartitionOptions PartitionResult "
                 "Result ResultOptions RewriteOptions RewriteResult RunOptions RunResult "
-                "VerifyOptions VerifyResult Written apply diff explain extract inline learn "
+                "VerifyOptions VerifyResult Written apply bench diff explain extract inline learn "
                 "load match partition rewrite run verify"
             ),
             "dplcli.dpl.replacement": "RewriteRule",
@@ -68,6 +71,8 @@ else:
     )
 
 __all__ = [
+    "BenchOptions",
+    "BenchResult",
     "CheckOptions",
     "DiffResult",
     "DplError",
@@ -94,6 +99,7 @@ __all__ = [
     "Written",
     "__version__",
     "apply",
+    "bench",
     "diff",
     "explain",
     "extract",

@@ -12,14 +12,16 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from dplcli.errors import UsageError
-from dplcli.execute.plan import LibraryError
+from dplcli.execute.plan import LibraryError, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,9 +122,12 @@ class Device:
         data = np.ascontiguousarray(array)
         self._copy(address, data.ctypes.data, data.nbytes, _TO_DEVICE)
 
-    def read(self, address: int, into: NDArray[Any]) -> None:
-        """Copy from the GPU, after all that it was told to do."""
+    def wait(self) -> None:
+        """Wait until the GPU has done all that it was told to."""
         self._call("cudaDeviceSynchronize")
+
+    def read(self, address: int, into: NDArray[Any]) -> None:
+        """Copy from the GPU."""
         self._copy(into.ctypes.data, address, into.nbytes, _FROM_DEVICE)
 
     def _copy(self, to: int, source: int, size: int, direction: int) -> None:
@@ -130,26 +135,31 @@ class Device:
         self._call("cudaMemcpy", *places, c.c_size_t(size), direction)
 
 
-class Traced:
-    """A library that says what it ran."""
+class DeviceLibrary:
+    """A library for the GPU, which says what it ran.
 
-    def __init__(self) -> None:
-        self._trace: list[str] | None = None
+    Attributes:
+        device: The GPU.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._trace: list[Primitive] | None = None
 
     @contextmanager
-    def traced(self) -> Iterator[list[str]]:
-        """Collect what is run meanwhile."""
-        found: list[str] = []
+    def traced(self) -> Iterator[list[Primitive]]:
+        """Collect what is run meanwhile; copies count as reorders."""
+        found: list[Primitive] = []
         self._trace = found
         try:
             yield found
         finally:
             self._trace = None
 
-    def note(self, what: str) -> None:
+    def note(self, kind: str, implementation: str, seconds: float) -> None:
         """Say that something was run."""
         if self._trace is not None:
-            self._trace.append(what)
+            self._trace.append(Primitive(kind, implementation, 1e3 * seconds))
 
 
 @dataclass(frozen=True)
@@ -157,17 +167,21 @@ class DeviceWork:
     """What a GPU does for a plan of given shapes.
 
     Attributes:
+        name: What is run, as a :class:`~dplcli.execute.plan.Primitive` says it.
         launch: Starts it, given where the operands are and where the result goes.
         made: The shape of what it makes.
         finish: Makes the output of that.
+        tail: What else is computed then, on the CPU; "" for nothing.
         shape: The shape of the output.
         operands: By role, a value of the plan, and what is done to it before it is copied. One
             value may have two roles.
     """
 
+    name: tuple[str, str]
     launch: Callable[[Mapping[str, int], int], None]
     made: Shape
     finish: Arrangement
+    tail: str
     shape: Shape
     operands: Mapping[str, tuple[int, Arrangement]]
 
@@ -180,14 +194,19 @@ class DeviceCall:
     """
 
     def __init__(
-        self, device: Device, plan: KernelPlan, shapes: Mapping[int, Shape], work: DeviceWork
+        self,
+        library: DeviceLibrary,
+        plan: KernelPlan,
+        shapes: Mapping[int, Shape],
+        work: DeviceWork,
     ) -> None:
         """Take memory, and copy the constants of the body there."""
-        self._device, self._plan, self._shapes, self._work = device, plan, dict(shapes), work
+        self._library, self._device = library, library.device
+        self._plan, self._shapes, self._work = plan, dict(shapes), work
         self._dtype = plan.dtypes[plan.outputs[0]]
         self._result = np.empty(work.made, numpy_type(self._dtype))
         self.output_shapes: Sequence[Shape] = [work.shape]
-        self._at = device.allocate(self._result.nbytes)
+        self._at = self._device.allocate(self._result.nbytes)
         self._places: dict[str, int] = {}
         for value, array in plan.numbers.items():
             self._put(value, array)
@@ -204,13 +223,24 @@ class DeviceCall:
         """Copy what has changed to the GPU, run, and copy the result back."""
         if not self._result.size:
             return
+        times = [perf_counter()]
         for number, address in inputs.items():
             array = _array_at(address, self._plan.dtypes[number], self._shapes[number])
             self._put(number, array)
+        times.append(perf_counter())
         self._work.launch(self._places, self._at)
+        self._device.wait()
+        times.append(perf_counter())
         self._device.read(self._at, self._result)
+        times.append(perf_counter())
         output = _array_at(outputs[0], self._dtype, self._work.shape)
         output[...] = self._work.finish(self._result)
+        times.append(perf_counter())
+        there, run, back, after = (end - start for start, end in pairwise(times))
+        self._library.note("reorder", "copies", there + back)
+        self._library.note(*self._work.name, run)
+        if self._work.tail:
+            self._library.note(self._work.tail, "on the CPU", after)
 
 
 def numpy_type(name: str) -> np.dtype[Any]:

@@ -7,7 +7,7 @@ smallest set that several libraries share: https://uxlfoundation.github.io/oneDN
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +27,25 @@ class RefusedError(Exception):
 
 class LibraryError(Exception):
     """The library refused something."""
+
+
+class Primitive(NamedTuple):
+    """What the library ran, by its own account.
+
+    Attributes:
+        kind: Such as ``convolution``, or ``reorder``.
+        implementation: Which code.
+        milliseconds: How long it took.
+    """
+
+    kind: str
+    implementation: str
+    milliseconds: float
+
+    @property
+    def is_reorder(self) -> bool:
+        """Whether it only lays a tensor out in another way."""
+        return self.kind == "reorder"
 
 
 @dataclass
@@ -56,11 +75,14 @@ class KernelPlan:
         outputs: The values that the call returns.
         dtypes: Element type of each value.
         constant: The inputs that are the same in every run.
+        fixed: The numbers of those constant inputs that settings were made from.
         views: By input, the shape that the operators see if it is not the call's: the elements are
             the same, in the same order.
         numbers: The constants of the body.
         scalars: The constants of one element, of the body or the call.
         is_region: Whether it is a region of partitions, each of which the library runs by itself.
+        parts: Into how many parts a library may split it that is no region: more than one where an
+            operator is written out that libraries have as one, or not at all.
     """
 
     ops: list[PlanOp] = field(default_factory=list)
@@ -68,10 +90,12 @@ class KernelPlan:
     outputs: list[int] = field(default_factory=list)
     dtypes: dict[int, str] = field(default_factory=dict)
     constant: set[int] = field(default_factory=set)
+    fixed: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     views: dict[int, Shape] = field(default_factory=dict)
     numbers: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     scalars: dict[int, float] = field(default_factory=dict)
     is_region: bool = False
+    parts: int = 1
 
 
 class CompiledCall(Protocol):
@@ -116,5 +140,5 @@ class KernelLibrary(Protocol):
             RefusedError: The library does not run it for these shapes.
         """
 
-    def traced(self) -> AbstractContextManager[list[str]]:
+    def traced(self) -> AbstractContextManager[list[Primitive]]:
         """Collect what the library runs meanwhile, by its own account."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dplcli.execute.composites import composite_from
 from dplcli.execute.plan import KernelPlan, PlanOp, RefusedError
 from dplcli.ir.model import called_function
 from dplcli.ir.types import Tensor
@@ -20,8 +21,7 @@ from dplcli.ir.types import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
-
+    from dplcli.execute.composites import Composite
     from dplcli.execute.plan import Setting, Shape
     from dplcli.ir import Attribute, Function, Node, Value
 
@@ -97,7 +97,7 @@ class _Translator:
             self.plan.inputs.append(number)
             if value.name in self.given or value.is_constant:
                 self.plan.constant.add(number)
-                self.arrays[number] = partial(self._array, value)
+                self.arrays[number] = partial(self._array, number, value)
                 self.shapes[number] = self._known_shape(value)
         self.plan.is_region = all(called_function(node) is not None for node in function.body)
         made = self.body(function, call.attributes, self.plan.inputs)
@@ -112,7 +112,10 @@ class _Translator:
         if strange:
             raise RefusedError(f"values are of type {min(strange)}")
         self.plan.numbers = {n: a for n, a in self.plan.numbers.items() if n in used}
-        self.plan.scalars = {n: self._scalar(n, "") for n in self.arrays if self._is_scalar(n)}
+        fixed = dict(self.plan.fixed)
+        scalars = [n for n in used if n in self.arrays and self.shapes[n] in {(), (1,)}]
+        self.plan.scalars = {n: float(self.arrays[n]().reshape(-1)[0]) for n in scalars}
+        self.plan.fixed = fixed  # no setting was made from these
         return self.plan
 
     def _drop_unread(self) -> None:
@@ -123,14 +126,16 @@ class _Translator:
                 needed.update(op.inputs)
         self.plan.ops = [op for op in self.plan.ops if op.output in needed]
 
-    def _array(self, value: Value) -> np.ndarray:
-        given = self.given.get(value.name)
-        if given is not None:
-            return given
-        tensor = value.constant
-        if tensor is None:
-            raise RefusedError(f"the numbers of {value.name!r} are not at hand")
-        return tensor.numpy()
+    def _array(self, number: int, value: Value) -> np.ndarray:
+        """Return the numbers of a constant input; the plan is right for these only."""
+        found = self.given.get(value.name)
+        if found is None:
+            tensor = value.constant
+            if tensor is None:
+                raise RefusedError(f"the numbers of {value.name!r} are not at hand")
+            found = tensor.numpy()
+        self.plan.fixed[number] = found
+        return found
 
     def _known_shape(self, value: Value) -> Shape:
         given = self.given.get(value.name)
@@ -171,16 +176,16 @@ class _Translator:
         for node in nodes:
             if node in done:
                 continue
-            attributes = {}
-            for name, attribute in node.attributes.items():
-                source = given.get(attribute.ref) if attribute.ref else attribute
-                if source is not None:
-                    attributes[name] = source
-            gelu = self._gelu(node, made)
-            if gelu is not None:
-                operand, members, result = gelu
-                done |= members
-                made[result] = self.emit("gelu", [operand], self.shapes[operand])
+            attributes = _given(node, given)
+            spelt = composite_from(
+                node,
+                {value: self._rank(number) for value, number in made.items()},
+                lambda value: self._single(made.get(value)),
+                partial(_read, given),
+            )
+            if spelt is not None:
+                done |= spelt.members
+                self._composite(spelt, made, done)
                 continue
             read = [None if value is None else made[value] for value in node.inputs]
             inner = called_function(node)
@@ -297,10 +302,10 @@ class _Translator:
 
     def _spatial(self, facts: _Facts, rank: int) -> dict[str, Setting]:
         """Return what windows have in common."""
-        if facts.text("auto_pad", "NOTSET") != "NOTSET":
-            raise RefusedError("auto_pad")
         pads = facts.numbers("pads", [0] * 2 * rank)
+        named = facts.text("auto_pad", "NOTSET")
         return {
+            **({} if named == "NOTSET" else {"auto_pad": named}),
             "strides": facts.numbers("strides", [1] * rank),
             "pads_begin": pads[:rank],
             "pads_end": pads[rank:],
@@ -370,10 +375,6 @@ class _Translator:
         assert data is not None  # noqa: S101  # see operator()
         return self.emit("clamp", [data], self.shapes[data], min=float(low), max=float(high))
 
-    def _is_scalar(self, number: int) -> bool:
-        shape = self.shapes[number]
-        return shape is not None and all(size == 1 for size in shape)
-
     def _scalar(self, number: int, what: str) -> float:
         if number not in self.arrays:
             raise RefusedError(f"{what} is not constant")
@@ -441,17 +442,47 @@ class _Translator:
         if axis not in {-1, len(shape) - 1}:
             raise RefusedError("a LayerNormalization over several axes")
         given = [number for number in read if number is not None]
-        if len(given) == 2:  # noqa: PLR2004  # a scale alone
-            raise RefusedError("a LayerNormalization without a bias")
-        return self.emit(
-            "layer_norm",
-            given,
-            shape,
-            keep_stats=False,
-            begin_norm_axis=-1,
-            use_affine=len(given) > 1,
-            epsilon=float(facts.number("epsilon", 1e-5)),
-        )
+        return self._normalized(given, shape, float(facts.number("epsilon", 1e-5)))
+
+    def _gelu(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        data = read[0]
+        assert data is not None  # noqa: S101  # see operator()
+        if facts.text("approximate", "none") == "tanh":
+            return self._gelu_by_tanh(data)
+        return self.emit("gelu", [data], self.shapes[data])
+
+    def _hardsigmoid(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        data = read[0]
+        assert data is not None  # noqa: S101  # see operator()
+        dtype, shape = self.plan.dtypes[data], self.shapes[data]
+        for kind, name, default in (("multiply", "alpha", 0.2), ("add", "beta", 0.5)):
+            number = self.number(np.array([facts.number(name, default)], dtype))
+            data = self.emit(kind, [data, number], shape, auto_broadcast="numpy")
+        return self.emit("clamp", [data], shape, min=0.0, max=1.0)
+
+    def _reducemean(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        shape = self._ranked(read[0], "the data")
+        axes = facts.numbers("axes", [])
+        if len(read) > 1 and read[1] is not None:
+            if read[1] not in self.arrays:
+                raise RefusedError("a ReduceMean over axes that are computed")
+            axes = [int(axis) for axis in self.arrays[read[1]]().reshape(-1)]
+        if not axes:
+            if facts.number("noop_with_empty_axes", 0):
+                raise RefusedError("a ReduceMean over no axis")
+            axes = list(range(len(shape)))
+        axes = sorted(axis % len(shape) for axis in axes)
+        kept = bool(facts.number("keepdims", 1))
+        if not kept and len(axes) == len(shape):
+            raise RefusedError("a ReduceMean to a scalar")
+        made = [
+            1 if axis in axes else size
+            for axis, size in enumerate(shape)
+            if kept or axis not in axes
+        ]
+        data = read[0]
+        assert data is not None  # noqa: S101  # it has a rank
+        return self.emit("reduce_mean", [data], tuple(made), axes=axes, keep_dims=kept)
 
     def _identity(self, _: _Facts, read: Sequence[int | None]) -> int:
         assert read[0] is not None  # noqa: S101  # see operator()
@@ -492,78 +523,83 @@ class _Translator:
 
     # -- several operators that are one ------------------------------------------------------------
 
-    def _gelu(self, node: Node, made: Mapping[Value, int]) -> tuple[int, set[Node], Value] | None:
-        """Recognise a Gelu, also one that is written with Erf, whose first node is *node*.
+    def _composite(self, spelt: Composite, made: dict[Value, int], done: set[Node]) -> None:
+        """Add what several nodes compute together."""
+        data = made[spelt.source]
+        shape = self.shapes[data]
+        if spelt.kind == "gelu_tanh":
+            made[spelt.result] = self._gelu_by_tanh(data)
+        elif spelt.kind == "layer_norm":
+            result, read = spelt.result, [data]
+            for op_type in ("Mul", "Add"):
+                user = _only_user(result, op_type)
+                row = None if user is None else self._row_beside(user, result, made, shape)
+                if user is None or row is None:
+                    break
+                done.add(user)
+                result = _only(user)
+                read.append(row)
+            made[result] = self._normalized(read, shape, spelt.epsilon)
+        else:
+            made[spelt.result] = self.emit(spelt.kind, [data], shape)
 
-        Returns:
-            What it reads, its nodes, and what it makes.
-        """
-        source = node.inputs[0] if node.inputs else None
-        if node.op_type == "Gelu" and not node.domain and source is not None:
-            if "approximate" in node.attributes and node.attributes["approximate"].value != b"none":
-                raise RefusedError("a Gelu by tanh")
-            return made[source], {node}, _only(node)
-        if node.op_type not in {"Div", "Mul"}:
+    def _row_beside(
+        self, user: Node, value: Value, made: Mapping[Value, int], shape: OpenShape | None
+    ) -> int | None:
+        """Return what scales or shifts the last axis of *value*; None if nothing does."""
+        (other,) = [each for each in user.inputs if each is not value] or [None]
+        number = None if other is None else made.get(other)
+        if number is None or shape is None:
             return None
-        for value in dict.fromkeys(node.inputs):
-            if value is None or made.get(value) in self.arrays:
-                continue
-            members = self._nodes_of_gelu(node, value, made)
-            if members:
-                result = _only(members[-1])
-                inner = {_only(member) for member in members} - {result}
-                users = [user for each in inner for user, _ in each.iter_uses()]
-                is_whole = not any(each.returned_by for each in inner)
-                return (
-                    (made[value], set(members), result)
-                    if (is_whole and all(user in members for user in users))
-                    else None
-                )
-        return None
+        row = self.shapes[number]
+        fits = row is not None and len(row) == 1 and (row[0] == shape[-1] or shape[-1] is None)
+        return number if fits else None
 
-    def _nodes_of_gelu(self, first: Node, source: Value, made: Mapping[Value, int]) -> list[Node]:
-        """Return the nodes from *first* on that compute a Gelu of *source*; none if none do.
+    def _normalized(self, read: Sequence[int], shape: OpenShape | None, epsilon: float) -> int:
+        """Add a layer normalisation of the last axis; scale and shift go together."""
+        given = list(read)
+        if len(given) == 2:  # noqa: PLR2004  # a scale alone
+            row = self.shapes[given[1]]
+            if row is None or row[0] is None:
+                raise RefusedError("the size of a scale is not known")
+            given.append(self.number(np.zeros(row[0], self.plan.dtypes[given[1]])))
+        return self.emit(
+            "layer_norm",
+            given,
+            shape,
+            keep_stats=False,
+            begin_norm_axis=-1,
+            use_affine=len(given) > 1,
+            epsilon=epsilon,
+        )
 
-        What they compute is tried with numbers: that is proof enough of what they are, and blind
-        to how they are ordered.
-        """
-        after = list(first.graph)
-        known: dict[Value, Any] = {source: _SAMPLES}
-        members: list[Node] = []
-        for node in after[after.index(first) :]:
-            function = _ARITHMETIC.get(node.op_type)
-            read = [self._sampled(value, known, made) for value in node.inputs]
-            if function is None or node.domain or any(value is None for value in read):
-                continue
-            members.append(node)
-            result = known[_only(node)] = function(*read)
-            if np.shape(result) == _SAMPLES.shape and np.allclose(result, _GELU, atol=1e-5):
-                return members
-        return []
+    def _gelu_by_tanh(self, data: int) -> int:
+        """Write it out: oneDNN knows the form by erf alone before 3.8, and fuses what follows."""
+        dtype, shape = self.plan.dtypes[data], self.shapes[data]
 
-    def _sampled(
-        self, value: Value | None, known: Mapping[Value, Any], made: Mapping[Value, int]
-    ) -> NDArray[Any] | float | None:
-        if value is None:
+        def of(kind: str, one: int, other: float) -> int:
+            if isinstance(other, float):
+                other = self.number(np.array([other], dtype))
+            return self.emit(kind, [one, other], shape, auto_broadcast="numpy")
+
+        self.plan.parts = max(self.plan.parts, 2)
+        cube = of("multiply", of("multiply", data, data), data)
+        inner = of("add", of("multiply", cube, 0.044715), data)
+        bent = self.emit("tanh", [of("multiply", inner, math.sqrt(2 / math.pi))], shape)
+        return of("multiply", of("multiply", of("add", bent, 1.0), data), 0.5)
+
+    def _rank(self, number: int) -> int | None:
+        shape = self.shapes[number]
+        return None if shape is None else len(shape)
+
+    def _single(self, number: int | None) -> float | None:
+        """Return the one number of a constant; None if it is none, or has several."""
+        if number is None or number not in self.arrays:
             return None
-        if value in known:
-            found: NDArray[Any] = known[value]
-            return found
-        number = made.get(value)
-        if number is None or number not in self.arrays or not self._is_scalar(number):
+        shape = self.shapes[number]
+        if shape is None or math.prod(size or 0 for size in shape) != 1:
             return None
         return float(self.arrays[number]().reshape(-1)[0])
-
-
-_erf = np.vectorize(math.erf)
-_SAMPLES = np.linspace(-6, 6, 97)
-_GELU = _SAMPLES * 0.5 * (1 + _erf(_SAMPLES / math.sqrt(2)))
-_ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "Add": np.add,
-    "Mul": np.multiply,
-    "Div": np.divide,
-    "Erf": _erf,
-}
 
 
 class _Facts:
@@ -588,6 +624,29 @@ class _Facts:
     def _value(self, name: str, default: object) -> object:
         found = self.attributes.get(name)
         return default if found is None else found.value
+
+
+def _given(node: Node, given: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """Return the attributes of a node of a body, those of the call in the place of references."""
+    found = {}
+    for name, attribute in node.attributes.items():
+        source = given.get(attribute.ref) if attribute.ref else attribute
+        if source is not None:
+            found[name] = source
+    return found
+
+
+def _read(given: Mapping[str, Attribute], node: Node, name: str) -> object:
+    found = _given(node, given).get(name)
+    return None if found is None else found.value
+
+
+def _only_user(value: Value, op_type: str) -> Node | None:
+    """Return the one node that reads a value, if it is of a type and nothing else reads it."""
+    users = [user for user, _ in value.iter_uses()]
+    if len(users) != 1 or value.returned_by or users[0].op_type != op_type or users[0].domain:
+        return None
+    return users[0]
 
 
 def _only(node: Node) -> Value:
@@ -623,6 +682,10 @@ def _windows(
             found.append(None)
             continue
         reach = spatial["dilations"][n] * (width - 1) + 1
-        room = size + spatial["pads_begin"][n] + spatial["pads_end"][n] - reach
-        found.append(room // spatial["strides"][n] + 1)
+        named, stride = spatial.get("auto_pad", ""), spatial["strides"][n]
+        if named.startswith("SAME"):
+            found.append(-(-size // stride))
+            continue
+        pads = 0 if named else spatial["pads_begin"][n] + spatial["pads_end"][n]
+        found.append((size + pads - reach) // stride + 1)
     return found

@@ -250,6 +250,7 @@ class Document:
         findings: What to look at in catalogues.
         layers: How the values on the way compare, in order of computation.
         sections: The differences of two models.
+        models: A row for each of many models; None for one.
         chapters: Makes what a page lists beside all this.
         draws: Tells which graphs a page shows.
     """
@@ -270,6 +271,7 @@ class Document:
     findings: tuple[Finding, ...] = ()
     layers: tuple[LayerError, ...] = ()
     sections: tuple[Section, ...] = ()
+    models: TextTable | None = None
     chapters: Callable[[], Iterable[Chapter]] = tuple
     draws: Callable[[], Drawn] = Drawn
 

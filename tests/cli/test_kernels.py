@@ -1,12 +1,14 @@
-"""``--with dnnl``: of verify, partition and run."""
+"""``--with dnnl``: of verify, partition and run; and ``dpl kernels``."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import numpy as np
+import onnx
 import pytest
 
 from dplcli.execute.onednn import library
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.support import Dpl
+
+COMPILER = shutil.which("c++")
 
 
 @pytest.mark.parametrize(
@@ -140,3 +144,77 @@ def test_options_that_contradict_each_other(dpl: Dpl, folder: Path) -> None:
         answer = dpl(*command)
         assert answer.code == 2
         assert said in answer.message
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [
+        ("no-such-compiler --fast", "CXX=no-such-compiler --fast: there is no such compiler"),
+        ("'", "CXX=': is no command"),
+        ("false", "false: ends with exit code 1"),
+        ("true", "true: writes nothing"),
+        pytest.param(f"{COMPILER} -Dnullptr=odd", "was not declared", marks=pytest.mark.long),
+    ],
+)
+def test_a_compiler_that_fails(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, said: str
+) -> None:
+    """Exit code 2, what the compiler said, and nothing written."""
+    if "None" in compiler:
+        pytest.skip("no C++ compiler")
+    monkeypatch.setenv("CXX", compiler)
+    answer = dpl("kernels", "build", "-o", "new.so")
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.message
+    assert list(folder.iterdir()) == []
+
+
+def test_without_a_compiler_it_is_said(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing in PATH, and nothing in CXX."""
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setenv("PATH", str(folder))
+    answer = dpl("kernels", "build", "-o", "new.so")
+    assert answer.code == 2
+    assert answer.message == "there is no C++ compiler: c++, g++ and clang++ are not found"
+    assert "CXX" in answer.hint
+
+
+def test_nothing_to_plan(dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1 and no file, for a model without partitions; other files are kept."""
+    needs_onednn()
+    model = written(net("g (float[2] x) => (float[2] y) { y = Sin (x) }"), folder / "m.onnx")
+    answer = dpl("kernels", "plan", "m.onnx", "-o", "p.plan")
+    assert (answer.code, answer.out) == (1, "")
+    assert "m.onnx has no partition for dnnl, so no plan is written" in answer.err
+    assert dpl("kernels", "plan", "m.onnx", "-o", "m.onnx").code == 2
+    monkeypatch.setenv("CXX", "true")
+    answer = dpl("kernels", "build", "-o", "m.onnx")
+    assert answer.code == 2
+    assert answer.message == "--output m.onnx: exists and is no shared library, so it is kept"
+    assert list(folder.iterdir()) == [model]
+
+
+@pytest.mark.long
+def test_a_plan_says_what_runs_and_what_does_not(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table and the record; without the library, the extra is named."""
+    needs_onednn()
+    model = net()
+    model.graph.node[0].ClearField("attribute")
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("auto_pad", "SAME_UPPER"))
+    partitioned(model, folder)
+    answer = dpl("kernels", "plan", "p.onnx", "-o", "p.plan", "--json", "p.json")
+    assert answer.code == 0, answer.err
+    assert "1 of 2 partitions is in the plan. Wrote p.plan." in answer.out
+    record = json.loads((folder / "p.json").read_text())
+    assert (record["schema"], record["planned"]) == ("dpl.kernels/1", 1)
+    assert [item["why"] for item in record["partitions"] if not item["library"]] == ["auto_pad"]
+    assert (folder / "p.plan").read_text().count("\ncall ") == 1
+    monkeypatch.setenv(library.VARIABLE, "/nowhere/libdnnl.so.3")
+    answer = dpl("kernels", "plan", "p.onnx", "-o", "q.plan")
+    assert answer.code == 2
+    assert "pip install 'dplcli[dnnl]'" in answer.hint
+    assert not (folder / "q.plan").exists()

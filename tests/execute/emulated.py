@@ -59,6 +59,9 @@ class HostDevice:
         assert data.nbytes <= self.pieces[address][1]
         c.memmove(address, data.ctypes.data, data.nbytes)
 
+    def wait(self) -> None:
+        """Do nothing: all is done at once."""
+
     def read(self, address: int, into: NDArray[Any]) -> None:
         """Copy from there; nothing has been written behind any piece."""
         for piece, size in self.pieces.values():

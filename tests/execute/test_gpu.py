@@ -211,6 +211,7 @@ def _after(samples: NDArray[np.float32], epilogue: int) -> NDArray[np.float32]:
     rest = (None, None, c.c_size_t(0), None)
     call(library.functions, "cublasLtMatmul", library.handle, told.matmul, *operands, *rest)
     found = np.empty_like(samples)
+    device.wait()
     device.read(places[2], found)
     return found
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dplcli.execute.cublas.matmul import DTYPES, EPILOGUES, Layout, Matmul, lower
-from dplcli.execute.cuda import Device, DeviceCall, DeviceWork, Traced, load
+from dplcli.execute.cuda import Device, DeviceCall, DeviceLibrary, DeviceWork, load
 from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.product import gelu, sampled, whole
 
@@ -87,14 +87,13 @@ class Descriptors:
         call(self._functions, function, handle, number, c.byref(value), size)
 
 
-class CublasLt(Traced):
+class CublasLt(DeviceLibrary):
     """cuBLASLt on the first GPU.
 
     Attributes:
         functions: Its C functions.
         name: Its version.
-        device: The GPU.
-        handle: Its handle there.
+        handle: Its handle on the GPU.
     """
 
     def __init__(self) -> None:
@@ -103,10 +102,9 @@ class CublasLt(Traced):
         Raises:
             UsageError: There is no library, or no GPU.
         """
-        super().__init__()
         self.functions = load(*LIBRARY)
         self.name = version_of(self.functions)
-        self.device = Device(EXTRA)
+        super().__init__(Device(EXTRA))
         self.handle = c.c_void_p()
         call(self.functions, "cublasLtCreate", c.byref(self.handle))
 
@@ -129,8 +127,9 @@ class CublasLt(Traced):
         }
         if product.bias is not None:
             operands["bias"] = product.bias, lambda array: array
-        work = DeviceWork(launch, shape, partial(_finished, matmul), shape, operands)
-        return DeviceCall(self.device, plan, shapes, work)
+        name, finish = ("cublasLtMatmul", EPILOGUES[matmul.epilogue]), partial(_finished, matmul)
+        work = DeviceWork(name, launch, shape, finish, matmul.tail, shape, operands)
+        return DeviceCall(self, plan, shapes, work)
 
     def _launch(
         self, matmul: Matmul, descriptors: Descriptors, places: Mapping[str, int], result: int
@@ -150,9 +149,6 @@ class CublasLt(Traced):
             *(c.c_void_p(result), descriptors.d) * 2,
             *(None, None, c.c_size_t(0), None),  # its own choice of algorithm, without workspace
         )
-        self.note(f"cublasLtMatmul {EPILOGUES[matmul.epilogue]}")
-        if matmul.tail:
-            self.note(f"{matmul.tail} (on the CPU)")
 
 
 def _finished(matmul: Matmul, result: NDArray[Any]) -> NDArray[Any]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.errors import UsageError
-from dplcli.execute.cuda import Device, DeviceCall, DeviceWork, Traced
+from dplcli.execute.cuda import Device, DeviceCall, DeviceLibrary, DeviceWork
 from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.product import matrices_of, product_of, sampled, whole
 from dplcli.files import cache_folder, temporary_file, temporary_folder
@@ -92,7 +92,7 @@ class TemplateInstance:
 
     def __str__(self) -> str:
         """Say what it computes."""
-        return f"implicit_gemm {self.dtype} {self.activation} {self.binary} {self.last}"
+        return f"{self.dtype} {self.activation} {self.binary} {self.last}"
 
 
 def instance_of(product: Product) -> TemplateInstance:
@@ -273,7 +273,9 @@ class Compiler:
             LibraryError: The compiler is missing, or fails.
         """
         if self.missing or self._nvcc is None:
-            raise LibraryError(f"{instance} is not compiled yet, and here is {self.missing}")
+            raise LibraryError(
+                f"the template for {instance} is not compiled yet, and here is {self.missing}"
+            )
         root = Path(self._nvcc).parent.parent
         more = [f"-I{self._include}", f"-I{root / 'include/cccl'}", f"-L{root / 'lib'}"]
         command = [self._nvcc, *instance.flags, *more, "-o", str(path), str(_TEMPLATE)]
@@ -312,7 +314,7 @@ def _is_ours(path: Path) -> bool:
     return all(each.st_uid == os.geteuid() and not each.st_mode & others for each in found)
 
 
-class Cutlass(Traced):
+class Cutlass(DeviceLibrary):
     """CUTLASS on the first GPU, which is a Hopper."""
 
     name = "sm_90a"
@@ -323,7 +325,6 @@ class Cutlass(Traced):
         Raises:
             UsageError: There is no such GPU; or no compiler, and nothing is compiled already.
         """
-        super().__init__()
         self._compiler = Compiler()
         folder = cache_folder()
         is_empty = folder is None or not any((folder / "cutlass").glob("*.so"))
@@ -332,10 +333,10 @@ class Cutlass(Traced):
                 f"CUTLASS was not found: here is {self._compiler.missing}",
                 hint=f"pip install '{EXTRA}' (Linux), and have a C++ compiler",
             )
-        self._device = Device(EXTRA)
-        if self._device.generation != _HOPPER:
+        super().__init__(Device(EXTRA))
+        if self.device.generation != _HOPPER:
             raise UsageError(
-                f"the GPU is of compute capability {self._device.generation}, "
+                f"the GPU is of compute capability {self.device.generation}, "
                 f"and instances are compiled for {self.name}"
             )
 
@@ -353,11 +354,19 @@ class Cutlass(Traced):
         instance, told = instance_of(product), lower(product)
         function = loaded(instance, self._compiler).dpl_product
         columns = told.made[-1]
-        zeros = self._device.allocate(columns * np.dtype(product.dtype).itemsize)
-        self._device.write(zeros, np.zeros(columns, product.dtype))
+        zeros = self.device.allocate(columns * np.dtype(product.dtype).itemsize)
+        self.device.write(zeros, np.zeros(columns, product.dtype))
         run = partial(self._run, (instance, product, told), function, zeros)
-        work = DeviceWork(run, told.made, told.finish, product.shape, told.operands)
-        return DeviceCall(self._device, plan, shapes, work)
+        work = DeviceWork(
+            ("implicit_gemm", str(instance)),
+            run,
+            told.made,
+            told.finish,
+            "",
+            product.shape,
+            told.operands,
+        )
+        return DeviceCall(self, plan, shapes, work)
 
     def _run(
         self,
@@ -382,5 +391,6 @@ class Cutlass(Traced):
             )
             status = function(image, filters, c.c_void_p(bias), more, made, sizes, None)
             if status:
-                raise LibraryError(f"{instance} returned status {status} (cutlass::Status)")
-        self.note(str(instance))
+                raise LibraryError(
+                    f"the template for {instance} returned status {status} (cutlass::Status)"
+                )

@@ -36,7 +36,7 @@ class _Tensor(c.Structure):
     )
 
 
-_KINDS = {
+KINDS = {
     "abs": 0,
     "add": 2,
     "avg_pool": 3,
@@ -73,7 +73,7 @@ _KINDS = {
 }
 """``dnnl_graph_op_kind_t``."""
 
-_SETTINGS = {
+SETTINGS = {
     "alpha": 1,
     "beta": 2,
     "epsilon": 3,
@@ -99,13 +99,16 @@ _SETTINGS = {
     "transpose_b": 0x66,
     "use_affine": 0x67,
     "auto_broadcast": 0x80,
+    "auto_pad": 0x81,
     "data_format": 0x83,
     "rounding_type": 0x86,
     "weights_format": 0x87,
 }
 """``dnnl_graph_op_attr_t``."""
 
-_DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+"""``dnnl_data_type_t``, by numpy's names."""
+
 _CPU = 1
 _ANY, _STRIDED = 1, 2
 _VARYING, _CONSTANT = 1, 2
@@ -141,7 +144,7 @@ class OneDnn(Library):
 
 def _objection(plan: KernelPlan, partitions: Sequence[_Partition]) -> str:
     groups = ["+".join(plan.ops[n].kind for n in part.ops) for part in partitions]
-    if len(partitions) != 1 and not plan.is_region:
+    if len(partitions) > plan.parts and not plan.is_region:
         return f"oneDNN would run it in {len(partitions)} parts: {', '.join(groups)}"
     refused = [
         group for part, group in zip(partitions, groups, strict=True) if not part.is_supported
@@ -200,7 +203,7 @@ class _Graph:
         handle = c.c_void_p()
         call = self.library.call
         name = f"{op.kind}_{number}".encode()
-        call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), _KINDS[op.kind], name)
+        call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), KINDS[op.kind], name)
         try:
             for setting, value in op.settings.items():
                 _set(self.library, handle, setting, value)
@@ -231,7 +234,7 @@ def logical(
 ) -> _Tensor:
     """Describe a value; row-major if its shape is known, else as the library likes."""
     made = _Tensor()
-    kind, of = _DTYPES[dtype], _CONSTANT if is_constant else _VARYING
+    kind, of = DTYPES[dtype], _CONSTANT if is_constant else _VARYING
     if shape is None:
         library.call(
             "dnnl_graph_logical_tensor_init",
@@ -258,7 +261,7 @@ def logical(
 
 
 def _set(library: Library, op: c.c_void_p, name: str, value: Setting) -> None:
-    key = _SETTINGS[name]
+    key = SETTINGS[name]
     one = c.c_size_t(1)
     match value:
         case bool():
