@@ -113,6 +113,10 @@ class _Translator:
         if strange:
             raise RefusedError(f"values are of type {min(strange)}")
         self.plan.numbers = {n: a for n, a in self.plan.numbers.items() if n in used}
+        fixed = dict(self.plan.fixed)
+        scalars = [n for n in used if n in self.arrays and self.shapes[n] in {(), (1,)}]
+        self.plan.scalars = {n: float(self.arrays[n]().reshape(-1)[0]) for n in scalars}
+        self.plan.fixed = fixed  # no setting was made from these
         return self.plan
 
     def _drop_unread(self) -> None:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.execute.onednn.library import LibraryError
-from dplcli.execute.plan import RefusedError
+from dplcli.execute.onednn.library import Library
+from dplcli.execute.plan import LibraryError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from dplcli.execute.onednn.library import Library
-    from dplcli.execute.plan import KernelPlan, PlanOp, Setting, Shape
+    from dplcli.execute.plan import KernelPlan, OpenShape, PlanOp, Setting, Shape
 
 _MOST_DIMS = 12
 _Dims = c.c_int64 * _MOST_DIMS
@@ -123,23 +122,29 @@ _UNKNOWN = -1
 _ALIGNMENT = 64
 
 
-def judge(library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> str:
-    """Ask the library whether it runs a plan as one partition, or a region as several.
+class OneDnn(Library):
+    """oneDNN: it runs a plan as one partition, or a region as several."""
 
-    Args:
-        library: The library.
-        plan: The plan.
-        shapes: The shapes of its inputs, as far as they are known.
+    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
+        """Return why the library does not run a plan; "" if it does."""
+        known = {
+            number: tuple(size for size in shape if isinstance(size, int))
+            for number, shape in shapes.items()
+            if all(isinstance(size, int) for size in shape)
+        }
+        try:
+            partitions = _Graph(self, plan, known).partitions
+        except RefusedError as error:
+            return str(error)
+        try:
+            return _objection(plan, partitions)
+        finally:
+            for part in partitions:
+                part.destroy()
 
-    Returns:
-        Why not; "" if it does.
-    """
-    partitions = _Graph(library, plan, shapes).partitions
-    try:
-        return _objection(plan, partitions)
-    finally:
-        for part in partitions:
-            part.destroy()
+    def compile(self, plan: KernelPlan, shapes: Mapping[int, Shape]) -> CompiledPlan:
+        """Compile a plan for given shapes of all its inputs."""
+        return CompiledPlan(self, plan, shapes)
 
 
 def _objection(plan: KernelPlan, partitions: Sequence[_Partition]) -> str:

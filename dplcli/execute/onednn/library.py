@@ -12,9 +12,10 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError
+from dplcli.execute.plan import LibraryError, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,29 +32,6 @@ _CPU = 1
 _IN_ORDER = 1
 _PROFILE = 1
 _INSTALL = f"pip install '{EXTRA}' (Linux on x86-64), or name a libdnnl.so.3 in {VARIABLE}"
-
-
-class LibraryError(Exception):
-    """The library refused something."""
-
-
-class Primitive(NamedTuple):
-    """What the library ran, by its own account.
-
-    Attributes:
-        kind: Such as ``convolution``, or ``reorder``.
-        implementation: Which code.
-        milliseconds: How long it took.
-    """
-
-    kind: str
-    implementation: str
-    milliseconds: float
-
-    @property
-    def is_reorder(self) -> bool:
-        """Whether it only lays a tensor out in another way."""
-        return self.kind == "reorder"
 
 
 class _Version(c.Structure):
