@@ -24,7 +24,7 @@ from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from dplcli.errors import UsageError, VerificationError
+from dplcli.errors import DplError, UsageError, VerificationError
 from dplcli.verify.settings import (
     CPU,
     REFERENCE_LEVEL,
@@ -760,6 +760,44 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
         give_back(worker, reusable=False)
 
 
+def plan_kernels(
+    path: Path, target: str, module: str, library: str
+) -> tuple[str, list[PartitionRun]]:
+    """Have the partitions of a model planned where a crash of the library does no harm.
+
+    Args:
+        path: The model.
+        target: The domain of the partitions.
+        module: Has ``plan_model``, as :mod:`dplcli.execute.deploy` does.
+        library: What the library is called.
+
+    Returns:
+        The plan as text, and for each partition where it runs.
+
+    Raises:
+        UsageError: The model cannot be read, or there is no library, or it crashes.
+    """
+    if not IS_POSSIBLE:
+        planned: tuple[str, list[PartitionRun]] = import_module(module).plan_model(path, target)
+        return planned
+    worker = take_worker()
+    header = {"do": "plan", "path": str(path.resolve()), "target": target, "module": module}
+    try:
+        answer, _ = worker.ask(header, (), f"asking {library}", None)
+    except StoppedError as error:
+        raise UsageError(f"{library} {error.how} while it was asked what it runs") from error
+    except UsageError as error:
+        message = error.message.replace(header["path"], str(path))
+        raise UsageError(message, hint=error.hint) from error
+    finally:
+        give_back(worker, reusable=False)
+    found = [
+        PartitionRun(**{**each, "primitives": tuple(each["primitives"])})
+        for each in answer["partitions"]
+    ]
+    return answer["text"], found
+
+
 def available_providers() -> tuple[str, ...]:
     """Return the execution providers of onnxruntime.
 
@@ -877,29 +915,38 @@ def serve(at: socket.socket) -> None:
     engine: Engine | None = None
     while True:
         header, arrays = receive(at)
-        if header["do"] in {"open", "close"}:
-            engine = None
         answer: Header = {}
         given: list[Array] = []
         try:
             match header["do"]:
                 case "open":
+                    engine = None  # first let go of the one before
                     engine = _open(header, arrays)
                 case "try":
                     _try(header)
                 case "list":
                     answer = {"providers": engines.providers()}
+                case "plan":
+                    answer = _plan(header)
                 case "run" | "time" | "profile" if engine is not None:
                     answer, given = _run(engine, header, arrays)
                 case _:
+                    engine = None
                     continue
         except RunError as error:
             kind = "memory" if isinstance(error, ShortageError) else "run"
             answer = {"error": kind, "message": str(error)}
-        except UsageError as error:
+        except DplError as error:
             answer = {"error": "usage", "message": error.message, "hint": error.hint}
         send(at, answer, given)
         del arrays, given
+
+
+def _plan(header: Header) -> Header:
+    text, partitions = import_module(header["module"]).plan_model(
+        Path(header["path"]), header["target"]
+    )
+    return {"text": text, "partitions": [asdict(each) for each in partitions]}
 
 
 def _try(header: Header) -> None:

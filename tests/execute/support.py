@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
@@ -17,8 +20,6 @@ from dplcli.pipeline.partitioning import PartitionSettings
 from dplcli.verify.settings import Execution, Settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dplcli.verify.settings import Kernels
 
 HEADER = '<ir_version: 8, opset_import: ["" : {}]>\n'
@@ -43,6 +44,28 @@ def needs_onednn() -> None:
     """Skip the test if there is no oneDNN."""
     if missing():
         pytest.skip(f"no oneDNN: {missing()}")
+
+
+CRASHES, REFUSES_TO_LOOK, OTHER_OPERATOR, OTHER_PADDING = 1, 2, 3, 4
+"""The faults of ``faulty.c``."""
+
+
+def faulty(folder: Path, fault: int) -> Path:
+    """Compile a oneDNN with a fault, around the one that is here."""
+    needs_onednn()
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    real = Path(Library().path)
+    if not real.is_absolute():
+        pytest.skip("where oneDNN is, is not known")
+    made = folder / f"libfaulty{fault}.so"
+    source = Path(__file__).parent / "faulty.c"
+    command = [compiler, "-shared", "-fPIC", f"-DFAULT={fault}", str(source), "-o", str(made)]
+    command += ["-Wl,--no-as-needed", str(real), f"-Wl,-rpath,{real.parent}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    return made
 
 
 def net(text: str = NET, opset: int = 17) -> onnx.ModelProto:

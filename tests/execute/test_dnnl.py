@@ -219,16 +219,6 @@ def test_a_body_that_cannot_run_has_a_reason(tmp_path: Path) -> None:
     assert answer.objections == ("1 of 2 partitions ran on oneDNN; --require all asks for 2",)
 
 
-@pytest.mark.long
-def test_a_crash_of_the_library_is_a_verdict(tmp_path: Path) -> None:
-    """The library runs in a process of its own."""
-    needs_onednn()
-    crashing = Kernels("dnnl", "oneDNN", "tests.execute.crashing")
-    result = verify(*partitioned(net(), tmp_path), settings=asking(crashing))
-    assert result.verdict == "different"
-    assert "crashed (SIGABRT)" in result.reasons[0]
-
-
 def test_a_faulty_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said which one it is, and why."""
     needs_onednn()
