@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ModelLike,
         PartitionOptions,
         PartitionResult,
+        RepeatingOptions,
         Result,
         ResultOptions,
         RewriteOptions,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         load,
         match,
         partition,
+        repeat,
         rewrite,
         run,
         verify,
@@ -57,9 +59,9 @@ else:
             "dplcli.api": (
                 "CheckOptions DiffResult ExplainResult ExtractResult InlineOptions InlineResult "
                 "LearnResult LoadedModel MatchResult ModelLike PartitionOptions PartitionResult "
-                "Result ResultOptions RewriteOptions RewriteResult RunOptions RunResult "
-                "VerifyOptions VerifyResult Written apply diff explain extract inline learn "
-                "load match partition rewrite run verify"
+                "RepeatingOptions Result ResultOptions RewriteOptions RewriteResult RunOptions "
+                "RunResult VerifyOptions VerifyResult Written apply diff explain extract inline "
+                "learn load match partition repeat rewrite run verify"
             ),
             "dplcli.dpl.replacement": "RewriteRule",
             "dplcli.dpl.rule": "PatternRule",
@@ -82,6 +84,7 @@ __all__ = [
     "PartitionOptions",
     "PartitionResult",
     "PatternRule",
+    "RepeatingOptions",
     "Result",
     "ResultOptions",
     "RewriteOptions",
@@ -102,6 +105,7 @@ __all__ = [
     "load",
     "match",
     "partition",
+    "repeat",
     "rewrite",
     "run",
     "verify",

@@ -14,6 +14,7 @@ from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
 from secrets import token_hex
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -154,10 +155,12 @@ def answer_to(
 
     called: click.Command = import_module(f"dplcli.cli.{command}").command
     kept: list[Document] = []
+    started = perf_counter()
     try:
         with click.Context(called, info_name=command, obj=kept.append) as context:
             context.invoke(called.callback or called, **params)
-        return answer_of(label, kept[0], with_record=with_record, with_text=with_text)
+        answer = answer_of(label, kept[0], with_record=with_record, with_text=with_text)
+        return replace(answer, seconds=perf_counter() - started)
     except Exception as error:  # noqa: BLE001  # the other models go on
         return failed_answer(label, error)
 
