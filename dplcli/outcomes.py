@@ -414,6 +414,23 @@ class RewriteOutcome(WrittenOutcome):
 
 
 @dataclass(frozen=True)
+class LibraryState:
+    """A library that runs partitions.
+
+    Attributes:
+        version: Its version; "" if there is none that can be used.
+        path: Its file, as it was loaded.
+        looked_for: The files that were tried, in order.
+        problem: Why one that is there cannot be used: it is too old, or known to be faulty.
+    """
+
+    version: str
+    path: str
+    looked_for: tuple[str, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """What dpl runs on.
 
@@ -423,6 +440,7 @@ class Diagnosis:
         is_isolated: Whether models run in processes of their own.
         missing: For each extra, the packages that it lacks.
         catalogs: The catalogues that can be named, and who offers them.
+        libraries: The libraries that run partitions, by their names.
         problems: What is wrong, a sentence each.
     """
 
@@ -431,6 +449,7 @@ class Diagnosis:
     is_isolated: bool
     missing: Mapping[str, tuple[str, ...]]
     catalogs: Mapping[str, str]
+    libraries: Mapping[str, LibraryState]
     problems: tuple[str, ...]
 
 

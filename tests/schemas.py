@@ -45,7 +45,8 @@ def checked(write: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str,
 
     def call(record: Mapping[str, Any]) -> Any:  # noqa: ANN401  # as *write*
         made = write(record)
-        assert mistakes(made) == []
+        wrong = mistakes(made)
+        assert not wrong, wrong
         return made
 
     return call

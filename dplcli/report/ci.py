@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 # Reports as JUnit XML, which CI services show as tests: one for each output, level and seed.
 
 
+_LONGEST = 80
+"""Characters of a model's name in the names of cases, which have room for 200."""
+
+
 def junit_xml(document: Document, seconds: float = 0.0) -> str:
     """Return *document* as JUnit XML.
 
@@ -88,7 +92,7 @@ def _suite(root: ET.Element, name: str, cases: Sequence[Case], *, is_first: bool
         for package, version in versions().items():
             ET.SubElement(properties, "property", name=f"version.{package}", value=version)
     for case in cases:
-        name = f"{case.model}: {case.name}" if case.model else case.name
+        name = f"{one_line(case.model, _LONGEST)}: {case.name}" if case.model else case.name
         attributes = {
             "name": one_line(name),
             "classname": one_line(case.group),
@@ -217,11 +221,11 @@ def _artifact(file: str) -> Json:
     The repository is the nearest folder upwards that has a ``.git``, else the working directory. A
     file outside of it has its full path; a catalogue that dpl ships has its name alone.
     """
-    if not Path(file).exists():
-        return {"uri": quote(file, errors="surrogatepass")}
     here = Path.cwd()
-    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
     path = Path(os.path.normpath(here / file))
+    if not (Path(file).is_absolute() or os.path.exists(path)):  # noqa: PTH110  # of any length
+        return {"uri": quote(Path(os.path.normpath(file)).as_posix(), errors="surrogatepass")}
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
     if not path.is_relative_to(root):
         return {"uri": path.as_uri()}
     place = path.relative_to(root).as_posix()

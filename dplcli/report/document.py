@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Diagnosis,
         ExtractOutcome,
         InlineOutcome,
+        LibraryState,
         MatchOutcome,
         ModelOutcome,
         PartitionOutcome,
@@ -626,6 +627,7 @@ def diagnosis_document(found: Diagnosis) -> Document:
         ("providers", ", ".join(found.providers) or "none"),
         ("models run in", "a process of their own" if found.is_isolated else "the process of dpl"),
         ("catalogues", ", ".join(told)),
+        *((name, _library(state)) for name, state in found.libraries.items()),
         *(("extra" if number == 0 else "", text) for number, text in enumerate(extras)),
     ]
     verdict = f"{counted(len(found.problems), 'problem')}." if found.problems else "No problems."
@@ -635,6 +637,14 @@ def diagnosis_document(found: Diagnosis) -> Document:
         ok=not found.problems,
         record=lambda: {"schema": "dpl.doctor/1", "versions": versions(), **record_of(found)},
     )
+
+
+def _library(state: LibraryState) -> str:
+    if state.version:
+        return f"{state.version}, {state.path}"
+    if state.problem:
+        return "cannot be used"
+    return f"not found; looked for {', '.join(state.looked_for)}"
 
 
 # Findings: the rule that breaks a model, and the place where it is written.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dplcli.catalog.plan import Reproducer
 from dplcli.diff.pairing import OpsetChange
-from dplcli.outcomes import CatalogEntry
+from dplcli.outcomes import CatalogEntry, LibraryState
 from dplcli.verify.settings import InputChoice, Opinion, PartitionRun, Proof
 
 Version: TypeAlias = str
@@ -1102,6 +1102,7 @@ class DoctorDocument(_Document):
     isolated: bool
     missing: dict[str, list[str]]
     catalogs: dict[str, str]
+    libraries: dict[str, LibraryState]
     problems: list[str]
 
 

@@ -65,10 +65,6 @@ all nodes       2      2
 bytes          {before}    {after}
 2 applications in 1 round.
 
-output  level    max abs  max rel  max ulp     rtol     atol  used  verdict
-y       disable        0        0        0  1.5e-05  1.7e-05   0 %  ok
-y       all            0        0        0  1.5e-05  1.7e-05   0 %  ok
-tolerance of y: 4 x eps(float32) x sqrt(1,024 roundings, the least)
 Equivalent in onnxruntime (seeds 0 to 49).
 Wrote out.onnx.
 """
@@ -87,6 +83,15 @@ def test_success_prints_tables_and_writes_one_valid_file(
     assert sorted(contents(folder)) == ["m.onnx", "out.onnx", "rules.yaml"]
     onnx.checker.check_model(onnx.load(written), full_check=True)
     assert ops(written) == ["Mul", "Mul"]
+
+
+@pytest.mark.usefixtures("twice")
+def test_verbose_shows_the_figures_behind_the_verdict(dpl: Dpl) -> None:
+    """Outputs, and where tolerances come from; without -v only if the check fails."""
+    lines = dpl(*REWRITE, *OUT, "-v").out.splitlines()
+
+    assert "y       disable        0        0        0  1.5e-05  1.7e-05   0 %  ok" in lines
+    assert "tolerance of y: 4 x eps(float32) x sqrt(1,024 roundings, the least)" in lines
 
 
 def test_the_default_output_lies_beside_the_model(dpl: Dpl, folder: Path, twice: Path) -> None:

@@ -37,6 +37,10 @@ class LibraryError(Exception):
     """The library refused something."""
 
 
+class LibraryNotFoundError(UsageError):
+    """There is no library."""
+
+
 class _Version(c.Structure):
     _fields_ = (
         ("major", c.c_int),
@@ -158,7 +162,7 @@ def _loaded() -> tuple[c.CDLL, str]:
             reasons.append(f"{name}: has no Graph API, so it is no oneDNN {_dotted(OLDEST)}")
             continue
         return functions, name
-    raise UsageError(f"oneDNN was not found: {'; '.join(reasons)}", hint=_INSTALL)
+    raise LibraryNotFoundError(f"oneDNN was not found: {'; '.join(reasons)}", hint=_INSTALL)
 
 
 def _dotted(version: tuple[int, ...]) -> str:
