@@ -34,6 +34,10 @@ _PROFILE = 1
 _INSTALL = f"pip install '{EXTRA}' (Linux on x86-64), or name a libdnnl.so.3 in {VARIABLE}"
 
 
+class LibraryNotFoundError(UsageError):
+    """There is no library."""
+
+
 class _Version(c.Structure):
     _fields_ = (
         ("major", c.c_int),
@@ -160,7 +164,7 @@ def _loaded() -> tuple[c.CDLL, str]:
             reasons.append(f"{name}: has no Graph API, so it is no oneDNN {_dotted(OLDEST)}")
             continue
         return functions, name
-    raise UsageError(f"oneDNN was not found: {'; '.join(reasons)}", hint=_INSTALL)
+    raise LibraryNotFoundError(f"oneDNN was not found: {'; '.join(reasons)}", hint=_INSTALL)
 
 
 def _dotted(version: tuple[int, ...]) -> str:
