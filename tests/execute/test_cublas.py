@@ -115,6 +115,9 @@ def test_partitions_agree_with_their_bodies(
         ("cublasLtMatmul BIAS",),
     ]
     assert emulated.products == 6
+    times = session.profile({"x": np.ones((2, 5, 8), np.float32)})
+    assert [item.call for item in times] == [item.call for item in session.record()]
+    assert all(item.milliseconds > 0 and item.reorders > 0 for item in times)
 
 
 SQUARE = """g (float[N,5,8] x) => (float[N,5,8] y) <float[8,8] w, float[8] b> {

@@ -127,6 +127,9 @@ class OneDnn(Library):
 
     def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
         """Return why the library does not run a plan; "" if it does."""
+        used = {number for op in plan.ops for number in (*op.inputs, op.output)}
+        if strange := {plan.dtypes[number] for number in used} - DTYPES.keys():
+            return f"values are of type {min(strange)}"
         known = {
             number: tuple(size for size in shape if isinstance(size, int))
             for number, shape in shapes.items()
