@@ -145,6 +145,9 @@ class OneDnn(Library):
         """Return why the library does not run a plan; "" if it does."""
         if not (self._allow_inexact or self.is_exact_in_steps) and multiplies_steps(plan):
             return INEXACT
+        used = {number for op in plan.ops for number in (*op.inputs, op.output)}
+        if strange := {plan.dtypes[number] for number in used} - DTYPES.keys():
+            return f"values are of type {min(strange)}"
         known = {
             number: tuple(size for size in shape if isinstance(size, int))
             for number, shape in shapes.items()
