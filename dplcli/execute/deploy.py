@@ -20,8 +20,8 @@ from urllib.parse import quote
 import numpy as np
 
 from dplcli.errors import UsageError
-from dplcli.execute.onednn.graph import DTYPES, KINDS, SETTINGS
-from dplcli.execute.onednn.library import KNOWN_BAD, OLDEST, Library, candidates
+from dplcli.execute.onednn.graph import DTYPES, KINDS, SETTINGS, OneDnn
+from dplcli.execute.onednn.library import KNOWN_BAD, OLDEST, candidates
 from dplcli.execute.ort_c import TYPE_CODES
 from dplcli.execute.session import planned_calls, signature_of
 from dplcli.files import temporary_folder, write_file
@@ -59,7 +59,7 @@ def plan_model(path: Path, target: str) -> tuple[str, list[PartitionRun]]:
     Raises:
         DplError: The model cannot be read, or there is no oneDNN.
     """
-    library = Library()
+    library = OneDnn()
     calls = planned_calls(library, load_model(path), target, {})
     name = f"oneDNN {library.name}"
     found = [

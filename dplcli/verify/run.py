@@ -36,6 +36,7 @@ from dplcli.verify.settings import (
     ModelSource,
     Outputs,
     PartitionRun,
+    PartitionTime,
     RunError,
     Runs,
     ShortageError,
@@ -473,6 +474,9 @@ class KernelEngine(Protocol):
     def record(self) -> list[PartitionRun]:
         """Return what has become of each partition so far."""
 
+    def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
+        """Run once, and return how long each partition took."""
+
 
 class Runner:
     """One model, ready to run at one optimisation level."""
@@ -512,6 +516,34 @@ class Runner:
             StoppedError: The process crashed, or took longer than allowed.
         """
         return self._engine.run(feeds)
+
+    def time(self, feeds: Mapping[str, Feed], times: int) -> tuple[float, float]:
+        """Run so many times in a row, and return the seconds of one run: by the clock, and of CPU.
+
+        Raises:
+            RunError: As for :meth:`run`.
+            StoppedError: As for :meth:`run`.
+        """
+        if isinstance(self._engine, _Remote):
+            return self._engine.time(feeds, times)
+        return timed(self._engine, feeds, times)
+
+    def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
+        """Run once, and return how long each partition took; none if no kernels were asked for.
+
+        Raises:
+            RunError: As for :meth:`run`.
+            StoppedError: As for :meth:`run`.
+        """
+        return self._engine.profile(feeds) if isinstance(self._engine, KernelEngine) else []
+
+
+def timed(engine: Engine, feeds: Mapping[str, Feed], times: int) -> tuple[float, float]:
+    """Run a model some times in a row; return the seconds of one run, by the clock and of CPU."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(times):
+        engine.run(feeds)
+    return (time.perf_counter() - wall) / times, (time.process_time() - cpu) / times
 
 
 def _engine_here(source: ModelSource, level: str, engine: Kind) -> Engine:
@@ -653,6 +685,21 @@ class _Remote:
 
     def record(self) -> list[PartitionRun]:
         return self._record
+
+    def time(self, feeds: Mapping[str, Feed], times: int) -> tuple[float, float]:
+        answer = self._about_run("time", feeds, times=times)
+        wall, cpu = answer["seconds"]
+        return wall, cpu
+
+    def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
+        return [PartitionTime(**item) for item in self._about_run("profile", feeds)["profile"]]
+
+    def _about_run(self, do: str, feeds: Mapping[str, Feed], **more: int) -> Header:
+        arrays: list[Array] = []
+        places = {name: _placed(feed, arrays) for name, feed in feeds.items()}
+        header = {"do": do, "feeds": places, **more}
+        answer, _ = self._ask(header, arrays, f"running {self._label}")
+        return answer
 
     def _ask(
         self, header: Header, arrays: Sequence[Array], doing: str
@@ -809,7 +856,8 @@ def _placed(feed: Feed, arrays: list[Array]) -> int | list[int] | None:
 # It reads messages from a socket, one at a time:
 #
 # - *open* creates a session in place of the last one;
-# - *run* feeds it;
+# - *run* feeds it, *time* does so some times in a row and answers with the seconds, *profile* with
+#   what the library of a target says of each partition;
 # - *try* looks for a provider and loads libraries;
 # - *list* answers with the providers;
 # - *close* forgets the session, and has no answer.
@@ -880,7 +928,7 @@ def serve(at: socket.socket) -> None:
                     answer = {"providers": engines.providers()}
                 case "plan":
                     answer = _plan(header)
-                case "run" if engine is not None:
+                case "run" | "time" | "profile" if engine is not None:
                     answer, given = _run(engine, header, arrays)
                 case _:
                     engine = None
@@ -957,6 +1005,11 @@ def _run(engine: Engine, header: Header, arrays: Sequence[Array]) -> tuple[Heade
         else (None if place is None else arrays[place])
         for name, place in header["feeds"].items()
     }
+    if header["do"] == "time":
+        return {"seconds": timed(engine, feeds, header["times"])}, []
+    if header["do"] == "profile":
+        found = engine.profile(feeds) if isinstance(engine, KernelEngine) else []
+        return {"profile": [asdict(item) for item in found]}, []
     outputs = engine.run(feeds)
     given = [leaf.data for leaves in outputs.values() for leaf in leaves]
     places = iter(range(len(given)))

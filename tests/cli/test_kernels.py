@@ -56,6 +56,41 @@ def test_without_the_library_the_extra_is_named(
     assert not (folder / "o.onnx").exists()
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("cublas", {"DPL_CUBLASLT_LIBRARY": "/nowhere.so"}, "libcublasLt was not found: "),
+        ("cublas", {"DPL_CUBLASLT_LIBRARY": "libm.so.6"}, "libm.so.6 has no cublasLtMatmul"),
+        ("cutlass", {"DPL_NVCC": "/nowhere/nvcc"}, "CUTLASS was not found: here is no /nowhere/nv"),
+        ("cutlass", {"DPL_CUTLASS_INCLUDE": "/nowhere"}, "no folder of its headers"),
+        (
+            "cutlass",
+            {"DPL_NVCC": "true", "DPL_CUTLASS_INCLUDE": "include"},
+            "libcudart was not found: ",
+        ),
+    ],
+)
+def test_without_a_gpu_library_the_extra_is_named(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[str, dict[str, str], str]
+) -> None:
+    """Exit code 2, one message, nothing written."""
+    target, variables, said = case
+    written(
+        net("g (float[2,3] x) => (float[2,4] y) <float[3,4] w> { y = MatMul (x, w) }"),
+        folder / "m.onnx",
+    )
+    (folder / "include/cutlass").mkdir(parents=True)
+    (folder / "include/cutlass/cutlass.h").touch()
+    settings = {"DPL_CUDART_LIBRARY": "/nowhere.so", "DPL_CACHE": str(folder / "cache")}
+    for name, value in (settings | variables).items():
+        monkeypatch.setenv(name, value)
+    answer = dpl("partition", "m.onnx", "--target", target, "-o", "o.onnx", "--with", target)
+    assert answer.code == 2
+    assert said in answer.message
+    assert f"pip install 'dplcli[{target}]'" in answer.hint
+    assert not (folder / "o.onnx").exists()
+
+
 @pytest.mark.long
 def test_reports_list_every_partition(dpl: Dpl, folder: Path) -> None:
     """JSON, JUnit and the page."""
