@@ -1127,7 +1127,7 @@ DOCUMENTS = {_named(document): document for document in _WRITTEN}
 
 def summary(document: type[BaseModel]) -> str:
     """Say in one line what a document is."""
-    return (document.__doc__ or "").strip().partition("\n")[0]
+    return (document.__doc__ or "").strip().partition("\n")[0].replace("``", "")
 
 
 def json_schema(document: type[BaseModel]) -> dict[str, Any]:
