@@ -16,7 +16,7 @@ import tempfile
 import weakref
 from collections import Counter
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from dplcli.onnx_io.objects import IrModel, TorchProgram
     from dplcli.outcomes import LearnOutcome, RewritesOutcome
     from dplcli.passes.partition import Partition
-    from dplcli.passes.repeat import RepeatOptions
     from dplcli.passes.rewrite import Application, Trace
     from dplcli.passes.select import Coverage
     from dplcli.pipeline.writing import WriteSettings
@@ -120,6 +119,7 @@ class CheckOptions(TypedDict, total=False):
         memory_limit: Megabytes for a model and its run.
         kernels: The target whose partitions run on its library: ``dnnl``.
         require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        allow_inexact: Whether partitions run there that the library computes inexactly.
         allow_code: Whether texts may name Python functions to import.
         progress: Called with a short phrase before each step that may take long.
     """
@@ -145,6 +145,7 @@ class CheckOptions(TypedDict, total=False):
     memory_limit: int
     kernels: str
     require: str | int
+    allow_inexact: bool
     allow_code: bool
     progress: Progress
 
@@ -211,13 +212,6 @@ class PartitionOptions(ResultOptions, total=False):
         merge: Whether neighbours become regions.
         prune: Whether regions without a heavy operator are left alone.
         prepare: Whether the model is rewritten by the catalogue prepare first.
-        repeat: Whether blocks that the model repeats are outlined, instead of patterns.
-        min_repeats: How often a block must occur.
-        min_nodes: How many nodes it must have.
-        min_saving: What share of the nodes a kind of block must save, from 0 to 1.
-        max_families: How many kinds of blocks to outline.
-        same_attributes: Whether their attributes must be equal.
-        nested: Whether blocks inside blocks are outlined.
         lists: Whether all partitions will be looked at.
     """
 
@@ -228,14 +222,29 @@ class PartitionOptions(ResultOptions, total=False):
     merge: bool
     prune: bool
     prepare: bool
-    repeat: bool
+    lists: bool
+
+
+class RepeatingOptions(ResultOptions, total=False):
+    """What counts as a block that a model repeats.
+
+    Attributes:
+        expect: How often blocks must occur: ``repeat.layer>=6``.
+        min_repeats: How often a block must occur to be outlined.
+        min_nodes: How many nodes it must have.
+        min_saving: What share of the nodes a kind of block must save, from 0 to 1.
+        max_families: How many kinds of blocks to outline.
+        same_attributes: Whether their attributes must be equal.
+        nested: Whether blocks inside blocks are outlined.
+    """
+
+    expect: Names
     min_repeats: int
     min_nodes: int
     min_saving: float
     max_families: int
     same_attributes: bool
     nested: bool
-    lists: bool
 
 
 class InlineOptions(ResultOptions, total=False):
@@ -289,6 +298,7 @@ class BenchOptions(TypedDict, total=False):
         memory_limit: Megabytes for a model and its run.
         kernels: The target whose partitions run on its library, in the second model: ``dnnl``.
         require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        allow_inexact: Whether partitions run there that the library computes inexactly.
         save_inputs: Where to write what was fed, as .npz.
         allow_code: Whether *inputs* may name a Python function to import.
         progress: Called with a short phrase before each step that may take long.
@@ -307,6 +317,7 @@ class BenchOptions(TypedDict, total=False):
     memory_limit: int
     kernels: str
     require: str | int
+    allow_inexact: bool
     save_inputs: File
     allow_code: bool
     progress: Progress
@@ -327,6 +338,7 @@ class RunOptions(TypedDict, total=False):
         memory_limit: Megabytes for the model and its run.
         kernels: The target whose partitions run on its library: ``dnnl``.
         require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        allow_inexact: Whether partitions run there that the library computes inexactly.
         output: A ``.npz`` file for what it gives.
         save_inputs: Where to write what was fed, as .npz.
         allow_code: Whether *inputs* may name a Python function to import.
@@ -344,6 +356,7 @@ class RunOptions(TypedDict, total=False):
     memory_limit: int
     kernels: str
     require: str | int
+    allow_inexact: bool
     output: File
     save_inputs: File
     allow_code: bool
@@ -457,7 +470,7 @@ class Result(Generic[O_co]):
 
     def to_json(self) -> dict[str, Any]:
         """Return what the command writes for ``--json``."""
-        record: dict[str, Any] = json.loads(json_text(self.document().record()))
+        record: dict[str, Any] = json.loads(json_text(self.document().json()))
         return record
 
     def __repr__(self) -> str:
@@ -848,14 +861,25 @@ def _check_settings(given: dict[str, Any]) -> Settings:
     if "session_option" in given:
         options = given.pop("session_option")
         execution["options"] = tuple((key, str(value)) for key, value in options.items())
-    if "kernels" in given:
-        from dplcli.execute import kernels_for  # noqa: PLC0415  # rarely asked for
-
-        execution["kernels"] = kernels_for(given.pop("kernels"), str(given.pop("require", "any")))
-    elif given.pop("require", None) is not None:
-        raise UsageError("--require says how many partitions run --with a library; pass both")
+    execution |= _kernels(given)
     sizes, request = _input_request(given)
     return Settings(**fields, sizes=sizes, request=request, execution=Execution(**execution))
+
+
+def _kernels(given: dict[str, Any]) -> dict[str, Any]:
+    """Take what runs partitions out of *given*; return fields of an execution."""
+    target = given.pop("kernels", None)
+    require, allow_inexact = given.pop("require", None), given.pop("allow_inexact", False)
+    if target is None and require is not None:
+        raise UsageError("--require says how many partitions run --with a library; pass both")
+    if target is None and allow_inexact:
+        raise UsageError("--allow-inexact is about partitions --with a library; pass both")
+    if target is None:
+        return {}
+    from dplcli.execute import kernels_for  # noqa: PLC0415  # rarely asked for
+
+    require = "any" if require is None else str(require)
+    return {"kernels": kernels_for(target, require, allow_inexact=allow_inexact)}
 
 
 _EXECUTION = ("provider", "timeout", "memory_limit")
@@ -1001,6 +1025,7 @@ def match(  # noqa: PLR0913  # all by keyword
     """
     from dplcli.dpl.rule import Policies  # noqa: PLC0415  # each job loads its own
     from dplcli.pipeline import matching  # noqa: PLC0415
+    from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415
     from dplcli.report.partition import match_document  # noqa: PLC0415
 
     stored = _stored(model)
@@ -1016,7 +1041,10 @@ def match(  # noqa: PLR0913  # all by keyword
             hints=hints,
         )
     outcome = replace(outcome, label=stored.name)
-    return MatchResult(outcome, lambda verbose: match_document(outcome, verbose=verbose))
+    names = catalogs_in(item for item in _sources(patterns) if isinstance(item, str))
+    return MatchResult(
+        outcome, lambda verbose: match_document(outcome, catalogs=names, verbose=verbose)
+    )
 
 
 def explain(  # noqa: PLR0913  # all by keyword
@@ -1226,9 +1254,6 @@ def partition(
     progress, code = given.pop("progress", None), given.get("allow_code", False)
     policies = {name: _several(given.pop(name)) for name in _POLICIES if name in given}
     regions = {name: given.pop(name) for name in ("merge", "prune", "prepare") if given.get(name)}
-    repeat = _repeat_options(
-        given, has_rules=bool(sources or targets), has_policies=bool(policies or regions)
-    )
     output = given.pop("output", None)
     settings = partitioning.PartitionSettings(
         expectations=_several(given.pop("expect", ())),
@@ -1239,10 +1264,6 @@ def partition(
     )
 
     def run(path: Path, place: Path) -> PartitionOutcome:
-        if repeat is not None:
-            return partitioning.repeat(
-                path, output=place, options=repeat, settings=settings, progress=progress
-            )
         return partitioning.partition(
             path,
             output=place,
@@ -1270,36 +1291,44 @@ def partition(
 
 
 _POLICIES = ("constants", "escape", "order")
-_REPEAT = ("min_repeats", "min_nodes", "min_saving", "max_families", "same_attributes", "nested")
 
 
-def _repeat_options(
-    given: dict[str, Any], *, has_rules: bool, has_policies: bool
-) -> RepeatOptions | None:
-    """Take the keywords about repeated blocks out of *given*; None if none are asked for.
+def repeat(model: ModelLike, **options: Unpack[RepeatingOptions]) -> PartitionResult:
+    """Outline every block that the model repeats as a function call, and verify the result.
+
+    Args:
+        model: The model.
+        options: See :class:`RepeatingOptions`.
 
     Raises:
-        UsageError: One of them was given without *repeat*, or *repeat* with what is for patterns.
+        DplError: The model cannot be used, the output cannot be written, or no verdict on the
+            result can be reached.
     """
-    from dplcli.passes.repeat import RepeatOptions  # noqa: PLC0415  # rarely needed
+    from dplcli.passes.repeat import RepeatOptions  # noqa: PLC0415  # each job loads its own
+    from dplcli.pipeline import partitioning  # noqa: PLC0415
+    from dplcli.report.partition import partition_document  # noqa: PLC0415
 
-    stated = {name: given.pop(name) for name in _REPEAT if name in given}
-    if not given.pop("repeat", False):
-        if stated:
-            flag = "--" + next(iter(stated)).replace("_", "-")
-            raise UsageError(f"{flag} says how to search with --repeat", hint="add --repeat")
-        return None
-    if has_policies:
-        raise UsageError(
-            "--constants, --escape, --order, --prepare, --merge and --prune are for patterns",
-            hint="leave them out with --repeat",
+    given = _check_keywords("repeat", options, RepeatingOptions)
+    progress, output = given.pop("progress", None), given.pop("output", None)
+    names = [field.name for field in fields(RepeatOptions)]
+    search = RepeatOptions(**{name: given.pop(name) for name in names if name in given})
+    settings = partitioning.PartitionSettings(
+        expectations=_several(given.pop("expect", ())), **_written_settings(given)
+    )
+
+    def run(path: Path, place: Path) -> PartitionOutcome:
+        return partitioning.repeat(
+            path, output=place, options=search, settings=settings, progress=progress
         )
-    if has_rules:
-        raise UsageError(
-            "--repeat needs no patterns",
-            hint="run dpl partition with the patterns first, and with --repeat over its result",
+
+    outcome, path, stored = _job(model, output, settings, run)
+
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return partition_document(
+            outcome, file=_path_of(model), is_verified=settings.verify, verbose=verbose
         )
-    return RepeatOptions(**stated)
+
+    return PartitionResult(outcome, document, path, stored, settings.verify)
 
 
 def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineResult:
@@ -1436,9 +1465,13 @@ def verify(
     pairs = zip(paths, stored, strict=True)
     names = {path: each.name for path, each in pairs if each is not None and path is not None}
     title, files = subject.title(names), (subject.original, subject.candidate)
+    one, other = subject.original or subject.judged or subject.against, subject.candidate
+    models = tuple("" if path is None else names.get(path, path.name) for path in (one, other))
 
-    def document(_verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return verification_document(title, result, inside, files=files)
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return verification_document(
+            title, result, inside, models=models, files=files, verbose=verbose
+        )
 
     return VerifyResult(result, document, inside)
 
