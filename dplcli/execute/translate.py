@@ -16,7 +16,7 @@ import numpy as np
 from dplcli.execute.composites import composite_from
 from dplcli.execute.plan import KernelPlan, PlanOp, RefusedError
 from dplcli.ir.model import called_function
-from dplcli.ir.types import Tensor
+from dplcli.ir.types import tensor_of_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -230,11 +230,10 @@ class _Translator:
         return result
 
     def _constant(self, facts: _Facts) -> int:
-        tensor = facts.attributes.get("value")
-        if tensor is None or tensor.kind != "tensor":
+        tensor = tensor_of_attributes(facts.attributes)
+        if tensor is None:
             raise RefusedError("a Constant that is no tensor")
-        assert isinstance(tensor.value, Tensor)  # noqa: S101  # it is of that kind
-        return self.number(tensor.value.numpy())
+        return self.number(tensor.numpy())
 
     def _binary(self, kind: str, read: Sequence[int]) -> int:
         result = read[0]
