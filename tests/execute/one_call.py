@@ -11,11 +11,15 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from dplcli.dpl import PatternRule
 from dplcli.errors import DplError
 from dplcli.ir.model import calls_in
-from dplcli.onnx_io import load_model
-from dplcli.pipeline import partition
+from dplcli.onnx_io import OnnxSchemas, load_model, to_proto
+from dplcli.passes.partition import partition as outline
+from dplcli.passes.select import select_matches
+from dplcli.pipeline import load_catalog_rules, partition
 from dplcli.pipeline.partitioning import PartitionSettings
+from dplcli.pipeline.proving import Trier
 from dplcli.verify.engines import Session
 from dplcli.verify.settings import ModelSource, RunError
 from tests.execute.emulated import opened
@@ -109,6 +113,28 @@ def compare_calls(
     return agreed, refused
 
 
+def compare_examples(folder: Path, target: str) -> tuple[Counter[str], Counter[str]]:
+    """Compare the calls that the examples of a catalogue give.
+
+    Returns:
+        How many agreed, by rule, and why others were refused.
+    """
+    trier = Trier(OnnxSchemas())
+    agreed: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    for rule in load_catalog_rules([target]):
+        if not isinstance(rule, PatternRule):
+            continue
+        for number, model in enumerate(trier.shown(rule)):
+            assert outline(model, select_matches(model, [rule]))
+            path = folder / f"{rule.name}_{number}.onnx"
+            path.write_bytes(to_proto(model).SerializeToString())
+            ran, left = compare_calls(path, folder, target, is_partitioned=True)
+            agreed[rule.name] += ran.total()
+            refused += left
+    return agreed, refused
+
+
 def calls_of(path: Path, target: str) -> Iterator[list[OneCall]]:
     """Yield each call of a target, with 2 and with 1 for sizes that are open."""
     model = load_model(path)
@@ -149,7 +175,7 @@ def _one(node: Node, proto: onnx.NodeProto, raw: onnx.ModelProto, open_size: int
     for number, value in enumerate(node.inputs):
         assert value is not None
         dtype = str(known[number].dtype)
-        wanted = np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
+        wanted = np.dtype(getattr(ml_dtypes, dtype.replace("float8", "float8_"), dtype))
         data = np.asarray(random.standard_normal(shapes[number])).astype(wanted)
         if value.is_constant and value.constant is not None and data.size == 1:
             data = value.constant.numpy()

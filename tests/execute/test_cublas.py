@@ -19,7 +19,7 @@ from dplcli.verify.engines import Session
 from dplcli.verify.settings import Execution, ModelSource, Settings
 from tests.corpus.nets import corpus, listed_models, real_model
 from tests.execute.emulated import Emulated, Listed, opened, real_library, use
-from tests.execute.one_call import compare_calls
+from tests.execute.one_call import compare_calls, compare_examples
 from tests.execute.support import net, partitioned
 from tests.execute.test_product import SHAPES, W, X, Z, made
 
@@ -182,3 +182,17 @@ def test_calls_of_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         refused += left
     assert agreed.total() > 150
     assert agreed.total() > 6 * refused.total(), refused
+
+
+@pytest.mark.long
+def test_every_example_is_classified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the catalogue takes agrees, or has a reason; all kinds of floats run."""
+    use(monkeypatch)
+    agreed, refused = compare_examples(tmp_path, "cublas")
+    kinds = ("matmul", "matmul_transposed")
+    floats = {
+        f"{kind}{tail}" for kind in kinds for tail in ("", "_bias", "_bias_relu", "_bias_gelu")
+    }
+    ran = {name.split(".")[-1] for name, count in agreed.items() if count}
+    assert ran >= floats | {"dense", "batch_matmul"}, (agreed, refused)
+    assert all(refused)

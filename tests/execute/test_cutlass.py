@@ -5,30 +5,23 @@ from __future__ import annotations
 import _ctypes
 import ctypes as c
 import os
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from dplcli.dpl import PatternRule
 from dplcli.errors import UsageError
 from dplcli.execute.cuda import Device
 from dplcli.execute.cutlass import library as cutlass
 from dplcli.execute.cutlass.library import Compiler, TemplateInstance, instance_of, loaded
 from dplcli.execute.plan import LibraryError, PlanOp, RefusedError
 from dplcli.execute.product import product_of
-from dplcli.onnx_io import OnnxSchemas, to_proto
-from dplcli.passes.partition import partition
-from dplcli.passes.select import select_matches
-from dplcli.pipeline import load_catalog_rules
-from dplcli.pipeline.proving import Trier
 from dplcli.verify.engines import Session
 from dplcli.verify.settings import ModelSource
 from tests.corpus.nets import real_model
 from tests.execute.emulated import opened, use_template
-from tests.execute.one_call import compare_calls
+from tests.execute.one_call import compare_calls, compare_examples
 from tests.execute.support import net, partitioned
 from tests.execute.test_product import SHAPES, WINDOW, W, X, Z, made
 
@@ -141,19 +134,7 @@ def test_calls_of_real_models(name: str, tmp_path: Path, monkeypatch: pytest.Mon
 def test_every_example_is_classified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the catalogue takes agrees, or has a reason; of products and convolutions most run."""
     use_template(monkeypatch)
-    trier = Trier(OnnxSchemas())
-    agreed: Counter[str] = Counter()
-    refused: Counter[str] = Counter()
-    for rule in load_catalog_rules(["cutlass"]):
-        if not isinstance(rule, PatternRule):
-            continue
-        for number, model in enumerate(trier.shown(rule)):
-            assert partition(model, select_matches(model, [rule]))
-            path = tmp_path / f"{rule.name}_{number}.onnx"
-            path.write_bytes(to_proto(model).SerializeToString())
-            ran, left = compare_calls(path, tmp_path, "cutlass", is_partitioned=True)
-            agreed[rule.name] += ran.total()
-            refused += left
+    agreed, refused = compare_examples(tmp_path, "cutlass")
     assert sum(count > 0 for count in agreed.values()) > 30, (agreed, refused)
     assert all(refused), refused
 
