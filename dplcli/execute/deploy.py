@@ -26,7 +26,8 @@ from dplcli.execute.ort_c import TYPE_CODES
 from dplcli.execute.session import planned_calls, signature_of
 from dplcli.files import temporary_folder, write_file
 from dplcli.onnx_io import load_model
-from dplcli.verify.settings import PartitionRun
+from dplcli.verify.call_types import complete_types
+from dplcli.verify.settings import ModelSource, PartitionRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -59,8 +60,9 @@ def plan_model(path: Path, target: str) -> tuple[str, list[PartitionRun]]:
     Raises:
         DplError: The model cannot be read, or there is no oneDNN.
     """
-    library = OneDnn()
-    calls = planned_calls(library, load_model(path), target, {})
+    library, model = OneDnn(), load_model(path)
+    complete_types(model, ModelSource(path))
+    calls = planned_calls(library, model, target, {})
     name = f"oneDNN {library.name}"
     found = [
         PartitionRun(
@@ -118,6 +120,7 @@ def _call_lines(call: PlannedCall, plan: KernelPlan) -> Iterator[str]:
     for op in plan.ops:
         yield from _op_lines(op)
     yield _line("outputs", *_several(plan.outputs))
+    yield _line("parts", plan.parts)
     if plan.is_region:
         yield "region"
 
