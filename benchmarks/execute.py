@@ -12,7 +12,7 @@ import argparse
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -49,7 +49,7 @@ class Net:
         self.weights.append(numpy_helper.from_array(np.asarray(data), name))
         return name
 
-    def op(self, kind: str, *inputs: str, **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:  # noqa: ANN401  # as onnx does
         """Add a node."""
         name = f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
@@ -102,7 +102,7 @@ def resnet50(path: Path) -> None:
 def mobilenetv2(path: Path) -> None:
     """Sandler and others 2018, at 224 x 224."""
     net = Net()
-    bounds = [net.number(np.float32(bound)) for bound in (0, 6)]
+    bounds = [net.number(np.array(bound, np.float32)) for bound in (0, 6)]
     x, read = net.op("Clip", net.conv("x", (32, 3), 3, step=2), *bounds), 32
     stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1))
     for times, made, blocks, first in (*stages, (6, 160, 3, 2), (6, 320, 1, 1)):
@@ -124,8 +124,8 @@ def bert(path: Path, layers: int = 4) -> None:
     width, heads = 768, 12
     split = net.number(np.array([1, 128, heads, width // heads]))
     whole = net.number(np.array([1, 128, width]))
-    eighth, root = net.number(np.float32(0.125)), net.number(np.float32(2**0.5))
-    one, half = net.number(np.float32(1)), net.number(np.float32(0.5))
+    eighth, root = net.number(np.array(0.125, np.float32)), net.number(np.array(2**0.5, np.float32))
+    one, half = net.number(np.array(1, np.float32)), net.number(np.array(0.5, np.float32))
     x = "x"
     for _ in range(layers):
         parts = [net.op("Reshape", net.dense(x, width, width), split) for _ in range(3)]
@@ -158,13 +158,20 @@ def speed(rounds: int, threads: int) -> None:
         for name, build in NETS.items():
             path = Path(folder, "net.onnx")
             build(path)
-            for form, options in (
-                ("partitions", {}),
-                ("partitions of prepare", {"prepare": True}),
-                ("regions of prepare", {"prepare": True, "merge": True}),
+            for form, prepare, merge in (
+                ("partitions", False, False),
+                ("partitions of prepare", True, False),
+                ("regions of prepare", True, True),
             ):
                 result = Path(folder, "partitioned.onnx")
-                dplcli.partition(path, target="dnnl", output=result, verify=False, **options)
+                dplcli.partition(
+                    path,
+                    target="dnnl",
+                    output=result,
+                    prepare=prepare,
+                    merge=merge,
+                    verify=False,
+                )
                 found = dplcli.bench(path, result, kernels="dnnl", runs=rounds, threads=threads)
                 outcome = found.outcome
                 low, ratio, high = outcome.ratios("cpu")

@@ -119,6 +119,7 @@ class CheckOptions(TypedDict, total=False):
         memory_limit: Megabytes for a model and its run.
         kernels: The target whose partitions run on its library: ``dnnl``.
         require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        allow_inexact: Whether partitions run there that the library computes inexactly.
         allow_code: Whether texts may name Python functions to import.
         progress: Called with a short phrase before each step that may take long.
     """
@@ -144,6 +145,7 @@ class CheckOptions(TypedDict, total=False):
     memory_limit: int
     kernels: str
     require: str | int
+    allow_inexact: bool
     allow_code: bool
     progress: Progress
 
@@ -296,6 +298,7 @@ class BenchOptions(TypedDict, total=False):
         memory_limit: Megabytes for a model and its run.
         kernels: The target whose partitions run on its library, in the second model: ``dnnl``.
         require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        allow_inexact: Whether partitions run there that the library computes inexactly.
         save_inputs: Where to write what was fed, as .npz.
         allow_code: Whether *inputs* may name a Python function to import.
         progress: Called with a short phrase before each step that may take long.
@@ -314,6 +317,7 @@ class BenchOptions(TypedDict, total=False):
     memory_limit: int
     kernels: str
     require: str | int
+    allow_inexact: bool
     save_inputs: File
     allow_code: bool
     progress: Progress
@@ -334,6 +338,7 @@ class RunOptions(TypedDict, total=False):
         memory_limit: Megabytes for the model and its run.
         kernels: The target whose partitions run on its library: ``dnnl``.
         require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        allow_inexact: Whether partitions run there that the library computes inexactly.
         output: A ``.npz`` file for what it gives.
         save_inputs: Where to write what was fed, as .npz.
         allow_code: Whether *inputs* may name a Python function to import.
@@ -351,6 +356,7 @@ class RunOptions(TypedDict, total=False):
     memory_limit: int
     kernels: str
     require: str | int
+    allow_inexact: bool
     output: File
     save_inputs: File
     allow_code: bool
@@ -855,14 +861,25 @@ def _check_settings(given: dict[str, Any]) -> Settings:
     if "session_option" in given:
         options = given.pop("session_option")
         execution["options"] = tuple((key, str(value)) for key, value in options.items())
-    if "kernels" in given:
-        from dplcli.execute import kernels_for  # noqa: PLC0415  # rarely asked for
-
-        execution["kernels"] = kernels_for(given.pop("kernels"), str(given.pop("require", "any")))
-    elif given.pop("require", None) is not None:
-        raise UsageError("--require says how many partitions run --with a library; pass both")
+    execution |= _kernels(given)
     sizes, request = _input_request(given)
     return Settings(**fields, sizes=sizes, request=request, execution=Execution(**execution))
+
+
+def _kernels(given: dict[str, Any]) -> dict[str, Any]:
+    """Take what runs partitions out of *given*; return fields of an execution."""
+    target = given.pop("kernels", None)
+    require, allow_inexact = given.pop("require", None), given.pop("allow_inexact", False)
+    if target is None and require is not None:
+        raise UsageError("--require says how many partitions run --with a library; pass both")
+    if target is None and allow_inexact:
+        raise UsageError("--allow-inexact is about partitions --with a library; pass both")
+    if target is None:
+        return {}
+    from dplcli.execute import kernels_for  # noqa: PLC0415  # rarely asked for
+
+    require = "any" if require is None else str(require)
+    return {"kernels": kernels_for(target, require, allow_inexact=allow_inexact)}
 
 
 _EXECUTION = ("provider", "timeout", "memory_limit")

@@ -762,6 +762,12 @@ KERNELS = SettingsGroup(
         metavar="all|any|N",
         help="With --with: exit with 1 unless so many partitions ran on the library. Default: any.",
     ),
+    Setting(
+        "allow_inexact",
+        is_flag=True,
+        help="With --with: also run partitions that the library computes inexactly on this CPU, "
+        "such as 8-bit products without VNNI.",
+    ),
 )
 
 

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import numpy as np
 
 from dplcli.errors import UsageError
-from dplcli.execute.onednn.graph import DTYPES, KINDS, SETTINGS, OneDnn
+from dplcli.execute.onednn.graph import DTYPES, KINDS, SETTINGS, OneDnn, multiplies_steps
 from dplcli.execute.onednn.library import KNOWN_BAD, OLDEST, candidates
 from dplcli.execute.ort_c import TYPE_CODES
 from dplcli.execute.session import planned_calls, signature_of
@@ -30,14 +30,14 @@ from dplcli.verify.call_types import complete_types
 from dplcli.verify.settings import ModelSource, PartitionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.execute.plan import KernelPlan, PlanOp, Setting
+    from dplcli.execute.plan import KernelPlan, OpenShape, PlanOp, Setting
     from dplcli.execute.session import PlannedCall
     from dplcli.ir import Attribute
-    from dplcli.ir.types import Shape as OpenShape
 
 _SOURCE = Path(__file__).parent / "native" / "dpl_dnnl.cc"
+INEXACT_ELSEWHERE = "8-bit products would be inexact on a CPU without VNNI"
 _OPEN = -1
 _FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 _LONGEST = 12
@@ -60,7 +60,8 @@ def plan_model(path: Path, target: str) -> tuple[str, list[PartitionRun]]:
     Raises:
         DplError: The model cannot be read, or there is no oneDNN.
     """
-    library, model = OneDnn(), load_model(path)
+    library = _ForEveryCpu()
+    model = load_model(path)
     complete_types(model, ModelSource(path))
     calls = planned_calls(library, model, target, {})
     name = f"oneDNN {library.name}"
@@ -75,6 +76,14 @@ def plan_model(path: Path, target: str) -> tuple[str, list[PartitionRun]]:
     ]
     lines = _plan_lines(calls, f"# by dpl kernels plan, with {name}")
     return "".join(f"{line}\n" for line in lines), found
+
+
+class _ForEveryCpu(OneDnn):
+    """oneDNN as far as it computes the same on every CPU."""
+
+    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
+        """Return why a plan is not to run elsewhere; "" if it is."""
+        return INEXACT_ELSEWHERE if multiplies_steps(plan) else super().judge(plan, shapes)
 
 
 def _plan_lines(calls: Iterable[PlannedCall], comment: str) -> Iterator[str]:

@@ -208,8 +208,7 @@ class _Reader:
         if other is None:
             raise RefusedError(f"{op.kind} of the product and itself")
         if self._read(other) != self.shape and not self._is_row(other):
-            shapes = f"{list(self.shape)} and {list(self._read(other))}"
-            raise RefusedError(f"{op.kind} of shapes {shapes}")
+            raise RefusedError(f"{op.kind} of a tensor that is neither a row nor of the same shape")
         self.value = self.rest.pop(0).output
         return op.kind, other
 

@@ -48,12 +48,13 @@ def check(target: str) -> None:
     library_of(target)
 
 
-def library_of(target: str, threads: int = 0) -> KernelLibrary:
+def library_of(target: str, threads: int = 0, *, allow_inexact: bool = False) -> KernelLibrary:
     """Load the library of a target.
 
     Args:
         target: The target.
         threads: How many threads of the CPU it has; 0 for its own choice.
+        allow_inexact: Whether it runs what it is known to be inexact at.
 
     Raises:
         UsageError: There is none that can be used here.
@@ -70,7 +71,7 @@ def library_of(target: str, threads: int = 0) -> KernelLibrary:
         case _:
             from dplcli.execute.onednn.graph import OneDnn  # noqa: PLC0415  # one of them
 
-            return OneDnn(threads)
+            return OneDnn(threads, allow_inexact=allow_inexact)
 
 
 def open_session(source: ModelSource, level: str) -> KernelSession:
@@ -116,7 +117,7 @@ class KernelSession:
         kernels = source.execution.kernels
         assert kernels is not None  # noqa: S101  # they name this module
         threads = int(dict(source.execution.options).get("intra_op_num_threads", 0))
-        self._library = library_of(kernels.target, threads)
+        self._library = library_of(kernels.target, threads, allow_inexact=kernels.allow_inexact)
         self._name = f"{kernels.library} {self._library.name}"
         weights = source.weights or {}
         try:
@@ -124,7 +125,12 @@ class KernelSession:
             complete_types(model, source)
         except DplError as error:
             raise RunError(error.message) from error
-        self._calls = planned_calls(self._library, model, kernels.target, weights)
+        self._calls = planned_calls(
+            self._library,
+            model,
+            kernels.target,
+            weights,
+        )
         operators = self._operators()
         content = _content(source)
         entries = {"session.intra_op.allow_spinning": "0"}
@@ -223,7 +229,14 @@ def signature_of(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def planned_calls(
     library: KernelLibrary, model: Model, target: str, weights: Mapping[str, np.ndarray]
 ) -> list[PlannedCall]:
-    """Plan every call of a function of the target, and settle which functions are taken."""
+    """Plan every call of a function of the target, and settle which functions are taken.
+
+    Args:
+        library: The library.
+        model: The model.
+        target: The target.
+        weights: Constants that the model does not hold itself, by name.
+    """
     bodies = {function.body for function in model.functions.values()}
     inner = set(bodies)
     found: list[PlannedCall] = []

@@ -51,7 +51,7 @@ _BROADCAST = {
 }
 _WITH_ALPHA = {"Elu": ("elu", 1.0), "LeakyRelu": ("leaky_relu", 0.01)}
 _STEPS = frozenset({"int8", "uint8"})
-_DTYPES = frozenset({"float32", "float16", "bfloat16", *_STEPS})
+_DTYPES = frozenset({"float32", "float16", "bfloat16", "float64", *_STEPS})
 _LARGEST = float(np.finfo(np.float32).max)
 _LAST_AXIS = 13
 """The opset from which a softmax is over one axis."""

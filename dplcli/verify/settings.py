@@ -244,12 +244,14 @@ class Kernels:
         module: The module that opens sessions with it: ``open_session`` and ``check`` of
             :mod:`dplcli.execute.session`.
         require: How many partitions have to run on it: "all", "any" or a number.
+        allow_inexact: Whether partitions run on it that it is known to compute inexactly.
     """
 
     target: str
     library: str
     module: str
     require: str = "any"
+    allow_inexact: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is no number of partitions."""
@@ -361,6 +363,7 @@ class KernelReport:
             "target": self.kernels.target,
             "library": self.kernels.library,
             "require": self.kernels.require,
+            "allow_inexact": self.kernels.allow_inexact,
             "runs": self.runs,
             "ran": self.ran,
             "partitions": [

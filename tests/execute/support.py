@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dplcli.verify.settings import Kernels
 
 HEADER = '<ir_version: 8, opset_import: ["" : {}]>\n'
+NUMPY = {"float": "float32", "double": "float64"}
 NET = """g (float[N,3,8,8] x) => (float[N,4,8,8] y)
   <float[4,3,3,3] w, float[4] b, float[4,4,3,3] v> {
     c = Conv <pads = [1,1,1,1]> (x, w, b) r = Relu (c)
@@ -80,7 +81,7 @@ def net(text: str = NET, opset: int = 17) -> onnx.ModelProto:
         kind, name = item.split()
         dtype, _, sizes = kind.rstrip("]").partition("[")
         shape = tuple(map(int, sizes.split(",")))
-        data = random.standard_normal(shape).astype("float32" if dtype == "float" else dtype)
+        data = random.standard_normal(shape).astype(NUMPY.get(dtype, dtype))
         model.graph.initializer.append(onnx.numpy_helper.from_array(data, name))
     return model
 

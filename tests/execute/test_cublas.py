@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from dplcli.errors import UsageError
 from dplcli.execute import kernels_for
 from dplcli.execute.cublas.library import DESCRIPTION, LAYOUT, Descriptors
 from dplcli.execute.cublas.matmul import BIAS, COMPUTE_32F, RELU, Layout, Matmul, lower
 from dplcli.execute.plan import PlanOp, RefusedError
+from dplcli.execute.session import check
 from dplcli.pipeline import verify
 from dplcli.verify.engines import Session
 from dplcli.verify.settings import Execution, ModelSource, Settings
@@ -115,6 +117,16 @@ def test_partitions_agree_with_their_bodies(
         ("cublasLtMatmul BIAS",),
     ]
     assert emulated.products == 6
+    times = session.profile({"x": np.ones((2, 5, 8), np.float32)})
+    assert [item.call for item in times] == [item.call for item in session.record()]
+    assert all(item.milliseconds > 0 and item.reorders > 0 for item in times)
+
+
+def test_a_library_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the driver is older than the library."""
+    monkeypatch.setattr(use(monkeypatch), "cublasLtCreate", lambda _: 1, raising=False)
+    with pytest.raises(UsageError, match=r"13\.0\.0 does not start here: cublasLtCreate returned"):
+        check("cublas")
 
 
 SQUARE = """g (float[N,5,8] x) => (float[N,5,8] y) <float[8,8] w, float[8] b> {

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from dplcli.dpl import PatternRule
+from dplcli.errors import UsageError
+from dplcli.execute.cuda import Device
 from dplcli.execute.cutlass import library as cutlass
 from dplcli.execute.cutlass.library import Compiler, TemplateInstance, instance_of, loaded
 from dplcli.execute.plan import LibraryError, PlanOp, RefusedError
@@ -183,6 +185,37 @@ def test_an_instance_is_compiled_once(
     monkeypatch.setattr(found, "missing", "nothing")
     assert hasattr(loaded(instance, found), "dpl_product")
     assert [path.name for path in (tmp_path / "cutlass").iterdir()] == [instance.file_name]
+
+
+REACHES_THE_GPU, MISALIGNED, INVALID, UNSUPPORTED = 7, 1, 4, 5
+"""``cutlass::Status``; the first is an internal error, of the driver that is not there."""
+
+
+@pytest.mark.long
+def test_the_host_code_looks_at_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU, what can be launched gets as far as the driver, and the rest does not."""
+    found = compiler()
+    try:
+        Device("")
+    except UsageError:
+        monkeypatch.setenv("DPL_CACHE", str(tmp_path))
+    else:
+        pytest.skip("there is a GPU, which the addresses here are not for")
+    function = loaded(TemplateInstance("float16"), found).dpl_product
+
+    def status(*sizes: int) -> int:
+        places = [c.c_void_p(1 << 20)] * 5
+        answer: int = function(*places, (c.c_int * 16)(*sizes), None)
+        return answer
+
+    plain = (0, 0, 1, 1, 1, 1, 1)
+    assert status(1, 9, 9, 8, 8, 3, 3, 7, 7, *plain) == REACHES_THE_GPU
+    assert status(1, 9, 9, 8, 8, 3, 3, 6, 9, 0, 2, 2, 1, 1, 1, 0) == REACHES_THE_GPU
+    assert status(1, 1, 128, 8, 16, 1, 1, 1, 128, *plain) == REACHES_THE_GPU  # matrices
+    assert status(1, 9, 9, 7, 8, 3, 3, 7, 7, *plain) == INVALID
+    assert status(1, 9, 9, 8, 7, 3, 3, 7, 7, *plain) == MISALIGNED
+    assert status(1, 99, 99, 8, 8, 33, 33, 67, 67, *plain) == UNSUPPORTED
+    assert status(1, 1, 1 << 22, 1024, 16, 1, 1, 1, 1 << 22, *plain) == INVALID  # over 2 GB
 
 
 class _Fake(Compiler):

@@ -136,7 +136,6 @@ def ran(
         ("resnet50-legacy17", True),
         ("mobilenetv2-legacy13", False),
         ("bert-legacy17", True),
-        ("resnet18-legacy13-qdq-static", False),
         ("gpt2-dynamo20", False),
     ],
 )

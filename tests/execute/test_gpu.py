@@ -115,6 +115,25 @@ def test_products(name: str, dtype: str, target: str, how: str, tmp_path: Path) 
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("target", ["cublas"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "t = Transpose <perm = [1, 0]> (v) y = MatMul (x, t)",
+        "t = Transpose <perm = [0, 2, 1]> (x) y = MatMul (x, t)",
+    ],
+    ids=["dense", "batch_matmul"],
+)
+def test_products_of_float64(body: str, target: str, how: str, tmp_path: Path) -> None:
+    """The two rules for them, without an epilogue."""
+    assert how
+    text = _matrices(body, "double", 33, 17, 9)
+    _, path = partitioned(net(text), tmp_path, target=target)
+    _compare(path, target, 1e-14, (2, 1))
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("target", ["cutlass"])
 @pytest.mark.parametrize("dtype", ["float", "float16"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -151,6 +170,8 @@ def _compare(path: Path, target: str, limit: float, batches: tuple[int, ...]) ->
         assert np.abs(numbers - others).max() <= limit * np.abs(numbers).max()
     (only,) = session.record()
     assert only.runs == len(batches)
+    if target == "cutlass":
+        assert only.primitives[0] in {f"implicit_gemm {instance}" for instance in instances()}
 
 
 def _inputs(path: Path) -> dict[str, tuple[str, tuple[object, ...]]]:

@@ -81,7 +81,7 @@ def test_near_misses_of_activations(ops: list[PlanOp], said: str) -> None:
 @pytest.mark.parametrize("shape", [(4, 1), (1,), (4,), (1, 4, 5), (2, 5)])
 def test_near_misses_of_a_bias(shape: tuple[int, ...]) -> None:
     """A bias is a row, and a residual has the shape of the result."""
-    with pytest.raises(RefusedError, match="add of shapes"):
+    with pytest.raises(RefusedError, match="add of a tensor that is neither a row"):
         product_of(made(PlanOp("add", [10, Z], 11)), SHAPES | {Z: shape})
 
 

@@ -10,6 +10,7 @@ import ctypes as c
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dplcli.errors import UsageError
 from dplcli.execute.cublas.matmul import DTYPES, EPILOGUES, Layout, Matmul, lower
 from dplcli.execute.cuda import Device, DeviceCall, DeviceLibrary, DeviceWork, load
 from dplcli.execute.plan import LibraryError, RefusedError
@@ -106,7 +107,10 @@ class CublasLt(DeviceLibrary):
         self.name = version_of(self.functions)
         super().__init__(Device(EXTRA))
         self.handle = c.c_void_p()
-        call(self.functions, "cublasLtCreate", c.byref(self.handle))
+        try:
+            call(self.functions, "cublasLtCreate", c.byref(self.handle))
+        except LibraryError as error:
+            raise UsageError(f"cuBLASLt {self.name} does not start here: {error}") from error
 
     def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
         """Return why a plan is no product of cuBLASLt; "" if it is one."""

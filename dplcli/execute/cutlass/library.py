@@ -12,6 +12,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -292,26 +293,28 @@ def loaded(instance: TemplateInstance, compiler: Compiler) -> c.CDLL:
         LibraryError: It cannot be compiled.
     """
     folder = cache_folder()
-    if folder is None:  # nothing is to be kept
+    kept = None if folder is None else folder / "cutlass"
+    if kept is not None:
+        with suppress(OSError):
+            kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if kept is None or not _is_ours(kept):  # nothing is to be kept, or not there
         with temporary_folder() as place:
             compiler.compile(instance, place / instance.file_name)
             return c.CDLL(str(place / instance.file_name))
-    path = folder / "cutlass" / instance.file_name
+    path = kept / instance.file_name
     if not _is_ours(path):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with temporary_file(path.parent, ".so") as draft:
+        with temporary_file(kept, ".so") as draft:
             compiler.compile(instance, draft)
             draft.replace(path)
     return c.CDLL(str(path))
 
 
 def _is_ours(path: Path) -> bool:
-    """Tell whether a file is there that nobody else could have written: it is code."""
-    if not path.is_file():
+    """Tell whether something is there that nobody else could have written: it is code."""
+    if not path.exists():
         return False
-    found = [place.stat() for place in (path, path.parent)]
-    others = stat.S_IWGRP | stat.S_IWOTH
-    return all(each.st_uid == os.geteuid() and not each.st_mode & others for each in found)
+    found = path.stat()
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 class Cutlass(DeviceLibrary):

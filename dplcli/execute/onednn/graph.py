@@ -122,11 +122,32 @@ _UNKNOWN = -1
 _ALIGNMENT = 64
 
 
+INEXACT = "oneDNN rounds 8-bit products coarsely on a CPU without VNNI (--allow-inexact)"
+_PRODUCTS = frozenset({"convolution", "conv_transpose", "matmul"})
+
+
 class OneDnn(Library):
-    """oneDNN: it runs a plan as one partition, or a region as several."""
+    """oneDNN: it runs a plan as one partition, or a region as several.
+
+    Args:
+        threads: How many threads it has; 0 for its own choice.
+        allow_inexact: Whether it runs what it is known to be inexact at.
+
+    Raises:
+        UsageError: There is none, or one that cannot be used.
+    """
+
+    def __init__(self, threads: int = 0, *, allow_inexact: bool = False) -> None:
+        super().__init__(threads)
+        self._allow_inexact = allow_inexact
 
     def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
         """Return why the library does not run a plan; "" if it does."""
+        if not (self._allow_inexact or self.is_exact_in_steps) and multiplies_steps(plan):
+            return INEXACT
+        used = {number for op in plan.ops for number in (*op.inputs, op.output)}
+        if strange := {plan.dtypes[number] for number in used} - DTYPES.keys():
+            return f"values are of type {min(strange)}"
         known = {
             number: tuple(size for size in shape if isinstance(size, int))
             for number, shape in shapes.items()
@@ -145,6 +166,12 @@ class OneDnn(Library):
     def compile(self, plan: KernelPlan, shapes: Mapping[int, Shape]) -> CompiledPlan:
         """Compile a plan for given shapes of all its inputs."""
         return CompiledPlan(self, plan, shapes)
+
+
+def multiplies_steps(plan: KernelPlan) -> bool:
+    """Tell whether some product is one of 8-bit numbers."""
+    converted = {op.output for op in plan.ops if op.kind == "dequantize"}
+    return any(op.kind in _PRODUCTS and converted.issuperset(op.inputs[:2]) for op in plan.ops)
 
 
 def _objection(plan: KernelPlan, partitions: Sequence[_Partition]) -> str:

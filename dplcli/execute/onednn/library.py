@@ -31,6 +31,10 @@ KNOWN_BAD = {(3, 12, 1): "a product of one row followed by an addition corrupts 
 _CPU = 1
 _IN_ORDER = 1
 _PROFILE = 1
+_X86 = 0x1
+_VNNI = 0x8 | 0x40
+"""Bits of ``dnnl_cpu_isa_t``."""
+
 _INSTALL = f"pip install '{EXTRA}' (Linux on x86-64), or name a libdnnl.so.3 in {VARIABLE}"
 
 
@@ -104,6 +108,17 @@ class Library:
     def name(self) -> str:
         """``3.7.2``."""
         return _dotted(self.version)
+
+    @property
+    def is_exact_in_steps(self) -> bool:
+        """Whether products of 8-bit numbers are right on this CPU.
+
+        x86 without VNNI adds pairs of products in 16 bits. There oneDNN lets sums of weights of
+        more than 64 saturate, and halves weights that meet signed numbers.
+        """
+        isa = getattr(self.functions, "dnnl_get_effective_cpu_isa", None)
+        found = 0 if isa is None else isa()
+        return not found & _X86 or bool(found & _VNNI)
 
     def call(self, function: str, *arguments: object) -> None:
         """Call a function that returns a status.
