@@ -629,6 +629,23 @@ class RunDocument(_OfModel):
     kernels: KernelsPart | None
 
 
+class PlannedItem(_Closed):
+    """A partition, and whether a plan has it."""
+
+    call: str
+    function: str
+    library: str = Field(description="The library that runs it; empty if it is not in the plan.")
+    why: str = Field(description="Why it is not in the plan.")
+
+
+class KernelsDocument(_OfModel):
+    """What a plan of a model's partitions holds."""
+
+    schema_: Literal["dpl.kernels/1"] = Field(alias="schema")
+    planned: int
+    partitions: list[PlannedItem]
+
+
 class SheetItem(_Closed):
     """A graph as it is drawn."""
 
@@ -1110,7 +1127,7 @@ _WRITTEN: tuple[type[BaseModel], ...] = (
     *(MatchDocument, ExplainDocument, PartitionDocument, RewriteDocument, TraceDocument),
     *(InlineDocument, ExtractDocument, VerifyDocument, DiffDocument),
     *(BisectDocument, ReproducedDocument, Reproducer, LearnDocument, InspectDocument),
-    *(NodeDocument, ContractDocument, RunDocument, ViewDocument, ModelsDocument),
+    *(NodeDocument, ContractDocument, RunDocument, KernelsDocument, ViewDocument, ModelsDocument),
     *(PatternsListDocument, PatternsShowDocument, PatternsCheckDocument, PatternsTestDocument),
     DoctorDocument,
 )
