@@ -13,6 +13,8 @@ from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from dplcli.api import (
+        BenchOptions,
+        BenchResult,
         CheckOptions,
         DiffResult,
         ExplainResult,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         VerifyResult,
         Written,
         apply,
+        bench,
         diff,
         explain,
         extract,
@@ -57,11 +60,12 @@ else:
         __name__,
         {
             "dplcli.api": (
-                "CheckOptions DiffResult ExplainResult ExtractResult InlineOptions InlineResult "
+                "BenchOptions BenchResult CheckOptions DiffResult ExplainResult ExtractResult "
+                "InlineOptions InlineResult "
                 "LearnResult LoadedModel MatchResult ModelLike PartitionOptions PartitionResult "
                 "RepeatingOptions Result ResultOptions RewriteOptions RewriteResult RunOptions "
-                "RunResult VerifyOptions VerifyResult Written apply diff explain extract inline "
-                "learn load match partition repeat rewrite run verify"
+                "RunResult VerifyOptions VerifyResult Written apply bench diff explain extract "
+                "inline learn load match partition repeat rewrite run verify"
             ),
             "dplcli.dpl.replacement": "RewriteRule",
             "dplcli.dpl.rule": "PatternRule",
@@ -70,6 +74,8 @@ else:
     )
 
 __all__ = [
+    "BenchOptions",
+    "BenchResult",
     "CheckOptions",
     "DiffResult",
     "DplError",
@@ -97,6 +103,7 @@ __all__ = [
     "Written",
     "__version__",
     "apply",
+    "bench",
     "diff",
     "explain",
     "extract",

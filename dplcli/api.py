@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import (
@@ -30,10 +30,11 @@ from typing import (
     cast,
 )
 
-from dplcli.errors import UsageError, VerificationError, counted, did_you_mean
+from dplcli.errors import UsageError, VerificationError, did_you_mean
 from dplcli.escaping import json_text
 from dplcli.files import encoded, temporary_file, write_new_file
 from dplcli.outcomes import (
+    BenchOutcome,
     DiffOutcome,
     ExplainOutcome,
     ExtractOutcome,
@@ -276,6 +277,46 @@ class VerifyOptions(CheckOptions, total=False):
     save_results: File
     judged: File
     against: File
+
+
+class BenchOptions(TypedDict, total=False):
+    """How models are timed; the rest is as in :class:`CheckOptions`.
+
+    Attributes:
+        runs: How many numbers are taken for each model. By default 20.
+        threads: How many threads each has; 0 for as many as there are cores. By default 1.
+        seed: The seed of the inputs that are made up.
+        level: onnxruntime's optimisation level. By default ``all``.
+        shape: Sizes of dimensions, or whole shapes.
+        range: Smallest and largest value of inputs.
+        custom_ops: Libraries of custom operators, for both models.
+        provider: The execution provider, of both models.
+        session_option: Options of the sessions.
+        timeout: Seconds for each session and round.
+        memory_limit: Megabytes for a model and its run.
+        kernels: The target whose partitions run on its library, in the second model: ``dnnl``.
+        require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        save_inputs: Where to write what was fed, as .npz.
+        allow_code: Whether *inputs* may name a Python function to import.
+        progress: Called with a short phrase before each step that may take long.
+    """
+
+    runs: int
+    threads: int
+    seed: int
+    level: str
+    shape: Mapping[str, int | Sequence[int]]
+    range: Mapping[str, tuple[float, float]]
+    custom_ops: File | Sequence[File]
+    provider: str
+    session_option: Mapping[str, str | int | bool]
+    timeout: float
+    memory_limit: int
+    kernels: str
+    require: str | int
+    save_inputs: File
+    allow_code: bool
+    progress: Progress
 
 
 class RunOptions(TypedDict, total=False):
@@ -664,16 +705,13 @@ class DiffResult(Result[DiffOutcome]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnResult:
-    """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue.
+class LearnResult(Result["LearnOutcome | RewritesOutcome"]):
+    """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue."""
 
-    Attributes:
-        outcome: What was learned, in detail.
-        yaml: The catalogue; "" if nothing was learned.
-    """
-
-    outcome: LearnOutcome | RewritesOutcome
-    yaml: str
+    @property
+    def yaml(self) -> str:
+        """The catalogue; "" if nothing was learned."""
+        return self.outcome.yaml
 
     @property
     def rules(self) -> list[PatternRule | RewriteRule]:
@@ -682,14 +720,6 @@ class LearnResult:
         if learned is not None:
             return [cast("PatternRule", learned)]
         return [item.rule for item in cast("RewritesOutcome", self.outcome).learned]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what the command writes for ``--json``."""
-        from dplcli.report.catalog import learn_record  # noqa: PLC0415  # loads rich
-        from dplcli.report.json import published  # noqa: PLC0415
-
-        record: dict[str, Any] = json.loads(json_text(published(learn_record(self.outcome))))
-        return record
 
     def save(self, path: File) -> None:
         """Write the catalogue to a new file.
@@ -703,9 +733,6 @@ class LearnResult:
             raise UsageError(f"{path}: exists", hint="choose another name") from error
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
-
-    def __repr__(self) -> str:
-        return f"<LearnResult: {counted(len(self.rules), 'rule')}>"
 
     def __str__(self) -> str:
         return self.yaml
@@ -731,6 +758,16 @@ class RunResult(Result[RunOutcome]):
             arrays = [leaf.data for leaf in leaves]
             found[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
         return _arrays(found)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BenchResult(Result[BenchOutcome]):
+    """How long two models took."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times the CPU time of the first model the second takes: the median."""
+        return self.outcome.ratios("cpu")[1]
 
 
 def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
@@ -1501,7 +1538,7 @@ def learn(  # noqa: PLR0913  # all by keyword
             raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
         with _file_of(before) as one, _file_of(after) as other:
             learned = learn_rewrites(one, other, name=name, verify=verify, progress=progress)
-        return LearnResult(learned, learned.yaml)
+        return _learned(learned)
     if model is None:
         raise UsageError(
             "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
@@ -1512,7 +1549,13 @@ def learn(  # noqa: PLR0913  # all by keyword
         found = learn_rule(
             path, nodes=_several(nodes), name=name, target=target or "custom", exact=exact
         )
-    return LearnResult(found, found.yaml)
+    return _learned(found)
+
+
+def _learned(outcome: LearnOutcome | RewritesOutcome) -> LearnResult:
+    from dplcli.report.learn import learn_document  # noqa: PLC0415  # loads rich
+
+    return LearnResult(outcome, lambda verbose: learn_document(outcome, verbose=verbose))
 
 
 def run(
@@ -1550,3 +1593,49 @@ def run(
         )
     outcome = replace(outcome, label=stored.name)
     return RunResult(outcome, lambda _verbose: run_document(outcome))
+
+
+def bench(
+    first: ModelLike,
+    second: ModelLike | None = None,
+    inputs: File | Mapping[str, ArrayLike] | Callable[[int], object] | None = None,
+    **options: Unpack[BenchOptions],
+) -> BenchResult:
+    """Time two models by turns, each in a process of its own.
+
+    Args:
+        first: The model that is the measure; it runs in onnxruntime alone.
+        second: The other, whose partitions run on a library if *kernels* names one; by default
+            the same model.
+        inputs: What to feed both, as for :func:`run`.
+        options: See :class:`BenchOptions`.
+
+    Raises:
+        DplError: A model cannot be used or run, inputs do not fit, or a library is missing.
+    """
+    from dplcli.pipeline import timing  # noqa: PLC0415  # each job loads its own
+    from dplcli.report.timing import bench_document  # noqa: PLC0415
+
+    given = _check_keywords("bench", options, BenchOptions)
+    progress = given.pop("progress", None)
+    numbers = {
+        name: given.pop(key) for name, key in (("rounds", "runs"), ("threads",) * 2) if key in given
+    }
+    given["level"] = given.get("level", "all")
+    given["seed"] = given.get("seed", 0)
+    if inputs is not None:
+        given["inputs"] = inputs
+    ours = _stored(first)
+    theirs = None if second is None else _stored(second)
+    with ours.file() as path, nullcontext(None) if theirs is None else theirs.file() as other:
+        outcome = timing.bench(
+            path, other, settings=_check_settings(given), progress=progress, **numbers
+        )
+    labels = (ours.name, (theirs or ours).name)
+    sides = zip(outcome.sides, labels, strict=True)
+    outcome = replace(
+        outcome,
+        label=labels[0],
+        sides=tuple(replace(side, label=label) for side, label in sides),
+    )
+    return BenchResult(outcome, lambda _verbose: bench_document(outcome))

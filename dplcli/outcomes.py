@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +28,15 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Feed, KernelReport, Leaf, Opinion
+    from dplcli.verify.settings import (
+        Feed,
+        KernelReport,
+        Leaf,
+        Opinion,
+        PartitionRun,
+        PartitionTime,
+        Timing,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +152,78 @@ class RunOutcome(ModelOutcome):
     outputs: Mapping[str, tuple[Leaf, ...]]
     kernels: KernelReport | None = None
     output: Path | None = None
+
+
+@dataclass(frozen=True)
+class BenchSide:
+    """One of two models that were timed.
+
+    Attributes:
+        label: Its file name.
+        engine: What it ran in.
+        timing: How long it took, round by round.
+    """
+
+    label: str
+    engine: str
+    timing: Timing
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOutcome(ModelOutcome):
+    """How long two models took.
+
+    Attributes:
+        sides: The model that is the measure, and the other.
+        fed: What they were fed: 'seed 0', or a file.
+        inputs: That, by input; see :class:`RunOutcome`.
+        level: The optimisation level of onnxruntime.
+        threads: How many threads each had; 0 for as many as there are cores.
+        kernels: Where the partitions of the other ran, if kernels were asked for: in one run.
+        times: How long each of these took there.
+    """
+
+    sides: tuple[BenchSide, ...]
+    fed: str
+    inputs: Mapping[str, Feed]
+    level: str
+    threads: int
+    kernels: KernelReport | None = None
+    times: tuple[PartitionTime, ...] = ()
+
+    def ratios(self, kind: Literal["wall", "cpu"]) -> tuple[float, float, float]:
+        """Return how many times as long the other takes: first quartile, median, third quartile.
+
+        They are those of the rounds, each of which saw both models under the same conditions.
+        """
+        ours, theirs = (getattr(side.timing, kind) for side in self.sides)
+        return quartiles([b / max(a, 1e-12) for a, b in zip(ours, theirs, strict=True)])
+
+
+def quartiles(numbers: Sequence[float]) -> tuple[float, float, float]:
+    """Return first quartile, median and third quartile."""
+    if len(numbers) == 1:
+        return numbers[0], numbers[0], numbers[0]
+    low, middle, high = statistics.quantiles(numbers, n=4, method="inclusive")
+    return low, middle, high
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelsOutcome(ModelOutcome):
+    """The plan of a model's partitions.
+
+    Attributes:
+        partitions: Each partition, and where it runs.
+        output: Where the plan is, if any partition is in it.
+    """
+
+    partitions: tuple[PartitionRun, ...]
+    output: Path
+
+    @property
+    def taken(self) -> int:
+        """How many partitions are in the plan."""
+        return sum(bool(item.library) for item in self.partitions)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -752,9 +752,10 @@ KERNELS = SettingsGroup(
     Setting(
         "kernels",
         "--with",
-        type=click.Choice(("dnnl",)),
-        help="Run partitions on the library of this target (dnnl: oneDNN), inside onnxruntime, and "
-        "say of each where it ran. Exit with 1 if none did.",
+        type=click.Choice(("cublas", "cutlass", "dnnl")),
+        help="Run partitions on the library of this target, inside onnxruntime, and say of each "
+        "where it ran: dnnl on oneDNN; cublas (cuBLASLt) and cutlass on a GPU of NVIDIA's. Exit "
+        "with 1 if none did.",
     ),
     Setting(
         "require",

@@ -255,6 +255,11 @@ def _lines(document: Document) -> Iterator[str]:
     lines += [f"- {markdown(name)}: {markdown(value)}" for name, value in document.facts]
     if lines:
         yield from ("", *lines)
+    if document.models is not None:
+        table = document.models
+        names = zip(table.columns, table.is_right, strict=True)
+        headings = [f"-{name}" if right else name for name, right in names]
+        yield from _table("Models", headings, [[_cell(c) for c in row] for row in table.rows])
     if document.verification is not None:
         yield from _comparisons(document.verification)
     layers = [
@@ -280,6 +285,10 @@ def _lines(document: Document) -> Iterator[str]:
     yield from _table("Findings", ("", "rule", "place", "what"), findings)
     said = ", ".join(f"{name} {version}" for name, version in versions().items())
     yield from ("", f"<sub>{markdown(said)}</sub>")
+
+
+def _cell(cell: object) -> str:
+    return markdown(getattr(cell, "plain", str(cell)))
 
 
 def _symbol(ok: bool) -> str:  # noqa: FBT001  # it is all there is to say

@@ -257,6 +257,7 @@ class Document:
         findings: What to look at in catalogues.
         layers: How the values on the way compare, in order of computation.
         sections: The differences of two models.
+        models: A row for each of many models; None for one.
         chapters: Makes what a page lists beside all this.
         draws: Tells which graphs a page shows.
         is_of_many: Whether it is about many models.
@@ -278,6 +279,7 @@ class Document:
     findings: tuple[Finding, ...] = ()
     layers: tuple[LayerError, ...] = ()
     sections: tuple[Section, ...] = ()
+    models: TextTable | None = None
     chapters: Callable[[], Iterable[Chapter]] = tuple
     draws: Callable[[], Drawn] = Drawn
     is_of_many: bool = False

@@ -10,7 +10,7 @@ from dplcli.errors import counted
 from dplcli.escaping import one_line
 from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import cases_of
-from dplcli.report.document import Case, Chapter, Document
+from dplcli.report.document import Case, Chapter, Document, RuleUse
 from dplcli.report.json import published
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.tables import NOTHING_WRITTEN, percent, share_of_tolerance
@@ -99,7 +99,9 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
         notes=tuple(about(answer, line) for answer in answers for line in answer.notes),
         facts=tuple((_WORDS[status], str(count[status])) for status in _WORDS if count[status]),
         cases=tuple(case for answer in answers for case in _cases(answer)),
-        chapters=lambda: [Chapter("Models", table), Chapter("Rules", _rule_table(totals))],
+        rules=tuple(RuleUse(name, *counts) for name, counts in totals.items()),
+        models=table,
+        chapters=lambda: [Chapter("Models", table)],
     )
 
 
@@ -130,7 +132,7 @@ def _summary(count: Counter[str]) -> str:
     return ", ".join(parts)
 
 
-def _table(answers: Iterable[ModelAnswer]) -> Part:
+def _table(answers: Iterable[ModelAnswer]) -> TextTable:
     """Return a row for each model; the columns are the figures that any of them has."""
     answers = list(answers)
     names = list(dict.fromkeys(name for answer in answers for name in answer.figures))
@@ -150,14 +152,6 @@ def _table(answers: Iterable[ModelAnswer]) -> Part:
             *([one_line("" if answer.status == "yes" else why)] if has_why else []),
         )
     return table
-
-
-def _rule_table(totals: Mapping[str, tuple[int, int]]) -> Part:
-    """Return how often each rule was used in all models; nothing if none was."""
-    if not totals:
-        return Group()
-    rows = [(name, f"{used:,}", f"{refused:,}") for name, (used, refused) in totals.items()]
-    return TextTable("rule", "used", "refused", right=("used", "refused"), rows=rows)
 
 
 def _totals(answers: Iterable[ModelAnswer]) -> dict[str, tuple[int, int]]:

@@ -286,6 +286,34 @@ class PartitionRun:
 
 
 @dataclass(frozen=True)
+class PartitionTime:
+    """How long one partition took in one run of the model, by the library's own account.
+
+    Attributes:
+        call: Name of the call.
+        milliseconds: What it computes.
+        reorders: To lay tensors out in another way, in milliseconds.
+    """
+
+    call: str
+    milliseconds: float
+    reorders: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long one model took, in seconds for one run: a number for each round.
+
+    Attributes:
+        wall: By the clock.
+        cpu: Of all its threads together.
+    """
+
+    wall: tuple[float, ...]
+    cpu: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class KernelReport:
     """The partitions of a candidate, and where they ran.
 

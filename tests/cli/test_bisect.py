@@ -177,7 +177,6 @@ def test_the_place_of_the_catalogue_in_the_folder_follows_its_includes(
         ((), "0 models are named"),
         (("m.onnx",), "one model is named and no rules"),
         (("m.onnx", "m.onnx", "m.onnx"), "3 models are named"),
-        (("m.onnx", "m.onnx", "-p", "r.yaml"), "two models and rules are named"),
         (("m.onnx", "-p", "r.yaml", "-o", "full"), "-o full: is not empty, so it is kept"),
         (("m.onnx", "-p", "r.yaml", "-o", "m.onnx"), "-o m.onnx: is not a folder"),
         (("m.onnx", "-p", "r.yaml", "-o", "no/where"), "-o no/where: there is no folder"),

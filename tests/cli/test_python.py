@@ -366,7 +366,7 @@ def test_results_are_frozen_and_show_themselves(model: Path) -> None:
     )
     assert len(repr(result)) < 80
     learned = dpl.learn(model, nodes=["Relu_0"], name="r")
-    assert repr(learned) == "<LearnResult: 1 rule>"
+    assert repr(learned) == "<LearnResult of m.onnx: 1 rule>"
     assert "name: r" in learned._repr_html_()
 
 

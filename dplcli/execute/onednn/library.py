@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError
+from dplcli.execute.plan import LibraryError, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +32,6 @@ _CPU = 1
 _IN_ORDER = 1
 _PROFILE = 1
 _INSTALL = f"pip install '{EXTRA}' (Linux on x86-64), or name a libdnnl.so.3 in {VARIABLE}"
-
-
-class LibraryError(Exception):
-    """The library refused something."""
 
 
 class LibraryNotFoundError(UsageError):
@@ -71,8 +68,11 @@ class Library:
         stream: Where it runs what it is told.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 0) -> None:
         """Load it.
+
+        Args:
+            threads: How many threads it has; 0 for its own choice.
 
         Raises:
             UsageError: There is none, or one that cannot be used.
@@ -97,6 +97,8 @@ class Library:
         self.call("dnnl_engine_create", c.byref(self.engine), _CPU, c.c_size_t(0))
         self.call("dnnl_stream_create", c.byref(self.stream), self.engine, _IN_ORDER)
         self.call("dnnl_graph_set_constant_tensor_cache", 1)
+        if threads and hasattr(self.functions, "omp_set_num_threads"):
+            self.functions.omp_set_num_threads(c.c_int(threads))
 
     @property
     def name(self) -> str:
@@ -114,12 +116,12 @@ class Library:
             raise LibraryError(f"{function} returned status {status}")
 
     @contextmanager
-    def traced(self) -> Iterator[list[str]]:
-        """Collect the primitives that the library runs meanwhile, each by kind and implementation.
+    def traced(self) -> Iterator[list[Primitive]]:
+        """Collect the primitives that the library runs meanwhile.
 
         The library says so itself (``ONEDNN_VERBOSE``), on the process' standard output.
         """
-        found: list[str] = []
+        found: list[Primitive] = []
         libc = c.CDLL(None)
         libc.fflush(None)
         kept = os.dup(1)
@@ -140,14 +142,14 @@ class Library:
                     found.append(primitive)
 
 
-def _primitive(line: str) -> str:
-    """Read a line that tells of a primitive; "" for other lines, and for reorders."""
+def _primitive(line: str) -> Primitive | None:
+    """Read a line that tells of a primitive; None for other lines."""
     parts = line.split(",")
     if "exec" not in parts or "graph" in parts:
-        return ""
+        return None
     at = parts.index("exec")
     kind, implementation = parts[at + 2 : at + 4]
-    return "" if kind == "reorder" else f"{kind} {implementation}"
+    return Primitive(kind, implementation, float(parts[-1]))
 
 
 def _loaded() -> tuple[c.CDLL, str]:
