@@ -166,7 +166,8 @@ def speed(rounds: int, threads: int) -> None:
             build(path)
             for form, options in FORMS.items():
                 result = Path(folder, "partitioned.onnx")
-                dplcli.partition(path, target="dnnl", output=result, verify=False, **options)
+                given: dplcli.PartitionOptions = {**options, "output": result, "verify": False}
+                dplcli.partition(path, target="dnnl", **given)
                 found = dplcli.bench(path, result, kernels="dnnl", runs=rounds, threads=threads)
                 outcome = found.outcome
                 low, ratio, high = outcome.ratios("cpu")
