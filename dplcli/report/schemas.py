@@ -629,7 +629,60 @@ class RunDocument(_OfModel):
     kernels: KernelsPart | None
 
 
-class PlannedItem(_Closed):
+class SpreadPart(_Closed):
+    """A time in seconds, or a ratio: the middle of the rounds, and the middle half of them."""
+
+    median: float
+    quartiles: list[float]
+
+
+class RoundsPart(_Closed):
+    """The seconds of each round."""
+
+    cpu: list[float]
+    wall: list[float]
+
+
+class BenchSideItem(_Closed):
+    """One of two models, in the engine that ran it."""
+
+    model: str
+    engine: str
+    cpu: SpreadPart
+    wall: SpreadPart
+    rounds: RoundsPart
+
+
+class RatiosPart(_Closed):
+    """How many times as long the second takes."""
+
+    cpu: SpreadPart
+    wall: SpreadPart
+
+
+class PartitionTimeItem(_Closed):
+    """How long a partition ran on a library."""
+
+    call: str
+    milliseconds: float
+    reorders: float
+
+
+class BenchDocument(_OfTwo):
+    """How long two models take, for dpl bench."""
+
+    schema_: Literal["dpl.bench/1"] = Field(alias="schema")
+    models: list[BenchSideItem]
+    ratios: RatiosPart
+    quicker: Literal["first", "second"] | None
+    fed: str
+    level: str
+    threads: int
+    kernels: KernelsPart | None
+    times: list[PartitionTimeItem]
+
+
+class PlannedPartition(_Closed):
     """A partition, and whether a plan has it."""
 
     call: str
@@ -639,11 +692,11 @@ class PlannedItem(_Closed):
 
 
 class KernelsDocument(_OfModel):
-    """What a plan of a model's partitions holds."""
+    """Which partitions a plan of kernels takes, for dpl kernels plan."""
 
     schema_: Literal["dpl.kernels/1"] = Field(alias="schema")
     planned: int
-    partitions: list[PlannedItem]
+    partitions: list[PlannedPartition]
 
 
 class SheetItem(_Closed):
@@ -1127,7 +1180,8 @@ _WRITTEN: tuple[type[BaseModel], ...] = (
     *(MatchDocument, ExplainDocument, PartitionDocument, RewriteDocument, TraceDocument),
     *(InlineDocument, ExtractDocument, VerifyDocument, DiffDocument),
     *(BisectDocument, ReproducedDocument, Reproducer, LearnDocument, InspectDocument),
-    *(NodeDocument, ContractDocument, RunDocument, KernelsDocument, ViewDocument, ModelsDocument),
+    *(NodeDocument, ContractDocument, RunDocument, BenchDocument, KernelsDocument),
+    *(ViewDocument, ModelsDocument),
     *(PatternsListDocument, PatternsShowDocument, PatternsCheckDocument, PatternsTestDocument),
     DoctorDocument,
 )
