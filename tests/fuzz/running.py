@@ -104,7 +104,7 @@ def warm_up() -> None:
         catalog = compiled.read_compiled([name], OnnxSchemas(), readers=READERS)
         for rule in (*catalog.patterns, *catalog.rewrites):
             if not (isinstance(rule, RewriteRule) and rule.is_nodewise):
-                assert rule.matcher
+                assert rule.matcher is not None  # it is made when it is asked for
         compiled._read_again(find_catalog(name).resolve(), OnnxSchemas)  # noqa: SLF001  # for places
     gc.collect()
     gc.freeze()  # or the first collection of every fork copies the memory
@@ -130,8 +130,17 @@ def dpl(folder: Path, *words: str) -> End:
     return end
 
 
-def faults(folder: Path, *words: str, codes: tuple[int, ...] = (0, 1, 2)) -> list[str]:
-    """Run a command in a folder; return what nobody's input may bring about."""
+def faults(
+    folder: Path, *words: str, codes: tuple[int, ...] = (0, 1, 2), makes_any: bool = False
+) -> list[str]:
+    """Run a command in a folder; return what nobody's input may bring about.
+
+    Args:
+        folder: The folder.
+        words: The command.
+        codes: The exit codes that it may have.
+        makes_any: Whether its input names what it writes.
+    """
     before = set(folder.iterdir())
     end = dpl(folder, *words)
     found = []
@@ -144,7 +153,10 @@ def faults(folder: Path, *words: str, codes: tuple[int, ...] = (0, 1, 2)) -> lis
     if end.peak > BYTES:
         found.append(f"{end.peak >> 20} MB")
     asked_for = {folder / word for word in words}
-    if left := {path.name for path in folder.iterdir()} - {p.name for p in before | asked_for}:
+    left = {path.name for path in folder.iterdir()} - {p.name for p in before | asked_for}
+    if makes_any:
+        left = {path.name for path in folder.rglob(".dpl-*")}
+    if left:
         found.append(f"left behind: {sorted(left)}")
     return [f"dpl {' '.join(words)}: {what}: {end.said[-600:]}" for what in found]
 
