@@ -248,7 +248,7 @@ def _mutated_structure(draw: st.DrawFn, text: str) -> bytes:
             case "name" if isinstance(holder, dict):
                 holder[draw(st.sampled_from(NAMES))] = holder.pop(key)
             case _:
-                for _ in range(draw(st.sampled_from((1, 50, 900)))):
+                for _ in range(draw(st.sampled_from((1, 50, 200)))):
                     holder[key] = [holder[key]]
     return json.dumps(root[0], ensure_ascii=draw(st.booleans())).encode("utf-8", "replace")
 
