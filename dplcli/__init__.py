@@ -13,6 +13,8 @@ from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from dplcli.api import (
+        BenchOptions,
+        BenchResult,
         CheckOptions,
         DiffResult,
         ExplainResult,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         ModelLike,
         PartitionOptions,
         PartitionResult,
+        RepeatingOptions,
         Result,
         ResultOptions,
         RewriteOptions,
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
         VerifyResult,
         Written,
         apply,
+        bench,
         diff,
         explain,
         extract,
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
         load,
         match,
         partition,
+        repeat,
         rewrite,
         run,
         verify,
@@ -55,11 +60,12 @@ else:
         __name__,
         {
             "dplcli.api": (
-                "CheckOptions DiffResult ExplainResult ExtractResult InlineOptions InlineResult "
+                "BenchOptions BenchResult CheckOptions DiffResult ExplainResult ExtractResult "
+                "InlineOptions InlineResult "
                 "LearnResult LoadedModel MatchResult ModelLike PartitionOptions PartitionResult "
-                "Result ResultOptions RewriteOptions RewriteResult RunOptions RunResult "
-                "VerifyOptions VerifyResult Written apply diff explain extract inline learn "
-                "load match partition rewrite run verify"
+                "RepeatingOptions Result ResultOptions RewriteOptions RewriteResult RunOptions "
+                "RunResult VerifyOptions VerifyResult Written apply bench diff explain extract "
+                "inline learn load match partition repeat rewrite run verify"
             ),
             "dplcli.dpl.replacement": "RewriteRule",
             "dplcli.dpl.rule": "PatternRule",
@@ -68,6 +74,8 @@ else:
     )
 
 __all__ = [
+    "BenchOptions",
+    "BenchResult",
     "CheckOptions",
     "DiffResult",
     "DplError",
@@ -82,6 +90,7 @@ __all__ = [
     "PartitionOptions",
     "PartitionResult",
     "PatternRule",
+    "RepeatingOptions",
     "Result",
     "ResultOptions",
     "RewriteOptions",
@@ -94,6 +103,7 @@ __all__ = [
     "Written",
     "__version__",
     "apply",
+    "bench",
     "diff",
     "explain",
     "extract",
@@ -102,6 +112,7 @@ __all__ = [
     "load",
     "match",
     "partition",
+    "repeat",
     "rewrite",
     "run",
     "verify",

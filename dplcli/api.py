@@ -15,8 +15,8 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -30,10 +30,11 @@ from typing import (
     cast,
 )
 
-from dplcli.errors import UsageError, VerificationError, counted, did_you_mean
+from dplcli.errors import UsageError, VerificationError, did_you_mean
 from dplcli.escaping import json_text
 from dplcli.files import encoded, temporary_file, write_new_file
 from dplcli.outcomes import (
+    BenchOutcome,
     DiffOutcome,
     ExplainOutcome,
     ExtractOutcome,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from dplcli.onnx_io.objects import IrModel, TorchProgram
     from dplcli.outcomes import LearnOutcome, RewritesOutcome
     from dplcli.passes.partition import Partition
-    from dplcli.passes.repeat import RepeatOptions
     from dplcli.passes.rewrite import Application, Trace
     from dplcli.passes.select import Coverage
     from dplcli.pipeline.writing import WriteSettings
@@ -119,6 +119,7 @@ class CheckOptions(TypedDict, total=False):
         memory_limit: Megabytes for a model and its run.
         kernels: The target whose partitions run on its library: ``dnnl``.
         require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        allow_inexact: Whether partitions run there that the library computes inexactly.
         allow_code: Whether texts may name Python functions to import.
         progress: Called with a short phrase before each step that may take long.
     """
@@ -144,6 +145,7 @@ class CheckOptions(TypedDict, total=False):
     memory_limit: int
     kernels: str
     require: str | int
+    allow_inexact: bool
     allow_code: bool
     progress: Progress
 
@@ -213,13 +215,6 @@ class PartitionOptions(ResultOptions, total=False):
         merge: Whether neighbours become regions.
         prune: Whether regions without a heavy operator are left alone.
         prepare: Whether the model is rewritten by the catalogue prepare first.
-        repeat: Whether blocks that the model repeats are outlined, instead of patterns.
-        min_repeats: How often a block must occur.
-        min_nodes: How many nodes it must have.
-        min_saving: What share of the nodes a kind of block must save, from 0 to 1.
-        max_families: How many kinds of blocks to outline.
-        same_attributes: Whether their attributes must be equal.
-        nested: Whether blocks inside blocks are outlined.
         lists: Whether all partitions will be looked at.
     """
 
@@ -230,14 +225,29 @@ class PartitionOptions(ResultOptions, total=False):
     merge: bool
     prune: bool
     prepare: bool
-    repeat: bool
+    lists: bool
+
+
+class RepeatingOptions(ResultOptions, total=False):
+    """What counts as a block that a model repeats.
+
+    Attributes:
+        expect: How often blocks must occur: ``repeat.layer>=6``.
+        min_repeats: How often a block must occur to be outlined.
+        min_nodes: How many nodes it must have.
+        min_saving: What share of the nodes a kind of block must save, from 0 to 1.
+        max_families: How many kinds of blocks to outline.
+        same_attributes: Whether their attributes must be equal.
+        nested: Whether blocks inside blocks are outlined.
+    """
+
+    expect: Names
     min_repeats: int
     min_nodes: int
     min_saving: float
     max_families: int
     same_attributes: bool
     nested: bool
-    lists: bool
 
 
 class InlineOptions(ResultOptions, total=False):
@@ -274,6 +284,48 @@ class VerifyOptions(CheckOptions, total=False):
     against: File
 
 
+class BenchOptions(TypedDict, total=False):
+    """How models are timed; the rest is as in :class:`CheckOptions`.
+
+    Attributes:
+        runs: How many numbers are taken for each model. By default 20.
+        threads: How many threads each has; 0 for as many as there are cores. By default 1.
+        seed: The seed of the inputs that are made up.
+        level: onnxruntime's optimisation level. By default ``all``.
+        shape: Sizes of dimensions, or whole shapes.
+        range: Smallest and largest value of inputs.
+        custom_ops: Libraries of custom operators, for both models.
+        provider: The execution provider, of both models.
+        session_option: Options of the sessions.
+        timeout: Seconds for each session and round.
+        memory_limit: Megabytes for a model and its run.
+        kernels: The target whose partitions run on its library, in the second model: ``dnnl``.
+        require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        allow_inexact: Whether partitions run there that the library computes inexactly.
+        save_inputs: Where to write what was fed, as .npz.
+        allow_code: Whether *inputs* may name a Python function to import.
+        progress: Called with a short phrase before each step that may take long.
+    """
+
+    runs: int
+    threads: int
+    seed: int
+    level: str
+    shape: Mapping[str, int | Sequence[int]]
+    range: Mapping[str, tuple[float, float]]
+    custom_ops: File | Sequence[File]
+    provider: str
+    session_option: Mapping[str, str | int | bool]
+    timeout: float
+    memory_limit: int
+    kernels: str
+    require: str | int
+    allow_inexact: bool
+    save_inputs: File
+    allow_code: bool
+    progress: Progress
+
+
 class RunOptions(TypedDict, total=False):
     """How a model is run; as in :class:`CheckOptions`.
 
@@ -289,6 +341,7 @@ class RunOptions(TypedDict, total=False):
         memory_limit: Megabytes for the model and its run.
         kernels: The target whose partitions run on its library: ``dnnl``.
         require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
+        allow_inexact: Whether partitions run there that the library computes inexactly.
         output: A ``.npz`` file for what it gives.
         save_inputs: Where to write what was fed, as .npz.
         allow_code: Whether *inputs* may name a Python function to import.
@@ -306,6 +359,7 @@ class RunOptions(TypedDict, total=False):
     memory_limit: int
     kernels: str
     require: str | int
+    allow_inexact: bool
     output: File
     save_inputs: File
     allow_code: bool
@@ -419,7 +473,7 @@ class Result(Generic[O_co]):
 
     def to_json(self) -> dict[str, Any]:
         """Return what the command writes for ``--json``."""
-        record: dict[str, Any] = json.loads(json_text(self.document().record()))
+        record: dict[str, Any] = json.loads(json_text(self.document().json()))
         return record
 
     def __repr__(self) -> str:
@@ -660,16 +714,13 @@ class DiffResult(Result[DiffOutcome]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnResult:
-    """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue.
+class LearnResult(Result["LearnOutcome | RewritesOutcome"]):
+    """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue."""
 
-    Attributes:
-        outcome: What was learned, in detail.
-        yaml: The catalogue; "" if nothing was learned.
-    """
-
-    outcome: LearnOutcome | RewritesOutcome
-    yaml: str
+    @property
+    def yaml(self) -> str:
+        """The catalogue; "" if nothing was learned."""
+        return self.outcome.yaml
 
     @property
     def rules(self) -> list[PatternRule | RewriteRule]:
@@ -678,13 +729,6 @@ class LearnResult:
         if learned is not None:
             return [cast("PatternRule", learned)]
         return [item.rule for item in cast("RewritesOutcome", self.outcome).learned]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what the command writes for ``--json``."""
-        from dplcli.report.catalog import learn_record  # noqa: PLC0415  # loads rich
-
-        record: dict[str, Any] = json.loads(json_text(learn_record(self.outcome)))
-        return record
 
     def save(self, path: File) -> None:
         """Write the catalogue to a new file.
@@ -698,9 +742,6 @@ class LearnResult:
             raise UsageError(f"{path}: exists", hint="choose another name") from error
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
-
-    def __repr__(self) -> str:
-        return f"<LearnResult: {counted(len(self.rules), 'rule')}>"
 
     def __str__(self) -> str:
         return self.yaml
@@ -726,6 +767,16 @@ class RunResult(Result[RunOutcome]):
             arrays = [leaf.data for leaf in leaves]
             found[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
         return _arrays(found)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BenchResult(Result[BenchOutcome]):
+    """How long two models took."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times the CPU time of the first model the second takes: the median."""
+        return self.outcome.ratios("cpu")[1]
 
 
 def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
@@ -813,14 +864,25 @@ def _check_settings(given: dict[str, Any]) -> Settings:
     if "session_option" in given:
         options = given.pop("session_option")
         execution["options"] = tuple((key, str(value)) for key, value in options.items())
-    if "kernels" in given:
-        from dplcli.execute import kernels_for  # noqa: PLC0415  # rarely asked for
-
-        execution["kernels"] = kernels_for(given.pop("kernels"), str(given.pop("require", "any")))
-    elif given.pop("require", None) is not None:
-        raise UsageError("--require says how many partitions run --with a library; pass both")
+    execution |= _kernels(given)
     sizes, request = _input_request(given)
     return Settings(**fields, sizes=sizes, request=request, execution=Execution(**execution))
+
+
+def _kernels(given: dict[str, Any]) -> dict[str, Any]:
+    """Take what runs partitions out of *given*; return fields of an execution."""
+    target = given.pop("kernels", None)
+    require, allow_inexact = given.pop("require", None), given.pop("allow_inexact", False)
+    if target is None and require is not None:
+        raise UsageError("--require says how many partitions run --with a library; pass both")
+    if target is None and allow_inexact:
+        raise UsageError("--allow-inexact is about partitions --with a library; pass both")
+    if target is None:
+        return {}
+    from dplcli.execute import kernels_for  # noqa: PLC0415  # rarely asked for
+
+    require = "any" if require is None else str(require)
+    return {"kernels": kernels_for(target, require, allow_inexact=allow_inexact)}
 
 
 _EXECUTION = ("provider", "timeout", "memory_limit")
@@ -968,6 +1030,7 @@ def match(  # noqa: PLR0913  # all by keyword
     """
     from dplcli.dpl.rule import Policies  # noqa: PLC0415  # each job loads its own
     from dplcli.pipeline import matching  # noqa: PLC0415
+    from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415
     from dplcli.report.partition import match_document  # noqa: PLC0415
 
     stored = _stored(model)
@@ -983,7 +1046,10 @@ def match(  # noqa: PLR0913  # all by keyword
             hints=hints,
         )
     outcome = replace(outcome, label=stored.name)
-    return MatchResult(outcome, lambda verbose: match_document(outcome, verbose=verbose))
+    names = catalogs_in(item for item in _sources(patterns) if isinstance(item, str))
+    return MatchResult(
+        outcome, lambda verbose: match_document(outcome, catalogs=names, verbose=verbose)
+    )
 
 
 def explain(  # noqa: PLR0913  # all by keyword
@@ -1193,9 +1259,6 @@ def partition(
     progress, code = given.pop("progress", None), given.get("allow_code", False)
     policies = {name: _several(given.pop(name)) for name in _POLICIES if name in given}
     regions = {name: given.pop(name) for name in ("merge", "prune", "prepare") if given.get(name)}
-    repeat = _repeat_options(
-        given, has_rules=bool(sources or targets), has_policies=bool(policies or regions)
-    )
     output = given.pop("output", None)
     settings = partitioning.PartitionSettings(
         expectations=_several(given.pop("expect", ())),
@@ -1206,10 +1269,6 @@ def partition(
     )
 
     def run(path: Path, place: Path) -> PartitionOutcome:
-        if repeat is not None:
-            return partitioning.repeat(
-                path, output=place, options=repeat, settings=settings, progress=progress
-            )
         return partitioning.partition(
             path,
             output=place,
@@ -1237,36 +1296,44 @@ def partition(
 
 
 _POLICIES = ("constants", "escape", "order")
-_REPEAT = ("min_repeats", "min_nodes", "min_saving", "max_families", "same_attributes", "nested")
 
 
-def _repeat_options(
-    given: dict[str, Any], *, has_rules: bool, has_policies: bool
-) -> RepeatOptions | None:
-    """Take the keywords about repeated blocks out of *given*; None if none are asked for.
+def repeat(model: ModelLike, **options: Unpack[RepeatingOptions]) -> PartitionResult:
+    """Outline every block that the model repeats as a function call, and verify the result.
+
+    Args:
+        model: The model.
+        options: See :class:`RepeatingOptions`.
 
     Raises:
-        UsageError: One of them was given without *repeat*, or *repeat* with what is for patterns.
+        DplError: The model cannot be used, the output cannot be written, or no verdict on the
+            result can be reached.
     """
-    from dplcli.passes.repeat import RepeatOptions  # noqa: PLC0415  # rarely needed
+    from dplcli.passes.repeat import RepeatOptions  # noqa: PLC0415  # each job loads its own
+    from dplcli.pipeline import partitioning  # noqa: PLC0415
+    from dplcli.report.partition import partition_document  # noqa: PLC0415
 
-    stated = {name: given.pop(name) for name in _REPEAT if name in given}
-    if not given.pop("repeat", False):
-        if stated:
-            flag = "--" + next(iter(stated)).replace("_", "-")
-            raise UsageError(f"{flag} says how to search with --repeat", hint="add --repeat")
-        return None
-    if has_policies:
-        raise UsageError(
-            "--constants, --escape, --order, --prepare, --merge and --prune are for patterns",
-            hint="leave them out with --repeat",
+    given = _check_keywords("repeat", options, RepeatingOptions)
+    progress, output = given.pop("progress", None), given.pop("output", None)
+    names = [field.name for field in fields(RepeatOptions)]
+    search = RepeatOptions(**{name: given.pop(name) for name in names if name in given})
+    settings = partitioning.PartitionSettings(
+        expectations=_several(given.pop("expect", ())), **_written_settings(given)
+    )
+
+    def run(path: Path, place: Path) -> PartitionOutcome:
+        return partitioning.repeat(
+            path, output=place, options=search, settings=settings, progress=progress
         )
-    if has_rules:
-        raise UsageError(
-            "--repeat needs no patterns",
-            hint="run dpl partition with the patterns first, and with --repeat over its result",
+
+    outcome, path, stored = _job(model, output, settings, run)
+
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return partition_document(
+            outcome, file=_path_of(model), is_verified=settings.verify, verbose=verbose
         )
-    return RepeatOptions(**stated)
+
+    return PartitionResult(outcome, document, path, stored, settings.verify)
 
 
 def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineResult:
@@ -1403,9 +1470,13 @@ def verify(
     pairs = zip(paths, stored, strict=True)
     names = {path: each.name for path, each in pairs if each is not None and path is not None}
     title, files = subject.title(names), (subject.original, subject.candidate)
+    one, other = subject.original or subject.judged or subject.against, subject.candidate
+    models = tuple("" if path is None else names.get(path, path.name) for path in (one, other))
 
-    def document(_verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return verification_document(title, result, inside, files=files)
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return verification_document(
+            title, result, inside, models=models, files=files, verbose=verbose
+        )
 
     return VerifyResult(result, document, inside)
 
@@ -1489,7 +1560,7 @@ def learn(  # noqa: PLR0913  # all by keyword
             raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
         with _file_of(before) as one, _file_of(after) as other:
             learned = learn_rewrites(one, other, name=name, verify=verify, progress=progress)
-        return LearnResult(learned, learned.yaml)
+        return _learned(learned)
     if model is None:
         raise UsageError(
             "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
@@ -1500,7 +1571,13 @@ def learn(  # noqa: PLR0913  # all by keyword
         found = learn_rule(
             path, nodes=_several(nodes), name=name, target=target or "custom", exact=exact
         )
-    return LearnResult(found, found.yaml)
+    return _learned(found)
+
+
+def _learned(outcome: LearnOutcome | RewritesOutcome) -> LearnResult:
+    from dplcli.report.learn import learn_document  # noqa: PLC0415  # loads rich
+
+    return LearnResult(outcome, lambda verbose: learn_document(outcome, verbose=verbose))
 
 
 def run(
@@ -1538,3 +1615,49 @@ def run(
         )
     outcome = replace(outcome, label=stored.name)
     return RunResult(outcome, lambda _verbose: run_document(outcome))
+
+
+def bench(
+    first: ModelLike,
+    second: ModelLike | None = None,
+    inputs: File | Mapping[str, ArrayLike] | Callable[[int], object] | None = None,
+    **options: Unpack[BenchOptions],
+) -> BenchResult:
+    """Time two models by turns, each in a process of its own.
+
+    Args:
+        first: The model that is the measure; it runs in onnxruntime alone.
+        second: The other, whose partitions run on a library if *kernels* names one; by default
+            the same model.
+        inputs: What to feed both, as for :func:`run`.
+        options: See :class:`BenchOptions`.
+
+    Raises:
+        DplError: A model cannot be used or run, inputs do not fit, or a library is missing.
+    """
+    from dplcli.pipeline import timing  # noqa: PLC0415  # each job loads its own
+    from dplcli.report.timing import bench_document  # noqa: PLC0415
+
+    given = _check_keywords("bench", options, BenchOptions)
+    progress = given.pop("progress", None)
+    numbers = {
+        name: given.pop(key) for name, key in (("rounds", "runs"), ("threads",) * 2) if key in given
+    }
+    given["level"] = given.get("level", "all")
+    given["seed"] = given.get("seed", 0)
+    if inputs is not None:
+        given["inputs"] = inputs
+    ours = _stored(first)
+    theirs = None if second is None else _stored(second)
+    with ours.file() as path, nullcontext(None) if theirs is None else theirs.file() as other:
+        outcome = timing.bench(
+            path, other, settings=_check_settings(given), progress=progress, **numbers
+        )
+    labels = (ours.name, (theirs or ours).name)
+    sides = zip(outcome.sides, labels, strict=True)
+    outcome = replace(
+        outcome,
+        label=labels[0],
+        sides=tuple(replace(side, label=label) for side, label in sides),
+    )
+    return BenchResult(outcome, lambda _verbose: bench_document(outcome))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from dplcli.dpl.rule import unmet_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from dplcli.diff import ModelDiff
     from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.replacement import RewriteRule
-    from dplcli.dpl.rule import PatternRule, Rejection, Rule
+    from dplcli.dpl.rule import JudgedExpectation, PatternRule, Rejection, Rule
     from dplcli.ir import Model, Node
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
@@ -25,7 +28,15 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import Feed, KernelReport, Leaf, Opinion
+    from dplcli.verify.settings import (
+        Feed,
+        KernelReport,
+        Leaf,
+        Opinion,
+        PartitionRun,
+        PartitionTime,
+        Timing,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +86,7 @@ class ModelAnswer:
         record: The report as JSON, if that is wanted.
         lines: What the command would print, if that is wanted.
         files: What was written, each with the hash of its content.
+        seconds: How long it took.
     """
 
     label: str
@@ -89,6 +101,7 @@ class ModelAnswer:
     record: Mapping[str, Any] | None = None
     lines: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 # What matches, and why the rest does not.
@@ -101,12 +114,17 @@ class MatchOutcome(ModelOutcome):
     Attributes:
         rules: The rules, in listed order.
         selection: Matches taken, and matches refused with reasons.
-        unmet: The expectations that were not met, each with what was found.
+        expected: The expectations, each with what was found.
     """
 
     rules: tuple[Rule, ...]
     selection: Selection
-    unmet: tuple[str, ...] = ()
+    expected: tuple[JudgedExpectation, ...] = ()
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """The expectations that were not met, a sentence each."""
+        return unmet_of(self.expected)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -134,6 +152,78 @@ class RunOutcome(ModelOutcome):
     outputs: Mapping[str, tuple[Leaf, ...]]
     kernels: KernelReport | None = None
     output: Path | None = None
+
+
+@dataclass(frozen=True)
+class BenchSide:
+    """One of two models that were timed.
+
+    Attributes:
+        label: Its file name.
+        engine: What it ran in.
+        timing: How long it took, round by round.
+    """
+
+    label: str
+    engine: str
+    timing: Timing
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOutcome(ModelOutcome):
+    """How long two models took.
+
+    Attributes:
+        sides: The model that is the measure, and the other.
+        fed: What they were fed: 'seed 0', or a file.
+        inputs: That, by input; see :class:`RunOutcome`.
+        level: The optimisation level of onnxruntime.
+        threads: How many threads each had; 0 for as many as there are cores.
+        kernels: Where the partitions of the other ran, if kernels were asked for: in one run.
+        times: How long each of these took there.
+    """
+
+    sides: tuple[BenchSide, ...]
+    fed: str
+    inputs: Mapping[str, Feed]
+    level: str
+    threads: int
+    kernels: KernelReport | None = None
+    times: tuple[PartitionTime, ...] = ()
+
+    def ratios(self, kind: Literal["wall", "cpu"]) -> tuple[float, float, float]:
+        """Return how many times as long the other takes: first quartile, median, third quartile.
+
+        They are those of the rounds, each of which saw both models under the same conditions.
+        """
+        ours, theirs = (getattr(side.timing, kind) for side in self.sides)
+        return quartiles([b / max(a, 1e-12) for a, b in zip(ours, theirs, strict=True)])
+
+
+def quartiles(numbers: Sequence[float]) -> tuple[float, float, float]:
+    """Return first quartile, median and third quartile."""
+    if len(numbers) == 1:
+        return numbers[0], numbers[0], numbers[0]
+    low, middle, high = statistics.quantiles(numbers, n=4, method="inclusive")
+    return low, middle, high
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelsOutcome(ModelOutcome):
+    """The plan of a model's partitions.
+
+    Attributes:
+        partitions: Each partition, and where it runs.
+        output: Where the plan is, if any partition is in it.
+    """
+
+    partitions: tuple[PartitionRun, ...]
+    output: Path
+
+    @property
+    def taken(self) -> int:
+        """How many partitions are in the plan."""
+        return sum(bool(item.library) for item in self.partitions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,7 +449,7 @@ class RewriteOutcome(WrittenOutcome):
         ops: Nodes of every graph by operator, before and after.
         size: Bytes of the model and its external data, before and after.
         is_changed: Whether the result differs from the model at all.
-        unmet: The expectations that were not met, each with what was found.
+        expected: The expectations, each with what was found.
         growth: Why the model grew too much, or "".
         plan: The plan that was applied; None for none.
         missing: The entries of the plan that did not fit.
@@ -378,7 +468,7 @@ class RewriteOutcome(WrittenOutcome):
     size: tuple[int, int]
     is_changed: bool
     untried: frozenset[str] = frozenset()
-    unmet: tuple[str, ...] = ()
+    expected: tuple[JudgedExpectation, ...] = ()
     growth: str = ""
     plan: Plan | None = None
     missing: tuple[Missing, ...] = ()
@@ -386,6 +476,11 @@ class RewriteOutcome(WrittenOutcome):
     is_dry: bool = False
     is_stopped: bool = False
     may_miss: bool = False
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """The expectations that were not met, a sentence each."""
+        return unmet_of(self.expected)
 
     @property
     def is_wanted(self) -> bool:
@@ -403,6 +498,23 @@ class RewriteOutcome(WrittenOutcome):
 
 
 @dataclass(frozen=True)
+class LibraryState:
+    """A library that runs partitions.
+
+    Attributes:
+        version: Its version; "" if there is none that can be used.
+        path: Its file, as it was loaded.
+        looked_for: The files that were tried, in order.
+        problem: Why one that is there cannot be used: it is too old, or known to be faulty.
+    """
+
+    version: str
+    path: str
+    looked_for: tuple[str, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """What dpl runs on.
 
@@ -412,6 +524,7 @@ class Diagnosis:
         is_isolated: Whether models run in processes of their own.
         missing: For each extra, the packages that it lacks.
         catalogs: The catalogues that can be named, and who offers them.
+        libraries: The libraries that run partitions, by their names.
         problems: What is wrong, a sentence each.
     """
 
@@ -420,6 +533,7 @@ class Diagnosis:
     is_isolated: bool
     missing: Mapping[str, tuple[str, ...]]
     catalogs: Mapping[str, str]
+    libraries: Mapping[str, LibraryState]
     problems: tuple[str, ...]
 
 

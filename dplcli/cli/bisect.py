@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dplcli import api, pipeline
-from dplcli.cli import options
+from dplcli.batch.models import is_one_model
+from dplcli.cli import many, options
 from dplcli.errors import UsageError
 from dplcli.report.diff import models_document, reproduced_document, rules_document
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -20,8 +23,40 @@ _FAULTS = "Faults"
 _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
 
 
+def _takes_many(command: Callable[..., None]) -> Callable[..., None]:
+    """Take many models, if there are rules to try on each, or else two folders."""
+
+    @wraps(command)
+    def call(
+        *,
+        models: tuple[Path, ...],
+        jobs: int | None,
+        resume: bool,
+        scheduler: str | None,
+        **given: Any,  # noqa: ANN401  # what click gives
+    ) -> None:
+        batch = many.Batch(jobs, scheduler, resume)
+        has_rules = bool(given["patterns"] or given["targets"])
+        has_many = len(models) > 1 or not all(is_one_model([path]) for path in models)
+        if given["reproduce"] is None and has_rules and (has_many or (models and batch.is_wanted)):
+            many.do_each(models, given, batch, suffix="")
+        elif (
+            given["reproduce"] is None
+            and len(models) == _TWO
+            and not any(is_one_model([path]) for path in models)
+        ):
+            many.do_pairs((models[0], models[1]), given, batch, lambda *pair: {"models": pair})
+        elif batch.is_wanted:
+            raise UsageError("--resume and --scheduler are for many models")
+        else:
+            command(models=models, **given)
+
+    return many.batch_options()(call)
+
+
 @click.command("bisect", cls=options.GroupedCommand)
-@click.argument("models", type=options.PATH, nargs=-1, metavar="[MODEL | ORIGINAL CANDIDATE]")
+@click.argument("models", type=options.PATH, nargs=-1, metavar="[MODEL... | ORIGINAL CANDIDATE]")
+@_takes_many
 @options.catalog_options
 @options.option(
     options.RULES,
@@ -73,9 +108,9 @@ def command(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """Find what makes a model compute something else.
 
-    With catalogues: the smallest sets of applications of rules, or of partitions, that break MODEL.
-    With two models: the first place where CANDIDATE leaves ORIGINAL, by what flows into it and
-    never by name.
+    With catalogues: the smallest sets of applications of rules, or of partitions, that break MODEL,
+    or each of many. With two models, or two folders of them: the first place where CANDIDATE leaves
+    ORIGINAL, by what flows into it and never by name.
 
     Exits with 0 if there is nothing to find: the whole is equivalent; with 1 if something was
     found; with 2 if the original does not run.
@@ -121,10 +156,6 @@ def _check(
         return
     if len(models) not in (1, _TWO):
         raise UsageError(f"{len(models)} models are named", hint="name one, with rules, or two")
-    if len(models) == _TWO and has_rules:
-        raise UsageError(
-            "two models and rules are named", hint="leave the second model or the rules out"
-        )
     if len(models) == 1 and not has_rules:
         raise UsageError(
             "one model is named and no rules",

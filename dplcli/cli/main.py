@@ -234,6 +234,7 @@ def _complain(text: str) -> None:
 
 COMMANDS = {
     "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
+    "bench": "Time two models by turns, one with its partitions on the library of their target.",
     "bisect": "Find the rule application, or the node, that makes a model compute something else.",
     "build": "Do what a pipeline file says with all its models; --check is for CI.",
     "diff": "Show in what the structures of two models differ.",
@@ -243,12 +244,15 @@ COMMANDS = {
     "init": "Write a first pipeline file, dpl.yaml, by looking at the models.",
     "inline": "Put functions back in the place of their calls, and verify the result.",
     "inspect": "Show what a model is made of.",
+    "kernels": "Take partitions that run on oneDNN into programs without dpl.",
     "learn": "Write a catalogue with a rule for a subgraph that you point at.",
     "match": "Show where patterns match, and why they do not elsewhere.",
     "partition": "Outline matched subgraphs as functions for a target, and verify the result.",
     "patterns": "List, show, check and test catalogues of patterns.",
+    "repeat": "Outline what a model repeats, such as its layers, and verify the result.",
     "rewrite": "Replace subgraphs by the rewrites of catalogues, and verify the result.",
     "run": "Run a model once, its partitions on the library of their target.",
+    "schema": "Print the JSON Schema of a document that dpl writes or reads.",
     "verify": "Compare two models numerically in onnxruntime.",
     "view": "Draw a model: a page to look around in, or a drawing for a document.",
 }

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
-from secrets import token_hex
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +21,6 @@ import click
 from dplcli import pipeline
 from dplcli.batch.done import are_there, digest_of, forget_oldest, key_of, once, read_answer
 from dplcli.batch.models import ModelFile, find_models, is_one_model, pair_models
-from dplcli.batch.processes import default_jobs, run_here, run_there
 from dplcli.cli import options
 from dplcli.cli.main import EXIT_COULD_NOT, EXIT_NO, said_of
 from dplcli.cli.printing import say
@@ -142,8 +141,8 @@ def do_task(task: ModelTask) -> Json:
 def _answer_of(task: ModelTask) -> Json:
     wanted = {"with_record": task.with_record, "with_text": task.with_text}
     answer = answer_to(task.command, task.params, task.label, **wanted)
-    files = {str(path): digest_of(path) for path in task.writes if path.is_file()}
-    return asdict(replace(answer, files=files if answer.status == "yes" else {}))
+    files = {str(path): digest_of(path) for path in task.writes if path.exists()}
+    return asdict(replace(answer, files=files if answer.status != "error" else {}))
 
 
 def answer_to(
@@ -154,10 +153,12 @@ def answer_to(
 
     called: click.Command = import_module(f"dplcli.cli.{command}").command
     kept: list[Document] = []
+    started = perf_counter()
     try:
         with click.Context(called, info_name=command, obj=kept.append) as context:
             context.invoke(called.callback or called, **params)
-        return answer_of(label, kept[0], with_record=with_record, with_text=with_text)
+        answer = answer_of(label, kept[0], with_record=with_record, with_text=with_text)
+        return replace(answer, seconds=perf_counter() - started)
     except Exception as error:  # noqa: BLE001  # the other models go on
         return failed_answer(label, error)
 
@@ -200,6 +201,12 @@ class Batch:
         Raises:
             UsageError: There is no such scheduler.
         """
+        from dplcli.batch.processes import (  # noqa: PLC0415  # one model needs none
+            default_jobs,
+            run_here,
+            run_there,
+        )
+
         if self.scheduler is not None:
             done = run_there(work, tasks, self.scheduler)
         else:
@@ -277,10 +284,7 @@ def takes_models(result: str = "", suffix: str = ".onnx") -> Callable[..., Calla
             if is_one_model(models) and not batch.is_wanted:
                 command(model=models[0], **given)
                 return
-            found = find_models(models, result)
-            outputs = _outputs(found, given.get("output"), suffix) if "output" in given else {}
-            asked = [(each, {"models": (each.path,)} | _output_of(each, outputs)) for each in found]
-            _do_all(asked, given, batch, result)
+            do_each(models, given, batch, result, suffix)
 
         argument = click.argument("models", type=_PATHS, nargs=-1, metavar="MODEL...")
         return argument(batch_options()(call))
@@ -288,8 +292,24 @@ def takes_models(result: str = "", suffix: str = ".onnx") -> Callable[..., Calla
     return add
 
 
-def takes_pairs(first: str, second: str) -> Callable[..., Callable[..., None]]:
-    """Let a command that takes two models take two folders: pairs of models of the same name."""
+def do_each(
+    models: Sequence[Path], given: Json, batch: Batch, result: str = "", suffix: str = ".onnx"
+) -> None:
+    """Do the command that was called for each of the models that are named."""
+    found = find_models(models, result)
+    outputs = _outputs(found, given.get("output"), suffix) if "output" in given else {}
+    asked = [(each, {"models": (each.path,)} | _output_of(each, outputs)) for each in found]
+    _do_all(asked, given, batch, result)
+
+
+def takes_pairs(first: str, second: str, suffix: str = "") -> Callable[..., Callable[..., None]]:
+    """Let a command that takes two models take two folders: pairs of models of the same name.
+
+    Args:
+        first: The parameter for the first model.
+        second: That for the second.
+        suffix: The ending of what -o names; "" if the command writes nothing, or folders.
+    """
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
@@ -307,18 +327,42 @@ def takes_pairs(first: str, second: str) -> Callable[..., Callable[..., None]]:
                     raise UsageError("--resume and --scheduler are for two folders of models")
                 command(**given)
                 return
-            asked = []
-            for each, partner in pair_models(one, other):
-                problem = each.problem
-                if partner is None and not problem:
-                    problem = f"{each.path}: {other} has no model of this name"
-                pair = {first: each.path, second: partner.path if partner else None}
-                asked.append((each._replace(problem=problem), pair))
-            _do_all(asked, given, batch)
+            do_pairs(
+                (one, other), given, batch, lambda *pair: {first: pair[0], second: pair[1]}, suffix
+            )
 
         return batch_options()(call)
 
     return add
+
+
+def do_pairs(
+    folders: tuple[Path, Path],
+    given: Json,
+    batch: Batch,
+    params: Callable[[Path, Path | None], Json],
+    suffix: str = "",
+) -> None:
+    """Do the command that was called for each pair of models of two folders.
+
+    Args:
+        folders: The folders.
+        given: What else the command is given.
+        batch: How they are worked on.
+        params: Makes of a pair what the command is given.
+        suffix: The ending of what -o names.
+    """
+    pairs = pair_models(*folders)
+    found = [one for one, _ in pairs]
+    outputs = _outputs(found, given.get("output"), suffix) if "output" in given else {}
+    asked = []
+    for each, partner in pairs:
+        problem = each.problem
+        if partner is None and not problem:
+            problem = f"{each.path}: {folders[1]} has no model of this name"
+        pair = params(each.path, partner.path if partner else None) | _output_of(each, outputs)
+        asked.append((each._replace(problem=problem), pair))
+    _do_all(asked, given, batch)
 
 
 def _outputs(found: Iterable[ModelFile], folder: Path | None, suffix: str) -> dict[Path, Path]:
@@ -341,6 +385,8 @@ def _do_all(
     asked: Sequence[tuple[ModelFile, Json]], given: Json, batch: Batch, result: str = ""
 ) -> None:
     """Do a command for all models, and report them."""
+    from secrets import token_hex  # noqa: PLC0415  # one model needs none
+
     context = click.get_current_context()
     name = str(context.info_name)
     forms = {key: path for key, path in given.items() if key.startswith("report_")}
@@ -405,11 +451,12 @@ def _do_all(
 
 def _written(model: Path, params: Json, result: str) -> tuple[Path, ...]:
     """Return what a command may write for a model."""
+    output = params.get("output")
     if not result:
-        return ()
+        return () if output is None else (output.absolute(),)
     if params.get("in_place"):
         return (model.absolute(),)
-    return ((params.get("output") or pipeline.default_output(model, result)).absolute(),)
+    return ((output or pipeline.default_output(model, result)).absolute(),)
 
 
 def _known(task: ModelTask) -> ModelAnswer | None:

@@ -43,8 +43,8 @@ _RULES = click.option(
 def command() -> None:
     """List, show, check and test catalogues of patterns.
 
-    A CATALOGUE is a YAML file, a Python file (which is executed), or the name of one that dpl or
-    an installed package ships.
+    A CATALOGUE is a YAML file, a Python file (which is executed), the name of one that dpl or an
+    installed package ships, or the text of a pattern.
     """
 
 

@@ -12,11 +12,11 @@ from dplcli.cli import options
 if TYPE_CHECKING:
     from pathlib import Path
 
-_INPUTS = options.SettingsGroup(
+FED = options.SettingsGroup(
     "What the model is fed",
     *(item for item in options.INPUTS.settings if item.field != "corners"),
 )
-_RUN = options.SettingsGroup(
+RUN = options.SettingsGroup(
     "The run",
     options.Setting("seed", type=int, help="Seed of inputs that are made up. Default: 0."),
     options.Setting(
@@ -32,8 +32,8 @@ _RUN = options.SettingsGroup(
 @click.option(
     "-o", "--output", type=options.PATH, metavar="FILE.npz", help="Write what the model gives."
 )
-@_INPUTS
-@_RUN
+@FED
+@RUN
 @options.EXECUTION
 @options.KERNELS
 @options.input_code_option
@@ -53,7 +53,7 @@ def command(
     printing.check(model, output)
     if output is not None:
         given["output"] = output
-    keywords = _RUN.take(given) | _INPUTS.take(given)
+    keywords = RUN.take(given) | FED.take(given)
     keywords |= options.EXECUTION.take(given) | options.KERNELS.take(given)
     with printing.progress() as say:
         result = api.run(model, allow_code=allow_code, progress=say, **keywords, **given)

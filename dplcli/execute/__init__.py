@@ -2,18 +2,19 @@
 
 from dplcli.verify.settings import Kernels
 
-LIBRARIES = {"dnnl": "oneDNN"}
+LIBRARIES = {"cublas": "cuBLASLt", "cutlass": "CUTLASS", "dnnl": "oneDNN"}
 """The targets that have a library here, and what it is called."""
 
 
-def kernels_for(target: str, require: str = "any") -> Kernels:
+def kernels_for(target: str, require: str = "any", *, allow_inexact: bool = False) -> Kernels:
     """Ask for the library of a target.
 
     Args:
         target: One of :data:`LIBRARIES`.
         require: How many partitions have to run on it: "all", "any" or a number.
+        allow_inexact: Whether partitions run on it that it is known to compute inexactly.
 
     Raises:
         UsageError: *require* is none of these.
     """
-    return Kernels(target, LIBRARIES[target], "dplcli.execute.session", require)
+    return Kernels(target, LIBRARIES[target], "dplcli.execute.session", require, allow_inexact)

@@ -98,7 +98,14 @@ class _CustomOp(c.Structure):
 
 
 class Kernel(Protocol):
-    """What runs one call."""
+    """What runs one call.
+
+    Attributes:
+        changing: The places of the inputs that may change from run to run; the others are read
+            once.
+    """
+
+    changing: tuple[int, ...]
 
     def prepare(self, shapes: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
         """Return the shapes of the outputs for given shapes of the inputs."""
@@ -224,6 +231,7 @@ class CSession:
         self._api = api = interface()
         self._kept: list[object] = []
         self._kernels: dict[int, Kernel] = {}
+        self._seen: dict[int, tuple[list[int], list[tuple[int, ...]]]] = {}
         self._failures: list[BaseException] = []
         options = _P()
         api.call("CreateSessionOptions", c.byref(options))
@@ -407,28 +415,33 @@ class CSession:
         return None
 
     def _compute(self, key: int, at: c.c_void_p, inputs: int, outputs: int) -> int | None:
-        api = self._api
+        call = self._api.call
         try:
             kernel = self._kernels[key]
-            addresses, shapes = [], []
-            for place in range(inputs):
-                value, data = _P(), _P()
-                api.call("KernelContext_GetInput", at, _S(place), c.byref(value))
-                api.call("GetTensorMutableData", value, c.byref(data))
-                addresses.append(data.value or 0)
-                shapes.append(api.shape(value)[0])
+            known = self._seen.get(key)
+            addresses, shapes = known or ([0] * inputs, [()] * inputs)
+            for place in range(inputs) if known is None else kernel.changing:
+                value, data, info, count = _P(), _P(), _P(), _S()
+                call("KernelContext_GetInput", at, _S(place), c.byref(value))
+                call("GetTensorMutableData", value, c.byref(data))
+                call("GetTensorTypeAndShape", value, c.byref(info))
+                call("GetDimensionsCount", info, c.byref(count))
+                sizes = (c.c_int64 * count.value)()
+                call("GetDimensions", info, sizes, count)
+                self._api.release("TensorTypeAndShapeInfo", info)
+                addresses[place], shapes[place] = data.value or 0, tuple(sizes)
+            self._seen[key] = addresses, shapes
             places = []
             for place, shape in zip(range(outputs), kernel.prepare(shapes), strict=True):
                 value, data = _P(), _P()
-                sizes = (c.c_int64 * len(shape))(*shape)
-                where = (at, _S(place), sizes, _S(len(shape)), c.byref(value))
-                api.call("KernelContext_GetOutput", *where)
-                api.call("GetTensorMutableData", value, c.byref(data))
+                where = (at, _S(place), (c.c_int64 * len(shape))(*shape), _S(len(shape)))
+                call("KernelContext_GetOutput", *where, c.byref(value))
+                call("GetTensorMutableData", value, c.byref(data))
                 places.append(data.value or 0)
             kernel.run(addresses, places)
         except BaseException as error:  # noqa: BLE001  # must not pass through C
             self._failures.append(error)
-            return api.failure(str(error))
+            return self._api.failure(str(error))
         return None
 
 

@@ -13,22 +13,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.errors import DplError, UsageError
-from dplcli.execute.onednn.graph import CompiledPlan, judge
-from dplcli.execute.onednn.library import Library, LibraryError
 from dplcli.execute.ort_c import TYPE_CODES, CSession, Operator
-from dplcli.execute.plan import RefusedError
+from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.translate import translate
 from dplcli.files import is_text
 from dplcli.ir.model import callers_first, calls_in
 from dplcli.onnx_io import load_model, model_from_proto
+from dplcli.verify.call_types import complete_types
 from dplcli.verify.inputs import with_weights
 from dplcli.verify.model import model_of
-from dplcli.verify.settings import PartitionRun, RunError, leaves_of
+from dplcli.verify.settings import PartitionRun, PartitionTime, RunError, leaves_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dplcli.execute.plan import KernelPlan, Shape
+    from dplcli.execute.plan import (
+        CompiledCall,
+        KernelLibrary,
+        KernelPlan,
+        OpenShape,
+        Primitive,
+        Shape,
+    )
     from dplcli.ir import Function, Graph, Model, Node
     from dplcli.verify.settings import Feed, ModelSource, Outputs
 
@@ -39,8 +45,33 @@ def check(target: str) -> None:
     Raises:
         UsageError: There is none.
     """
-    del target  # there is one
-    Library()
+    library_of(target)
+
+
+def library_of(target: str, threads: int = 0, *, allow_inexact: bool = False) -> KernelLibrary:
+    """Load the library of a target.
+
+    Args:
+        target: The target.
+        threads: How many threads of the CPU it has; 0 for its own choice.
+        allow_inexact: Whether it runs what it is known to be inexact at.
+
+    Raises:
+        UsageError: There is none that can be used here.
+    """
+    match target:
+        case "cublas":
+            from dplcli.execute.cublas.library import CublasLt  # noqa: PLC0415  # one of them
+
+            return CublasLt()
+        case "cutlass":
+            from dplcli.execute.cutlass.library import Cutlass  # noqa: PLC0415  # one of them
+
+            return Cutlass()
+        case _:
+            from dplcli.execute.onednn.graph import OneDnn  # noqa: PLC0415  # one of them
+
+            return OneDnn(threads, allow_inexact=allow_inexact)
 
 
 def open_session(source: ModelSource, level: str) -> KernelSession:
@@ -48,7 +79,7 @@ def open_session(source: ModelSource, level: str) -> KernelSession:
     return KernelSession(source, level)
 
 
-class _Call:
+class PlannedCall:
     """One call of a partition.
 
     Attributes:
@@ -58,6 +89,7 @@ class _Call:
         why: Why it is refused.
         primitives: What the library ran for it, the first time.
         runs: How often it ran.
+        profile: What the library runs for it, while that is asked for.
     """
 
     def __init__(self, node: Node, function: Function) -> None:
@@ -66,6 +98,7 @@ class _Call:
         self.why = ""
         self.primitives: tuple[str, ...] = ()
         self.runs = 0
+        self.profile: list[Primitive] | None = None
 
 
 class KernelSession:
@@ -83,26 +116,31 @@ class KernelSession:
         """
         kernels = source.execution.kernels
         assert kernels is not None  # noqa: S101  # they name this module
-        self._library = Library()
+        threads = int(dict(source.execution.options).get("intra_op_num_threads", 0))
+        self._library = library_of(kernels.target, threads, allow_inexact=kernels.allow_inexact)
         self._name = f"{kernels.library} {self._library.name}"
         weights = source.weights or {}
         try:
             model = _model_of(source)
+            complete_types(model, source)
         except DplError as error:
             raise RunError(error.message) from error
-        self._calls = _plans(self._library, model, kernels.target, weights)
+        self._calls = planned_calls(
+            self._library,
+            model,
+            kernels.target,
+            weights,
+        )
         operators = self._operators()
         content = _content(source)
-        entries, threads = {"session.intra_op.allow_spinning": "0"}, 0
+        entries = {"session.intra_op.allow_spinning": "0"}
         if content is not None:
             folder = str(source.path.resolve().parent)
             entries["session.model_external_initializers_file_folder_path"] = folder
         for key, text in source.execution.options:
-            if key == "intra_op_num_threads":
-                threads = int(text)
-            elif "." in key:
+            if "." in key:
                 entries[key] = text
-            else:
+            elif key != "intra_op_num_threads":
                 raise UsageError(f"--session-option {key} cannot be had together with --with")
         self._session = CSession(
             source.path.resolve() if content is None else content,
@@ -136,15 +174,34 @@ class KernelSession:
             for call in self._calls
         ]
 
+    def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
+        """Run once, and return what the library says of its time, for each call that ran."""
+        for call in self._calls:
+            call.profile = []
+        try:
+            self.run(feeds)
+            return [
+                PartitionTime(
+                    call.node.name,
+                    sum(each.milliseconds for each in call.profile or () if not each.is_reorder),
+                    sum(each.milliseconds for each in call.profile or () if each.is_reorder),
+                )
+                for call in self._calls
+                if call.profile
+            ]
+        finally:
+            for call in self._calls:
+                call.profile = None
+
     def _operators(self) -> list[Operator]:
-        by_function: dict[Function, list[_Call]] = {}
+        by_function: dict[Function, list[PlannedCall]] = {}
         for call in self._calls:
             by_function.setdefault(call.function, []).append(call)
         found = []
         for function, calls in by_function.items():
             if any(call.plan is None for call in calls):
                 continue
-            signatures = {_signature(call.plan) for call in calls if call.plan is not None}
+            signatures = {signature_of(call.plan) for call in calls if call.plan is not None}
             (signature,) = signatures
             named = {call.node.name: call for call in calls}
             found.append(
@@ -157,34 +214,42 @@ class KernelSession:
         return found
 
 
-def _named_kernel(library: Library, calls: Mapping[str, _Call], name: str) -> _Kernel:
+def _named_kernel(library: KernelLibrary, calls: Mapping[str, PlannedCall], name: str) -> _Kernel:
     return _Kernel(library, calls[name])
 
 
-def _signature(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def signature_of(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the element types of the inputs and of the outputs of a call."""
     return (
         tuple(plan.dtypes[number] for number in plan.inputs),
         tuple(plan.dtypes[number] for number in plan.outputs),
     )
 
 
-def _plans(
-    library: Library, model: Model, target: str, weights: Mapping[str, np.ndarray]
-) -> list[_Call]:
-    """Plan every call of a function of the target, and settle which functions are taken."""
+def planned_calls(
+    library: KernelLibrary, model: Model, target: str, weights: Mapping[str, np.ndarray]
+) -> list[PlannedCall]:
+    """Plan every call of a function of the target, and settle which functions are taken.
+
+    Args:
+        library: The library.
+        model: The model.
+        target: The target.
+        weights: Constants that the model does not hold itself, by name.
+    """
     bodies = {function.body for function in model.functions.values()}
     inner = set(bodies)
-    found: list[_Call] = []
+    found: list[PlannedCall] = []
     sites = calls_in(model)
     for function in callers_first(sites):
         if function.domain != target:
             continue
         nodes = sites[function]
-        calls = [_Call(node, function) for node in nodes if not _is_within(node, inner)]
+        calls = [PlannedCall(node, function) for node in nodes if not _is_within(node, inner)]
         for call in calls:
             try:
                 plan = translate(call.node, weights)
-                call.why = judge(library, plan, _known_shapes(call.node, plan))
+                call.why = library.judge(plan, _known_shapes(call.node, plan))
                 call.plan = None if call.why else plan
             except (RefusedError, DplError) as error:
                 call.why = str(error)
@@ -203,11 +268,11 @@ def _is_within(node: Node, bodies: set[Graph]) -> bool:
     return graph in bodies
 
 
-def _settle(calls: Sequence[_Call], *, is_inner: bool) -> None:
+def _settle(calls: Sequence[PlannedCall], *, is_inner: bool) -> None:
     """Refuse all calls of a function if one is refused: a name is registered for all of them."""
     refused = next((call for call in calls if call.plan is None), None)
     names = [call.node.name for call in calls]
-    signatures = {_signature(call.plan) for call in calls if call.plan is not None}
+    signatures = {signature_of(call.plan) for call in calls if call.plan is not None}
     why = ""
     if refused is not None:
         why = f"{refused.node.name!r}, which calls the same function, cannot: {refused.why}"
@@ -224,26 +289,31 @@ def _settle(calls: Sequence[_Call], *, is_inner: bool) -> None:
         call.plan = None
 
 
-def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, Shape]:
-    """Return the shapes of a call's inputs that are known in full."""
-    found = {}
+def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, OpenShape]:
+    """Return the shapes of a call's inputs, where the rank is known."""
+    found: dict[int, OpenShape] = {}
     for number, value in zip(plan.inputs, node.inputs, strict=True):
         known = None if value is None else value.known_type()
         shape = plan.views.get(number) or (None if known is None else known.shape)
-        if shape is not None and all(isinstance(size, int) for size in shape):
-            found[number] = tuple(int(size) for size in shape if isinstance(size, int))
+        if shape is not None:
+            found[number] = tuple(shape)
     return found
 
 
 class _Kernel:
     """Runs one call: compiled once for each set of shapes, constants handed over once for each."""
 
-    def __init__(self, library: Library, call: _Call) -> None:
+    def __init__(self, library: KernelLibrary, call: PlannedCall) -> None:
         assert call.plan is not None  # noqa: S101  # else it is not registered
         self._library, self._call, self._plan = library, call, call.plan
-        self._compiled: dict[tuple[Shape, ...], CompiledPlan] = {}
-        self._fresh: set[CompiledPlan] = set()
-        self._current: CompiledPlan | None = None
+        self._compiled: dict[tuple[Shape, ...], CompiledCall] = {}
+        self._fresh: set[CompiledCall] = set()
+        self._current: CompiledCall | None = None
+        self.changing = tuple(
+            place
+            for place, number in enumerate(self._plan.inputs)
+            if number not in self._plan.constant
+        )
 
     def prepare(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
         key = tuple(shapes)
@@ -255,7 +325,7 @@ class _Kernel:
                 for number, shape in zip(plan.inputs, shapes, strict=True)
             }
             try:
-                found = CompiledPlan(self._library, plan, seen)
+                found = self._library.compile(plan, seen)
             except (RefusedError, LibraryError) as error:
                 raise RunError(f"{self._call.node.name}: {error}") from error
             self._compiled[key] = found
@@ -267,15 +337,16 @@ class _Kernel:
         compiled, plan = self._current, self._plan
         assert compiled is not None  # noqa: S101  # prepare() comes first
         is_fresh = compiled in self._fresh
-        given = {
-            number: address
-            for number, address in zip(plan.inputs, inputs, strict=True)
-            if is_fresh or number not in plan.constant
-        }
-        if is_fresh and not self._call.primitives:
+        places = range(len(inputs)) if is_fresh else self.changing
+        given = {plan.inputs[place]: inputs[place] for place in places}
+        if (is_fresh and not self._call.primitives) or self._call.profile is not None:
             with self._library.traced() as primitives:
                 compiled.run(given, outputs)
-            self._call.primitives = tuple(primitives)
+            if self._call.profile is not None:
+                self._call.profile += primitives
+            self._call.primitives = self._call.primitives or tuple(
+                f"{each.kind} {each.implementation}" for each in primitives if not each.is_reorder
+            )
         else:
             compiled.run(given, outputs)
         self._fresh.discard(compiled)

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dplcli.execute.composites import composite_from
 from dplcli.execute.plan import KernelPlan, PlanOp, RefusedError
 from dplcli.ir.model import called_function
-from dplcli.ir.types import Tensor
+from dplcli.ir.types import tensor_of_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
-
+    from dplcli.execute.composites import Composite
     from dplcli.execute.plan import Setting, Shape
     from dplcli.ir import Attribute, Function, Node, Value
 
@@ -50,7 +50,8 @@ _BROADCAST = {
     "Sum": "add",
 }
 _WITH_ALPHA = {"Elu": ("elu", 1.0), "LeakyRelu": ("leaky_relu", 0.01)}
-_DTYPES = frozenset({"float32", "float16", "bfloat16"})
+_STEPS = frozenset({"int8", "uint8"})
+_DTYPES = frozenset({"float32", "float16", "bfloat16", "float64", *_STEPS})
 _LARGEST = float(np.finfo(np.float32).max)
 _LAST_AXIS = 13
 """The opset from which a softmax is over one axis."""
@@ -97,7 +98,7 @@ class _Translator:
             self.plan.inputs.append(number)
             if value.name in self.given or value.is_constant:
                 self.plan.constant.add(number)
-                self.arrays[number] = partial(self._array, value)
+                self.arrays[number] = partial(self._array, number, value)
                 self.shapes[number] = self._known_shape(value)
         self.plan.is_region = all(called_function(node) is not None for node in function.body)
         made = self.body(function, call.attributes, self.plan.inputs)
@@ -112,6 +113,10 @@ class _Translator:
         if strange:
             raise RefusedError(f"values are of type {min(strange)}")
         self.plan.numbers = {n: a for n, a in self.plan.numbers.items() if n in used}
+        fixed = dict(self.plan.fixed)
+        scalars = [n for n in used if n in self.arrays and self.shapes[n] in {(), (1,)}]
+        self.plan.scalars = {n: float(self.arrays[n]().reshape(-1)[0]) for n in scalars}
+        self.plan.fixed = fixed  # no setting was made from these
         return self.plan
 
     def _drop_unread(self) -> None:
@@ -122,14 +127,16 @@ class _Translator:
                 needed.update(op.inputs)
         self.plan.ops = [op for op in self.plan.ops if op.output in needed]
 
-    def _array(self, value: Value) -> np.ndarray:
-        given = self.given.get(value.name)
-        if given is not None:
-            return given
-        tensor = value.constant
-        if tensor is None:
-            raise RefusedError(f"the numbers of {value.name!r} are not at hand")
-        return tensor.numpy()
+    def _array(self, number: int, value: Value) -> np.ndarray:
+        """Return the numbers of a constant input; the plan is right for these only."""
+        found = self.given.get(value.name)
+        if found is None:
+            tensor = value.constant
+            if tensor is None:
+                raise RefusedError(f"the numbers of {value.name!r} are not at hand")
+            found = tensor.numpy()
+        self.plan.fixed[number] = found
+        return found
 
     def _known_shape(self, value: Value) -> Shape:
         given = self.given.get(value.name)
@@ -170,16 +177,16 @@ class _Translator:
         for node in nodes:
             if node in done:
                 continue
-            attributes = {}
-            for name, attribute in node.attributes.items():
-                source = given.get(attribute.ref) if attribute.ref else attribute
-                if source is not None:
-                    attributes[name] = source
-            gelu = self._gelu(node, made)
-            if gelu is not None:
-                operand, members, result = gelu
-                done |= members
-                made[result] = self.emit("gelu", [operand], self.shapes[operand])
+            attributes = _given(node, given)
+            spelt = composite_from(
+                node,
+                {value: self._rank(number) for value, number in made.items()},
+                lambda value: self._single(made.get(value)),
+                partial(_read, given),
+            )
+            if spelt is not None:
+                done |= spelt.members
+                self._composite(spelt, made, done)
                 continue
             read = [None if value is None else made[value] for value in node.inputs]
             inner = called_function(node)
@@ -200,7 +207,7 @@ class _Translator:
     def operator(self, node: Node, facts: _Facts, read: Sequence[int | None]) -> int:
         """Add what one node computes."""
         op_type = node.op_type
-        if node.domain:
+        if node.domain and (node.domain, op_type) != ("com.microsoft", "Gelu"):  # as the standard's
             raise RefusedError(f"operator {node.domain}.{op_type}")
         if op_type == "Constant":
             return self._constant(facts)
@@ -223,11 +230,10 @@ class _Translator:
         return result
 
     def _constant(self, facts: _Facts) -> int:
-        tensor = facts.attributes.get("value")
-        if tensor is None or tensor.kind != "tensor":
+        tensor = tensor_of_attributes(facts.attributes)
+        if tensor is None:
             raise RefusedError("a Constant that is no tensor")
-        assert isinstance(tensor.value, Tensor)  # noqa: S101  # it is of that kind
-        return self.number(tensor.value.numpy())
+        return self.number(tensor.numpy())
 
     def _binary(self, kind: str, read: Sequence[int]) -> int:
         result = read[0]
@@ -296,10 +302,10 @@ class _Translator:
 
     def _spatial(self, facts: _Facts, rank: int) -> dict[str, Setting]:
         """Return what windows have in common."""
-        if facts.text("auto_pad", "NOTSET") != "NOTSET":
-            raise RefusedError("auto_pad")
         pads = facts.numbers("pads", [0] * 2 * rank)
+        named = facts.text("auto_pad", "NOTSET")
         return {
+            **({} if named == "NOTSET" else {"auto_pad": named}),
             "strides": facts.numbers("strides", [1] * rank),
             "pads_begin": pads[:rank],
             "pads_end": pads[rank:],
@@ -436,28 +442,156 @@ class _Translator:
         if axis not in {-1, len(shape) - 1}:
             raise RefusedError("a LayerNormalization over several axes")
         given = [number for number in read if number is not None]
-        if len(given) == 2:  # noqa: PLR2004  # a scale alone
-            raise RefusedError("a LayerNormalization without a bias")
-        return self.emit(
-            "layer_norm",
-            given,
-            shape,
-            keep_stats=False,
-            begin_norm_axis=-1,
-            use_affine=len(given) > 1,
-            epsilon=float(facts.number("epsilon", 1e-5)),
-        )
+        return self._normalized(given, shape, float(facts.number("epsilon", 1e-5)))
+
+    def _gelu(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        data = read[0]
+        assert data is not None  # noqa: S101  # see operator()
+        if facts.text("approximate", "none") == "tanh":
+            return self._gelu_by_tanh(data)
+        return self.emit("gelu", [data], self.shapes[data])
+
+    def _hardsigmoid(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        data = read[0]
+        assert data is not None  # noqa: S101  # see operator()
+        dtype, shape = self.plan.dtypes[data], self.shapes[data]
+        for kind, name, default in (("multiply", "alpha", 0.2), ("add", "beta", 0.5)):
+            number = self.number(np.array([facts.number(name, default)], dtype))
+            data = self.emit(kind, [data, number], shape, auto_broadcast="numpy")
+        return self.emit("clamp", [data], shape, min=0.0, max=1.0)
+
+    def _reducemean(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        shape = self._ranked(read[0], "the data")
+        axes = facts.numbers("axes", [])
+        if len(read) > 1 and read[1] is not None:
+            if read[1] not in self.arrays:
+                raise RefusedError("a ReduceMean over axes that are computed")
+            axes = [int(axis) for axis in self.arrays[read[1]]().reshape(-1)]
+        if not axes:
+            if facts.number("noop_with_empty_axes", 0):
+                raise RefusedError("a ReduceMean over no axis")
+            axes = list(range(len(shape)))
+        axes = sorted(axis % len(shape) for axis in axes)
+        kept = bool(facts.number("keepdims", 1))
+        if not kept and len(axes) == len(shape):
+            raise RefusedError("a ReduceMean to a scalar")
+        made = [
+            1 if axis in axes else size
+            for axis, size in enumerate(shape)
+            if kept or axis not in axes
+        ]
+        data = read[0]
+        assert data is not None  # noqa: S101  # it has a rank
+        return self.emit("reduce_mean", [data], tuple(made), axes=axes, keep_dims=kept)
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def _scales(
+        self, read: Sequence[int | None], facts: _Facts, rank: int | None
+    ) -> dict[str, Setting]:
+        """Return how an operator converts between steps and numbers, which has to be constant."""
+        scale, zero = read[1], read[2] if len(read) > 2 else None  # noqa: PLR2004  # the third
+        assert scale is not None  # noqa: S101  # ONNX wants one
+        if scale not in self.arrays or (zero is not None and zero not in self.arrays):
+            raise RefusedError("a scale or a zero point that is computed")
+        scales = np.asarray(self.arrays[scale]())
+        if scales.dtype != np.float32:
+            raise RefusedError(f"scales of type {scales.dtype.name}")
+        if scales.ndim > 1 or facts.number("block_size", 0):
+            raise RefusedError("scales by block")
+        zeros = np.zeros(scales.size) if zero is None else np.asarray(self.arrays[zero]())
+        is_one = scales.size == 1
+        axis = int(facts.number("axis", 1))
+        if not is_one and axis < 0:
+            if rank is None:
+                raise RefusedError("the rank of what has scales is not known")
+            axis += rank
+        return {
+            "scales": scales.reshape(-1).tolist(),
+            "zps": np.broadcast_to(zeros.reshape(-1), scales.size).astype(int).tolist(),
+            "qtype": "per_tensor" if is_one else "per_channel",
+            **({} if is_one else {"axis": axis}),
+        }
+
+    def _dequantizelinear(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        data = read[0]
+        assert data is not None  # noqa: S101  # see operator()
+        settings = self._scales(read, facts, self._rank(data))
+        dtype, shape = self.plan.dtypes[data], self.shapes[data]
+        if dtype == "int32" and data in self.arrays:
+            return self._bias_in_numbers(data, settings)
+        if dtype not in _STEPS:
+            raise RefusedError(f"steps of type {dtype}")
+        output = self.new("float32", shape)
+        self.plan.ops.append(PlanOp("dequantize", [data], output, settings))
+        return output
+
+    def _bias_in_numbers(self, data: int, settings: Mapping[str, Any]) -> int:
+        """Return a bias of whole numbers as numbers: the library takes it in no other form."""
+        array = np.asarray(self.arrays[data]())
+        shape = [1] * array.ndim
+        if settings["qtype"] == "per_channel":
+            shape[settings["axis"]] = array.shape[settings["axis"]]
+        scales, zeros = (np.reshape(settings[name], shape) for name in ("scales", "zps"))
+        numbers = (array.astype(np.float64) - zeros) * scales.astype(np.float64)
+        return self.number(numbers.astype(np.float32))
+
+    def _quantizelinear(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        data, zero = read[0], read[2] if len(read) > 2 else None  # noqa: PLR2004  # the third
+        assert data is not None  # noqa: S101  # see operator()
+        dtype = "uint8" if zero is None else self.plan.dtypes[zero]
+        if dtype not in _STEPS or self.plan.dtypes[data] != "float32":
+            raise RefusedError(f"steps of type {dtype} from {self.plan.dtypes[data]}")
+        settings = self._scales(read, facts, self._rank(data))
+        output = self.new(dtype, self.shapes[data])
+        self.plan.ops.append(PlanOp("quantize", [data], output, settings))
+        return output
+
+    def _qlinearconv(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        plain = _Facts.none(facts)
+        by_row = _Facts.none(facts, axis=0)
+        data = self._dequantizelinear(plain, read[:3])
+        weights = self._dequantizelinear(by_row, read[3:6])
+        operands = [data, weights]
+        bias = read[8] if len(read) > 8 else None  # noqa: PLR2004  # the ninth is the bias
+        if bias is not None:
+            one, other = (self._scales(read[at : at + 3], plain, None)["scales"] for at in (0, 3))
+            assert isinstance(one, list)  # noqa: S101  # they are numbers
+            assert isinstance(other, list)  # noqa: S101
+            if bias not in self.arrays:
+                raise RefusedError("a bias that is computed")
+            scales = np.float64(one[0]) * np.asarray(other, np.float64)
+            numbers = np.asarray(self.arrays[bias]()).astype(np.float64) * scales
+            operands.append(self.number(numbers.astype(np.float32)))
+        return self._quantizelinear(plain, [self._conv(facts, operands), *read[6:8]])
+
+    def _qlinearmatmul(self, facts: _Facts, read: Sequence[int | None]) -> int:
+        operands = [self._dequantizelinear(facts, read[at : at + 3]) for at in (0, 3)]
+        return self._quantizelinear(facts, [self._matmul(facts, operands), *read[6:8]])
 
     def _identity(self, _: _Facts, read: Sequence[int | None]) -> int:
         assert read[0] is not None  # noqa: S101  # see operator()
         return read[0]
 
     def _globalaveragepool(self, _: _Facts, read: Sequence[int | None]) -> int:
-        shape = self._ranked(read[0], "the data")
-        axes = list(range(2, len(shape)))
+        shape, data = self._ranked(read[0], "the data"), read[0]
+        assert data is not None  # noqa: S101  # it has a rank
+        axes, window = list(range(2, len(shape))), [size for size in shape[2:] if size is not None]
         made = (*shape[:2], *[1] * len(axes))
+        if len(window) < len(axes):
+            return self.emit("reduce_mean", [data], made, axes=axes, keep_dims=True)
+        # oneDNN reduces what has its channels last, as in regions, by its slow reference code
         return self.emit(
-            "reduce_mean", [n for n in read if n is not None], made, axes=axes, keep_dims=True
+            "avg_pool",
+            [data],
+            made,
+            kernel=window,
+            strides=[1] * len(axes),
+            pads_begin=[0] * len(axes),
+            pads_end=[0] * len(axes),
+            exclude_pad=False,
+            rounding_type="floor",
+            data_format="NCX",
         )
 
     def _maxpool(self, facts: _Facts, read: Sequence[int | None], kind: str = "max_pool") -> int:
@@ -487,64 +621,77 @@ class _Translator:
 
     # -- several operators that are one ------------------------------------------------------------
 
-    def _gelu(self, node: Node, made: Mapping[Value, int]) -> tuple[int, set[Node], Value] | None:
-        """Recognise a Gelu, also one that is written with Erf, whose first node is *node*.
+    def _composite(self, spelt: Composite, made: dict[Value, int], done: set[Node]) -> None:
+        """Add what several nodes compute together."""
+        data = made[spelt.source]
+        shape = self.shapes[data]
+        if spelt.kind == "gelu_tanh":
+            made[spelt.result] = self._gelu_by_tanh(data)
+        elif spelt.kind == "layer_norm":
+            result, read = spelt.result, [data]
+            for op_type in ("Mul", "Add"):
+                user = _only_user(result, op_type)
+                row = None if user is None else self._row_beside(user, result, made, shape)
+                if user is None or row is None:
+                    break
+                done.add(user)
+                result = _only(user)
+                read.append(row)
+            made[result] = self._normalized(read, shape, spelt.epsilon)
+        else:
+            made[spelt.result] = self.emit(spelt.kind, [data], shape)
 
-        Returns:
-            What it reads, its nodes, and what it makes.
-        """
-        source = node.inputs[0] if node.inputs else None
-        if node.op_type == "Gelu" and not node.domain and source is not None:
-            if "approximate" in node.attributes and node.attributes["approximate"].value != b"none":
-                raise RefusedError("a Gelu by tanh")
-            return made[source], {node}, _only(node)
-        if node.op_type not in {"Div", "Mul"}:
+    def _row_beside(
+        self, user: Node, value: Value, made: Mapping[Value, int], shape: OpenShape | None
+    ) -> int | None:
+        """Return what scales or shifts the last axis of *value*; None if nothing does."""
+        (other,) = [each for each in user.inputs if each is not value] or [None]
+        number = None if other is None else made.get(other)
+        if number is None or shape is None:
             return None
-        for value in dict.fromkeys(node.inputs):
-            if value is None or made.get(value) in self.arrays:
-                continue
-            members = self._nodes_of_gelu(node, value, made)
-            if members:
-                result = _only(members[-1])
-                inner = {_only(member) for member in members} - {result}
-                users = [user for each in inner for user, _ in each.iter_uses()]
-                is_whole = not any(each.returned_by for each in inner)
-                return (
-                    (made[value], set(members), result)
-                    if (is_whole and all(user in members for user in users))
-                    else None
-                )
-        return None
+        row = self.shapes[number]
+        fits = row is not None and len(row) == 1 and (row[0] == shape[-1] or shape[-1] is None)
+        return number if fits else None
 
-    def _nodes_of_gelu(self, first: Node, source: Value, made: Mapping[Value, int]) -> list[Node]:
-        """Return the nodes from *first* on that compute a Gelu of *source*; none if none do.
+    def _normalized(self, read: Sequence[int], shape: OpenShape | None, epsilon: float) -> int:
+        """Add a layer normalisation of the last axis; scale and shift go together."""
+        given = list(read)
+        if len(given) == 2:  # noqa: PLR2004  # a scale alone
+            row = self.shapes[given[1]]
+            if row is None or row[0] is None:
+                raise RefusedError("the size of a scale is not known")
+            given.append(self.number(np.zeros(row[0], self.plan.dtypes[given[1]])))
+        return self.emit(
+            "layer_norm",
+            given,
+            shape,
+            keep_stats=False,
+            begin_norm_axis=-1,
+            use_affine=len(given) > 1,
+            epsilon=epsilon,
+        )
 
-        What they compute is tried with numbers: that is proof enough of what they are, and blind
-        to how they are ordered.
-        """
-        after = list(first.graph)
-        known: dict[Value, Any] = {source: _SAMPLES}
-        members: list[Node] = []
-        for node in after[after.index(first) :]:
-            function = _ARITHMETIC.get(node.op_type)
-            read = [self._sampled(value, known, made) for value in node.inputs]
-            if function is None or node.domain or any(value is None for value in read):
-                continue
-            members.append(node)
-            result = known[_only(node)] = function(*read)
-            if np.shape(result) == _SAMPLES.shape and np.allclose(result, _GELU, atol=1e-5):
-                return members
-        return []
+    def _gelu_by_tanh(self, data: int) -> int:
+        """Write it out: oneDNN knows the form by erf alone before 3.8, and fuses what follows."""
+        dtype, shape = self.plan.dtypes[data], self.shapes[data]
 
-    def _sampled(
-        self, value: Value | None, known: Mapping[Value, Any], made: Mapping[Value, int]
-    ) -> NDArray[Any] | float | None:
-        if value is None:
-            return None
-        if value in known:
-            found: NDArray[Any] = known[value]
-            return found
-        number = made.get(value)
+        def of(kind: str, one: int, other: float) -> int:
+            if isinstance(other, float):
+                other = self.number(np.array([other], dtype))
+            return self.emit(kind, [one, other], shape, auto_broadcast="numpy")
+
+        self.plan.parts = max(self.plan.parts, 2)
+        cube = of("multiply", of("multiply", data, data), data)
+        inner = of("add", of("multiply", cube, 0.044715), data)
+        bent = self.emit("tanh", [of("multiply", inner, math.sqrt(2 / math.pi))], shape)
+        return of("multiply", of("multiply", of("add", bent, 1.0), data), 0.5)
+
+    def _rank(self, number: int) -> int | None:
+        shape = self.shapes[number]
+        return None if shape is None else len(shape)
+
+    def _single(self, number: int | None) -> float | None:
+        """Return the one number of a constant; None if it is none, or has several."""
         if number is None or number not in self.arrays:
             return None
         shape = self.shapes[number]
@@ -553,23 +700,20 @@ class _Translator:
         return float(self.arrays[number]().reshape(-1)[0])
 
 
-_erf = np.vectorize(math.erf)
-_SAMPLES = np.linspace(-6, 6, 97)
-_GELU = _SAMPLES * 0.5 * (1 + _erf(_SAMPLES / math.sqrt(2)))
-_ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "Add": np.add,
-    "Mul": np.multiply,
-    "Div": np.divide,
-    "Erf": _erf,
-}
-
-
 class _Facts:
     """The attributes of a node as the call gives them."""
 
     def __init__(self, node: Node, attributes: Mapping[str, Attribute]) -> None:
         self.attributes = attributes
         self.opset = node.graph.opset_imports.get(node.domain, 0)
+        self.stated: dict[str, float] = {}
+
+    @classmethod
+    def none(cls, facts: _Facts, **stated: float) -> _Facts:
+        """Return no attributes but those *stated*, for a part of an operator."""
+        made = cls.__new__(cls)
+        made.attributes, made.opset, made.stated = {}, facts.opset, stated
+        return made
 
     def number(self, name: str, default: float) -> float:
         value = self._value(name, default)
@@ -585,7 +729,30 @@ class _Facts:
 
     def _value(self, name: str, default: object) -> object:
         found = self.attributes.get(name)
-        return default if found is None else found.value
+        return self.stated.get(name, default) if found is None else found.value
+
+
+def _given(node: Node, given: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """Return the attributes of a node of a body, those of the call in the place of references."""
+    found = {}
+    for name, attribute in node.attributes.items():
+        source = given.get(attribute.ref) if attribute.ref else attribute
+        if source is not None:
+            found[name] = source
+    return found
+
+
+def _read(given: Mapping[str, Attribute], node: Node, name: str) -> object:
+    found = _given(node, given).get(name)
+    return None if found is None else found.value
+
+
+def _only_user(value: Value, op_type: str) -> Node | None:
+    """Return the one node that reads a value, if it is of a type and nothing else reads it."""
+    users = [user for user, _ in value.iter_uses()]
+    if len(users) != 1 or value.returned_by or users[0].op_type != op_type or users[0].domain:
+        return None
+    return users[0]
 
 
 def _only(node: Node) -> Value:
@@ -621,6 +788,10 @@ def _windows(
             found.append(None)
             continue
         reach = spatial["dilations"][n] * (width - 1) + 1
-        room = size + spatial["pads_begin"][n] + spatial["pads_end"][n] - reach
-        found.append(room // spatial["strides"][n] + 1)
+        named, stride = spatial.get("auto_pad", ""), spatial["strides"][n]
+        if named.startswith("SAME"):
+            found.append(-(-size // stride))
+            continue
+        pads = 0 if named else spatial["pads_begin"][n] + spatial["pads_end"][n]
+        found.append((size + pads - reach) // stride + 1)
     return found

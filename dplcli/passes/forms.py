@@ -20,7 +20,7 @@ from dplcli.catalog.sketch import NoInstanceError, sketches
 from dplcli.ir.operators import commutes, lacks_default, meaning_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dplcli.catalog.sketch import InstanceNode, VariantSketch
     from dplcli.dpl.rule import PatternRule
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 
     OutputSlot = tuple[int, int]
     Wire = OutputSlot | int | str | None
+    _Rank = tuple[int, int, bytes, bytes]
 
 _ROUNDS = 3
 """How often unnamed inputs are told apart by what reads them: patterns are a few nodes deep."""
+
+_TRIES = 64
+"""How many orders are tried of operands that look alike from all sides; most often they are."""
 
 _SUFFIX_BYTES = 4
 _MANY_INPUTS = 8
@@ -107,22 +111,34 @@ def form_of(wiring: FormKey) -> Form:
     """Bring a wiring into its form.
 
     Operands of an operator that commutes come in this order: what inner nodes make, inputs as the
-    pattern names them, other inputs, constants. Nodes come as the outputs need them.
+    pattern names them, other inputs, constants. Nodes come as the outputs need them. Where two
+    operands look alike from below, what reads them decides; where they look alike from all sides,
+    both orders are tried (McKay, Practical Graph Isomorphism, 1981).
     """
-    inputs, nodes = _keys(wiring)
+    ranks = _ranks(wiring)
+    return min(_ordered(wiring, ranks, _TRIES), key=lambda form: repr(form.wiring))
 
-    def rank(wire: Wire) -> tuple[int, int, bytes]:
-        match wire:
-            case tuple():
-                return 0, 0, _digest(nodes[wire[0]], wire[1])
-            case int():
-                place, name = wiring.names[wire]
-                return (1, place, b"") if name else (2, 0, inputs[wire])
-            case _:
-                return 3, 0, _digest(wire)
 
+def _ordered(wiring: FormKey, ranks: dict[Wire, _Rank], tries: int) -> Iterator[Form]:
+    """Yield a form for each way to tell apart operands that look alike."""
+    alike = [
+        (_digest(use, sorted(ranks[wire] for wire in wires)), wires)
+        for use, wires in zip(wiring.operators, wiring.wires, strict=True)
+        if _commutes(use, wires) and wires[0] != wires[1] and ranks[wires[0]] == ranks[wires[1]]
+    ]
+    if not alike or tries < len(alike[0][1]):
+        yield _form_by(wiring, ranks)
+        return
+    _, pair = min(alike, key=lambda each: each[0])
+    for wire in pair:
+        told = ranks | {wire: (*ranks[wire][:3], _digest("first", ranks[wire]))}
+        yield from _ordered(wiring, _refined(wiring, told), tries // len(pair))
+
+
+def _form_by(wiring: FormKey, ranks: Mapping[Wire, _Rank]) -> Form:
+    """Return the form in which operands are ordered by their ranks."""
     turned = [
-        _commutes(use, wires) and rank(wires[1]) < rank(wires[0])
+        _commutes(use, wires) and ranks[wires[1]] < ranks[wires[0]]
         for use, wires in zip(wiring.operators, wiring.wires, strict=True)
     ]
     read = [w[::-1] if swap else w for w, swap in zip(wiring.wires, turned, strict=True)]
@@ -183,6 +199,59 @@ def _keys(wiring: FormKey) -> tuple[list[bytes], list[bytes]]:
                     readers[wire].append((nodes[-1], 0 if free else at))
         inputs = [_digest(key, sorted(of)) for key, of in zip(inputs, readers, strict=True)]
     return inputs, nodes
+
+
+def _ranks(wiring: FormKey) -> dict[Wire, _Rank]:
+    """Return how each wire stands among operands; equal for those that look alike."""
+    inputs, nodes = _keys(wiring)
+
+    def rank(wire: Wire) -> _Rank:
+        match wire:
+            case tuple():
+                return 0, 0, _digest(nodes[wire[0]], wire[1]), b""
+            case int():
+                place, name = wiring.names[wire]
+                return (1, place, b"", b"") if name else (2, 0, inputs[wire], b"")
+            case _:
+                return 3, 0, _digest(wire), b""
+
+    wires = {wire for of_node in wiring.wires for wire in of_node}
+    return _refined(wiring, {wire: rank(wire) for wire in (*wires, *wiring.outputs)})
+
+
+def _refined(wiring: FormKey, ranks: dict[Wire, _Rank]) -> dict[Wire, _Rank]:
+    """Tell wires apart by what reads them, and nodes by what they read, as far as that goes."""
+    kept = len(wiring.outputs) - wiring.escaping
+    leaves: dict[Wire, int] = {wire: min(kept, at) for at, wire in enumerate(wiring.outputs)}
+    made: list[list[Wire]] = [[] for _ in wiring.operators]
+    for wire in ranks:
+        if isinstance(wire, tuple):
+            made[wire[0]].append(wire)
+    while True:
+        readers: dict[Wire, list[bytes]] = {wire: [] for wire in ranks}
+        of_node: list[bytes] = []
+        for number, (use, wires) in enumerate(zip(wiring.operators, wiring.wires, strict=True)):
+            free = _commutes(use, wires)
+            read = [ranks[wire] for wire in wires]
+            given = sorted(ranks[wire] for wire in made[number])
+            of_node.append(_digest(use, sorted(read) if free else read, given))
+            for at, wire in enumerate(wires):
+                readers[wire].append(_digest(of_node[number], 0 if free else at))
+        finer = {
+            wire: (
+                *rank[:3],
+                _digest(
+                    rank[3],
+                    leaves.get(wire),
+                    sorted(readers[wire]),
+                    of_node[wire[0]] if isinstance(wire, tuple) else b"",
+                ),
+            )
+            for wire, rank in ranks.items()
+        }
+        if len(set(finer.values())) == len(set(ranks.values())):
+            return ranks
+        ranks = finer
 
 
 def _digest(*key: object) -> bytes:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         try_catalogs,
         write_bindings,
     )
+    from dplcli.pipeline.deploying import PLAN_MARK, build_kernels, plan_kernels
     from dplcli.pipeline.doctor import diagnose
     from dplcli.pipeline.inspecting import find_nodes, inspect, view
     from dplcli.pipeline.matching import explain, match
@@ -74,6 +75,7 @@ else:
                 "catalog_contract catalog_schema check_catalogs list_catalogs "
                 "load_catalog_rules model_contract try_catalogs write_bindings"
             ),
+            "dplcli.pipeline.deploying": "PLAN_MARK build_kernels plan_kernels",
             "dplcli.pipeline.doctor": "diagnose",
             "dplcli.pipeline.inspecting": "find_nodes inspect view",
             "dplcli.pipeline.matching": "explain match",

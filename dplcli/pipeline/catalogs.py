@@ -22,7 +22,7 @@ from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
-from dplcli.pipeline.rules import READERS, names_of, rules_named
+from dplcli.pipeline.rules import READERS, names_of, rules_named, with_rules_of_texts
 from dplcli.pipeline.writing import write_text
 from dplcli.targets import Contract, contract_of, with_parts
 from dplcli.targets.contract import possible_function
@@ -62,7 +62,7 @@ def load_catalog_rules(
     """Return the rules of catalogues, those that outline first.
 
     Args:
-        names: Paths, or names of catalogues.
+        names: Paths, names of catalogues, or texts of patterns.
         only: Names of rules, with or without their target; empty for all.
         allow_code: Whether YAML may name Python functions to import.
 
@@ -72,8 +72,10 @@ def load_catalog_rules(
     """
     if not names:
         raise UsageError("no catalogue is named", hint="dpl patterns list shows what there is")
+    schemas = OnnxSchemas()
+    sources = with_rules_of_texts(names, schemas)
     catalog = read_catalogs(
-        names, OnnxSchemas(), allow_code=allow_code, readers=READERS, with_examples=True
+        sources, schemas, allow_code=allow_code, readers=READERS, with_examples=True
     )
     return _named(catalog.rules, only)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dplcli.catalog.places import exists, find_catalog
 from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
 from dplcli.catalog.python import installed_catalogs
-from dplcli.dpl.rule import parse_expectations, unmet_expectations
+from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
 from dplcli.ir.model import QUICKLY_CHECKED
 from dplcli.lazy import Deferred
@@ -531,7 +531,7 @@ class _RewriteJob(WriteJob):
             ops=(self.ops, self._count()),
             size=(before, before),
             is_changed=is_modified(self.model) if self.rows is None else done.rounds > 0,
-            unmet=unmet_expectations(self.expected, done.counts),
+            expected=judge_expectations(self.expected, done.counts),
             broken=None if self.steps is None else self.steps.broken,
             is_dry=self.settings.dry_run,
             **more,

@@ -127,15 +127,7 @@ def load_any_rules(source: RuleSource, model: Model) -> tuple[list[Rule], set[Pa
 
 def _read_sources(source: RuleSource, model: Model) -> Catalog:
     schemas = model.codec.schemas
-    texts = [item for item in source.patterns if is_pattern_text(item)]
-    made = {
-        text: rule_of_text(text, f"pattern_{number + 1}" if number else "pattern", schemas)
-        for number, text in enumerate(dict.fromkeys(texts))
-    }
-    names = [
-        *(made.get(item, item) if isinstance(item, str) else item for item in source.patterns),
-        *source.targets,
-    ]
+    names = [*with_rules_of_texts(source.patterns, schemas), *source.targets]
     if not names and not source.rules:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
     for target in source.targets:
@@ -144,6 +136,22 @@ def _read_sources(source: RuleSource, model: Model) -> Catalog:
             hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
             raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
     return read_compiled(names, schemas, allow_code=source.allow_code, readers=READERS)
+
+
+def with_rules_of_texts(
+    sources: Sequence[PatternSource], schemas: SchemaLibrary
+) -> list[PatternSource]:
+    """Return *sources* with a rule for each that is the text of a pattern.
+
+    Raises:
+        PatternSyntaxError: A text is no pattern.
+    """
+    texts = [item for item in sources if is_pattern_text(item)]
+    made = {
+        text: rule_of_text(text, f"pattern_{number + 1}" if number else "pattern", schemas)
+        for number, text in enumerate(dict.fromkeys(texts))
+    }
+    return [made.get(item, item) if isinstance(item, str) else item for item in sources]
 
 
 def is_pattern_text(source: PatternSource) -> TypeGuard[str]:

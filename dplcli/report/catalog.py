@@ -12,7 +12,6 @@ from dplcli.dpl.replacement import RewriteRule
 from dplcli.errors import CatalogError, counted
 from dplcli.ir.model import scope_of
 from dplcli.ir.traversal import behind_identities
-from dplcli.outcomes import LearnOutcome, Verdict
 from dplcli.report.document import (
     Case,
     Chapter,
@@ -24,7 +23,6 @@ from dplcli.report.document import (
     Finding,
     key_of,
     read_place,
-    verdict_record,
 )
 from dplcli.report.json import picked, record_of
 from dplcli.report.layout import Group, Text, TextTable, joined
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import PatternRule, Rule
     from dplcli.errors import DplError
     from dplcli.ir import Node
-    from dplcli.outcomes import CatalogEntry, ExplainOutcome, RewritesOutcome, Trial
+    from dplcli.outcomes import CatalogEntry, ExplainOutcome, Trial
     from dplcli.report.document import NodeKey, Status
     from dplcli.report.layout import Part
     from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract
@@ -90,7 +88,7 @@ def rules_document(rules: Sequence[PatternRule | RewriteRule]) -> Document:
         text=Group(*parts),
         record=lambda: {
             "schema": "dpl.patterns.show/1",
-            "rules": [_rule_record(rule) for rule in rules],
+            "rules": [rule_record(rule) for rule in rules],
         },
     )
 
@@ -110,7 +108,8 @@ def _opset_range(rule: Rule) -> str:
     return f"{first or 1} to {last or 'the newest'}"
 
 
-def _rule_record(rule: PatternRule | RewriteRule) -> Json:
+def rule_record(rule: PatternRule | RewriteRule) -> Json:
+    """Return what JSON says of a rule."""
     own: Json
     if isinstance(rule, RewriteRule):
         own = {"kind": "rewrite", "replacement": rule.becomes}
@@ -127,39 +126,6 @@ def _rule_record(rule: PatternRule | RewriteRule) -> Json:
         "opsets": list(rule.opsets),
         "examples": len(rule.examples),
         **own,
-    }
-
-
-def learn_record(outcome: LearnOutcome | RewritesOutcome) -> Json:
-    """Return the record ``dpl.learn/1``: rules learned from nodes, or from two models."""
-    if isinstance(outcome, LearnOutcome):
-        learned = outcome.learned
-        return {
-            "schema": "dpl.learn/1",
-            "model": outcome.label,
-            "rules": [{**_rule_record(learned.rule), "matches": learned.matches}],
-            "notes": list(learned.notes),
-        }
-    checked: Json = {"verification": None}
-    if isinstance(outcome.verdict, Verdict):
-        checked = verdict_record(outcome.verdict)
-    elif outcome.verdict is not None:
-        checked["not_run"] = outcome.verdict
-    return {
-        "schema": "dpl.learn/1",
-        **picked(outcome, "before after"),
-        "rules": [
-            {
-                **_rule_record(item.rule),
-                "places": item.places,
-                "trial": picked(item.trial, "verdict reason graphs counterexample"),
-            }
-            for item in outcome.learned
-        ],
-        "explained": outcome.explained,
-        "left": [{"what": what, "places": count} for what, count in outcome.left],
-        "beyond": outcome.beyond,
-        **checked,
     }
 
 

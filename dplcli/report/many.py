@@ -10,7 +10,8 @@ from dplcli.errors import counted
 from dplcli.escaping import one_line
 from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import cases_of
-from dplcli.report.document import Case, Chapter, Document
+from dplcli.report.document import Case, Chapter, Document, RuleUse
+from dplcli.report.json import published
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.tables import NOTHING_WRITTEN, percent, share_of_tolerance
 
@@ -47,7 +48,7 @@ def answer_of(
         notes=document.notes,
         figures=_figures(document),
         rules=tuple((rule.name, rule.used, rule.refused) for rule in document.rules),
-        cases=tuple(tuple(case) for case in cases_of(document)),  # type: ignore[misc]
+        cases=[(c.group, c.name, c.status, c.message) for c in cases_of(document)],
         record=document.record() if with_record else None,
         lines=[line.plain for line in lines_of(document.text, None)] if with_text else (),
     )
@@ -90,6 +91,7 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
         ),
         record=lambda: _record(command, answers, totals),
         ok=not bad,
+        is_of_many=True,
         command=command,
         subject=models,
         verdict=verdict,
@@ -97,7 +99,9 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
         notes=tuple(about(answer, line) for answer in answers for line in answer.notes),
         facts=tuple((_WORDS[status], str(count[status])) for status in _WORDS if count[status]),
         cases=tuple(case for answer in answers for case in _cases(answer)),
-        chapters=lambda: [Chapter("Models", table), Chapter("Rules", _rule_table(totals))],
+        rules=tuple(RuleUse(name, *counts) for name, counts in totals.items()),
+        models=table,
+        chapters=lambda: [Chapter("Models", table)],
     )
 
 
@@ -128,7 +132,7 @@ def _summary(count: Counter[str]) -> str:
     return ", ".join(parts)
 
 
-def _table(answers: Iterable[ModelAnswer]) -> Part:
+def _table(answers: Iterable[ModelAnswer]) -> TextTable:
     """Return a row for each model; the columns are the figures that any of them has."""
     answers = list(answers)
     names = list(dict.fromkeys(name for answer in answers for name in answer.figures))
@@ -150,14 +154,6 @@ def _table(answers: Iterable[ModelAnswer]) -> Part:
     return table
 
 
-def _rule_table(totals: Mapping[str, tuple[int, int]]) -> Part:
-    """Return how often each rule was used in all models; nothing if none was."""
-    if not totals:
-        return Group()
-    rows = [(name, f"{used:,}", f"{refused:,}") for name, (used, refused) in totals.items()]
-    return TextTable("rule", "used", "refused", right=("used", "refused"), rows=rows)
-
-
 def _totals(answers: Iterable[ModelAnswer]) -> dict[str, tuple[int, int]]:
     """Return how often each rule was used and refused in all models, the most used first."""
     used: Counter[str] = Counter()
@@ -172,11 +168,22 @@ def _totals(answers: Iterable[ModelAnswer]) -> dict[str, tuple[int, int]]:
 def _cases(answer: ModelAnswer) -> Iterable[Case]:
     """Return what was tried of one model: a suite of its own."""
     if answer.status == "error":
-        yield Case(answer.label, "verdict", "failed", "\n".join(answer.messages))
+        message = "\n".join(answer.messages)
+        seconds = answer.seconds
+        yield Case(answer.label, "verdict", "failed", message, answer.label, seconds)
         return
+    seconds = answer.seconds
     for group, name, status, message in answer.cases:
         inner = name if group == "verdict" else f"{group}: {name}"
-        yield Case(answer.label, inner, status, message)
+        yield Case(answer.label, inner, status, message, answer.label, seconds)
+        seconds = 0.0  # the first has the time of all
+
+
+def _published(record: Mapping[str, Any]) -> Json:
+    """Return the record of one model, which may be of several steps, as it is written."""
+    if "steps" in record:
+        return {"steps": [step and published(step) for step in record["steps"]]}
+    return published(record)
 
 
 def _record(
@@ -195,7 +202,7 @@ def _record(
                 "status": _WORDS[answer.status],
                 "verdict": answer.verdict,
                 "messages": list(answer.messages) if answer.status != "yes" else [],
-                "result": answer.record,
+                "result": None if answer.record is None else _published(answer.record),
             }
             for answer in answers
         ],

@@ -1,11 +1,13 @@
-"""What a model was fed and gave, and where its partitions ran."""
+"""What a model was fed and gave, where its partitions ran, and what a plan of them holds."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dplcli.errors import counted
 from dplcli.report.document import Document, kernel_cases, kernel_chapters
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import kernel_lines, note, number
@@ -13,7 +15,7 @@ from dplcli.report.tables import kernel_lines, note, number
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dplcli.outcomes import RunOutcome
+    from dplcli.outcomes import KernelsOutcome, RunOutcome
     from dplcli.report.layout import Part
     from dplcli.verify.settings import Array
 
@@ -89,3 +91,40 @@ def _record(outcome: RunOutcome) -> Json:
         "outputs": values["output"],
         "kernels": None if outcome.kernels is None else outcome.kernels.to_json(),
     }
+
+
+def plan_document(outcome: KernelsOutcome) -> Document:
+    """Report on a plan of partitions."""
+    total = counted(len(outcome.partitions), "partition")
+    found = f"{outcome.taken:,} of {total} {'is' if outcome.taken == 1 else 'are'} in the plan"
+    complaints = () if outcome.taken else (f"{found}, so it is not written",)
+    if not outcome.partitions:
+        complaints = (f"{outcome.label} has no partition for dnnl, so no plan is written",)
+    rows = Counter(
+        (item.function, item.library or "onnxruntime", item.why) for item in outcome.partitions
+    )
+    table = TextTable(
+        *("function", "calls", "runs on", "why not"),
+        right=("calls",),
+        prose=("why not",),
+        rows=[(name, f"{count:,}", where, why) for (name, where, why), count in rows.items()],
+    )
+    parts: list[Part] = [table] if rows else []
+    if outcome.taken:
+        parts.append(Text(f"{found}. Wrote {outcome.output}."))
+    return Document(
+        text=Group(*parts),
+        record=lambda: {
+            "schema": "dpl.kernels/1",
+            "model": outcome.label,
+            "planned": outcome.taken,
+            "partitions": [
+                {name: getattr(item, name) for name in ("call", "function", "library", "why")}
+                for item in outcome.partitions
+            ],
+        },
+        ok=not complaints,
+        complaints=complaints,
+        command="dpl kernels plan",
+        subject=outcome.label,
+    )

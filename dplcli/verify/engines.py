@@ -14,6 +14,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from dplcli.errors import UsageError
 from dplcli.files import is_text, text_path
+from dplcli.ir.types import TensorType
 from dplcli.verify.settings import (
     CPU,
     Array,
@@ -120,6 +121,7 @@ def _unpacked(raw: bytes, bits: int) -> Array:
 # Running a model in onnxruntime.
 
 
+_OTHER_NAMES = {"float": "float32", "double": "float64"}
 _SILENT = 4
 _LEVELS = {
     "disable": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -183,6 +185,11 @@ class Session:
         self._names = [output.name for output in self._session.get_outputs()]
         self._plain = not any(output.type in exotic for output in self._session.get_outputs())
 
+    def ports(self) -> list[ort.NodeArg]:
+        """Return the outputs, each with a name, a type and a shape."""
+        found: list[ort.NodeArg] = self._session.get_outputs()
+        return found
+
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
 
@@ -207,22 +214,43 @@ class Session:
             raise _onnxruntime_error(error) from error
 
 
-def check_provider_and_libraries(libraries: Sequence[Path], provider: str) -> None:
-    """Look for a provider, and try to load custom operators.
+def output_types(source: ModelSource) -> dict[str, TensorType]:
+    """Return the types that onnxruntime infers for the outputs of a model, without running it.
+
+    It knows its own operators, which onnx does not. A rank of 0 is as good as unknown to it.
+
+    Raises:
+        RunError: onnxruntime does not accept the model.
+    """
+    found = {}
+    for output in Session(source, "disable").ports():
+        inner = output.type.removeprefix("tensor(").removesuffix(")")
+        dtype = None if output.type != f"tensor({inner})" else _OTHER_NAMES.get(inner, inner)
+        found[output.name] = TensorType(dtype, tuple(output.shape) or None)
+    return found
+
+
+def check_provider_and_libraries(libraries: Sequence[Path], execution: Execution) -> None:
+    """Look for a provider, and try to load custom operators, which may read session options.
 
     Raises:
         UsageError: onnxruntime does not have the provider; a file is no library, or one without
             ``RegisterCustomOps``.
     """
-    _check_provider(provider)
+    _check_provider(execution.provider)
     ort.set_default_logger_severity(_SILENT)
     for library in libraries:
+        options = ort.SessionOptions()
+        _apply_options(options, execution)
         try:
-            _register(ort.SessionOptions(), (library,))
+            _register(options, (library,))
         except _ERRORS as error:
+            said = one_line(str(error))
             raise UsageError(
-                f"--custom-ops {library}: onnxruntime does not load it: {one_line(str(error))}",
-                hint="it must be a shared library that exports RegisterCustomOps",
+                f"--custom-ops {library}: onnxruntime does not load it: {said}",
+                hint="see dpl kernels plan, and --session-option dpl.plan=FILE"
+                if said.startswith("dpl: ")  # our own library, as dpl kernels build makes it
+                else "it must be a shared library that exports RegisterCustomOps",
             ) from error
 
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from dplcli.errors import DplError, VerificationError, counted
 from dplcli.files import temporary_folder
+from dplcli.verify.apart import ApartJudgement, judge_apart
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
 from dplcli.verify.compare import (
     FLOATS,
@@ -399,6 +400,7 @@ class _Check:
             say=say,
         )
         self._reference = reference
+        self._is_same_graph = False
         self._refilled = len(reference.source.weights or {})
         self._judge = Judge(settings, facts, settings.first_seeds[0])
         weights = find_weights(flow) if settings.refill_weights or reference.blind else []
@@ -433,6 +435,7 @@ class _Check:
             known: What is known without running it.
         """
         settings, reference, stimulus = self._settings, self._reference, self._reference.stimulus
+        self._is_same_graph = known.proof is not None
         if settings.request.save is not None:
             save_inputs(settings.request.save, stimulus)
         source = candidate_source(candidate, settings, reference.source.weights)
@@ -444,8 +447,13 @@ class _Check:
         regions = None if reasons else self._regions(source, outputs)
         if regions is not None and not (regions.differing or settings.chooses_tolerance):
             outputs = [self._excused(output, regions) for output in outputs]
+        apart = None if reasons else self._apart(source, outputs, regions)
+        if apart is not None and not self._settings.chooses_tolerance:
+            outputs = [self._excused(output, regions, apart) for output in outputs]
+            reasons += apart.differing
         are_ok = all(output.ok for output in outputs)
-        doubts = () if reasons or self._is_proved else self._doubts(outputs, regions)
+        is_seen = self._is_proved or (apart is not None and apart.excuse)
+        doubts = () if reasons or is_seen else self._doubts(outputs, regions)
         result = replace(
             known,
             equivalent=not reasons and are_ok and not (regions and regions.differing),
@@ -493,7 +501,10 @@ class _Check:
         """
         failed = [output for output in outputs if not output.ok]
         is_hopeless = any(output.figures.needed_rtol is None for output in failed)
-        if self._is_proved or is_hopeless or random_warnings(self._flow):
+        is_known = self._is_proved or (
+            self._is_same_graph and bool(failed) and self._settings.execution.kernels is not None
+        )
+        if is_known or is_hopeless or random_warnings(self._flow):
             return None
         is_few = 0 < self._reference.distinct < FEW_NUMBERS
         chooses = any(node.op_type in CHOOSERS for node in self._flow.model.graph.node)
@@ -529,6 +540,41 @@ class _Check:
         unseen = dict.fromkeys(what for each in found for what in each.unseen)
         self._warnings += [f"{what}; only what ran was compared" for what in unseen]
         return replace(found[-1], weak=max(each.weak for each in found))
+
+    def _apart(
+        self,
+        candidate: ModelSource,
+        outputs: Sequence[OutputComparison],
+        regions: LocalJudgement | None,
+    ) -> ApartJudgement | None:
+        """Judge partitions by themselves if outputs fail; return None if that says nothing.
+
+        What the graph says is judged by regions, without kernels, or proved.
+        """
+        failed = [output for output in outputs if not output.ok]
+        cases = failed_cases(failed)[:_MOST_JUDGED]
+        is_hopeless = any(output.figures.needed_rtol is None for output in failed)
+        is_right = self._is_same_graph or (regions is not None and not regions.differing)
+        ran = {item.call for level in self._records.values() for item in level if item.runs}
+        if not ran or not cases or is_hopeless or not is_right:
+            return None
+        found: ApartJudgement | None = None
+        for case in cases:
+            self._say("judging partitions by themselves")
+            try:
+                found = judge_apart(
+                    candidate,
+                    ran,
+                    self._reference.feeds[case],
+                    replace(self._judge, case=case),
+                    lambda source: self._session(source, "candidate", REFERENCE_LEVEL),
+                )
+            except (RunError, StoppedError) as error:
+                self._warnings.append(f"partitions were not judged by themselves: {error}")
+                return None
+            if found.differing:
+                break
+        return found
 
     def _doubts(
         self, outputs: Sequence[OutputComparison], regions: LocalJudgement | None
@@ -567,17 +613,25 @@ class _Check:
         known = [float(np.ptp(data.astype(np.float64))) for data in finite if data.size]
         return max(known, default=0.0)
 
-    def _excused(self, output: OutputComparison, regions: LocalJudgement) -> OutputComparison:
+    def _excused(
+        self,
+        output: OutputComparison,
+        regions: LocalJudgement | None,
+        apart: ApartJudgement | None = None,
+    ) -> OutputComparison:
         """Accept an output that is outside its tolerance though no region differs.
 
-        With optimisation off, the regions say it all, unless kernels of a target are in play, which
-        they do not show. At another level the optimiser may treat the candidate in another way.
-        There an output may be as far off as it is unsteady: a few times as far as the optimiser, or
-        its own last bits, move the original's.
+        With optimisation off, the regions say it all; where kernels of a target are in play, which
+        they do not show, partitions by themselves do. At another level the optimiser may treat the
+        candidate in another way. There an output may be as far off as it is unsteady: a few times
+        as far as the optimiser, or its own last bits, move the original's.
         """
         is_plain = self._settings.execution.is_plain and not self._settings.custom_ops
-        is_seen = regions.judged > 0 and len(failed_cases([output])) <= _MOST_JUDGED
-        if output.ok or output.figures.needed_rtol is None or not (is_plain and is_seen):
+        excuse = "" if apart is None else apart.excuse
+        if regions is not None and is_plain and regions.judged:
+            excuse = f"rounding, amplified by the model: {regions.agreement}"
+        is_seen = bool(excuse) and len(failed_cases([output])) <= _MOST_JUDGED
+        if output.ok or output.figures.needed_rtol is None or not is_seen:
             return output
         if output.level != REFERENCE_LEVEL:
             alike = self.original_at(output.level)
@@ -589,7 +643,7 @@ class _Check:
             furthest = max(known, default=0.0)
             if output.max_abs is None or output.max_abs > _UNSTEADY * furthest:
                 return output
-        return excused(output, f"rounding, amplified by the model: {regions.agreement}")
+        return excused(output, excuse)
 
     def _run(self, candidate: ModelSource, level: str) -> Runs:
         start = time.monotonic()

@@ -24,7 +24,7 @@ from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from dplcli.errors import UsageError, VerificationError
+from dplcli.errors import DplError, UsageError, VerificationError
 from dplcli.verify.settings import (
     CPU,
     REFERENCE_LEVEL,
@@ -36,6 +36,7 @@ from dplcli.verify.settings import (
     ModelSource,
     Outputs,
     PartitionRun,
+    PartitionTime,
     RunError,
     Runs,
     ShortageError,
@@ -485,6 +486,9 @@ class KernelEngine(Protocol):
     def record(self) -> list[PartitionRun]:
         """Return what has become of each partition so far."""
 
+    def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
+        """Run once, and return how long each partition took."""
+
 
 class Runner:
     """One model, ready to run at one optimisation level."""
@@ -524,6 +528,34 @@ class Runner:
             StoppedError: The process crashed, or took longer than allowed.
         """
         return self._engine.run(feeds)
+
+    def time(self, feeds: Mapping[str, Feed], times: int) -> tuple[float, float]:
+        """Run so many times in a row, and return the seconds of one run: by the clock, and of CPU.
+
+        Raises:
+            RunError: As for :meth:`run`.
+            StoppedError: As for :meth:`run`.
+        """
+        if isinstance(self._engine, _Remote):
+            return self._engine.time(feeds, times)
+        return timed(self._engine, feeds, times)
+
+    def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
+        """Run once, and return how long each partition took; none if no kernels were asked for.
+
+        Raises:
+            RunError: As for :meth:`run`.
+            StoppedError: As for :meth:`run`.
+        """
+        return self._engine.profile(feeds) if isinstance(self._engine, KernelEngine) else []
+
+
+def timed(engine: Engine, feeds: Mapping[str, Feed], times: int) -> tuple[float, float]:
+    """Run a model some times in a row; return the seconds of one run, by the clock and of CPU."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(times):
+        engine.run(feeds)
+    return (time.perf_counter() - wall) / times, (time.process_time() - cpu) / times
 
 
 def _engine_here(source: ModelSource, level: str, engine: Kind) -> Engine:
@@ -666,6 +698,21 @@ class _Remote:
     def record(self) -> list[PartitionRun]:
         return self._record
 
+    def time(self, feeds: Mapping[str, Feed], times: int) -> tuple[float, float]:
+        answer = self._about_run("time", feeds, times=times)
+        wall, cpu = answer["seconds"]
+        return wall, cpu
+
+    def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
+        return [PartitionTime(**item) for item in self._about_run("profile", feeds)["profile"]]
+
+    def _about_run(self, do: str, feeds: Mapping[str, Feed], **more: int) -> Header:
+        arrays: list[Array] = []
+        places = {name: _placed(feed, arrays) for name, feed in feeds.items()}
+        header = {"do": do, "feeds": places, **more}
+        answer, _ = self._ask(header, arrays, f"running {self._label}")
+        return answer
+
     def _ask(
         self, header: Header, arrays: Sequence[Array], doing: str
     ) -> tuple[Header, list[Array]]:
@@ -704,7 +751,7 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
 
         if kernels is not None:
             import_module(kernels.module).check(kernels.target)
-        engines.check_provider_and_libraries(libraries, execution.provider)
+        engines.check_provider_and_libraries(libraries, execution)
         return
     worker = take_worker()
     names = [str(library.resolve()) for library in libraries]
@@ -712,6 +759,7 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
         "do": "try",
         "libraries": names,
         "provider": execution.provider,
+        "options": execution.options,
         "kernels": None if kernels is None else asdict(kernels),
     }
     what = ", ".join(map(str, libraries)) or (kernels.library if kernels is not None else "")
@@ -722,6 +770,44 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
         raise UsageError(f"{asked}: {error.message}") from error
     finally:
         give_back(worker, reusable=False)
+
+
+def plan_kernels(
+    path: Path, target: str, module: str, library: str
+) -> tuple[str, list[PartitionRun]]:
+    """Have the partitions of a model planned where a crash of the library does no harm.
+
+    Args:
+        path: The model.
+        target: The domain of the partitions.
+        module: Has ``plan_model``, as :mod:`dplcli.execute.deploy` does.
+        library: What the library is called.
+
+    Returns:
+        The plan as text, and for each partition where it runs.
+
+    Raises:
+        UsageError: The model cannot be read, or there is no library, or it crashes.
+    """
+    if not IS_POSSIBLE:
+        planned: tuple[str, list[PartitionRun]] = import_module(module).plan_model(path, target)
+        return planned
+    worker = take_worker()
+    header = {"do": "plan", "path": str(path.resolve()), "target": target, "module": module}
+    try:
+        answer, _ = worker.ask(header, (), f"asking {library}", None)
+    except StoppedError as error:
+        raise UsageError(f"{library} {error.how} while it was asked what it runs") from error
+    except UsageError as error:
+        message = error.message.replace(header["path"], str(path))
+        raise UsageError(message, hint=error.hint) from error
+    finally:
+        give_back(worker, reusable=False)
+    found = [
+        PartitionRun(**{**each, "primitives": tuple(each["primitives"])})
+        for each in answer["partitions"]
+    ]
+    return answer["text"], found
 
 
 def available_providers() -> tuple[str, ...]:
@@ -782,7 +868,8 @@ def _placed(feed: Feed, arrays: list[Array]) -> int | list[int] | None:
 # It reads messages from a socket, one at a time:
 #
 # - *open* creates a session in place of the last one;
-# - *run* feeds it;
+# - *run* feeds it, *time* does so some times in a row and answers with the seconds, *profile* with
+#   what the library of a target says of each partition;
 # - *try* looks for a provider and loads libraries;
 # - *list* answers with the providers;
 # - *close* forgets the session, and has no answer.
@@ -840,29 +927,38 @@ def serve(at: socket.socket) -> None:
     engine: Engine | None = None
     while True:
         header, arrays = receive(at)
-        if header["do"] in {"open", "close"}:
-            engine = None
         answer: Header = {}
         given: list[Array] = []
         try:
             match header["do"]:
                 case "open":
+                    engine = None  # first let go of the one before
                     engine = _open(header, arrays)
                 case "try":
                     _try(header)
                 case "list":
                     answer = {"providers": engines.providers()}
-                case "run" if engine is not None:
+                case "plan":
+                    answer = _plan(header)
+                case "run" | "time" | "profile" if engine is not None:
                     answer, given = _run(engine, header, arrays)
                 case _:
+                    engine = None
                     continue
         except RunError as error:
             kind = "memory" if isinstance(error, ShortageError) else "run"
             answer = {"error": kind, "message": str(error)}
-        except UsageError as error:
+        except DplError as error:
             answer = {"error": "usage", "message": error.message, "hint": error.hint}
         send(at, answer, given)
         del arrays, given
+
+
+def _plan(header: Header) -> Header:
+    text, partitions = import_module(header["module"]).plan_model(
+        Path(header["path"]), header["target"]
+    )
+    return {"text": text, "partitions": [asdict(each) for each in partitions]}
 
 
 def _try(header: Header) -> None:
@@ -873,13 +969,18 @@ def _try(header: Header) -> None:
         kernels = Kernels(**header["kernels"])
         import_module(kernels.module).check(kernels.target)
     libraries = [Path(name) for name in header["libraries"]]
-    engines.check_provider_and_libraries(libraries, header["provider"])
+    execution = Execution(provider=header["provider"], options=_options(header))
+    engines.check_provider_and_libraries(libraries, execution)
+
+
+def _options(header: Header) -> tuple[tuple[str, str], ...]:
+    return tuple((key, text) for key, text in header["options"])
 
 
 def _open(header: Header, arrays: Sequence[Array]) -> Engine:
     execution = Execution(
         provider=header["provider"],
-        options=tuple((key, text) for key, text in header["options"]),
+        options=_options(header),
         memory_limit=header["memory_limit"],
         kernels=None if header["kernels"] is None else Kernels(**header["kernels"]),
     )
@@ -916,6 +1017,11 @@ def _run(engine: Engine, header: Header, arrays: Sequence[Array]) -> tuple[Heade
         else (None if place is None else arrays[place])
         for name, place in header["feeds"].items()
     }
+    if header["do"] == "time":
+        return {"seconds": timed(engine, feeds, header["times"])}, []
+    if header["do"] == "profile":
+        found = engine.profile(feeds) if isinstance(engine, KernelEngine) else []
+        return {"profile": [asdict(item) for item in found]}, []
     outputs = engine.run(feeds)
     given = [leaf.data for leaves in outputs.values() for leaf in leaves]
     places = iter(range(len(given)))

@@ -244,12 +244,14 @@ class Kernels:
         module: The module that opens sessions with it: ``open_session`` and ``check`` of
             :mod:`dplcli.execute.session`.
         require: How many partitions have to run on it: "all", "any" or a number.
+        allow_inexact: Whether partitions run on it that it is known to compute inexactly.
     """
 
     target: str
     library: str
     module: str
     require: str = "any"
+    allow_inexact: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is no number of partitions."""
@@ -283,6 +285,34 @@ class PartitionRun:
     runs: int = 0
     is_repeated: bool = False
     why: str = ""
+
+
+@dataclass(frozen=True)
+class PartitionTime:
+    """How long one partition took in one run of the model, by the library's own account.
+
+    Attributes:
+        call: Name of the call.
+        milliseconds: What it computes.
+        reorders: To lay tensors out in another way, in milliseconds.
+    """
+
+    call: str
+    milliseconds: float
+    reorders: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long one model took, in seconds for one run: a number for each round.
+
+    Attributes:
+        wall: By the clock.
+        cpu: Of all its threads together.
+    """
+
+    wall: tuple[float, ...]
+    cpu: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -333,6 +363,7 @@ class KernelReport:
             "target": self.kernels.target,
             "library": self.kernels.library,
             "require": self.kernels.require,
+            "allow_inexact": self.kernels.allow_inexact,
             "runs": self.runs,
             "ran": self.ran,
             "partitions": [

@@ -1,8 +1,9 @@
-"""``--with dnnl``: of verify, partition and run."""
+"""``--with dnnl``: of verify, partition and run; and ``dpl kernels``."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -10,12 +11,25 @@ import numpy as np
 import pytest
 
 from dplcli.execute.onednn import library
-from tests.execute.support import needs_onednn, net, partitioned, written
+from tests.cli.support import contents
+from tests.execute.support import (
+    CRASHES,
+    OTHER_OPERATOR,
+    OTHER_PADDING,
+    REFUSES_TO_LOOK,
+    faulty,
+    needs_onednn,
+    net,
+    partitioned,
+    written,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.support import Dpl
+
+COMPILER = shutil.which("c++")
 
 
 @pytest.mark.parametrize(
@@ -38,6 +52,41 @@ def test_without_the_library_the_extra_is_named(
         assert answer.message.startswith("oneDNN was not found: ")
         assert "pip install 'dplcli[dnnl]'" in answer.hint
     assert not (folder / "y.npz").exists()
+    assert not (folder / "o.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("cublas", {"DPL_CUBLASLT_LIBRARY": "/nowhere.so"}, "libcublasLt was not found: "),
+        ("cublas", {"DPL_CUBLASLT_LIBRARY": "libm.so.6"}, "libm.so.6 has no cublasLtMatmul"),
+        ("cutlass", {"DPL_NVCC": "/nowhere/nvcc"}, "CUTLASS was not found: here is no /nowhere/nv"),
+        ("cutlass", {"DPL_CUTLASS_INCLUDE": "/nowhere"}, "no folder of its headers"),
+        (
+            "cutlass",
+            {"DPL_NVCC": "true", "DPL_CUTLASS_INCLUDE": "include"},
+            "libcudart was not found: ",
+        ),
+    ],
+)
+def test_without_a_gpu_library_the_extra_is_named(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[str, dict[str, str], str]
+) -> None:
+    """Exit code 2, one message, nothing written."""
+    target, variables, said = case
+    written(
+        net("g (float[2,3] x) => (float[2,4] y) <float[3,4] w> { y = MatMul (x, w) }"),
+        folder / "m.onnx",
+    )
+    (folder / "include/cutlass").mkdir(parents=True)
+    (folder / "include/cutlass/cutlass.h").touch()
+    settings = {"DPL_CUDART_LIBRARY": "/nowhere.so", "DPL_CACHE": str(folder / "cache")}
+    for name, value in (settings | variables).items():
+        monkeypatch.setenv(name, value)
+    answer = dpl("partition", "m.onnx", "--target", target, "-o", "o.onnx", "--with", target)
+    assert answer.code == 2
+    assert said in answer.message
+    assert f"pip install 'dplcli[{target}]'" in answer.hint
     assert not (folder / "o.onnx").exists()
 
 
@@ -105,3 +154,131 @@ def test_options_that_contradict_each_other(dpl: Dpl, folder: Path) -> None:
         answer = dpl(*command)
         assert answer.code == 2
         assert said in answer.message
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [
+        ("no-such-compiler --fast", "CXX=no-such-compiler --fast: there is no such compiler"),
+        ("'", "CXX=': is no command"),
+        ("false", "false: ends with exit code 1"),
+        ("true", "true: writes nothing"),
+        pytest.param(f"{COMPILER} -Dnullptr=odd", "was not declared", marks=pytest.mark.long),
+    ],
+)
+def test_a_compiler_that_fails(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, said: str
+) -> None:
+    """Exit code 2, what the compiler said, and nothing written."""
+    if "None" in compiler:
+        pytest.skip("no C++ compiler")
+    monkeypatch.setenv("CXX", compiler)
+    answer = dpl("kernels", "build", "-o", "new.so")
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.message
+    assert list(folder.iterdir()) == []
+
+
+def test_without_a_compiler_it_is_said(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing in PATH, and nothing in CXX."""
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setenv("PATH", str(folder))
+    answer = dpl("kernels", "build", "-o", "new.so")
+    assert answer.code == 2
+    assert answer.message == "there is no C++ compiler: c++, g++ and clang++ are not found"
+    assert "CXX" in answer.hint
+
+
+def test_nothing_to_plan(dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1 and no file, for a model without partitions; other files are kept."""
+    needs_onednn()
+    model = written(net("g (float[2] x) => (float[2] y) { y = Sin (x) }"), folder / "m.onnx")
+    answer = dpl("kernels", "plan", "m.onnx", "-o", "p.plan")
+    assert (answer.code, answer.out) == (1, "")
+    assert "m.onnx has no partition for dnnl, so no plan is written" in answer.err
+    assert dpl("kernels", "plan", "m.onnx", "-o", "m.onnx").code == 2
+    monkeypatch.setenv("CXX", "true")
+    answer = dpl("kernels", "build", "-o", "m.onnx")
+    assert answer.code == 2
+    assert answer.message == "--output m.onnx: exists and is no shared library, so it is kept"
+    assert list(folder.iterdir()) == [model]
+
+
+@pytest.mark.long
+def test_a_plan_says_what_runs_and_what_does_not(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table and the record; without the library, the extra is named."""
+    needs_onednn()
+    text = """g (float[1,3,8,8] x) => (float[1,4,16,16] y) <float[3,4,2,2] w, float[4,4,3,3] v> {
+        c = ConvTranspose <strides = [2,2], output_shape = [16,16]> (x, w) r = Relu (c)
+        d = Conv <pads = [1,1,1,1]> (r, v) y = Relu (d) }"""
+    partitioned(net(text), folder)
+    answer = dpl("kernels", "plan", "p.onnx", "-o", "p.plan", "--json", "p.json")
+    assert answer.code == 0, answer.err
+    assert "1 of 2 partitions is in the plan. Wrote p.plan." in answer.out
+    record = json.loads((folder / "p.json").read_text())
+    assert (record["schema"], record["planned"]) == ("dpl.kernels/1", 1)
+    assert [item["why"] for item in record["partitions"] if not item["library"]] == [
+        "a ConvTranspose of a stated shape"
+    ]
+    assert (folder / "p.plan").read_text().count("\ncall ") == 1
+    monkeypatch.setenv(library.VARIABLE, "/nowhere/libdnnl.so.3")
+    answer = dpl("kernels", "plan", "p.onnx", "-o", "q.plan")
+    assert answer.code == 2
+    assert "pip install 'dplcli[dnnl]'" in answer.hint
+    assert not (folder / "q.plan").exists()
+
+
+@pytest.mark.long
+def test_a_crash_of_the_library_is_an_answer(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library runs in a process of its own: one message, and nothing half-written."""
+    original, result = partitioned(net(), folder)
+    monkeypatch.setenv(library.VARIABLE, str(faulty(folder, CRASHES)))
+    before = contents(folder)
+    answer = dpl("verify", original, result, "--with", "dnnl")
+    assert answer.code == 1
+    assert "crashed (SIGABRT)" in answer.out + answer.err
+    answer = dpl("run", result, "--with", "dnnl", "-o", "y.npz")
+    assert answer.code == 2
+    assert "crashed (SIGABRT)" in answer.message
+    answer = dpl("partition", original, "--target", "dnnl", "-o", "o.onnx", "--with", "dnnl")
+    assert answer.code == 1
+    assert contents(folder) == before
+
+
+@pytest.mark.long
+def test_a_crash_on_looking_is_an_answer(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where the library is asked what it runs."""
+    original, result = partitioned(net(), folder)
+    monkeypatch.setenv(library.VARIABLE, str(faulty(folder, REFUSES_TO_LOOK)))
+    answer = dpl("kernels", "plan", result, "-o", "p.plan")
+    assert answer.code == 2
+    assert answer.message == "oneDNN crashed (SIGSEGV) while it was asked what it runs"
+    answer = dpl("verify", original, result, "--with", "dnnl")
+    assert answer.code == 1
+    assert "crashed (SIGSEGV)" in answer.out + answer.err
+    assert not (folder / "p.plan").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [OTHER_OPERATOR, OTHER_PADDING])
+def test_a_library_that_computes_something_else_is_noticed(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    """All partitions ran, and the numbers say no; a result is not written."""
+    original, result = partitioned(net(), folder)
+    monkeypatch.setenv(library.VARIABLE, str(faulty(folder, fault)))
+    answer = dpl("verify", original, result, "--with", "dnnl")
+    assert answer.code == 1
+    assert "2 of 2 partitions ran on oneDNN." in answer.out
+    assert "NOT equivalent" in answer.out
+    answer = dpl("partition", original, "--target", "dnnl", "-o", "o.onnx", "--with", "dnnl")
+    assert answer.code == 1
+    assert not (folder / "o.onnx").exists()

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.cli.support import ROOT, SAMPLES, Dpl, contents
+from tests.cli.support import ROOT, SAMPLES, Dpl, Save, contents
 
 RULES = ("--patterns", "conv_relu")
 NETS = ("residual_block", "resnet18_bn", "super_resolution")
@@ -316,7 +316,7 @@ def test_what_is_said_of_each_stands_above_the_table(dpl: Dpl) -> None:
 @pytest.mark.usefixtures("models")
 def test_one_page_and_one_file_for_ci_have_all_models(dpl: Dpl) -> None:
     """A row and a suite for each."""
-    reports = ("--html", "p.html", "--junit", "r.xml")
+    reports = ("--html", "p.html", "--junit", "r.xml", "--markdown", "r.md")
     answer = dpl("partition", "models", *RULES, "--no-verify", *reports, "-q")
 
     assert (answer.code, answer.out, answer.err) == (0, "", "")
@@ -326,3 +326,82 @@ def test_one_page_and_one_file_for_ci_have_all_models(dpl: Dpl) -> None:
     assert all(page.count(f">{name}<") == 1 for name in names)
     suites = [each.get("name") for each in ET.parse("r.xml").getroot()]  # noqa: S314  # ours
     assert suites == ["dpl partition: 3 models", *names]
+    lines = Path("r.md").read_text().splitlines()
+    table = lines[lines.index("### Models") + 2 :]
+    assert table[0].startswith("| model | result |")
+    assert sorted(line.split("|")[1].strip(" ") for line in table[2:5]) == sorted(
+        name.replace("_", "&#95;") for name in names
+    )
+
+
+WRONG = "dpl: 1\nrewrites:\n  - name: wrong\n    pattern: Relu(x)\n    replacement: Neg(x)\n"
+RELU = "g (float[4] x) => (float[4] y) { y = Relu (x) }"
+ABS = "g (float[4] x) => (float[4] y) { y = Abs (x) }"
+
+
+def nets_in(save: Save, **texts: str) -> None:
+    """Write models into folders: ``a_m=TEXT`` is ``a/m.onnx``."""
+    for name, text in texts.items():
+        where, _, stem = name.partition("_")
+        Path(where).mkdir(exist_ok=True)
+        save(text, f"{where}/{stem}.onnx")
+
+
+def test_rules_are_bisected_on_each_model(dpl: Dpl, save: Save) -> None:
+    """Each that breaks has a folder of its own; done again with --resume if that is gone."""
+    nets_in(save, a_one=RELU, a_two=ABS, a_three=RELU)
+    Path("wrong.yaml").write_text(WRONG)
+    asked = ("bisect", "a", "-p", "wrong.yaml", "-o", "faults", "--resume", "--jobs", 1)
+    answer = dpl(*asked)
+    assert answer.code == 1
+    assert [row[0] for row in rows(answer.out)] == ["a/one.onnx", "a/three.onnx", "a/two.onnx"]
+    assert answer.out.endswith("3 models: 1 ok, 2 not.\n")
+    assert sorted(each.name for each in Path("faults").iterdir()) == ["one", "three"]
+    assert dpl("bisect", "--reproduce", "faults/one/1").code == 1
+
+    shutil.rmtree("faults/three")
+    again = dpl(*asked)
+    assert "dpl: 2 of 3 models were done before\n" in again.err
+    assert Path("faults/three").is_dir()
+    assert again.out == answer.out
+
+    several = dpl("bisect", "a/one.onnx", "a/two.onnx", "-p", "wrong.yaml")
+    assert (several.code, len(rows(several.out))) == (1, 2)
+
+
+def test_folders_are_bisected_pair_by_pair(dpl: Dpl, save: Save) -> None:
+    """Where two models of a name part; alone, a pair is what it was."""
+    nets_in(save, a_one=RELU, a_two=ABS, b_one=RELU, b_two=RELU)
+    answer = dpl("bisect", "a", "b", "--json", "-")
+    assert answer.code == 1
+    found = {each["model"]: each["status"] for each in json.loads(answer.out)["answers"]}
+    assert found == {"a/one.onnx": "ok", "a/two.onnx": "no"}
+    assert dpl("bisect", "a/two.onnx", "b/two.onnx").code == 1
+    answer = dpl("bisect", "a/two.onnx", "b/two.onnx", "--resume")
+    assert (answer.code, answer.message) == (2, "--resume and --scheduler are for many models")
+
+
+def test_rules_are_learned_from_each_pair(dpl: Dpl, save: Save) -> None:
+    """Each pair has a catalogue, which other commands read; one that exists is not replaced."""
+    nets_in(save, a_one=RELU, a_two=ABS, b_one="g (float[4] x) => (y) { y = Identity (x) }")
+    nets_in(save, b_two=ABS)
+    answer = dpl("learn", "--before", "a", "--after", "b", "-o", "rules", "--no-verify")
+    assert answer.code == 1
+    assert rows(answer.out)[0][:3] == ["a/one.onnx", "1", "rule"]
+    assert "b.onnx" not in answer.out
+    assert "a/two.onnx: two.onnx and two.onnx differ in no node: nothing to learn.\n" in answer.err
+    assert [str(each) for each in Path("rules").iterdir()] == ["rules/one.yaml"]
+    assert dpl("patterns", "check", "rules/one.yaml").code == 0
+
+    text = Path("rules/one.yaml").read_text()
+    answer = dpl("learn", "--before", "a", "--after", "b", "-o", "rules", "--no-verify")
+    assert answer.code == 2
+    assert answer.message.startswith("a/one.onnx: rules/one.yaml: exists\n")
+    assert Path("rules/one.yaml").read_text() == text
+
+
+def test_nodes_are_learned_from_one_model(dpl: Dpl, save: Save) -> None:
+    """Names of nodes are those of one model."""
+    nets_in(save, a_one=RELU)
+    answer = dpl("learn", "a", "--nodes", "y")
+    assert (answer.code, answer.message) == (2, "a: is a directory, not a model")

@@ -178,6 +178,24 @@ def test_shipped_patterns_shown_load_again(dpl: Dpl, write: Write, name: str) ->
     assert [rule["pattern"] for rule in again] == [rule["pattern"] for rule in rules]
 
 
+def test_a_catalogue_may_be_the_text_of_a_pattern(dpl: Dpl) -> None:
+    """All of ``dpl patterns`` takes it; what is wrong with it is said with its place."""
+    answer = dpl("patterns", "show", "Relu(Conv(x, w))", "Tanh(x)", "--json", "-")
+    rules = json.loads(answer.out)["rules"]
+    assert [(rule["name"], rule["pattern"]) for rule in rules] == [
+        ("custom.pattern", "Relu(Conv(x, w))"),
+        ("custom.pattern_2", "Tanh(x)"),
+    ]
+    assert dpl("patterns", "check", "Relu(x)").code == 0
+    contract = dpl("patterns", "contract", "Relu(x)")
+    assert contract.out.startswith("custom::pattern\n  rule custom.pattern, body: Relu\n")
+    answer = dpl("patterns", "show", "Relu(Foo(x))")
+    assert (answer.code, answer.message) == (
+        2,
+        "the pattern 'Relu(Foo(x))', 1:6: unknown operator 'Foo'",
+    )
+
+
 def test_show_says_everything_about_a_rule(dpl: Dpl, write: Write) -> None:
     """Both kinds, with conditions, policies, opsets, doc and origin."""
     path = write(

@@ -35,7 +35,7 @@ def hostile_model(draw: st.DrawFn) -> tuple[bytes, list[tuple[str, ...]]]:
         ("match", "m.onnx", "--target", target, "-v"),
         ("partition", "m.onnx", "--target", target, *policy, *WITHOUT, "p.onnx"),
         ("rewrite", "m.onnx", *rewrites, *WITHOUT, "r.onnx"),
-        ("partition", "m.onnx", "--repeat", *WITHOUT, "e.onnx"),
+        ("repeat", "m.onnx", *WITHOUT, "e.onnx"),
         ("inspect", "m.onnx"),
         ("diff", "m.onnx", "m.onnx", "-v"),
         ("inline", "m.onnx", *WITHOUT, "i.onnx"),
@@ -142,9 +142,10 @@ def reads_inputs(folder: Path, drawn: tuple[str, Any]) -> list[str]:
 @st.composite
 def policies(draw: st.DrawFn) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
     """Draw a valid model, how to partition it, and what to rewrite it by."""
-    how = ("--target", draw(st.sampled_from(TARGETS)), *draw(st.sampled_from(POLICIES)))
+    target = draw(st.sampled_from(TARGETS))
+    how = ("partition", "--target", target, *draw(st.sampled_from(POLICIES)))
     if draw(st.integers(0, 5)) == 5:  # the simplest example has a target
-        how = ("--repeat", *draw(st.sampled_from(((), ("--nested",), ("--same-attributes",)))))
+        how = ("repeat", *draw(st.sampled_from(((), ("--nested",), ("--same-attributes",)))))
     rewrites = [word for name in draw(st.sampled_from(REWRITES)) for word in ("-p", name)]
     return draw(typed_models()), how, tuple(rewrites)
 
@@ -156,8 +157,8 @@ def is_sound(
     model, how, rewrites = drawn
     onnx.save(model, folder / "m.onnx")
     commands = [
-        ("partition", "m.onnx", *how, *WITHOUT, "p.onnx"),
-        ("partition", "p.onnx", *how, *WITHOUT, "pp.onnx"),
+        (*how, "m.onnx", *WITHOUT, "p.onnx"),
+        (*how, "p.onnx", *WITHOUT, "pp.onnx"),
         ("inline", "p.onnx", *WITHOUT, "i.onnx"),
         ("rewrite", "m.onnx", *rewrites, *WITHOUT, "r.onnx"),
         ("rewrite", "r.onnx", *rewrites, *WITHOUT, "rr.onnx"),

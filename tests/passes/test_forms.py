@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from itertools import permutations, product
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -183,6 +184,38 @@ def test_a_form_is_the_same_for_every_order(wiring: FormKey, random: Random) -> 
     reached = needed(wiring)
     if len(reached) == count:
         assert form.wiring == again.wiring
+
+
+@pytest.mark.parametrize(
+    "wires",
+    [
+        # Two Relus of x, told apart by what else reads one of them.
+        ((0,), (0,), ((0, 0), (1, 0)), (0, (0, 0)), ((2, 0), (3, 0))),
+        # Alike from all sides, but the two Adds have to choose together.
+        ((0,), (0,), ((0, 0),), ((1, 0),), ((0, 0), (1, 0)), ((2, 0), (3, 0)), ((4, 0), (5, 0))),
+        ((0,), (0,), ((0, 0),), ((1, 0),), ((0, 0), (3, 0)), ((2, 0), (1, 0)), ((4, 0), (5, 0))),
+    ],
+)
+def test_operands_that_look_alike_are_told_apart(wires: tuple[tuple[Any, ...], ...]) -> None:
+    """All orders of the nodes and of the operands that mean the same are one form."""
+    ops = {1: "Relu", 2: "Add"}
+    count = len(wires)
+    seen = set()
+    for order in permutations(range(count)):
+        place = {number: at for at, number in enumerate(order)}
+        if any(place[w[0]] > place[n] for n in order for w in wires[n] if isinstance(w, tuple)):
+            continue
+        for swaps in product((1, -1), repeat=count):
+            moved = tuple(
+                tuple((place[w[0]], 0) if isinstance(w, tuple) else w for w in wires[n])[
+                    :: swaps[n]
+                ]
+                for n in order
+            )
+            uses = tuple(OperatorUse("", ops[len(of)], "", 0, (), (True,)) for of in moved)
+            key = FormKey(uses, moved, ((0, ""),), ((place[count - 1], 0),))
+            seen.add(form_of(key).wiring)
+    assert len(seen) == 1
 
 
 def needed(wiring: FormKey) -> set[int]:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.execute.onednn.library import LibraryError
-from dplcli.execute.plan import RefusedError
+from dplcli.execute.onednn.library import Library
+from dplcli.execute.plan import LibraryError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from dplcli.execute.onednn.library import Library
-    from dplcli.execute.plan import KernelPlan, PlanOp, Setting, Shape
+    from dplcli.execute.plan import KernelPlan, OpenShape, PlanOp, Setting, Shape
 
 _MOST_DIMS = 12
 _Dims = c.c_int64 * _MOST_DIMS
@@ -37,7 +36,7 @@ class _Tensor(c.Structure):
     )
 
 
-_KINDS = {
+KINDS = {
     "abs": 0,
     "add": 2,
     "avg_pool": 3,
@@ -45,6 +44,7 @@ _KINDS = {
     "clamp": 10,
     "convolution": 13,
     "conv_transpose": 16,
+    "dequantize": 19,
     "divide": 20,
     "elu": 23,
     "exp": 26,
@@ -60,6 +60,7 @@ _KINDS = {
     "minimum": 43,
     "mish": 44,
     "multiply": 46,
+    "quantize": 49,
     "reciprocal": 50,
     "reduce_mean": 54,
     "relu": 58,
@@ -74,12 +75,13 @@ _KINDS = {
 }
 """``dnnl_graph_op_kind_t``."""
 
-_SETTINGS = {
+SETTINGS = {
     "alpha": 1,
     "beta": 2,
     "epsilon": 3,
     "max": 4,
     "min": 5,
+    "scales": 0x20,
     "axis": 0x30,
     "begin_norm_axis": 0x31,
     "groups": 0x32,
@@ -92,6 +94,7 @@ _SETTINGS = {
     "pads_end": 0x47,
     "shape": 0x48,
     "strides": 0x4B,
+    "zps": 0x4D,
     "exclude_pad": 0x60,
     "keep_dims": 0x61,
     "keep_stats": 0x62,
@@ -100,13 +103,17 @@ _SETTINGS = {
     "transpose_b": 0x66,
     "use_affine": 0x67,
     "auto_broadcast": 0x80,
+    "auto_pad": 0x81,
     "data_format": 0x83,
+    "qtype": 0x85,
     "rounding_type": 0x86,
     "weights_format": 0x87,
 }
 """``dnnl_graph_op_attr_t``."""
 
-_DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "int8": 5, "uint8": 6}
+"""``dnnl_data_type_t``, by numpy's names."""
+
 _CPU = 1
 _ANY, _STRIDED = 1, 2
 _VARYING, _CONSTANT = 1, 2
@@ -115,28 +122,61 @@ _UNKNOWN = -1
 _ALIGNMENT = 64
 
 
-def judge(library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> str:
-    """Ask the library whether it runs a plan as one partition, or a region as several.
+INEXACT = "oneDNN rounds 8-bit products coarsely on a CPU without VNNI (--allow-inexact)"
+_PRODUCTS = frozenset({"convolution", "conv_transpose", "matmul"})
+
+
+class OneDnn(Library):
+    """oneDNN: it runs a plan as one partition, or a region as several.
 
     Args:
-        library: The library.
-        plan: The plan.
-        shapes: The shapes of its inputs, as far as they are known.
+        threads: How many threads it has; 0 for its own choice.
+        allow_inexact: Whether it runs what it is known to be inexact at.
 
-    Returns:
-        Why not; "" if it does.
+    Raises:
+        UsageError: There is none, or one that cannot be used.
     """
-    partitions = _Graph(library, plan, shapes).partitions
-    try:
-        return _objection(plan, partitions)
-    finally:
-        for part in partitions:
-            part.destroy()
+
+    def __init__(self, threads: int = 0, *, allow_inexact: bool = False) -> None:
+        super().__init__(threads)
+        self._allow_inexact = allow_inexact
+
+    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
+        """Return why the library does not run a plan; "" if it does."""
+        if not (self._allow_inexact or self.is_exact_in_steps) and multiplies_steps(plan):
+            return INEXACT
+        used = {number for op in plan.ops for number in (*op.inputs, op.output)}
+        if strange := {plan.dtypes[number] for number in used} - DTYPES.keys():
+            return f"values are of type {min(strange)}"
+        known = {
+            number: tuple(size for size in shape if isinstance(size, int))
+            for number, shape in shapes.items()
+            if all(isinstance(size, int) for size in shape)
+        }
+        try:
+            partitions = _Graph(self, plan, known).partitions
+        except RefusedError as error:
+            return str(error)
+        try:
+            return _objection(plan, partitions)
+        finally:
+            for part in partitions:
+                part.destroy()
+
+    def compile(self, plan: KernelPlan, shapes: Mapping[int, Shape]) -> CompiledPlan:
+        """Compile a plan for given shapes of all its inputs."""
+        return CompiledPlan(self, plan, shapes)
+
+
+def multiplies_steps(plan: KernelPlan) -> bool:
+    """Tell whether some product is one of 8-bit numbers."""
+    converted = {op.output for op in plan.ops if op.kind == "dequantize"}
+    return any(op.kind in _PRODUCTS and converted.issuperset(op.inputs[:2]) for op in plan.ops)
 
 
 def _objection(plan: KernelPlan, partitions: Sequence[_Partition]) -> str:
     groups = ["+".join(plan.ops[n].kind for n in part.ops) for part in partitions]
-    if len(partitions) != 1 and not plan.is_region:
+    if len(partitions) > plan.parts and not plan.is_region:
         return f"oneDNN would run it in {len(partitions)} parts: {', '.join(groups)}"
     refused = [
         group for part, group in zip(partitions, groups, strict=True) if not part.is_supported
@@ -195,7 +235,7 @@ class _Graph:
         handle = c.c_void_p()
         call = self.library.call
         name = f"{op.kind}_{number}".encode()
-        call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), _KINDS[op.kind], name)
+        call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), KINDS[op.kind], name)
         try:
             for setting, value in op.settings.items():
                 _set(self.library, handle, setting, value)
@@ -226,7 +266,7 @@ def logical(
 ) -> _Tensor:
     """Describe a value; row-major if its shape is known, else as the library likes."""
     made = _Tensor()
-    kind, of = _DTYPES[dtype], _CONSTANT if is_constant else _VARYING
+    kind, of = DTYPES[dtype], _CONSTANT if is_constant else _VARYING
     if shape is None:
         library.call(
             "dnnl_graph_logical_tensor_init",
@@ -253,7 +293,7 @@ def logical(
 
 
 def _set(library: Library, op: c.c_void_p, name: str, value: Setting) -> None:
-    key = _SETTINGS[name]
+    key = SETTINGS[name]
     one = c.c_size_t(1)
     match value:
         case bool():
@@ -265,6 +305,9 @@ def _set(library: Library, op: c.c_void_p, name: str, value: Setting) -> None:
         case str():
             text = value.encode()
             library.call("dnnl_graph_op_set_attr_str", op, key, text, c.c_size_t(len(text)))
+        case [float(), *_]:
+            scales = (c.c_float * len(value))(*(float(each) for each in value))
+            library.call("dnnl_graph_op_set_attr_f32", op, key, scales, c.c_size_t(len(value)))
         case _:
             numbers = (c.c_int64 * len(value))(*value)
             library.call("dnnl_graph_op_set_attr_s64", op, key, numbers, c.c_size_t(len(value)))
@@ -308,7 +351,15 @@ class CompiledPlan:
         self._buffers: dict[int, NDArray[np.generic]] = dict(plan.numbers)
         self._tensors = {number: self._bound(tensor) for number, tensor in known.items()}
         self._steps = [
-            (handle, self._handles(given), self._handles(made)) for handle, given, made in compiled
+            (
+                handle,
+                library.stream,
+                c.c_size_t(len(given)),
+                self._handles(given),
+                c.c_size_t(len(made)),
+                self._handles(made),
+            )
+            for handle, given, made in compiled
         ]
 
     def _handles(self, numbers: Sequence[int]) -> c.Array[c.c_void_p]:
@@ -398,16 +449,8 @@ class CompiledPlan:
             if number in self._tensors:
                 data = c.c_void_p(address)
                 call("dnnl_graph_tensor_set_data_handle", self._tensors[number], data)
-        for handle, given, made in self._steps:
-            call(
-                "dnnl_graph_compiled_partition_execute",
-                handle,
-                self._library.stream,
-                c.c_size_t(len(given)),
-                given,
-                c.c_size_t(len(made)),
-                made,
-            )
+        for step in self._steps:
+            call("dnnl_graph_compiled_partition_execute", *step)
         call("dnnl_stream_wait", self._library.stream)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError
+from dplcli.execute.plan import LibraryError, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +31,15 @@ KNOWN_BAD = {(3, 12, 1): "a product of one row followed by an addition corrupts 
 _CPU = 1
 _IN_ORDER = 1
 _PROFILE = 1
+_X86 = 0x1
+_VNNI = 0x8 | 0x40
+"""Bits of ``dnnl_cpu_isa_t``."""
+
 _INSTALL = f"pip install '{EXTRA}' (Linux on x86-64), or name a libdnnl.so.3 in {VARIABLE}"
 
 
-class LibraryError(Exception):
-    """The library refused something."""
+class LibraryNotFoundError(UsageError):
+    """There is no library."""
 
 
 class _Version(c.Structure):
@@ -67,8 +72,11 @@ class Library:
         stream: Where it runs what it is told.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 0) -> None:
         """Load it.
+
+        Args:
+            threads: How many threads it has; 0 for its own choice.
 
         Raises:
             UsageError: There is none, or one that cannot be used.
@@ -93,11 +101,24 @@ class Library:
         self.call("dnnl_engine_create", c.byref(self.engine), _CPU, c.c_size_t(0))
         self.call("dnnl_stream_create", c.byref(self.stream), self.engine, _IN_ORDER)
         self.call("dnnl_graph_set_constant_tensor_cache", 1)
+        if threads and hasattr(self.functions, "omp_set_num_threads"):
+            self.functions.omp_set_num_threads(c.c_int(threads))
 
     @property
     def name(self) -> str:
         """``3.7.2``."""
         return _dotted(self.version)
+
+    @property
+    def is_exact_in_steps(self) -> bool:
+        """Whether products of 8-bit numbers are right on this CPU.
+
+        x86 without VNNI adds pairs of products in 16 bits. There oneDNN lets sums of weights of
+        more than 64 saturate, and halves weights that meet signed numbers.
+        """
+        isa = getattr(self.functions, "dnnl_get_effective_cpu_isa", None)
+        found = 0 if isa is None else isa()
+        return not found & _X86 or bool(found & _VNNI)
 
     def call(self, function: str, *arguments: object) -> None:
         """Call a function that returns a status.
@@ -110,12 +131,12 @@ class Library:
             raise LibraryError(f"{function} returned status {status}")
 
     @contextmanager
-    def traced(self) -> Iterator[list[str]]:
-        """Collect the primitives that the library runs meanwhile, each by kind and implementation.
+    def traced(self) -> Iterator[list[Primitive]]:
+        """Collect the primitives that the library runs meanwhile.
 
         The library says so itself (``ONEDNN_VERBOSE``), on the process' standard output.
         """
-        found: list[str] = []
+        found: list[Primitive] = []
         libc = c.CDLL(None)
         libc.fflush(None)
         kept = os.dup(1)
@@ -136,14 +157,14 @@ class Library:
                     found.append(primitive)
 
 
-def _primitive(line: str) -> str:
-    """Read a line that tells of a primitive; "" for other lines, and for reorders."""
+def _primitive(line: str) -> Primitive | None:
+    """Read a line that tells of a primitive; None for other lines."""
     parts = line.split(",")
     if "exec" not in parts or "graph" in parts:
-        return ""
+        return None
     at = parts.index("exec")
     kind, implementation = parts[at + 2 : at + 4]
-    return "" if kind == "reorder" else f"{kind} {implementation}"
+    return Primitive(kind, implementation, float(parts[-1]))
 
 
 def _loaded() -> tuple[c.CDLL, str]:
@@ -158,7 +179,7 @@ def _loaded() -> tuple[c.CDLL, str]:
             reasons.append(f"{name}: has no Graph API, so it is no oneDNN {_dotted(OLDEST)}")
             continue
         return functions, name
-    raise UsageError(f"oneDNN was not found: {'; '.join(reasons)}", hint=_INSTALL)
+    raise LibraryNotFoundError(f"oneDNN was not found: {'; '.join(reasons)}", hint=_INSTALL)
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -1,0 +1,76 @@
+"""``dpl kernels``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dplcli import pipeline
+from dplcli.cli import options
+from dplcli.cli.printing import progress, say
+from dplcli.report.running import plan_document
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.group("kernels")
+def command() -> None:
+    """Take partitions that run on oneDNN into programs without dpl."""
+
+
+@command.command(
+    "plan", cls=options.GroupedCommand, short_help="Write what oneDNN runs of a model."
+)
+@click.argument("model", type=options.PATH)
+@click.option(
+    "-o", "--output", type=options.PATH, metavar="FILE.plan", required=True, help="Write the plan."
+)
+@options.printing_options("No effect: the report has one length.")
+def plan(*, model: Path, output: Path, printing: options.Printing) -> None:
+    """Write a plan of what oneDNN runs of MODEL, for the library that dpl kernels build compiles.
+
+    MODEL is what dpl partition --target dnnl wrote. The plan fits it and the oneDNN that is found
+    here. Exit code 1 if oneDNN runs none of its partitions.
+    """
+    printing.check(model, output)
+    options.check_report_path(
+        str(output), model, option="--output", mark=pipeline.PLAN_MARK, kind="plan of dpl"
+    )
+    with printing.progress() as tell:
+        tell("planning")
+        found = pipeline.plan_kernels(model, output)
+    printing.conclude(plan_document(found))
+
+
+@command.command("build", cls=options.GroupedCommand, short_help="Compile the library for plans.")
+@click.option(
+    "-o",
+    "--output",
+    type=options.PATH,
+    metavar="FILE.so",
+    required=True,
+    help="Write the shared library.",
+)
+@click.option(
+    "--dnnl",
+    metavar="FILE",
+    help="Where oneDNN (libdnnl.so.3) will be. Default: where dpl finds it here. "
+    "DPL_DNNL_LIBRARY, when the library is used, wins.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+def build(*, output: Path, dnnl: str | None, quiet: bool) -> None:
+    """Compile the custom operators that run plans: one library for every model.
+
+    It needs a compiler of C++17 (c++, g++ or clang++; CXX names another), and neither headers nor
+    libraries: at run time it looks for oneDNN and is given onnxruntime's functions.
+    """
+    options.check_report_path(
+        str(output), option="--output", mark=b"\x7fELF", kind="shared library"
+    )
+    with progress(quiet=quiet, verbose=False) as tell:
+        tell("compiling")
+        compiler, place = pipeline.build_kernels(output, dnnl)
+    if not quiet:
+        say(f"Wrote {output}, by {compiler}. It looks for oneDNN at {place}.")

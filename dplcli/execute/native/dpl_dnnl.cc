@@ -1,0 +1,1067 @@
+// Custom operators for onnxruntime that run the partitions of a model on oneDNN.
+//
+// One library for every model: what each call computes stands in a plan, which `dpl kernels plan`
+// writes, and which the entry "dpl.plan" of the session's configuration names. Everything belongs to
+// the session options that the library is registered with; nothing is looked up globally, so models
+// do not meet. Built by `dpl kernels build`; see docs/kernels.md.
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "interfaces.h"
+
+#ifndef DPL_LAST_KIND  // the greatest number of an operator that dpl knows
+#define DPL_LAST_KIND 76
+#endif
+#ifndef DPL_DNNL_LIBRARY
+#define DPL_DNNL_LIBRARY "libdnnl.so.3"
+#endif
+
+namespace {
+
+using Shape = std::vector<int64_t>;
+using Version = std::array<int64_t, 3>;
+constexpr int64_t kOpen = -1;  // a size that differs from run to run
+
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+std::string dotted(const Version& v) {
+  return std::to_string(v[0]) + "." + std::to_string(v[1]) + "." + std::to_string(v[2]);
+}
+
+std::string written(const Shape& shape) {
+  std::string text = "(";
+  for (size_t at = 0; at < shape.size(); ++at) {
+    text += (at ? ", " : "") + (shape[at] < 0 ? "?" : std::to_string(shape[at]));
+  }
+  return text + ")";
+}
+
+bool is_known(const Shape& shape) {
+  for (int64_t size : shape) {
+    if (size < 0) return false;
+  }
+  return true;
+}
+
+int64_t count_of(const Shape& shape) {
+  int64_t count = 1;
+  for (int64_t size : shape) count *= size;
+  return count;
+}
+
+// -- the plan -----------------------------------------------------------------------------------------
+
+struct Setting {
+  int key;
+  char kind;  // b, i, f, s
+  std::vector<int64_t> ints;
+  std::vector<float> floats;
+  std::string text;
+};
+
+struct PlanOp {
+  int kind;
+  std::vector<size_t> inputs;
+  size_t output;
+  std::vector<Setting> settings;
+};
+
+struct PlanInput {
+  size_t value;
+  bool is_constant;
+  bool has_rank;
+  Shape shape;
+};
+
+struct Number {
+  Shape shape;
+  std::string data;
+};
+
+// An attribute that the call has to have: a plan for another one would compute something else.
+struct Attribute {
+  std::string name, kind;  // int, ints, float, floats, string
+  std::vector<int64_t> ints;
+  std::vector<float> floats;
+  std::string text;
+};
+
+struct Call {
+  std::vector<Attribute> attributes;
+  std::map<size_t, int> dtypes;
+  std::vector<PlanInput> inputs;
+  std::map<size_t, Shape> views;
+  std::map<size_t, std::string> fixed;  // constants whose numbers the plan depends on
+  std::map<size_t, Number> numbers;
+  std::vector<PlanOp> ops;
+  std::vector<size_t> outputs;
+  size_t parts = 1;  // into how many parts oneDNN may split it
+  bool is_region = false;
+};
+
+struct Function {
+  std::string domain, name;
+  std::vector<int> inputs, outputs;  // element types, as onnxruntime numbers them
+  std::map<std::string, Call> calls;
+};
+
+struct Plan {
+  Version oldest{};
+  std::map<Version, std::string> faulty;
+  std::vector<Function> functions;
+};
+
+size_t bytes_of(int dtype) {  // dnnl_data_type_t
+  switch (dtype) {
+    case 1:
+    case 2:
+      return 2;
+    case 3:
+    case 4:
+      return 4;
+    default:
+      return 1;
+  }
+}
+
+class Line {
+ public:
+  explicit Line(const std::string& text) : stream_(text) {}
+
+  std::string word() {
+    std::string text;
+    if (!(stream_ >> text)) throw Failure("something is missing");
+    return text;
+  }
+
+  // A name, in which all but plain characters are %XX.
+  std::string name() {
+    const std::string text = word();
+    std::string found;
+    for (size_t at = 0; at < text.size(); ++at) {
+      if (text[at] != '%') {
+        found += text[at];
+        continue;
+      }
+      found += byte(text, at + 1);
+      at += 2;
+    }
+    return found;
+  }
+
+  int64_t number() {
+    const std::string text = word();
+    char* end = nullptr;
+    errno = 0;
+    const long long value = std::strtoll(text.c_str(), &end, 10);
+    if (errno || end == text.c_str() || *end) throw Failure("'" + text + "' is no number");
+    return value;
+  }
+
+  size_t id() {
+    const int64_t value = number();
+    if (value < 0) throw Failure("a negative number");
+    return static_cast<size_t>(value);
+  }
+
+  template <class T>
+  std::vector<T> several(T (Line::*one)()) {
+    std::vector<T> found;
+    for (size_t left = id(); left > 0; --left) found.push_back((this->*one)());
+    return found;
+  }
+
+  int small() { return static_cast<int>(number()); }
+
+  // A float, as its bits: texts of floats differ by locale.
+  float real() {
+    const std::string data = bytes();
+    float value;
+    if (data.size() != sizeof value) throw Failure("a float of another size");
+    std::memcpy(&value, data.data(), sizeof value);
+    return value;
+  }
+
+  std::string bytes() {
+    const std::string text = word();
+    std::string data;
+    if (text == "-") return data;
+    if (text.size() % 2) throw Failure("an odd number of digits");
+    data.reserve(text.size() / 2);
+    for (size_t at = 0; at < text.size(); at += 2) data += byte(text, at);
+    return data;
+  }
+
+  Shape shape() {
+    Shape found = several(&Line::number);
+    if (found.size() > kMostDims) throw Failure("more dimensions than oneDNN has");
+    return found;
+  }
+
+  void end() {
+    std::string rest;
+    if (stream_ >> rest) throw Failure("'" + rest + "' is too much");
+  }
+
+ private:
+  static int digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    throw Failure("no hexadecimal digit");
+  }
+
+  static char byte(const std::string& text, size_t at) {
+    if (at + 1 >= text.size()) throw Failure("a digit is missing");
+    return static_cast<char>(digit(text[at]) * 16 + digit(text[at + 1]));
+  }
+
+  std::istringstream stream_;
+};
+
+class Reader {
+ public:
+  Plan read(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) throw Failure("the plan " + path + " cannot be read: " + std::strerror(errno));
+    std::string text;
+    for (size_t at = 1; std::getline(file, text); ++at) {
+      try {
+        if (at == 1 && text != "dpl-plan 1") throw Failure("this is no plan of this version of dpl");
+        if (at == 1 || text.empty() || text[0] == '#') continue;
+        if (is_whole_) throw Failure("something follows the end");
+        Line line(text);
+        take(line.word(), line);
+        line.end();
+      } catch (const std::exception& error) {
+        throw Failure(path + ":" + std::to_string(at) + ": " + error.what());
+      }
+    }
+    if (!is_whole_) throw Failure(path + ": the end of the plan is missing");
+    return std::move(plan_);
+  }
+
+ private:
+  void take(const std::string& what, Line& line) {
+    if (what == "oldest") {
+      plan_.oldest = version(line);
+    } else if (what == "faulty") {
+      const Version found = version(line);
+      plan_.faulty[found] = line.name();
+    } else if (what == "function") {
+      finish();
+      Function made{line.name(), line.name(), {}, {}, {}};
+      made.inputs = line.several(&Line::small);
+      made.outputs = line.several(&Line::small);
+      plan_.functions.push_back(std::move(made));
+      call_ = nullptr;
+    } else if (what == "call") {
+      finish();
+      if (plan_.functions.empty()) throw Failure("a call without a function");
+      call_ = &plan_.functions.back().calls[line.name()];
+    } else if (what == "end") {
+      finish();
+      is_whole_ = true;
+    } else if (call_ == nullptr) {
+      throw Failure("'" + what + "' without a call");
+    } else {
+      take_of_call(what, line, *call_);
+    }
+  }
+
+  static Version version(Line& line) {
+    Version found{};
+    for (int64_t& part : found) part = line.number();
+    return found;
+  }
+
+  static void take_of_call(const std::string& what, Line& line, Call& call) {
+    if (what == "attribute") {
+      call.attributes.push_back(attribute(line));
+    } else if (what == "value") {
+      const size_t id = line.id();
+      call.dtypes[id] = line.small();
+    } else if (what == "input") {
+      PlanInput input{line.id(), line.number() != 0, line.number() != 0, {}};
+      input.shape = line.shape();
+      call.inputs.push_back(std::move(input));
+    } else if (what == "view") {
+      const size_t id = line.id();
+      call.views[id] = line.shape();
+      if (!is_known(call.views[id])) throw Failure("a view of open sizes");
+    } else if (what == "fixed") {
+      const size_t id = line.id();
+      call.fixed[id] = line.bytes();
+    } else if (what == "number") {
+      const size_t id = known(call, line.id());
+      Number number{line.shape(), line.bytes()};
+      const size_t size = bytes_of(call.dtypes.at(id)) * static_cast<size_t>(count_of(number.shape));
+      if (!is_known(number.shape) || number.data.size() != size) {
+        throw Failure("a number of another size than its shape");
+      }
+      call.numbers[id] = std::move(number);
+    } else if (what == "op") {
+      PlanOp op{line.small(), line.several(&Line::id), line.id(), {}};
+      if (op.kind < 0 || op.kind > DPL_LAST_KIND) throw Failure("no operator has this number");
+      for (size_t id : op.inputs) known(call, id);
+      known(call, op.output);
+      call.ops.push_back(std::move(op));
+    } else if (what == "set") {
+      if (call.ops.empty()) throw Failure("a setting without an operator");
+      call.ops.back().settings.push_back(setting(line));
+    } else if (what == "outputs") {
+      call.outputs = line.several(&Line::id);
+      for (size_t id : call.outputs) known(call, id);
+    } else if (what == "parts") {
+      call.parts = line.id();
+    } else if (what == "region") {
+      call.is_region = true;
+    } else {
+      throw Failure("'" + what + "' is not known");
+    }
+  }
+
+  static size_t known(const Call& call, size_t id) {
+    if (!call.dtypes.count(id)) throw Failure("value " + std::to_string(id) + " is not known");
+    return id;
+  }
+
+  static Attribute attribute(Line& line) {
+    Attribute made{line.name(), line.word(), {}, {}, {}};
+    if (made.kind == "int" || made.kind == "ints") {
+      made.ints = line.several(&Line::number);
+    } else if (made.kind == "float" || made.kind == "floats") {
+      made.floats = line.several(&Line::real);
+    } else {
+      made.text = line.bytes();
+    }
+    return made;
+  }
+
+  static Setting setting(Line& line) {
+    Setting made{line.small(), line.word()[0], {}, {}, {}};
+    if (made.kind == 'b' || made.kind == 'i') {
+      made.ints = line.several(&Line::number);
+    } else if (made.kind == 'f') {
+      made.floats = line.several(&Line::real);
+    } else {
+      made.text = line.name();
+    }
+    if (made.kind == 'b' && made.ints.size() != 1) throw Failure("a truth of several");
+    return made;
+  }
+
+  // Check what belongs together, when all of a call is there.
+  void finish() const {
+    if (call_ == nullptr) return;
+    const Function& function = plan_.functions.back();
+    if (call_->inputs.size() != function.inputs.size() ||
+        call_->outputs.size() != function.outputs.size()) {
+      throw Failure("a call before has another number of inputs or outputs than its function");
+    }
+    for (const PlanInput& input : call_->inputs) known(*call_, input.value);
+  }
+
+  Plan plan_;
+  Call* call_ = nullptr;
+  bool is_whole_ = false;
+};
+
+// -- oneDNN -------------------------------------------------------------------------------------------
+
+void check(const char* function, int status) {
+  if (status) throw Failure(std::string(function) + " returned status " + std::to_string(status));
+}
+
+#define CALL(library, function, ...) check(#function, (library).function(__VA_ARGS__))
+
+// The library, loaded, with an engine. It stays loaded: its threads may outlive a session.
+struct Library {
+#define X(name, parameters) int(*name) parameters = nullptr;
+  DNNL_FUNCTIONS(X)
+#undef X
+  std::string name;
+  void* engine = nullptr;
+
+  Library(const std::vector<std::string>& candidates, const Plan& plan) {
+    void* handle = nullptr;
+    std::string path, reasons;
+    for (const std::string& each : candidates) {
+      handle = dlopen(each.c_str(), RTLD_NOW | RTLD_LOCAL);
+      path = each;
+      if (handle) break;
+      reasons += (reasons.empty() ? "" : "; ") + std::string(dlerror());
+    }
+    if (!handle) {
+      throw Failure("oneDNN was not found: " + reasons +
+                    "; name a libdnnl.so.3 in DPL_DNNL_LIBRARY, or in the configuration entry dpl.library");
+    }
+    using Ask = const DnnlVersion* (*)();
+    const auto ask = reinterpret_cast<Ask>(dlsym(handle, "dnnl_version"));
+    if (!ask) throw Failure(path + " is no oneDNN");
+    const DnnlVersion* stated = ask();
+    const Version version{stated->major, stated->minor, stated->patch};
+    name = "oneDNN " + dotted(version);
+    if (version < plan.oldest) {
+      throw Failure(path + " is " + name + "; needed is " + dotted(plan.oldest) + " or later");
+    }
+    const auto fault = plan.faulty.find(version);
+    if (fault != plan.faulty.end()) {
+      throw Failure(path + " is " + name + ", which is known to be faulty: " + fault->second);
+    }
+#define X(function, parameters)                                                       \
+  this->function = reinterpret_cast<decltype(this->function)>(dlsym(handle, #function)); \
+  if (!this->function) throw Failure(path + " (" + name + ") has no " #function);
+    DNNL_FUNCTIONS(X)
+#undef X
+    CALL(*this, dnnl_engine_create, &engine, kCpu, 0);
+    CALL(*this, dnnl_graph_set_constant_tensor_cache, 1);
+  }
+};
+
+// Something of oneDNN's that is destroyed with its owner.
+class Owned {
+ public:
+  Owned() = default;
+  Owned(void* handle, int (*destroy)(void*)) : handle_(handle), destroy_(destroy) {}
+  Owned(Owned&& other) noexcept { *this = std::move(other); }
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    std::swap(destroy_, other.destroy_);
+    return *this;
+  }
+  ~Owned() {
+    if (handle_) destroy_(handle_);
+  }
+  void* get() const { return handle_; }
+
+ private:
+  void* handle_ = nullptr;
+  int (*destroy_)(void*) = nullptr;
+};
+
+template <class Create, class... Rest>
+Owned created(const char* what, Create create, int (*destroy)(void*), Rest... rest) {
+  void* handle = nullptr;
+  check(what, create(&handle, rest...));
+  return Owned(handle, destroy);
+}
+
+#define MAKE(library, thing, ...) \
+  created(#thing, (library).thing##_create, (library).thing##_destroy, ##__VA_ARGS__)
+
+using Tensors = std::map<size_t, LogicalTensor>;
+using Shapes = std::map<size_t, Shape>;
+
+std::vector<LogicalTensor> ports(const Library& dnnl, void* partition, bool is_input) {
+  size_t count = 0;
+  if (is_input) {
+    CALL(dnnl, dnnl_graph_partition_get_input_ports_num, partition, &count);
+  } else {
+    CALL(dnnl, dnnl_graph_partition_get_output_ports_num, partition, &count);
+  }
+  std::vector<LogicalTensor> found(count);
+  if (is_input) {
+    CALL(dnnl, dnnl_graph_partition_get_input_ports, partition, count, found.data());
+  } else {
+    CALL(dnnl, dnnl_graph_partition_get_output_ports, partition, count, found.data());
+  }
+  return found;
+}
+
+bool contains(const std::vector<size_t>& ids, size_t id) {
+  for (size_t each : ids) {
+    if (each == id) return true;
+  }
+  return false;
+}
+
+// A call as a graph of oneDNN, with the shapes that are known, and its partitions.
+class Graph {
+ public:
+  Tensors tensors;
+  std::vector<Owned> partitions;
+
+  Graph(const Library& dnnl, const Call& call, const std::vector<bool>& constant,
+        const Shapes& shapes)
+      : dnnl_(dnnl), call_(call), shapes_(shapes) {
+    for (size_t at = 0; at < call.inputs.size(); ++at) {
+      if (constant[at]) constant_.push_back(call.inputs[at].value);
+    }
+    const Owned graph = MAKE(dnnl, dnnl_graph_graph, kCpu);
+    for (size_t at = 0; at < call.ops.size(); ++at) add(graph.get(), at, call.ops[at]);
+    CALL(dnnl, dnnl_graph_graph_finalize, graph.get());
+    CALL(dnnl, dnnl_graph_graph_filter, graph.get(), kFusion);
+    size_t count = 0;
+    CALL(dnnl, dnnl_graph_graph_get_partition_num, graph.get(), &count);
+    std::vector<void*> handles(count);
+    CALL(dnnl, dnnl_graph_graph_get_partitions, graph.get(), count, handles.data());
+    for (void* each : handles) partitions.emplace_back(each, dnnl.dnnl_graph_partition_destroy);
+    object();
+  }
+
+ private:
+  void object() const {
+    if (partitions.size() > call_.parts && !call_.is_region) {
+      throw Failure(dnnl_.name + " would run it in " + std::to_string(partitions.size()) + " parts");
+    }
+    for (const Owned& each : partitions) {
+      uint8_t answer = 0;
+      CALL(dnnl_, dnnl_graph_partition_is_supported, each.get(), &answer);
+      if (!answer) throw Failure(dnnl_.name + " has no implementation of it here");
+    }
+  }
+
+  void add(void* graph, size_t id, const PlanOp& op) {
+    const Owned made = MAKE(dnnl_, dnnl_graph_op, id, op.kind, ("op_" + std::to_string(id)).c_str());
+    for (const Setting& each : op.settings) set(made.get(), each);
+    for (size_t value : op.inputs) CALL(dnnl_, dnnl_graph_op_add_input, made.get(), tensor(value));
+    CALL(dnnl_, dnnl_graph_op_add_output, made.get(), tensor(op.output));
+    CALL(dnnl_, dnnl_graph_add_op, graph, made.get());
+  }
+
+  void set(void* op, const Setting& s) const {
+    if (s.kind == 'b') {
+      const uint8_t value = s.ints[0] != 0;
+      CALL(dnnl_, dnnl_graph_op_set_attr_bool, op, s.key, &value, 1);
+    } else if (s.kind == 'i') {
+      CALL(dnnl_, dnnl_graph_op_set_attr_s64, op, s.key, s.ints.data(), s.ints.size());
+    } else if (s.kind == 'f') {
+      CALL(dnnl_, dnnl_graph_op_set_attr_f32, op, s.key, s.floats.data(), s.floats.size());
+    } else {
+      CALL(dnnl_, dnnl_graph_op_set_attr_str, op, s.key, s.text.c_str(), s.text.size());
+    }
+  }
+
+  const LogicalTensor* tensor(size_t id) {
+    const auto [place, is_new] = tensors.emplace(id, LogicalTensor{});
+    if (!is_new) return &place->second;
+    const int dtype = call_.dtypes.at(id);
+    const auto number = call_.numbers.find(id);
+    const bool is_constant = number != call_.numbers.end() || contains(constant_, id);
+    const int property = is_constant ? kConstant : kVarying;
+    const auto known = shapes_.find(id);
+    if (number == call_.numbers.end() && known == shapes_.end()) {
+      CALL(dnnl_, dnnl_graph_logical_tensor_init, &place->second, id, dtype, kUnknownRank, kAnyLayout,
+           property);
+      return &place->second;
+    }
+    const Shape& shape = number == call_.numbers.end() ? known->second : number->second.shape;
+    Shape strides(shape.size());
+    int64_t step = 1;
+    for (size_t at = shape.size(); at-- > 0;) {
+      strides[at] = step;
+      step *= shape[at] > 0 ? shape[at] : 1;
+    }
+    CALL(dnnl_, dnnl_graph_logical_tensor_init_with_strides, &place->second, id, dtype,
+         static_cast<int>(shape.size()), shape.data(), strides.data(), property);
+    return &place->second;
+  }
+
+  const Library& dnnl_;
+  const Call& call_;
+  const Shapes& shapes_;
+  std::vector<size_t> constant_;
+};
+
+// A call as code, for one set of shapes.
+class Compiled {
+ public:
+  std::vector<Shape> outputs;
+
+  Compiled(const Library& dnnl, const Call& call, const std::vector<bool>& constant,
+           const Shapes& shapes)
+      : dnnl_(dnnl), call_(call) {
+    Graph graph(dnnl, call, constant, shapes);
+    for (const auto& [id, tensor] : graph.tensors) {
+      if (shapes.count(id) || call.numbers.count(id)) known_[id] = tensor;
+    }
+    while (!graph.partitions.empty()) {
+      bool is_stuck = true;
+      for (size_t at = 0; at < graph.partitions.size(); ++at) {
+        if (!compile(graph.partitions[at].get())) continue;
+        graph.partitions.erase(graph.partitions.begin() + static_cast<std::ptrdiff_t>(at));
+        is_stuck = false;
+        break;
+      }
+      if (is_stuck) throw Failure("its parts wait for each other");
+    }
+    for (size_t id : call.outputs) {
+      const LogicalTensor& tensor = known_.at(id);
+      outputs.emplace_back(tensor.dims, tensor.dims + tensor.ndims);
+    }
+  }
+
+  // Run; data of inputs and outputs in the order of the call. Several threads may do so at once.
+  void run(const std::vector<void*>& inputs, const std::vector<void*>& outputs) {
+    std::unique_ptr<Execution> execution;
+    {
+      const std::lock_guard<std::mutex> guard(lock_);
+      if (!idle_.empty()) {
+        execution = std::move(idle_.back());
+        idle_.pop_back();
+      }
+    }
+    if (!execution) execution = std::make_unique<Execution>(*this);
+    for (size_t at = 0; at < inputs.size(); ++at) {
+      bind(*execution, call_.inputs[at].value, inputs[at]);
+    }
+    for (size_t at = 0; at < outputs.size(); ++at) bind(*execution, call_.outputs[at], outputs[at]);
+    for (size_t at = 0; at < steps_.size(); ++at) {
+      const auto& [given, made] = execution->bound[at];
+      CALL(dnnl_, dnnl_graph_compiled_partition_execute, steps_[at].code.get(),
+           execution->stream.get(), given.size(), const_cast<const void**>(given.data()), made.size(),
+           const_cast<const void**>(made.data()));
+    }
+    CALL(dnnl_, dnnl_stream_wait, execution->stream.get());
+    const std::lock_guard<std::mutex> guard(lock_);
+    idle_.push_back(std::move(execution));
+  }
+
+ private:
+  struct Step {
+    Owned code;
+    std::vector<size_t> inputs, outputs;
+  };
+
+  // What one run needs for itself.
+  struct Execution {
+    using Handles = std::vector<void*>;
+    std::vector<std::unique_ptr<void, decltype(&std::free)>> buffers;
+    std::map<size_t, Owned> tensors;
+    std::vector<std::pair<Handles, Handles>> bound;
+    Owned stream;
+
+    explicit Execution(const Compiled& of) {
+      for (const auto& [id, tensor] : of.known_) {
+        void* data = nullptr;
+        const auto number = of.call_.numbers.find(id);
+        if (number != of.call_.numbers.end()) {
+          data = const_cast<char*>(number->second.data.data());
+        } else if (!of.is_outer(id)) {
+          size_t size = 0;
+          CALL(of.dnnl_, dnnl_graph_logical_tensor_get_mem_size, &tensor, &size);
+          data = std::aligned_alloc(64, (size / 64 + 1) * 64);
+          if (!data) throw Failure("out of memory");
+          buffers.emplace_back(data, &std::free);
+        }
+        tensors[id] = MAKE(of.dnnl_, dnnl_graph_tensor, &tensor, of.dnnl_.engine, data);
+      }
+      for (const Step& step : of.steps_) bound.emplace_back(all(step.inputs), all(step.outputs));
+      stream = MAKE(of.dnnl_, dnnl_stream, of.dnnl_.engine, static_cast<unsigned>(kInOrder));
+    }
+
+    Handles all(const std::vector<size_t>& ids) const {
+      Handles found;
+      for (size_t id : ids) found.push_back(tensors.at(id).get());
+      return found;
+    }
+  };
+
+  void bind(Execution& execution, size_t id, void* data) const {
+    const auto tensor = execution.tensors.find(id);
+    if (tensor == execution.tensors.end()) return;  // an input that nothing reads
+    CALL(dnnl_, dnnl_graph_tensor_set_data_handle, tensor->second.get(), data);
+  }
+
+  bool is_outer(size_t id) const {
+    for (const PlanInput& input : call_.inputs) {
+      if (input.value == id) return true;
+    }
+    return contains(call_.outputs, id);
+  }
+
+  // Compile a partition if all that it reads is known; what it makes then is, too.
+  bool compile(void* partition) {
+    Step step;
+    std::vector<const LogicalTensor*> given, wanted;
+    for (const LogicalTensor& port : ports(dnnl_, partition, true)) {
+      const auto found = known_.find(port.id);
+      if (found == known_.end()) return false;
+      step.inputs.push_back(port.id);
+      given.push_back(&found->second);
+    }
+    std::vector<LogicalTensor> made = ports(dnnl_, partition, false);
+    for (LogicalTensor& port : made) {
+      const size_t id = port.id;
+      const int layout = contains(call_.outputs, id) ? kStrided : kAnyLayout;
+      CALL(dnnl_, dnnl_graph_logical_tensor_init, &port, id, call_.dtypes.at(id), kUnknownRank, layout,
+           kVarying);
+      step.outputs.push_back(id);
+      wanted.push_back(&port);
+    }
+    step.code = MAKE(dnnl_, dnnl_graph_compiled_partition, partition);
+    CALL(dnnl_, dnnl_graph_partition_compile, partition, step.code.get(), given.size(), given.data(),
+         wanted.size(), wanted.data(), dnnl_.engine);
+    for (size_t id : step.outputs) {
+      CALL(dnnl_, dnnl_graph_compiled_partition_query_logical_tensor, step.code.get(), id, &known_[id]);
+    }
+    steps_.push_back(std::move(step));
+    return true;
+  }
+
+  const Library& dnnl_;
+  const Call& call_;
+  Tensors known_;
+  std::vector<Step> steps_;
+  std::mutex lock_;
+  std::vector<std::unique_ptr<Execution>> idle_;
+};
+
+// -- onnxruntime --------------------------------------------------------------------------------------
+
+void check(const OrtApi* api, OrtStatus* status) {
+  if (!status) return;
+  const std::string message = ort::GetErrorMessage(api)(status);
+  ort::ReleaseStatus(api)(status);
+  throw Failure(message);
+}
+
+OrtStatus* failure(const OrtApi* api, const std::string& message) {
+  return ort::CreateStatus(api)(kOrtFail, ("dpl: " + message).c_str());
+}
+
+Shape shape_of(const OrtApi* api, const OrtValue* value) {
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  check(api, ort::GetTensorTypeAndShape(api)(value, &info));
+  size_t rank = 0;
+  OrtStatus* status = ort::GetDimensionsCount(api)(info, &rank);
+  Shape shape(status ? 0 : rank);
+  if (!status) status = ort::GetDimensions(api)(info, shape.data(), rank);
+  ort::ReleaseTensorTypeAndShapeInfo(api)(info);
+  check(api, status);
+  return shape;
+}
+
+void* data_of(const OrtApi* api, const OrtValue* value) {
+  void* data = nullptr;
+  check(api, ort::GetTensorMutableData(api)(const_cast<OrtValue*>(value), &data));
+  return data;
+}
+
+// Ask twice, as onnxruntime's C interface wants it: for the size, and for the content.
+template <class T, class Ask>
+std::vector<T> sized(const OrtApi* api, Ask ask) {
+  size_t count = 0;
+  OrtStatus* status = ask(static_cast<T*>(nullptr), &count);
+  std::vector<T> found(count);
+  if (status && count == 0) check(api, status);
+  if (status) ort::ReleaseStatus(api)(status);  // says that there was no room
+  if (count) check(api, ask(found.data(), &count));
+  return found;
+}
+
+template <class Ask>
+std::string text(const OrtApi* api, Ask ask) {
+  const std::vector<char> found = sized<char>(api, ask);
+  return std::string(found.begin(), found.empty() ? found.end() : found.end() - 1);
+}
+
+// All that belongs to session options. They keep pointers to it and do not say when they go, so it is
+// never freed; what is large belongs to the kernels, which go with their session.
+struct Registration {
+  struct Operator : OrtCustomOp {
+    const Registration* registration = nullptr;
+    const Function* function = nullptr;
+  };
+
+  const OrtApi* api;
+  Plan plan;
+  Library dnnl;
+  std::vector<std::unique_ptr<Operator>> operators;
+
+  Registration(const OrtApi* api, Plan read, const std::vector<std::string>& candidates)
+      : api(api), plan(std::move(read)), dnnl(candidates, plan) {
+    for (const Function& function : plan.functions) {
+      operators.push_back(std::make_unique<Operator>());
+      fill(*operators.back(), function);
+    }
+  }
+
+  void fill(Operator& op, const Function& function);
+};
+
+// What runs one call of a session.
+class Kernel {
+ public:
+  Kernel(const Registration& of, const Function& function, const OrtKernelInfo* info)
+      : api_(of.api), dnnl_(of.dnnl) {
+    name_ = text(api_, [&](char* place, size_t* size) {
+      return ort::KernelInfo_GetNodeName(api_)(info, place, size);
+    });
+    const auto found = function.calls.find(name_);
+    if (found == function.calls.end()) {
+      throw Failure("the plan has no call of " + function.domain + "::" + function.name + " named '" +
+                    name_ + "': it was made for another model");
+    }
+    call_ = &found->second;
+    try {
+      for (const Attribute& each : call_->attributes) compare(info, each);
+      for (size_t at = 0; at < call_->inputs.size(); ++at) look_at(info, at);
+      // What oneDNN takes for constant it computes once: a call of constants alone would be empty.
+      if (std::find(constant_.begin(), constant_.end(), false) == constant_.end()) {
+        constant_.assign(constant_.size(), false);
+      }
+      bool is_all_known = true;
+      Shapes known;
+      for (size_t at = 0; at < call_->inputs.size(); ++at) {
+        const PlanInput& input = call_->inputs[at];
+        const auto view = call_->views.find(input.value);
+        const bool is_view = view != call_->views.end();
+        const bool is_open = !constant_[at] && !(input.has_rank && is_known(input.shape));
+        if (is_view || !is_open) known[input.value] = is_view ? view->second : shapes_[at];
+        is_all_known = is_all_known && !is_open;
+      }
+      if (is_all_known) {
+        compiled_[shapes_] = std::make_unique<Compiled>(dnnl_, *call_, constant_, known);
+      } else {
+        Graph(dnnl_, *call_, constant_, known);
+      }
+    } catch (const Failure& error) {
+      throw Failure("'" + name_ + "': " + error.what() + "; make the plan from this model, with the " +
+                    "oneDNN that runs it: dpl kernels plan");
+    }
+  }
+
+  const OrtApi* api() const { return api_; }
+
+  void compute(OrtKernelContext* context) {
+    try {
+      std::vector<void*> inputs, outputs;
+      std::vector<Shape> shapes;
+      for (size_t at = 0; at < call_->inputs.size(); ++at) {
+        const OrtValue* value = nullptr;
+        check(api_, ort::KernelContext_GetInput(api_)(context, at, &value));
+        inputs.push_back(data_of(api_, value));
+        shapes.push_back(constant_[at] ? shapes_[at] : shape_of(api_, value));
+        if (!constant_[at]) check_fixed(at, inputs.back(), shapes.back());
+      }
+      Compiled& code = compiled_for(shapes);
+      for (size_t at = 0; at < code.outputs.size(); ++at) {
+        const Shape& shape = code.outputs[at];
+        OrtValue* value = nullptr;
+        check(api_, ort::KernelContext_GetOutput(api_)(context, at, shape.data(), shape.size(), &value));
+        outputs.push_back(data_of(api_, value));
+      }
+      code.run(inputs, outputs);
+    } catch (const std::exception& error) {
+      throw Failure("'" + name_ + "': " + error.what());
+    }
+  }
+
+ private:
+  void compare(const OrtKernelInfo* info, const Attribute& wanted) const {
+    const char* name = wanted.name.c_str();
+    bool is_equal = false;
+    try {
+      if (wanted.kind == "int") {
+        int64_t value = 0;
+        check(api_, ort::KernelInfoGetAttribute_int64(api_)(info, name, &value));
+        is_equal = wanted.ints == std::vector<int64_t>{value};
+      } else if (wanted.kind == "float") {
+        float value = 0;
+        check(api_, ort::KernelInfoGetAttribute_float(api_)(info, name, &value));
+        is_equal = wanted.floats == std::vector<float>{value};
+      } else if (wanted.kind == "ints") {
+        is_equal = wanted.ints == sized<int64_t>(api_, [&](int64_t* place, size_t* size) {
+          return ort::KernelInfoGetAttributeArray_int64(api_)(info, name, place, size);
+        });
+      } else if (wanted.kind == "floats") {
+        is_equal = wanted.floats == sized<float>(api_, [&](float* place, size_t* size) {
+          return ort::KernelInfoGetAttributeArray_float(api_)(info, name, place, size);
+        });
+      } else {
+        is_equal = wanted.text == text(api_, [&](char* place, size_t* size) {
+          return ort::KernelInfoGetAttribute_string(api_)(info, name, place, size);
+        });
+      }
+    } catch (const Failure&) {  // it has no such attribute
+    }
+    if (!is_equal) throw Failure("its attribute " + wanted.name + " is not that of the plan");
+  }
+
+  // Ask whether an input is constant, and whether it is what the plan was made for. More may be
+  // constant here than in the plan: what onnxruntime has computed beforehand.
+  void look_at(const OrtKernelInfo* info, size_t at) {
+    const PlanInput& input = call_->inputs[at];
+    int is_constant = 0;
+    const OrtValue* value = nullptr;
+    check(api_, ort::KernelInfoGetConstantInput_tensor(api_)(info, at, &is_constant, &value));
+    constant_.push_back(is_constant != 0 && value != nullptr);
+    shapes_.push_back(constant_.back() ? shape_of(api_, value) : input.shape);
+    if (!constant_.back()) return;
+    const Shape& shape = shapes_.back();
+    if (input.is_constant && shape != input.shape) {
+      throw Failure("its input " + std::to_string(at) + " has the shape " + written(shape) +
+                    ", in the plan " + written(input.shape));
+    }
+    check_fixed(at, data_of(api_, value), shape);
+  }
+
+  void check_fixed(size_t at, const void* data, const Shape& shape) const {
+    const size_t id = call_->inputs[at].value;
+    const auto fixed = call_->fixed.find(id);
+    if (fixed == call_->fixed.end()) return;
+    const std::string& wanted = fixed->second;
+    const size_t count = static_cast<size_t>(count_of(shape));
+    const bool is_as_long = count_of(call_->inputs[at].shape) == static_cast<int64_t>(count);
+    if (!is_as_long || (count && std::memcmp(data, wanted.data(), wanted.size()) != 0)) {
+      throw Failure("its input " + std::to_string(at) + " holds other numbers than the plan");
+    }
+  }
+
+  Compiled& compiled_for(const std::vector<Shape>& shapes) {
+    const std::lock_guard<std::mutex> guard(lock_);
+    auto& found = compiled_[shapes];
+    if (found) return *found;
+    Shapes seen;
+    for (size_t at = 0; at < shapes.size(); ++at) {
+      const size_t id = call_->inputs[at].value;
+      const auto view = call_->views.find(id);
+      if (view == call_->views.end()) {
+        seen[id] = shapes[at];
+      } else if (count_of(view->second) == count_of(shapes[at])) {
+        seen[id] = view->second;
+      } else {
+        throw Failure("its input " + std::to_string(at) + " has the shape " + written(shapes[at]));
+      }
+    }
+    try {
+      found = std::make_unique<Compiled>(dnnl_, *call_, constant_, seen);
+    } catch (const Failure& error) {
+      std::string all;
+      for (const Shape& shape : shapes) all += " " + written(shape);
+      throw Failure(std::string(error.what()) + ", for inputs of shapes" + all);
+    }
+    return *found;
+  }
+
+  const OrtApi* api_;
+  const Library& dnnl_;
+  std::string name_;
+  const Call* call_ = nullptr;
+  std::vector<bool> constant_;  // in this session
+  std::vector<Shape> shapes_;   // of inputs: those of constants, and what the plan says of others
+  std::mutex lock_;
+  std::map<std::vector<Shape>, std::unique_ptr<Compiled>> compiled_;
+};
+
+const Registration::Operator& as_operator(const OrtCustomOp* op) {
+  return *static_cast<const Registration::Operator*>(op);
+}
+
+OrtStatus* create_kernel(const OrtCustomOp* op, const OrtApi*, const OrtKernelInfo* info, void** out) {
+  const Registration& of = *as_operator(op).registration;
+  try {
+    *out = new Kernel(of, *as_operator(op).function, info);
+    return nullptr;
+  } catch (const std::exception& error) {
+    return failure(of.api, error.what());
+  }
+}
+
+OrtStatus* compute_kernel(void* kernel, OrtKernelContext* context) {
+  try {
+    static_cast<Kernel*>(kernel)->compute(context);
+    return nullptr;
+  } catch (const std::exception& error) {
+    return failure(static_cast<Kernel*>(kernel)->api(), error.what());
+  }
+}
+
+void Registration::fill(Operator& op, const Function& made) {
+  op.registration = this;
+  op.function = &made;
+  op.version = kOrtVersion;
+  op.GetName = [](const OrtCustomOp* op) { return as_operator(op).function->name.c_str(); };
+  op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return nullptr; };
+  op.GetInputType = [](const OrtCustomOp* op, size_t at) {
+    return as_operator(op).function->inputs[at];
+  };
+  op.GetInputTypeCount = [](const OrtCustomOp* op) { return as_operator(op).function->inputs.size(); };
+  op.GetOutputType = [](const OrtCustomOp* op, size_t at) {
+    return as_operator(op).function->outputs[at];
+  };
+  op.GetOutputTypeCount = [](const OrtCustomOp* op) {
+    return as_operator(op).function->outputs.size();
+  };
+  op.KernelDestroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
+  op.GetInputCharacteristic = [](const OrtCustomOp*, size_t) { return 0; };   // required
+  op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) { return 0; };  // required
+  op.GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };       // default
+  op.GetVariadicInputMinArity = [](const OrtCustomOp*) { return 1; };
+  op.GetVariadicInputHomogeneity = [](const OrtCustomOp*) { return 1; };
+  op.GetVariadicOutputMinArity = [](const OrtCustomOp*) { return 1; };
+  op.GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 1; };
+  op.CreateKernelV2 = create_kernel;
+  op.KernelComputeV2 = compute_kernel;
+}
+
+std::string entry(const OrtApi* api, const OrtSessionOptions* options, const char* key) {
+  int is_there = 0;
+  check(api, ort::HasSessionConfigEntry(api)(options, key, &is_there));
+  if (!is_there) return "";
+  return text(api, [&](char* place, size_t* size) {
+    return ort::GetSessionConfigEntry(api)(options, key, place, size);
+  });
+}
+
+std::vector<std::string> libraries(const std::string& stated) {
+  if (!stated.empty()) return {stated};
+  const char* named = std::getenv("DPL_DNNL_LIBRARY");
+  if (named && *named) return {named};
+  return {DPL_DNNL_LIBRARY, "libdnnl.so.3"};
+}
+
+void register_all(const OrtApi* api, OrtSessionOptions* options) {
+  const std::string path = entry(api, options, "dpl.plan");
+  if (path.empty()) {
+    throw Failure(
+        "the session has no configuration entry dpl.plan, the file that dpl kernels plan wrote; add it "
+        "before this library is registered");
+  }
+  auto made = std::make_unique<Registration>(api, Reader().read(path),
+                                             libraries(entry(api, options, "dpl.library")));
+  std::map<std::string, OrtCustomOpDomain*> domains;
+  for (const auto& op : made->operators) {
+    OrtCustomOpDomain*& domain = domains[op->function->domain];
+    if (!domain) {
+      check(api, ort::CreateCustomOpDomain(api)(op->function->domain.c_str(), &domain));
+    }
+    check(api, ort::CustomOpDomain_Add(api)(domain, op.get()));
+  }
+  Registration* kept = made.release();  // see there
+  (void)kept;
+  for (const auto& each : domains) check(api, ort::AddCustomOpDomain(api)(options, each.second));
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(
+    OrtSessionOptions* options, const OrtApiBase* base) {
+  const OrtApi* api = base->GetApi(kOrtVersion);
+  if (!api) return failure(base->GetApi(1), "onnxruntime 1.16 or later is needed");
+  try {
+    register_all(api, options);
+    return nullptr;
+  } catch (const std::exception& error) {
+    return failure(api, error.what());
+  }
+}

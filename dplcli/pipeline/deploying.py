@@ -1,0 +1,58 @@
+"""Plans of partitions, and the library that runs them in programs without dpl."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dplcli.errors import ModelLoadError, UsageError
+from dplcli.execute import LIBRARIES
+from dplcli.outcomes import KernelsOutcome
+from dplcli.pipeline.writing import write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN_MARK = b"dpl-plan "
+"""What a plan begins with."""
+
+
+def plan_kernels(path: Path, output: Path) -> KernelsOutcome:
+    """Write a plan of the partitions of a model that oneDNN runs; none if there is no such.
+
+    Args:
+        path: The model.
+        output: The plan to write.
+
+    Raises:
+        DplError: The model cannot be read, there is no oneDNN, or the plan cannot be written.
+    """
+    from dplcli.verify import run  # noqa: PLC0415  # numpy
+
+    if not path.is_file():
+        raise ModelLoadError(f"{path}: no such file")
+    text, partitions = run.plan_kernels(path, "dnnl", "dplcli.execute.deploy", LIBRARIES["dnnl"])
+    found = KernelsOutcome(label=path.name, partitions=tuple(partitions), output=output)
+    if found.taken:
+        write_text(output, text, "--output")
+    return found
+
+
+def build_kernels(output: Path, dnnl: str | None) -> tuple[str, str]:
+    """Compile the library that runs plans.
+
+    Args:
+        output: The shared library to write.
+        dnnl: Where oneDNN will be; None for where it is found here.
+
+    Returns:
+        The compiler, and where oneDNN is looked for.
+
+    Raises:
+        UsageError: There is no compiler, it fails, or the library cannot be written.
+    """
+    from dplcli.execute.deploy import build_library  # noqa: PLC0415  # onnxruntime
+
+    try:
+        return build_library(output, dnnl)
+    except OSError as error:
+        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error

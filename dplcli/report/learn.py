@@ -1,0 +1,148 @@
+"""What ``dpl learn`` says: the rules, how much of the difference they explain, what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dplcli.errors import counted
+from dplcli.outcomes import LearnOutcome, Verdict
+from dplcli.report.catalog import rule_record
+from dplcli.report.document import Document, verdict_record
+from dplcli.report.json import picked
+from dplcli.report.layout import Group, Text
+from dplcli.report.tables import check_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dplcli.outcomes import LearnedRewrite, RewritesOutcome
+
+    Json = dict[str, Any]
+
+_MOST_LEFT = 5
+"""How many kinds of places that no rule explains are named without --verbose."""
+
+
+def learn_document(outcome: LearnOutcome | RewritesOutcome, *, verbose: bool = False) -> Document:
+    """Report on rules that were learned; the answer is no if there are none."""
+    facts: tuple[tuple[str, str], ...]
+    if isinstance(outcome, LearnOutcome):
+        lines, notes = _lines_of_rule(outcome, verbose=verbose), []
+        rules, facts = 1, (("matches", str(outcome.learned.matches)),)
+        subject = outcome.label
+    else:
+        lines, notes = _lines_of_rewrites(outcome, verbose=verbose), list(_warnings(outcome))
+        rules, subject = len(outcome.learned), f"{outcome.before} and {outcome.after}"
+        changed = outcome.explained + sum(count for _, count in outcome.left)
+        facts = (("changed places", str(changed)), ("explained", str(outcome.explained)))
+    return Document(
+        text=Group(*map(Text, lines)),
+        record=lambda: learn_record(outcome),
+        ok=bool(outcome.yaml),
+        command="dpl learn",
+        subject=subject,
+        verdict=counted(rules, "rule"),
+        failures=() if outcome.yaml else tuple(lines[:1]),
+        notes=tuple(notes),
+        facts=(("rules", str(rules)), *facts),
+    )
+
+
+def learn_record(outcome: LearnOutcome | RewritesOutcome) -> Json:
+    """Return the record ``dpl.learn/1``: rules learned from nodes, or from two models."""
+    if isinstance(outcome, LearnOutcome):
+        learned = outcome.learned
+        return {
+            "schema": "dpl.learn/1",
+            "model": outcome.label,
+            "rules": [{**rule_record(learned.rule), "matches": learned.matches}],
+            "notes": list(learned.notes),
+        }
+    checked: Json = {"verification": None}
+    if isinstance(outcome.verdict, Verdict):
+        checked = verdict_record(outcome.verdict)
+    elif outcome.verdict is not None:
+        checked["not_run"] = outcome.verdict
+    return {
+        "schema": "dpl.learn/1",
+        "model": outcome.before,
+        "candidate": outcome.after,
+        "rules": [
+            {
+                **rule_record(item.rule),
+                "places": item.places,
+                "trial": picked(item.trial, "verdict reason graphs counterexample"),
+            }
+            for item in outcome.learned
+        ],
+        "explained": outcome.explained,
+        "left": [{"what": what, "places": count} for what, count in outcome.left],
+        "beyond": outcome.beyond,
+        **checked,
+    }
+
+
+def _lines_of_rule(outcome: LearnOutcome, *, verbose: bool) -> list[str]:
+    """Say what was learned from nodes."""
+    learned = outcome.learned
+    nodes = counted(len(learned.nodes), "node")
+    matches = "1 match" if learned.matches == 1 else f"{learned.matches} matches"
+    lines = [f"Learned {learned.rule.qualified_name} from {nodes}: {matches} in {outcome.label}."]
+    return lines + [f"note: {note}" for note in learned.notes if verbose]
+
+
+def _lines_of_rewrites(outcome: RewritesOutcome, *, verbose: bool) -> list[str]:
+    """Say what was learned from two models, and how much of the difference it explains."""
+    lines = [_said(item) for item in outcome.learned]
+    left = sum(count for _, count in outcome.left)
+    if not outcome.learned and not left:
+        lines.append(f"{outcome.before} and {outcome.after} differ in no node: nothing to learn.")
+    else:
+        rules = counted(len(outcome.learned), "rule")
+        explain = f"{rules} explain{'s' if len(outcome.learned) == 1 else ''}"
+        changed = counted(outcome.explained + left, "changed place")
+        rest = "." if not left else f"; {left} {'is' if left == 1 else 'are'} left:"
+        lines.append(
+            f"{explain} {outcome.explained} of {changed}{rest}"
+            if outcome.learned
+            else f"No rule explains the {changed}:"
+        )
+    shown = outcome.left if verbose else outcome.left[:_MOST_LEFT]
+    lines += [f"  {count} x {what}" for what, count in shown]
+    if len(shown) < len(outcome.left):
+        lines.append(f"  and {len(outcome.left) - len(shown)} more kinds (-v shows them)")
+    if outcome.beyond:
+        places = counted(outcome.beyond, "place")
+        lines.append(f"The rules also change {places} that {outcome.after} has as before.")
+    return lines + (_said_of_run(outcome) if outcome.learned else [])
+
+
+def _said(item: LearnedRewrite) -> str:
+    tried = {
+        "passed": f"tried on {counted(item.trial.graphs, 'graph')} made up for it",
+        "failed": "wrong on a graph made up for it",
+    }.get(item.trial.verdict, f"not tried: {item.trial.reason}")
+    return f"{item.rule.name}: {counted(item.places, 'place')}, {tried}"
+
+
+def _said_of_run(outcome: RewritesOutcome) -> list[str]:
+    """Say that the check found no difference, or was not made; a warning says anything else."""
+    if outcome.verdict is None:
+        return [f"What they make of {outcome.before} was not run, as asked."]
+    is_fine = isinstance(outcome.verdict, Verdict) and outcome.verdict.is_sound
+    return [f"What they make of {outcome.before} is equivalent to it in onnxruntime."] * is_fine
+
+
+def _warnings(outcome: RewritesOutcome) -> Iterator[str]:
+    """Warn of rules that are wrong on some graph, and of a result that the check refuses."""
+    for item in outcome.learned:
+        if item.trial.verdict == "failed":
+            yield f"{item.rule.name} is not right everywhere: {item.trial.reason}"
+    verdict = outcome.verdict
+    if isinstance(verdict, str):
+        yield f"what the rules make of {outcome.before} could not be run: {verdict}"
+    elif verdict is not None and not verdict.is_sound:
+        for failure in check_failure(verdict):
+            yield f"{outcome.before}, rewritten by the rules: {failure}"
+        found = verdict.verification
+        yield from () if found is None else (*found.objections, *found.doubts)

@@ -1,0 +1,82 @@
+"""Types of what calls read, where inference stops at the calls themselves.
+
+What a partition makes is known if its body stands in its place, and what an operator of onnxruntime
+makes is known to onnxruntime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx.inliner
+
+from dplcli.errors import DplError
+from dplcli.ir.model import called_function
+from dplcli.ir.types import TensorType
+from dplcli.onnx_io import model_from_proto
+from dplcli.onnx_io.infer import ONNX_ERRORS
+from dplcli.verify.engines import output_types
+from dplcli.verify.inputs import with_weights
+from dplcli.verify.model import model_of
+from dplcli.verify.settings import RunError
+
+if TYPE_CHECKING:
+    from dplcli.ir import Model, Value
+    from dplcli.verify.settings import ModelSource
+
+
+def complete_types(model: Model, source: ModelSource) -> None:
+    """Note the types of what the calls of the main graph read, as far as they can be found out.
+
+    Args:
+        model: The model; what is found is noted there.
+        source: The same, to be read once more.
+    """
+    pending = _open_values(model)
+    if not pending:
+        return
+    proto = model_of(source)
+    try:
+        inlined = onnx.inliner.inline_local_functions(proto)
+        twin = model_from_proto(inlined, source.path.parent, source.path.name)
+    except (*ONNX_ERRORS, DplError):
+        return  # the calls that need to know are refused, and say so
+    for value in (value for node in twin.graph for value in node.outputs):
+        if value is not None and value.name in pending and (found := value.known_type()):
+            _note(pending[value.name], found)
+    pending = _open_values(model)
+    if not pending:
+        return
+    stated = {output.name for output in proto.graph.output}
+    asked = [name for name in pending if name not in stated]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked)
+    content = proto.SerializeToString()
+    if source.weights:
+        content = with_weights(content, source.weights)
+    try:
+        types = output_types(replace(source, content=content, weights=None))
+    except RunError:
+        return
+    for name, value in pending.items():
+        _note(value, types[name])
+
+
+def _open_values(model: Model) -> dict[str, Value]:
+    found = {}
+    for node in model.graph:
+        if called_function(node) is None:
+            continue
+        for value in node.inputs:
+            known = None if value is None else value.known_type()
+            if value is not None and (known is None or None in known):
+                found[value.name] = value
+    return found
+
+
+def _note(value: Value, found: TensorType) -> None:
+    known = value.known_type()
+    dtype = found.dtype if known is None else known.dtype or found.dtype
+    shape = found.shape if known is None else known.shape or found.shape
+    value.note_type(TensorType(dtype, shape))
