@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ModelLike,
         PartitionOptions,
         PartitionResult,
+        RepeatingOptions,
         Result,
         ResultOptions,
         RewriteOptions,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         load,
         match,
         partition,
+        repeat,
         rewrite,
         run,
         verify,
@@ -61,9 +63,9 @@ else:
                 "BenchOptions BenchResult CheckOptions DiffResult ExplainResult ExtractResult "
                 "InlineOptions InlineResult "
                 "LearnResult LoadedModel MatchResult ModelLike PartitionOptions PartitionResult "
-                "Result ResultOptions RewriteOptions RewriteResult RunOptions RunResult "
-                "VerifyOptions VerifyResult Written apply bench diff explain extract inline learn "
-                "load match partition rewrite run verify"
+                "RepeatingOptions Result ResultOptions RewriteOptions RewriteResult RunOptions "
+                "RunResult VerifyOptions VerifyResult Written apply bench diff explain extract "
+                "inline learn load match partition repeat rewrite run verify"
             ),
             "dplcli.dpl.replacement": "RewriteRule",
             "dplcli.dpl.rule": "PatternRule",
@@ -88,6 +90,7 @@ __all__ = [
     "PartitionOptions",
     "PartitionResult",
     "PatternRule",
+    "RepeatingOptions",
     "Result",
     "ResultOptions",
     "RewriteOptions",
@@ -109,6 +112,7 @@ __all__ = [
     "load",
     "match",
     "partition",
+    "repeat",
     "rewrite",
     "run",
     "verify",

@@ -16,7 +16,7 @@ import tempfile
 import weakref
 from collections import Counter
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from dplcli.onnx_io.objects import IrModel, TorchProgram
     from dplcli.outcomes import LearnOutcome, RewritesOutcome
     from dplcli.passes.partition import Partition
-    from dplcli.passes.repeat import RepeatOptions
     from dplcli.passes.rewrite import Application, Trace
     from dplcli.passes.select import Coverage
     from dplcli.pipeline.writing import WriteSettings
@@ -159,6 +158,8 @@ class ResultOptions(CheckOptions, total=False):
         in_place: Whether it replaces the model, which is then a path.
         keep_failed: Whether a result that fails is kept as ``OUTPUT.failed.onnx``.
         strip: What to leave out: ``metadata``, ``value_info``.
+        external_data: What becomes of external data: ``copy`` (the default), ``link`` or
+            ``repack``.
         verify: Whether it is checked in onnxruntime. By default it is.
         hints: Whether to find out what would let rules do more. By default it is found out.
     """
@@ -167,6 +168,7 @@ class ResultOptions(CheckOptions, total=False):
     in_place: bool
     keep_failed: bool
     strip: Names
+    external_data: Literal["copy", "link", "repack"]
     verify: bool
     hints: bool
 
@@ -213,13 +215,6 @@ class PartitionOptions(ResultOptions, total=False):
         merge: Whether neighbours become regions.
         prune: Whether regions without a heavy operator are left alone.
         prepare: Whether the model is rewritten by the catalogue prepare first.
-        repeat: Whether blocks that the model repeats are outlined, instead of patterns.
-        min_repeats: How often a block must occur.
-        min_nodes: How many nodes it must have.
-        min_saving: What share of the nodes a kind of block must save, from 0 to 1.
-        max_families: How many kinds of blocks to outline.
-        same_attributes: Whether their attributes must be equal.
-        nested: Whether blocks inside blocks are outlined.
         lists: Whether all partitions will be looked at.
     """
 
@@ -230,14 +225,29 @@ class PartitionOptions(ResultOptions, total=False):
     merge: bool
     prune: bool
     prepare: bool
-    repeat: bool
+    lists: bool
+
+
+class RepeatingOptions(ResultOptions, total=False):
+    """What counts as a block that a model repeats.
+
+    Attributes:
+        expect: How often blocks must occur: ``repeat.layer>=6``.
+        min_repeats: How often a block must occur to be outlined.
+        min_nodes: How many nodes it must have.
+        min_saving: What share of the nodes a kind of block must save, from 0 to 1.
+        max_families: How many kinds of blocks to outline.
+        same_attributes: Whether their attributes must be equal.
+        nested: Whether blocks inside blocks are outlined.
+    """
+
+    expect: Names
     min_repeats: int
     min_nodes: int
     min_saving: float
     max_families: int
     same_attributes: bool
     nested: bool
-    lists: bool
 
 
 class InlineOptions(ResultOptions, total=False):
@@ -463,7 +473,7 @@ class Result(Generic[O_co]):
 
     def to_json(self) -> dict[str, Any]:
         """Return what the command writes for ``--json``."""
-        record: dict[str, Any] = json.loads(json_text(self.document().record()))
+        record: dict[str, Any] = json.loads(json_text(self.document().json()))
         return record
 
     def __repr__(self) -> str:
@@ -910,7 +920,7 @@ def _written_settings(given: dict[str, Any]) -> dict[str, Any]:
     """Take the keywords of :class:`ResultOptions` out of *given*; return fields of settings."""
     found: dict[str, Any] = {
         name: given.pop(name)
-        for name in ("in_place", "keep_failed", "verify")
+        for name in ("in_place", "keep_failed", "verify", "external_data")
         if given.get(name) is not None
     }
     found["strip"] = _several(given.pop("strip", ()))
@@ -950,6 +960,8 @@ def _job(
         output = stored.place
     if output is None and settings.keep_failed:
         raise UsageError("a result that fails is kept beside the output", hint="pass an output")
+    if output is None and settings.external_data != "copy":
+        raise UsageError("external data is put beside the output", hint="pass an output")
     with stored.file() as path:
         if output is not None:
             outcome = replace(run(path, Path(output)), label=stored.name)
@@ -1018,6 +1030,7 @@ def match(  # noqa: PLR0913  # all by keyword
     """
     from dplcli.dpl.rule import Policies  # noqa: PLC0415  # each job loads its own
     from dplcli.pipeline import matching  # noqa: PLC0415
+    from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415
     from dplcli.report.partition import match_document  # noqa: PLC0415
 
     stored = _stored(model)
@@ -1033,7 +1046,10 @@ def match(  # noqa: PLR0913  # all by keyword
             hints=hints,
         )
     outcome = replace(outcome, label=stored.name)
-    return MatchResult(outcome, lambda verbose: match_document(outcome, verbose=verbose))
+    names = catalogs_in(item for item in _sources(patterns) if isinstance(item, str))
+    return MatchResult(
+        outcome, lambda verbose: match_document(outcome, catalogs=names, verbose=verbose)
+    )
 
 
 def explain(  # noqa: PLR0913  # all by keyword
@@ -1243,9 +1259,6 @@ def partition(
     progress, code = given.pop("progress", None), given.get("allow_code", False)
     policies = {name: _several(given.pop(name)) for name in _POLICIES if name in given}
     regions = {name: given.pop(name) for name in ("merge", "prune", "prepare") if given.get(name)}
-    repeat = _repeat_options(
-        given, has_rules=bool(sources or targets), has_policies=bool(policies or regions)
-    )
     output = given.pop("output", None)
     settings = partitioning.PartitionSettings(
         expectations=_several(given.pop("expect", ())),
@@ -1256,10 +1269,6 @@ def partition(
     )
 
     def run(path: Path, place: Path) -> PartitionOutcome:
-        if repeat is not None:
-            return partitioning.repeat(
-                path, output=place, options=repeat, settings=settings, progress=progress
-            )
         return partitioning.partition(
             path,
             output=place,
@@ -1287,36 +1296,44 @@ def partition(
 
 
 _POLICIES = ("constants", "escape", "order")
-_REPEAT = ("min_repeats", "min_nodes", "min_saving", "max_families", "same_attributes", "nested")
 
 
-def _repeat_options(
-    given: dict[str, Any], *, has_rules: bool, has_policies: bool
-) -> RepeatOptions | None:
-    """Take the keywords about repeated blocks out of *given*; None if none are asked for.
+def repeat(model: ModelLike, **options: Unpack[RepeatingOptions]) -> PartitionResult:
+    """Outline every block that the model repeats as a function call, and verify the result.
+
+    Args:
+        model: The model.
+        options: See :class:`RepeatingOptions`.
 
     Raises:
-        UsageError: One of them was given without *repeat*, or *repeat* with what is for patterns.
+        DplError: The model cannot be used, the output cannot be written, or no verdict on the
+            result can be reached.
     """
-    from dplcli.passes.repeat import RepeatOptions  # noqa: PLC0415  # rarely needed
+    from dplcli.passes.repeat import RepeatOptions  # noqa: PLC0415  # each job loads its own
+    from dplcli.pipeline import partitioning  # noqa: PLC0415
+    from dplcli.report.partition import partition_document  # noqa: PLC0415
 
-    stated = {name: given.pop(name) for name in _REPEAT if name in given}
-    if not given.pop("repeat", False):
-        if stated:
-            flag = "--" + next(iter(stated)).replace("_", "-")
-            raise UsageError(f"{flag} says how to search with --repeat", hint="add --repeat")
-        return None
-    if has_policies:
-        raise UsageError(
-            "--constants, --escape, --order, --prepare, --merge and --prune are for patterns",
-            hint="leave them out with --repeat",
+    given = _check_keywords("repeat", options, RepeatingOptions)
+    progress, output = given.pop("progress", None), given.pop("output", None)
+    names = [field.name for field in fields(RepeatOptions)]
+    search = RepeatOptions(**{name: given.pop(name) for name in names if name in given})
+    settings = partitioning.PartitionSettings(
+        expectations=_several(given.pop("expect", ())), **_written_settings(given)
+    )
+
+    def run(path: Path, place: Path) -> PartitionOutcome:
+        return partitioning.repeat(
+            path, output=place, options=search, settings=settings, progress=progress
         )
-    if has_rules:
-        raise UsageError(
-            "--repeat needs no patterns",
-            hint="run dpl partition with the patterns first, and with --repeat over its result",
+
+    outcome, path, stored = _job(model, output, settings, run)
+
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return partition_document(
+            outcome, file=_path_of(model), is_verified=settings.verify, verbose=verbose
         )
-    return RepeatOptions(**stated)
+
+    return PartitionResult(outcome, document, path, stored, settings.verify)
 
 
 def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineResult:
@@ -1453,9 +1470,13 @@ def verify(
     pairs = zip(paths, stored, strict=True)
     names = {path: each.name for path, each in pairs if each is not None and path is not None}
     title, files = subject.title(names), (subject.original, subject.candidate)
+    one, other = subject.original or subject.judged or subject.against, subject.candidate
+    models = tuple("" if path is None else names.get(path, path.name) for path in (one, other))
 
-    def document(_verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return verification_document(title, result, inside, files=files)
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return verification_document(
+            title, result, inside, models=models, files=files, verbose=verbose
+        )
 
     return VerifyResult(result, document, inside)
 

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from dplcli.dpl.rule import unmet_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from dplcli.diff import ModelDiff
     from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.replacement import RewriteRule
-    from dplcli.dpl.rule import PatternRule, Rejection, Rule
+    from dplcli.dpl.rule import JudgedExpectation, PatternRule, Rejection, Rule
     from dplcli.ir import Model, Node
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
@@ -84,6 +86,7 @@ class ModelAnswer:
         record: The report as JSON, if that is wanted.
         lines: What the command would print, if that is wanted.
         files: What was written, each with the hash of its content.
+        seconds: How long it took.
     """
 
     label: str
@@ -98,6 +101,7 @@ class ModelAnswer:
     record: Mapping[str, Any] | None = None
     lines: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 # What matches, and why the rest does not.
@@ -110,12 +114,17 @@ class MatchOutcome(ModelOutcome):
     Attributes:
         rules: The rules, in listed order.
         selection: Matches taken, and matches refused with reasons.
-        unmet: The expectations that were not met, each with what was found.
+        expected: The expectations, each with what was found.
     """
 
     rules: tuple[Rule, ...]
     selection: Selection
-    unmet: tuple[str, ...] = ()
+    expected: tuple[JudgedExpectation, ...] = ()
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """The expectations that were not met, a sentence each."""
+        return unmet_of(self.expected)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -243,6 +252,8 @@ class Verdict:
         output: The file written; None if nothing was, because the answer is no.
         kept: Where a failed result was kept for a look.
         size: How many bytes the file has, external data apart.
+        data: How many bytes of external data were packed into a file of its own; None if they lie
+            where the model had them.
         stripped: How many bytes each kind took that was left out, as asked.
     """
 
@@ -251,6 +262,7 @@ class Verdict:
     output: Path | None = None
     kept: Path | None = None
     size: int = 0
+    data: int | None = None
     stripped: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -437,7 +449,7 @@ class RewriteOutcome(WrittenOutcome):
         ops: Nodes of every graph by operator, before and after.
         size: Bytes of the model and its external data, before and after.
         is_changed: Whether the result differs from the model at all.
-        unmet: The expectations that were not met, each with what was found.
+        expected: The expectations, each with what was found.
         growth: Why the model grew too much, or "".
         plan: The plan that was applied; None for none.
         missing: The entries of the plan that did not fit.
@@ -456,7 +468,7 @@ class RewriteOutcome(WrittenOutcome):
     size: tuple[int, int]
     is_changed: bool
     untried: frozenset[str] = frozenset()
-    unmet: tuple[str, ...] = ()
+    expected: tuple[JudgedExpectation, ...] = ()
     growth: str = ""
     plan: Plan | None = None
     missing: tuple[Missing, ...] = ()
@@ -464,6 +476,11 @@ class RewriteOutcome(WrittenOutcome):
     is_dry: bool = False
     is_stopped: bool = False
     may_miss: bool = False
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """The expectations that were not met, a sentence each."""
+        return unmet_of(self.expected)
 
     @property
     def is_wanted(self) -> bool:
@@ -481,6 +498,23 @@ class RewriteOutcome(WrittenOutcome):
 
 
 @dataclass(frozen=True)
+class LibraryState:
+    """A library that runs partitions.
+
+    Attributes:
+        version: Its version; "" if there is none that can be used.
+        path: Its file, as it was loaded.
+        looked_for: The files that were tried, in order.
+        problem: Why one that is there cannot be used: it is too old, or known to be faulty.
+    """
+
+    version: str
+    path: str
+    looked_for: tuple[str, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """What dpl runs on.
 
@@ -490,6 +524,7 @@ class Diagnosis:
         is_isolated: Whether models run in processes of their own.
         missing: For each extra, the packages that it lacks.
         catalogs: The catalogues that can be named, and who offers them.
+        libraries: The libraries that run partitions, by their names.
         problems: What is wrong, a sentence each.
     """
 
@@ -498,6 +533,7 @@ class Diagnosis:
     is_isolated: bool
     missing: Mapping[str, tuple[str, ...]]
     catalogs: Mapping[str, str]
+    libraries: Mapping[str, LibraryState]
     problems: tuple[str, ...]
 
 

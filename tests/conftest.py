@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+import dplcli.cli.rewrite
+import dplcli.report.document
+import dplcli.report.json
+import dplcli.report.many
 from dplcli.onnx_io.bounded import made_by_dpl
 from tests.corpus.nets import ABSENT, VARIABLE, corpus, corpus_manifest
+from tests.schemas import checked
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -25,6 +30,17 @@ settings.load_profile("fixed")
 def _cache_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what catalogues give in a folder of the tests, and not in the user's."""
     os.environ["DPL_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _documents_have_schemas() -> Iterator[None]:
+    """Hold every JSON document that a test in this process writes against its published schema."""
+    with pytest.MonkeyPatch.context() as patch:
+        write = checked(dplcli.report.json.published)
+        for module in (dplcli.cli.rewrite, dplcli.report.document, dplcli.report.json):
+            patch.setattr(module, "published", write)
+        patch.setattr(dplcli.report.many, "published", write)
+        yield
 
 
 @pytest.fixture(autouse=True)

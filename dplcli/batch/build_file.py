@@ -37,7 +37,7 @@ _UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(kB|MB|GB|)")
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
 _EXPECTATION = re.compile(r"\s*(\S+?)\s*(>=|<=|==|>|<)\s*([0-9]+)\s*")
-COMMANDS = ("rewrite", "partition", "inline")
+COMMANDS = ("rewrite", "partition", "repeat", "inline")
 EXTERNAL = "run"
 
 
@@ -112,6 +112,7 @@ class StepEntry(_Strict):
 
     rewrite: Options | None = Field(default=None, description="Options of dpl rewrite.")
     partition: Options | None = Field(default=None, description="Options of dpl partition.")
+    repeat: Options | None = Field(default=None, description="Options of dpl repeat.")
     inline: Options | None = Field(default=None, description="Options of dpl inline.")
     run: list[str] | None = Field(
         default=None,
@@ -122,7 +123,7 @@ class StepEntry(_Strict):
     @model_validator(mode="after")
     def _is_one(self) -> StepEntry:
         if len(self.model_fields_set) != 1:
-            raise ValueError("a step is one of rewrite, partition, inline and run")
+            raise ValueError("a step is one of rewrite, partition, repeat, inline and run")
         if self.run is not None and not {"{input}", "{output}"} <= set(self._words()):
             raise ValueError("run needs {input} and {output} among its arguments")
         return self

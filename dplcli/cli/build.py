@@ -178,7 +178,7 @@ def _steps(file: ReadFile) -> Iterator[BuildStep]:
             yield BuildStep(EXTERNAL, params, tuple(step.run))
             continue
         given = dict(getattr(step, step.kind) or {})
-        if step.kind == "partition" and not given.keys() & {"patterns", "target", "repeat"}:
+        if step.kind == "partition" and not given.keys() & {"patterns", "target"}:
             given["target"] = list(content.targets)
             if not content.targets:
                 hint = "say targets: [dnnl] for the whole file, or patterns here"
@@ -398,12 +398,16 @@ def checked(answer: ModelAnswer, states: dict[Path, str]) -> ModelAnswer:
 # All models.
 
 
+def file_schema() -> Json:
+    """Return the JSON Schema of a pipeline file."""
+    steps = {name: _schema_of(_options_of(name)) for name in COMMANDS}
+    return build_file_schema(steps, _schema_of(_options_of("verify", *_CHECK)))
+
+
 def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
     del param
     if value:
-        steps = {name: _schema_of(_options_of(name)) for name in COMMANDS}
-        check = _schema_of(_options_of("verify", *_CHECK))
-        write(json_text(build_file_schema(steps, check), indent=2))
+        write(json_text(file_schema(), indent=2))
         ctx.exit()
 
 

@@ -104,9 +104,7 @@ _REST = {
     "json_path": None,
     "quiet": True,
     "verbose": False,
-    "report_junit": None,
-    "report_markdown": None,
-    "report_html": None,
+    **{f"report_{form}": None for form in options.EVERY_FORM},
 }
 
 

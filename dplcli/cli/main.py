@@ -249,8 +249,10 @@ COMMANDS = {
     "match": "Show where patterns match, and why they do not elsewhere.",
     "partition": "Outline matched subgraphs as functions for a target, and verify the result.",
     "patterns": "List, show, check and test catalogues of patterns.",
+    "repeat": "Outline what a model repeats, such as its layers, and verify the result.",
     "rewrite": "Replace subgraphs by the rewrites of catalogues, and verify the result.",
     "run": "Run a model once, its partitions on the library of their target.",
+    "schema": "Print the JSON Schema of a document that dpl writes or reads.",
     "verify": "Compare two models numerically in onnxruntime.",
     "view": "Draw a model: a page to look around in, or a drawing for a document.",
 }

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -152,10 +153,12 @@ def answer_to(
 
     called: click.Command = import_module(f"dplcli.cli.{command}").command
     kept: list[Document] = []
+    started = perf_counter()
     try:
         with click.Context(called, info_name=command, obj=kept.append) as context:
             context.invoke(called.callback or called, **params)
-        return answer_of(label, kept[0], with_record=with_record, with_text=with_text)
+        answer = answer_of(label, kept[0], with_record=with_record, with_text=with_text)
+        return replace(answer, seconds=perf_counter() - started)
     except Exception as error:  # noqa: BLE001  # the other models go on
         return failed_answer(label, error)
 

@@ -22,7 +22,7 @@ POLICIES = options.policy_options("escape", "order")
 @options.expect_option
 @options.allow_code_option
 @POLICIES
-@options.printing_options("Also list every match and refusal.", "junit", "markdown", "html")
+@options.printing_options("Also list every match and refusal.", *options.EVERY_FORM)
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -408,7 +409,7 @@ def policy_options(*names: str) -> SettingsGroup:
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 _FORMS = {
     "junit": (
-        "Write a report as JUnit XML: a test for each output, level and seed.",
+        "Write a report as JUnit XML: a test for each output, level and seed, and each --expect.",
         "JUnit report of dpl",
         b'<testsuites name="dpl',
     ),
@@ -443,6 +444,7 @@ class Printing:
         verbose: Whether to say more.
         reports: Where to write which form of a report; - for standard output.
         keeps: Takes the report instead, where the model is one of many; None for nobody.
+        started: When the command began, for reports that say how long it took.
     """
 
     json_path: str | None
@@ -450,6 +452,7 @@ class Printing:
     verbose: bool
     reports: Mapping[str, str] = field(default_factory=dict)
     keeps: Callable[[Document], None] | None = None
+    started: float = field(default_factory=lambda: perf_counter())  # noqa: PLW0108  # for tests
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -501,7 +504,7 @@ class Printing:
             UsageError: One cannot be written.
         """
         for form, path in self.reports.items():
-            text = _rendered(form, document)
+            text = _rendered(form, document, perf_counter() - self.started)
             if path == "-":
                 write(text if form == "sarif" else inert_markup(text))
             elif form == "markdown" and _is_step_summary(path):
@@ -523,7 +526,7 @@ class Printing:
         """Write every form of *document* that is wanted, and print one."""
         self.write_reports(document)
         if self.json_path is not None:
-            write_json(document.record(), self.json_path)
+            write_json(document.json(), self.json_path)
         if not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
             show(document.text)
 
@@ -595,12 +598,12 @@ def write_json(record: object, place: str) -> None:
         pipeline.write_text(Path(place), json_text(record), "--json")
 
 
-def _rendered(form: str, document: Document) -> str:
+def _rendered(form: str, document: Document, seconds: float) -> str:
     """Return the report in one form; each module is imported only where it is wanted."""
     if form == "junit":
         from dplcli.report.ci import junit_xml  # noqa: PLC0415
 
-        return junit_xml(document)
+        return junit_xml(document, seconds)
     if form == "sarif":
         from dplcli.report.ci import sarif_record  # noqa: PLC0415
 
@@ -749,9 +752,10 @@ KERNELS = SettingsGroup(
     Setting(
         "kernels",
         "--with",
-        type=click.Choice(("dnnl",)),
-        help="Run partitions on the library of this target (dnnl: oneDNN), inside onnxruntime, and "
-        "say of each where it ran. Exit with 1 if none did.",
+        type=click.Choice(("cublas", "cutlass", "dnnl")),
+        help="Run partitions on the library of this target, inside onnxruntime, and say of each "
+        "where it ran: dnnl on oneDNN; cublas (cuBLASLt) and cutlass on a GPU of NVIDIA's. Exit "
+        "with 1 if none did.",
     ),
     Setting(
         "require",
@@ -882,6 +886,15 @@ WRITING = SettingsGroup(
         help="Leave out what computes nothing: metadata (doc strings, and the metadata of model, "
         "graphs, nodes and values; that of functions and of the calls that dpl wrote stays, for "
         "kernels and for dpl inline), value_info (the types of inner values).",
+    ),
+    Setting(
+        "external_data",
+        type=click.Choice(("copy", "link", "repack")),
+        help="How external data gets into another folder than MODEL's: as copies (copy, the "
+        "default), or as second names of the same files (link: a clone that shares its blocks "
+        "where the disk can do that, else a hard link, which onnxruntime reads, and onnx does not, "
+        "neither there nor under the first name). repack, in any folder: only what the result "
+        "uses, in one file, OUTPUT.data.",
     ),
     Setting(
         "verify",

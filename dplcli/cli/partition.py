@@ -1,4 +1,4 @@
-"""``dpl partition``, also of what a model repeats (``--repeat``)."""
+"""``dpl partition``."""
 
 from __future__ import annotations
 
@@ -8,64 +8,16 @@ import click
 
 from dplcli import api
 from dplcli.cli import many, options
+from dplcli.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-# ``dpl partition --repeat``: its options.
-
-
-REPEAT = options.SettingsGroup(
-    "Repeated blocks, without patterns",
-    options.Setting(
-        "repeat",
-        is_flag=True,
-        help="Outline the blocks that the model repeats, such as the layers of a transformer; "
-        "no pattern is needed. Not together with --patterns and --target.",
-    ),
-    options.Setting(
-        "min_repeats",
-        type=click.IntRange(min=2),
-        metavar="N",
-        help="With --repeat: How often a block must occur. Default: 2.",
-    ),
-    options.Setting(
-        "min_nodes",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="With --repeat: How many nodes a block must have, constants not counted. Default: 4.",
-    ),
-    options.Setting(
-        "min_saving",
-        read=lambda percent: percent / 100,
-        type=click.FloatRange(min=0, max=100),
-        metavar="PERCENT",
-        help="With --repeat: What share of the model's nodes a kind of block must save. "
-        "Default: 2.",
-    ),
-    options.Setting(
-        "max_families",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="With --repeat: How many kinds of blocks to outline, the most saving first. "
-        "Default: all.",
-    ),
-    options.Setting(
-        "same_attributes",
-        is_flag=True,
-        help="With --repeat: Only blocks whose attributes are equal, too; others are given at "
-        "each call.",
-    ),
-    options.Setting(
-        "nested",
-        is_flag=True,
-        help="With --repeat: Also outline what repeats inside a block.",
-    ),
-)
-
-
-# ``dpl partition``.
+def _moved(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
+    del ctx, param
+    if value:
+        raise UsageError("--repeat is a command of its own now", hint="dpl repeat MODEL")
 
 
 _POLICIES = options.policy_options("constants", "escape", "order")
@@ -89,7 +41,15 @@ REGIONS = options.SettingsGroup(
 @click.command("partition", cls=options.GroupedCommand)
 @many.takes_models("partitioned")
 @options.catalog_options
-@REPEAT
+@click.option(
+    "--repeat",
+    is_flag=True,
+    hidden=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_moved,
+    help="Say that this is dpl repeat now.",
+)
 @options.option(
     options.RULES,
     "--prepare",
@@ -119,7 +79,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     printing: options.Printing,
     **given: Any,  # noqa: ANN401  # those of the groups
 ) -> None:
-    """Outline matched subgraphs of MODEL as functions for a target, or what it repeats.
+    """Outline matched subgraphs of MODEL as functions for a target.
 
     The result is checked with onnx.checker and compared with the original in onnxruntime before
     it is written; if it fails, nothing is written and the exit code is 1.
@@ -141,7 +101,6 @@ def command(  # noqa: PLR0913  # one parameter per option
             progress=say,
             **_POLICIES.take(given),
             **REGIONS.take(given),
-            **REPEAT.take(given),
             **writing,
             **options.take_verification(given),
         )

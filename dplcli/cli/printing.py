@@ -85,7 +85,7 @@ def show(report: Part) -> None:
     from dplcli.report.layout import lines_of  # noqa: PLC0415  # loads rich
 
     console = _console(sys.stdout)
-    has_width = console.is_terminal or "COLUMNS" in os.environ
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ  # FORCE_COLOR makes no terminal
     width = console.width if has_width else None
     is_ascii = console.options.ascii_only or console.legacy_windows
     with console.capture() as capture:

@@ -17,6 +17,7 @@ from dplcli.cli import completion, many, options
 from dplcli.cli.printing import say, write
 from dplcli.errors import DplError
 from dplcli.escaping import json_text
+from dplcli.report.json import published
 from dplcli.report.rewrite import trace_lines, trace_record
 
 if TYPE_CHECKING:
@@ -158,10 +159,10 @@ def _traced(
 def _write_trace(
     trace: pipeline.Trace, label: str, trace_json: str | None, *, is_printed: bool
 ) -> None:
+    text = json_text(published(trace_record(trace, label)))
     if trace_json == "-":
-        write(json_text(trace_record(trace, label)))
+        write(text)
     elif trace_json is not None:
-        text = json_text(trace_record(trace, label))
         pipeline.write_text(Path(trace_json), text, "--trace-json")
     if is_printed:
         for line in trace_lines(trace):

@@ -72,7 +72,10 @@ _INSIDE = "The values inside"
 @options.verify_options
 @options.KERNELS
 @options.input_code_option
-@options.printing_options("Say what is being done.", *options.EVERY_FORM)
+@options.printing_options(
+    "Also show how errors are spread and where tolerances come from; say what is being done.",
+    *options.EVERY_FORM,
+)
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     original: Path | None,

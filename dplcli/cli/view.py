@@ -124,7 +124,8 @@ def _record(picture: Picture, found: Opened, outcome: ViewOutcome) -> dict[str, 
     from dplcli.report.view import NodeFigures, view_record  # noqa: PLC0415  # only if it is wanted
 
     figures = NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes)
-    return view_record(picture, found, outcome.notes, figures)
+    record = view_record(picture, found, outcome.notes, figures)
+    return {"schema": record["schema"], "model": outcome.label, **record}
 
 
 def _said(picture: Picture, place: Path, notes: Iterable[str], *, is_page: bool) -> list[str]:

@@ -311,15 +311,39 @@ def parse_expectations(texts: Iterable[str], rules: Sequence[Rule]) -> list[Expe
     return expectations
 
 
-def unmet_expectations(
+class JudgedExpectation(NamedTuple):
+    """An expectation, and what was found.
+
+    Attributes:
+        rule: The rule.
+        text: The expectation, as it was given.
+        found: How many matches the rule has.
+        is_met: Whether that is as expected.
+    """
+
+    rule: str
+    text: str
+    found: int
+    is_met: bool
+
+    def __str__(self) -> str:
+        """Say it in a sentence."""
+        return f"expected {self.text}, found {self.found}"
+
+
+def judge_expectations(
     expected: Iterable[Expectation], counts: Mapping[str, int]
-) -> tuple[str, ...]:
-    """Return a sentence for each expectation that is not met."""
+) -> tuple[JudgedExpectation, ...]:
+    """Hold what was found against each expectation."""
     return tuple(
-        f"expected {item.text}, found {counts[item.rule]}"
+        JudgedExpectation(item.rule, item.text, counts[item.rule], item.is_met(counts))
         for item in expected
-        if not item.is_met(counts)
     )
+
+
+def unmet_of(expected: Iterable[JudgedExpectation]) -> tuple[str, ...]:
+    """Return a sentence for each expectation that is not met."""
+    return tuple(str(item) for item in expected if not item.is_met)
 
 
 # What a search finds: matches, and why some are refused.

@@ -2,7 +2,7 @@
 
 from dplcli.verify.settings import Kernels
 
-LIBRARIES = {"dnnl": "oneDNN"}
+LIBRARIES = {"cublas": "cuBLASLt", "cutlass": "CUTLASS", "dnnl": "oneDNN"}
 """The targets that have a library here, and what it is called."""
 
 

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +20,8 @@ from urllib.parse import quote
 import numpy as np
 
 from dplcli.errors import UsageError
-from dplcli.execute.onednn.graph import DTYPES, KINDS, SETTINGS, judge, multiplies_steps
-from dplcli.execute.onednn.library import KNOWN_BAD, OLDEST, Library, candidates
+from dplcli.execute.onednn.graph import DTYPES, KINDS, SETTINGS, OneDnn, multiplies_steps
+from dplcli.execute.onednn.library import KNOWN_BAD, OLDEST, candidates
 from dplcli.execute.ort_c import TYPE_CODES
 from dplcli.execute.session import planned_calls, signature_of
 from dplcli.files import temporary_folder, write_file
@@ -33,10 +32,9 @@ from dplcli.verify.settings import ModelSource, PartitionRun
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.execute.plan import KernelPlan, PlanOp, Setting, Shape
+    from dplcli.execute.plan import KernelPlan, OpenShape, PlanOp, Setting
     from dplcli.execute.session import PlannedCall
     from dplcli.ir import Attribute
-    from dplcli.ir.types import Shape as OpenShape
 
 _SOURCE = Path(__file__).parent / "native" / "dpl_dnnl.cc"
 INEXACT_ELSEWHERE = "8-bit products would be inexact on a CPU without VNNI"
@@ -62,10 +60,10 @@ def plan_model(path: Path, target: str) -> tuple[str, list[PartitionRun]]:
     Raises:
         DplError: The model cannot be read, or there is no oneDNN.
     """
-    library = Library()
+    library = _ForEveryCpu()
     model = load_model(path)
     complete_types(model, ModelSource(path))
-    calls = planned_calls(library, model, target, {}, partial(_judged, library))
+    calls = planned_calls(library, model, target, {})
     name = f"oneDNN {library.name}"
     found = [
         PartitionRun(
@@ -80,9 +78,12 @@ def plan_model(path: Path, target: str) -> tuple[str, list[PartitionRun]]:
     return "".join(f"{line}\n" for line in lines), found
 
 
-def _judged(library: Library, plan: KernelPlan, shapes: Mapping[int, Shape]) -> str:
-    """Say why a plan is not for every CPU; "" if it is."""
-    return INEXACT_ELSEWHERE if multiplies_steps(plan) else judge(library, plan, shapes)
+class _ForEveryCpu(OneDnn):
+    """oneDNN as far as it computes the same on every CPU."""
+
+    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
+        """Return why a plan is not to run elsewhere; "" if it is."""
+        return INEXACT_ELSEWHERE if multiplies_steps(plan) else super().judge(plan, shapes)
 
 
 def _plan_lines(calls: Iterable[PlannedCall], comment: str) -> Iterator[str]:
@@ -128,7 +129,8 @@ def _call_lines(call: PlannedCall, plan: KernelPlan) -> Iterator[str]:
     for op in plan.ops:
         yield from _op_lines(op)
     yield _line("outputs", *_several(plan.outputs))
-    if plan.is_region or plan.parts > 1:
+    yield _line("parts", plan.parts)
+    if plan.is_region:
         yield "region"
 
 

@@ -7,20 +7,45 @@ smallest set that several libraries share: https://uxlfoundation.github.io/oneDN
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import numpy as np
     from numpy.typing import NDArray
 
     Shape: TypeAlias = "tuple[int, ...]"
+    OpenShape: TypeAlias = "tuple[int | str | None, ...]"
     Setting: TypeAlias = "bool | int | float | str | Sequence[int]"
 
 
 class RefusedError(Exception):
     """A partition cannot be run on the library; the message says why."""
+
+
+class LibraryError(Exception):
+    """The library refused something."""
+
+
+class Primitive(NamedTuple):
+    """What the library ran, by its own account.
+
+    Attributes:
+        kind: Such as ``convolution``, or ``reorder``.
+        implementation: Which code.
+        milliseconds: How long it took.
+    """
+
+    kind: str
+    implementation: str
+    milliseconds: float
+
+    @property
+    def is_reorder(self) -> bool:
+        """Whether it only lays a tensor out in another way."""
+        return self.kind == "reorder"
 
 
 @dataclass
@@ -54,6 +79,7 @@ class KernelPlan:
         views: By input, the shape that the operators see if it is not the call's: the elements are
             the same, in the same order.
         numbers: The constants of the body.
+        scalars: The constants of one element, of the body or the call.
         is_region: Whether it is a region of partitions, each of which the library runs by itself.
         parts: Into how many parts a library may split it that is no region: more than one where an
             operator is written out that libraries have as one, or not at all.
@@ -67,5 +93,52 @@ class KernelPlan:
     fixed: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     views: dict[int, Shape] = field(default_factory=dict)
     numbers: dict[int, NDArray[np.generic]] = field(default_factory=dict)
+    scalars: dict[int, float] = field(default_factory=dict)
     is_region: bool = False
     parts: int = 1
+
+
+class CompiledCall(Protocol):
+    """A plan for given shapes, ready to run."""
+
+    @property
+    def output_shapes(self) -> Sequence[Shape]:
+        """The shape of each output."""
+
+    def run(self, inputs: Mapping[int, int], outputs: Sequence[int]) -> None:
+        """Run.
+
+        Args:
+            inputs: The address of each input that has changed since the last run.
+            outputs: Where to write each output.
+
+        Raises:
+            LibraryError: The library failed.
+        """
+
+
+class KernelLibrary(Protocol):
+    """A library that runs plans."""
+
+    @property
+    def name(self) -> str:
+        """Its version."""
+
+    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
+        """Return why the library does not run a plan; "" if it does.
+
+        Args:
+            plan: The plan.
+            shapes: The shapes of its inputs, as far as they are known.
+        """
+
+    def compile(self, plan: KernelPlan, shapes: Mapping[int, Shape]) -> CompiledCall:
+        """Make a plan ready to run for given shapes of all its inputs.
+
+        Raises:
+            LibraryError: The library failed.
+            RefusedError: The library does not run it for these shapes.
+        """
+
+    def traced(self) -> AbstractContextManager[list[Primitive]]:
+        """Collect what the library runs meanwhile, by its own account."""

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.errors import DplError, UsageError
-from dplcli.execute.onednn.graph import CompiledPlan, judge
-from dplcli.execute.onednn.library import Library, LibraryError
 from dplcli.execute.ort_c import TYPE_CODES, CSession, Operator
-from dplcli.execute.plan import RefusedError
+from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.translate import translate
 from dplcli.files import is_text
 from dplcli.ir.model import callers_first, calls_in
@@ -27,10 +25,16 @@ from dplcli.verify.model import model_of
 from dplcli.verify.settings import PartitionRun, PartitionTime, RunError, leaves_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from dplcli.execute.onednn.library import Primitive
-    from dplcli.execute.plan import KernelPlan, Shape
+    from dplcli.execute.plan import (
+        CompiledCall,
+        KernelLibrary,
+        KernelPlan,
+        OpenShape,
+        Primitive,
+        Shape,
+    )
     from dplcli.ir import Function, Graph, Model, Node
     from dplcli.verify.settings import Feed, ModelSource, Outputs
 
@@ -41,8 +45,33 @@ def check(target: str) -> None:
     Raises:
         UsageError: There is none.
     """
-    del target  # there is one
-    Library()
+    library_of(target)
+
+
+def library_of(target: str, threads: int = 0, *, allow_inexact: bool = False) -> KernelLibrary:
+    """Load the library of a target.
+
+    Args:
+        target: The target.
+        threads: How many threads of the CPU it has; 0 for its own choice.
+        allow_inexact: Whether it runs what it is known to be inexact at.
+
+    Raises:
+        UsageError: There is none that can be used here.
+    """
+    match target:
+        case "cublas":
+            from dplcli.execute.cublas.library import CublasLt  # noqa: PLC0415  # one of them
+
+            return CublasLt()
+        case "cutlass":
+            from dplcli.execute.cutlass.library import Cutlass  # noqa: PLC0415  # one of them
+
+            return Cutlass()
+        case _:
+            from dplcli.execute.onednn.graph import OneDnn  # noqa: PLC0415  # one of them
+
+            return OneDnn(threads, allow_inexact=allow_inexact)
 
 
 def open_session(source: ModelSource, level: str) -> KernelSession:
@@ -88,7 +117,7 @@ class KernelSession:
         kernels = source.execution.kernels
         assert kernels is not None  # noqa: S101  # they name this module
         threads = int(dict(source.execution.options).get("intra_op_num_threads", 0))
-        self._library = Library(threads)
+        self._library = library_of(kernels.target, threads, allow_inexact=kernels.allow_inexact)
         self._name = f"{kernels.library} {self._library.name}"
         weights = source.weights or {}
         try:
@@ -101,7 +130,6 @@ class KernelSession:
             model,
             kernels.target,
             weights,
-            partial(judge, self._library, allow_inexact=kernels.allow_inexact),
         )
         operators = self._operators()
         content = _content(source)
@@ -186,7 +214,7 @@ class KernelSession:
         return found
 
 
-def _named_kernel(library: Library, calls: Mapping[str, PlannedCall], name: str) -> _Kernel:
+def _named_kernel(library: KernelLibrary, calls: Mapping[str, PlannedCall], name: str) -> _Kernel:
     return _Kernel(library, calls[name])
 
 
@@ -199,11 +227,7 @@ def signature_of(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def planned_calls(
-    library: Library,
-    model: Model,
-    target: str,
-    weights: Mapping[str, np.ndarray],
-    judged: Callable[[KernelPlan, Mapping[int, Shape]], str] | None = None,
+    library: KernelLibrary, model: Model, target: str, weights: Mapping[str, np.ndarray]
 ) -> list[PlannedCall]:
     """Plan every call of a function of the target, and settle which functions are taken.
 
@@ -212,10 +236,7 @@ def planned_calls(
         model: The model.
         target: The target.
         weights: Constants that the model does not hold itself, by name.
-        judged: Returns why a plan is not to run, with the shapes that are known, and "" if it is;
-            by default the library says so.
     """
-    judged = judged or partial(judge, library)
     bodies = {function.body for function in model.functions.values()}
     inner = set(bodies)
     found: list[PlannedCall] = []
@@ -228,7 +249,7 @@ def planned_calls(
         for call in calls:
             try:
                 plan = translate(call.node, weights)
-                call.why = judged(plan, _known_shapes(call.node, plan))
+                call.why = library.judge(plan, _known_shapes(call.node, plan))
                 call.plan = None if call.why else plan
             except (RefusedError, DplError) as error:
                 call.why = str(error)
@@ -268,26 +289,26 @@ def _settle(calls: Sequence[PlannedCall], *, is_inner: bool) -> None:
         call.plan = None
 
 
-def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, Shape]:
-    """Return the shapes of a call's inputs that are known in full."""
-    found = {}
+def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, OpenShape]:
+    """Return the shapes of a call's inputs, where the rank is known."""
+    found: dict[int, OpenShape] = {}
     for number, value in zip(plan.inputs, node.inputs, strict=True):
         known = None if value is None else value.known_type()
         shape = plan.views.get(number) or (None if known is None else known.shape)
-        if shape is not None and all(isinstance(size, int) for size in shape):
-            found[number] = tuple(int(size) for size in shape if isinstance(size, int))
+        if shape is not None:
+            found[number] = tuple(shape)
     return found
 
 
 class _Kernel:
     """Runs one call: compiled once for each set of shapes, constants handed over once for each."""
 
-    def __init__(self, library: Library, call: PlannedCall) -> None:
+    def __init__(self, library: KernelLibrary, call: PlannedCall) -> None:
         assert call.plan is not None  # noqa: S101  # else it is not registered
         self._library, self._call, self._plan = library, call, call.plan
-        self._compiled: dict[tuple[Shape, ...], CompiledPlan] = {}
-        self._fresh: set[CompiledPlan] = set()
-        self._current: CompiledPlan | None = None
+        self._compiled: dict[tuple[Shape, ...], CompiledCall] = {}
+        self._fresh: set[CompiledCall] = set()
+        self._current: CompiledCall | None = None
         self.changing = tuple(
             place
             for place, number in enumerate(self._plan.inputs)
@@ -304,7 +325,7 @@ class _Kernel:
                 for number, shape in zip(plan.inputs, shapes, strict=True)
             }
             try:
-                found = CompiledPlan(self._library, plan, seen)
+                found = self._library.compile(plan, seen)
             except (RefusedError, LibraryError) as error:
                 raise RunError(f"{self._call.node.name}: {error}") from error
             self._compiled[key] = found

@@ -51,7 +51,7 @@ _BROADCAST = {
 }
 _WITH_ALPHA = {"Elu": ("elu", 1.0), "LeakyRelu": ("leaky_relu", 0.01)}
 _STEPS = frozenset({"int8", "uint8"})
-_DTYPES = frozenset({"float32", "float16", "bfloat16", *_STEPS})
+_DTYPES = frozenset({"float32", "float16", "bfloat16", "float64", *_STEPS})
 _LARGEST = float(np.finfo(np.float32).max)
 _LAST_AXIS = 13
 """The opset from which a softmax is over one axis."""
@@ -113,6 +113,10 @@ class _Translator:
         if strange:
             raise RefusedError(f"values are of type {min(strange)}")
         self.plan.numbers = {n: a for n, a in self.plan.numbers.items() if n in used}
+        fixed = dict(self.plan.fixed)
+        scalars = [n for n in used if n in self.arrays and self.shapes[n] in {(), (1,)}]
+        self.plan.scalars = {n: float(self.arrays[n]().reshape(-1)[0]) for n in scalars}
+        self.plan.fixed = fixed  # no setting was made from these
         return self.plan
 
     def _drop_unread(self) -> None:
@@ -203,7 +207,7 @@ class _Translator:
     def operator(self, node: Node, facts: _Facts, read: Sequence[int | None]) -> int:
         """Add what one node computes."""
         op_type = node.op_type
-        if node.domain:
+        if node.domain and (node.domain, op_type) != ("com.microsoft", "Gelu"):  # as the standard's
             raise RefusedError(f"operator {node.domain}.{op_type}")
         if op_type == "Constant":
             return self._constant(facts)

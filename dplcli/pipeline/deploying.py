@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dplcli.errors import UsageError
+from dplcli.errors import ModelLoadError, UsageError
+from dplcli.execute import LIBRARIES
 from dplcli.outcomes import KernelsOutcome
 from dplcli.pipeline.writing import write_text
 
@@ -25,9 +26,11 @@ def plan_kernels(path: Path, output: Path) -> KernelsOutcome:
     Raises:
         DplError: The model cannot be read, there is no oneDNN, or the plan cannot be written.
     """
-    from dplcli.execute.deploy import plan_model  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify import run  # noqa: PLC0415  # numpy
 
-    text, partitions = plan_model(path, "dnnl")
+    if not path.is_file():
+        raise ModelLoadError(f"{path}: no such file")
+    text, partitions = run.plan_kernels(path, "dnnl", "dplcli.execute.deploy", LIBRARIES["dnnl"])
     found = KernelsOutcome(label=path.name, partitions=tuple(partitions), output=output)
     if found.taken:
         write_text(output, text, "--output")

@@ -9,8 +9,9 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from dplcli.catalog import shipped_catalogs
 from dplcli.catalog.python import installed_catalogs, load_entry_point
-from dplcli.errors import CatalogError, VerificationError
-from dplcli.outcomes import Diagnosis
+from dplcli.errors import CatalogError, UsageError, VerificationError
+from dplcli.execute.onednn.library import Library, LibraryNotFoundError, candidates
+from dplcli.outcomes import Diagnosis, LibraryState
 from dplcli.verify.run import IS_POSSIBLE, available_providers
 
 _OF_AN_EXTRA = re.compile(r"(?P<package>[\w.-]+).*;.*\bextra *== *['\"](?P<extra>[\w-]+)['\"]")
@@ -32,6 +33,9 @@ def diagnose() -> Diagnosis:
             load_entry_point(point)
         except CatalogError as error:
             problems.append(error.message)
+    onednn = _onednn()
+    if onednn.problem:
+        problems.append(onednn.problem)
     encoding = sys.stdout.encoding or "unknown"
     if encoding.lower().replace("-", "") != "utf8":
         problems.append(f"standard output is {encoding}: what UTF-8 alone has is spelled out")
@@ -41,8 +45,21 @@ def diagnose() -> Diagnosis:
         is_isolated=IS_POSSIBLE,
         missing=missing_packages(),
         catalogs=catalogs,
+        libraries={"oneDNN": onednn},
         problems=tuple(problems),
     )
+
+
+def _onednn() -> LibraryState:
+    """Look for oneDNN as ``--with dnnl`` does. That there is none is no problem; a bad one is."""
+    looked_for = tuple(candidates())
+    try:
+        found = Library()
+    except LibraryNotFoundError:
+        return LibraryState("", "", looked_for)
+    except UsageError as error:
+        return LibraryState("", "", looked_for, error.message)
+    return LibraryState(found.name, found.path, looked_for)
 
 
 def missing_packages() -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.dpl.rule import Policies, parse_expectations, unmet_expectations
+from dplcli.dpl.rule import Policies, judge_expectations, parse_expectations
 from dplcli.errors import UsageError, did_you_mean_rule
 from dplcli.lazy import Deferred
 from dplcli.onnx_io import (
@@ -96,7 +96,7 @@ def match(  # noqa: PLR0913  # all by keyword
     if hints and found is None:
         said = hints_on_matches(model_path, model, selection)
         outcome = replace(outcome, hints=said)
-    return replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
+    return replace(outcome, expected=judge_expectations(expected, outcome.counts))
 
 
 def _built(rows: TableRows) -> Model:

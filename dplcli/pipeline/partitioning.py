@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dplcli.catalog.places import shipped_catalog
 from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import wildcard
-from dplcli.dpl.rule import Policies, Rejection, parse_expectations, unmet_expectations
+from dplcli.dpl.rule import Policies, Rejection, judge_expectations, parse_expectations, unmet_of
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
 from dplcli.lazy import Deferred
@@ -308,14 +308,17 @@ def partition(  # noqa: PLR0913  # all by keyword
     if settings.merge:
         outlined = _merged(tried, outlined, job, settings)
     model, outcome, measuring, parts = outlined
-    unmet = unmet_expectations(expected, outcome.counts)
+    judged = judge_expectations(expected, outcome.counts)
     verdict = job.finish(
-        model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet, parts=parts
+        model,
+        is_changed=outcome.is_changed,
+        is_wanted=lambda _size: not unmet_of(judged),
+        parts=parts,
     )
     coverage = outcome.coverage
     if measuring is not None:
         coverage = measuring.coverage(verdict.verification)
-    outcome = replace(outcome, unmet=unmet, verdict=verdict, coverage=coverage)
+    outcome = replace(outcome, expected=judged, verdict=verdict, coverage=coverage)
     if job.preparation is None:
         return outcome
     return replace(outcome, prepared=job.preparation, nodes=(job.nodes, outcome.nodes[1]))
@@ -358,7 +361,8 @@ class _PartitionJob(WriteJob):
             return super().check(written)
         self.moves_only = False
         verdict = super().check(written)
-        with staged(self.prepared, self.output) as file:
+        how = self.writing.external_data
+        with staged(self.prepared, self.output, external_data=how) as file:
             proof, unproved = prove(file.path, written)
         self.preparation = replace(self.preparation, proof=proof, unproved=unproved)
         found = verdict.verification
@@ -534,10 +538,12 @@ def repeat(
     job.protect(model, set())
     outcome = _outline_blocks(model, options or RepeatOptions(), job.say)
     counts = {rule.qualified_name: 0 for rule in placeholders} | outcome.counts
-    unmet = unmet_expectations(expected, counts)
+    judged = judge_expectations(expected, counts)
     before = model_path.stat().st_size
-    verdict = job.finish(model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet)
-    return replace(outcome, unmet=unmet, verdict=verdict, size=(before, verdict.size))
+    verdict = job.finish(
+        model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet_of(judged)
+    )
+    return replace(outcome, expected=judged, verdict=verdict, size=(before, verdict.size))
 
 
 def _named_in(expectations: Iterable[str]) -> list[PatternRule]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dplcli.catalog.places import exists, find_catalog
 from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
 from dplcli.catalog.python import installed_catalogs
-from dplcli.dpl.rule import parse_expectations, unmet_expectations
+from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
 from dplcli.ir.model import QUICKLY_CHECKED
 from dplcli.lazy import Deferred
@@ -27,7 +27,7 @@ from dplcli.onnx_io import (
     pieces,
     written_size,
 )
-from dplcli.outcomes import RewriteOutcome
+from dplcli.outcomes import RewriteOutcome, Verdict
 from dplcli.passes.replacing import replace_rows
 from dplcli.passes.rewrite import (
     RestrictingObserver,
@@ -531,7 +531,7 @@ class _RewriteJob(WriteJob):
             ops=(self.ops, self._count()),
             size=(before, before),
             is_changed=is_modified(self.model) if self.rows is None else done.rounds > 0,
-            unmet=unmet_expectations(self.expected, done.counts),
+            expected=judge_expectations(self.expected, done.counts),
             broken=None if self.steps is None else self.steps.broken,
             is_dry=self.settings.dry_run,
             **more,
@@ -546,15 +546,15 @@ class _RewriteJob(WriteJob):
         parts = None if self.rows is None else pieces(self.rows.table)
         if self.settings.dry_run:
             size = written_size(self.model, parts, self.settings.strip)
-            return self._measured(outcome, size)
+            return self._measured(outcome, Verdict(size=size))
         verdict = self.finish(
             self.model,
             parts=parts,
             is_changed=outcome.is_changed,
-            is_wanted=lambda size: self._measured(outcome, size).is_wanted,
+            is_wanted=lambda verdict: self._measured(outcome, verdict).is_wanted,
             known=None if self.steps is None else self.steps.verdict,
         )
-        return replace(self._measured(outcome, verdict.size), verdict=verdict)
+        return replace(self._measured(outcome, verdict), verdict=verdict)
 
     def _count(self) -> Counter[str]:
         """Count nodes by operator, as they are now."""
@@ -562,9 +562,10 @@ class _RewriteJob(WriteJob):
             return _count(self.model)
         return count_operators(self.rows.table, self.rows.table.in_order())
 
-    def _measured(self, outcome: RewriteOutcome, size: int) -> RewriteOutcome:
+    def _measured(self, outcome: RewriteOutcome, written: Verdict) -> RewriteOutcome:
         """Add the size of the file, and whether it grew too much."""
-        before, after = outcome.size[0], size + self.external
+        data = self.external if written.data is None else written.data
+        before, after = outcome.size[0], written.size + data
         growth = _growth(before, after, self.settings.max_growth)
         return replace(outcome, size=(before, after), growth=growth)
 

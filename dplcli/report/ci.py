@@ -33,13 +33,23 @@ if TYPE_CHECKING:
 # Reports as JUnit XML, which CI services show as tests: one for each output, level and seed.
 
 
-def junit_xml(document: Document) -> str:
+_LONGEST = 80
+"""Characters of a model's name in the names of cases, which have room for 200."""
+
+
+def junit_xml(document: Document, seconds: float = 0.0) -> str:
     """Return *document* as JUnit XML.
 
     The first suite has one case, which passes if the command's answer is yes, so that no file is
-    without a case. Times are left out, so that the same run gives the same bytes.
+    without a case.
+
+    Args:
+        document: The report.
+        seconds: How long the command took: the time of the first case. The others have no time of
+            their own, as all of them are one run.
     """
     verdict, *others = cases_of(document)
+    verdict = verdict._replace(seconds=seconds)
     suites = {f"{document.command}: {document.subject}": [verdict]}
     for case in others:
         suites.setdefault(case.group, []).append(case)
@@ -55,12 +65,22 @@ def junit_xml(document: Document) -> str:
 def cases_of(document: Document) -> list[Case]:
     """Return all that was tried, the answer of the whole command first."""
     outputs = () if document.verification is None else comparisons(document.verification)
-    return [_verdict(document), *map(_comparison, outputs), *document.cases]
+    cases = [_verdict(document), *map(_comparison, outputs), *document.cases]
+    return [case._replace(model=case.model or document.model) for case in cases]
 
 
 def _counts(cases: Sequence[Case]) -> dict[str, str]:
     count = Counter(case.status for case in cases)
-    return {"tests": str(len(cases)), "failures": str(count["failed"]), "errors": "0"}
+    return {
+        "tests": str(len(cases)),
+        "failures": str(count["failed"]),
+        "errors": "0",
+        "time": _time(sum(case.seconds for case in cases)),
+    }
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f}"
 
 
 def _suite(root: ET.Element, name: str, cases: Sequence[Case], *, is_first: bool) -> None:
@@ -72,7 +92,12 @@ def _suite(root: ET.Element, name: str, cases: Sequence[Case], *, is_first: bool
         for package, version in versions().items():
             ET.SubElement(properties, "property", name=f"version.{package}", value=version)
     for case in cases:
-        attributes = {"name": one_line(case.name), "classname": one_line(case.group)}
+        name = f"{one_line(case.model, _LONGEST)}: {case.name}" if case.model else case.name
+        attributes = {
+            "name": one_line(name),
+            "classname": one_line(case.group),
+            "time": _time(case.seconds),
+        }
         element = ET.SubElement(suite, "testcase", attributes)
         if case.status == "passed":
             continue
@@ -118,6 +143,7 @@ _SCHEMA = (
 _KINDS = {
     "catalogue": "A mistake in a catalogue",
     "equivalence": "A rule changes what a model computes",
+    "expectation": "A rule matches more or less often than expected",
     "example": "An example of a rule turns out differently",
     "made-up-graph": "A rule fails on a graph made up for its pattern",
 }
@@ -150,6 +176,7 @@ def sarif_record(document: Document) -> Json:
                         ],
                     }
                 },
+                "originalUriBaseIds": {_ROOT: {"description": {"text": "The repository"}}},
                 "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": said}],
                 "columnKind": "unicodeCodePoints",
                 "results": [_result(finding, kinds) for finding in placed],
@@ -182,21 +209,27 @@ def _location(place: SourceLocation) -> Json:
     region: Json = {"startLine": max(place.line, 1)}
     if place.column is not None:
         region["startColumn"] = max(place.column, 1)
-    return {"artifactLocation": {"uri": _uri(place.file)}, "region": region}
+    return {"artifactLocation": _artifact(place.file), "region": region}
 
 
-def _uri(file: str) -> str:
-    """Return a URI, relative if the file is below the working directory, as code hosts need it.
+_ROOT = "SRCROOT"
 
-    A file elsewhere has its full path.
+
+def _artifact(file: str) -> Json:
+    """Return where a file is, relative to the repository, as code hosts need it.
+
+    The repository is the nearest folder upwards that has a ``.git``, else the working directory. A
+    file outside of it has its full path; a catalogue that dpl ships has its name alone.
     """
-    path = Path(file)
-    if path.is_absolute():
-        here = Path.cwd()
-        if not path.is_relative_to(here):
-            return path.as_uri()
-        path = path.relative_to(here)
-    return quote(Path(os.path.normpath(path)).as_posix(), errors="surrogatepass")
+    here = Path.cwd()
+    path = Path(os.path.normpath(here / file))
+    if not (Path(file).is_absolute() or os.path.exists(path)):  # noqa: PTH110  # of any length
+        return {"uri": quote(Path(os.path.normpath(file)).as_posix(), errors="surrogatepass")}
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    if not path.is_relative_to(root):
+        return {"uri": path.as_uri()}
+    place = path.relative_to(root).as_posix()
+    return {"uri": quote(place, errors="surrogatepass"), "uriBaseId": _ROOT}
 
 
 # Reports as Markdown, for the summaries that CI services show beside a run.

@@ -88,7 +88,8 @@ def diff_record(outcome: DiffOutcome) -> Json:
     counts = Counter(remark.facet for remark in difference.all_remarks)
     return {
         "schema": "dpl.diff/1",
-        "models": list(outcome.labels),
+        "model": outcome.labels[0],
+        "candidate": outcome.labels[1],
         "equal": difference.is_equal,
         "ignored": ignored,
         "counts": diff_counts(difference),
@@ -355,7 +356,7 @@ def reproduced_document(result: Reproduced) -> Document:
         text=Group(*(Text(line, style="red") for line in lines), end),
         record=lambda: {
             "schema": "dpl.reproduced/1",
-            "reproducer": result.label,
+            "model": result.label,
             "equivalent": not result.differs,
             "applies": result.fitted,
             "objection": result.objection,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli.errors import counted
 from dplcli.ir.model import scope_of
-from dplcli.report.json import inspect_record, nodes_record, record_of
+from dplcli.report.json import inspect_record, nodes_record, published, record_of
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     kernel_table,
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Rejection
     from dplcli.dpl.explain import MatchTrace
+    from dplcli.dpl.rule import JudgedExpectation
     from dplcli.ir import Model, Node
     from dplcli.outcomes import (
         BrokenTurn,
         Diagnosis,
         ExtractOutcome,
         InlineOutcome,
+        LibraryState,
+        MatchOutcome,
         ModelOutcome,
         PartitionOutcome,
         RewriteOutcome,
@@ -97,12 +100,16 @@ class Case(NamedTuple):
         name: What was tried.
         status: The result.
         message: Why it did not pass; "" if it did.
+        model: The model that it was tried with; "" for none.
+        seconds: How long it took, if that was measured by itself.
     """
 
     group: str
     name: str
     status: Status
     message: str = ""
+    model: str = ""
+    seconds: float = 0.0
 
 
 class RuleUse(NamedTuple):
@@ -253,6 +260,7 @@ class Document:
         models: A row for each of many models; None for one.
         chapters: Makes what a page lists beside all this.
         draws: Tells which graphs a page shows.
+        is_of_many: Whether it is about many models.
     """
 
     text: Part = field(default_factory=Text)
@@ -274,14 +282,27 @@ class Document:
     models: TextTable | None = None
     chapters: Callable[[], Iterable[Chapter]] = tuple
     draws: Callable[[], Drawn] = Drawn
+    is_of_many: bool = False
+
+    @property
+    def model(self) -> str:
+        """The model that it is about; "" for none, and for several."""
+        is_about_one = not self.command.startswith("dpl patterns") and not self.is_of_many
+        return self.subject if is_about_one else ""
+
+    def json(self) -> dict[str, Any]:
+        """Return the JSON that is written; `dplcli.report.schemas` describes it."""
+        return published(self.record())
 
 
-def verification_document(
+def verification_document(  # noqa: PLR0913  # what was compared, and what is wanted of it
     subject: str,
     result: VerificationResult,
     inside: Layers | str | None = None,
     *,
+    models: tuple[str, ...] = ("", ""),
     files: tuple[Path | None, Path | None] = (None, None),
+    verbose: bool = True,
 ) -> Document:
     """Report on two models that were compared.
 
@@ -290,7 +311,9 @@ def verification_document(
         result: The comparison.
         inside: How the values on the way compare; or why they were not compared. None if nobody
             asked.
+        models: What the two are called; "" for one that is saved results.
         files: The two files, as far as they are models.
+        verbose: Whether to show all figures, though all is well.
     """
     before: list[Part] = []
     if isinstance(inside, str):
@@ -298,8 +321,14 @@ def verification_document(
     elif inside is not None:
         before = [layer_table(inside), Text()]
     return Document(
-        text=Group(*before, verification_report(result)),
-        record=lambda: result.to_json() | _inside_record(inside),
+        text=Group(*before, verification_report(result, verbose=verbose, with_outputs=True)),
+        record=lambda: {
+            "schema": result.to_json()["schema"],
+            "model": models[0],
+            "candidate": models[1],
+            **result.to_json(),
+            **_inside_record(inside),
+        },
         command="dpl verify",
         subject=subject,
         ok=result.accepted,
@@ -444,7 +473,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verification=verification,
         rules=tuple(rules),
         findings=tuple(findings),
-        cases=kernel_cases(report),
+        cases=(*expectation_cases(getattr(outcome, "expected", ())), *kernel_cases(report)),
         chapters=lambda: (*kernel_chapters(report), *chapters()),
         draws=lambda: _before_and_after((original, made), steps(), marks),
     )
@@ -483,7 +512,35 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
         "objection": verdict.objection,
         "verification": None if checked is None else checked.to_json(),
         **({"stripped": dict(verdict.stripped)} if verdict.stripped else {}),
+        **({} if verdict.data is None else {"external_data": verdict.data}),
     }
+
+
+def expectation_cases(expected: Iterable[JudgedExpectation]) -> tuple[Case, ...]:
+    """Return a case for each expectation."""
+    return tuple(
+        Case("expectations", item.text, "passed" if item.is_met else "failed", str(item))
+        for item in expected
+    )
+
+
+def unmet_findings(
+    outcome: MatchOutcome | RewriteOutcome, catalogs: Iterable[Path | str]
+) -> tuple[Finding, ...]:
+    """Return each expectation that is not met, at its rule; *catalogs* as for `read_place`."""
+    origins = {rule.qualified_name: rule.origin for rule in outcome.rules}
+    catalogs = tuple(catalogs)
+    return tuple(
+        Finding(
+            "expectation",
+            "error",
+            item.rule,
+            f"{outcome.label}: {item}",
+            read_place(origins.get(item.rule, ""), catalogs),
+        )
+        for item in outcome.expected
+        if not item.is_met
+    )
 
 
 def hints_record(outcome: ModelOutcome) -> dict[str, Any]:
@@ -573,6 +630,7 @@ def diagnosis_document(found: Diagnosis) -> Document:
         ("providers", ", ".join(found.providers) or "none"),
         ("models run in", "a process of their own" if found.is_isolated else "the process of dpl"),
         ("catalogues", ", ".join(told)),
+        *((name, _library(state)) for name, state in found.libraries.items()),
         *(("extra" if number == 0 else "", text) for number, text in enumerate(extras)),
     ]
     verdict = f"{counted(len(found.problems), 'problem')}." if found.problems else "No problems."
@@ -582,6 +640,14 @@ def diagnosis_document(found: Diagnosis) -> Document:
         ok=not found.problems,
         record=lambda: {"schema": "dpl.doctor/1", "versions": versions(), **record_of(found)},
     )
+
+
+def _library(state: LibraryState) -> str:
+    if state.version:
+        return f"{state.version}, {state.path}"
+    if state.problem:
+        return "cannot be used"
+    return f"not found; looked for {', '.join(state.looked_for)}"
 
 
 # Findings: the rule that breaks a model, and the place where it is written.

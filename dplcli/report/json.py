@@ -12,6 +12,7 @@ from dplcli.dpl.rule import Rejection, Rule
 from dplcli.ir import Attribute, Function, Node, Tensor, Value
 from dplcli.ir.model import calls_in, scope_of
 from dplcli.ir.printer import node_window, print_attribute
+from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
     from dplcli.ir import Model
 
     Json = dict[str, Any]
+
+
+_COUNTS_BY_RULE = {"dpl.match/1", "dpl.partition/1", "dpl.rewrite/1"}
+
+
+def published(record: Mapping[str, Any]) -> Json:
+    """Return a record as it is written: with dpl's version, and without the rules that do nothing.
+
+    A target has more than a hundred rules, and few of them match in one model.
+    """
+    head = {"schema": record["schema"], "dpl_version": __version__} if "schema" in record else {}
+    written = {**head, **record}
+    if record.get("schema") in _COUNTS_BY_RULE:
+        written["counts"] = {rule: count for rule, count in record["counts"].items() if count}
+    return written
 
 
 def record_of(value: Any) -> Any:  # noqa: ANN401, PLR0911  # anything; a return for each kind

@@ -65,7 +65,8 @@ def learn_record(outcome: LearnOutcome | RewritesOutcome) -> Json:
         checked["not_run"] = outcome.verdict
     return {
         "schema": "dpl.learn/1",
-        **picked(outcome, "before after"),
+        "model": outcome.before,
+        "candidate": outcome.after,
         "rules": [
             {
                 **rule_record(item.rule),

@@ -11,11 +11,12 @@ from dplcli.escaping import one_line
 from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import cases_of
 from dplcli.report.document import Case, Chapter, Document, RuleUse
+from dplcli.report.json import published
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.tables import NOTHING_WRITTEN, percent, share_of_tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.report.layout import Part
 
@@ -47,7 +48,7 @@ def answer_of(
         notes=document.notes,
         figures=_figures(document),
         rules=tuple((rule.name, rule.used, rule.refused) for rule in document.rules),
-        cases=tuple(tuple(case) for case in cases_of(document)),  # type: ignore[misc]
+        cases=[(c.group, c.name, c.status, c.message) for c in cases_of(document)],
         record=document.record() if with_record else None,
         lines=[line.plain for line in lines_of(document.text, None)] if with_text else (),
     )
@@ -90,6 +91,7 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
         ),
         record=lambda: _record(command, answers, totals),
         ok=not bad,
+        is_of_many=True,
         command=command,
         subject=models,
         verdict=verdict,
@@ -166,11 +168,22 @@ def _totals(answers: Iterable[ModelAnswer]) -> dict[str, tuple[int, int]]:
 def _cases(answer: ModelAnswer) -> Iterable[Case]:
     """Return what was tried of one model: a suite of its own."""
     if answer.status == "error":
-        yield Case(answer.label, "verdict", "failed", "\n".join(answer.messages))
+        message = "\n".join(answer.messages)
+        seconds = answer.seconds
+        yield Case(answer.label, "verdict", "failed", message, answer.label, seconds)
         return
+    seconds = answer.seconds
     for group, name, status, message in answer.cases:
         inner = name if group == "verdict" else f"{group}: {name}"
-        yield Case(answer.label, inner, status, message)
+        yield Case(answer.label, inner, status, message, answer.label, seconds)
+        seconds = 0.0  # the first has the time of all
+
+
+def _published(record: Mapping[str, Any]) -> Json:
+    """Return the record of one model, which may be of several steps, as it is written."""
+    if "steps" in record:
+        return {"steps": [step and published(step) for step in record["steps"]]}
+    return published(record)
 
 
 def _record(
@@ -189,7 +202,7 @@ def _record(
                 "status": _WORDS[answer.status],
                 "verdict": answer.verdict,
                 "messages": list(answer.messages) if answer.status != "yes" else [],
-                "result": answer.record,
+                "result": None if answer.record is None else _published(answer.record),
             }
             for answer in answers
         ],

@@ -15,10 +15,12 @@ from dplcli.report.document import (
     Document,
     DrawnStep,
     broken_rule,
+    expectation_cases,
     hints_record,
     key_of,
     result_document,
     rule_uses,
+    unmet_findings,
     verdict_record,
 )
 from dplcli.report.json import ends, picked, record_of
@@ -54,10 +56,20 @@ if TYPE_CHECKING:
 # Where rules match.
 
 
-def match_document(outcome: MatchOutcome, *, verbose: bool) -> Document:
-    """Report on where rules match; *verbose* lists every match and refusal."""
+def match_document(
+    outcome: MatchOutcome, *, catalogs: Iterable[Path | str] = (), verbose: bool
+) -> Document:
+    """Report on where rules match.
+
+    Args:
+        outcome: What was found.
+        catalogs: What was named on the command line.
+        verbose: Whether to list every match and refusal.
+    """
     selection = outcome.selection
     parts: list[Part] = [rule_table(outcome.counts, selection.refused)]
+    if not any(outcome.counts.values()):
+        parts.append(hint("dpl explain, with the same arguments, says why"))
     if verbose:
         parts += _listing(selection)
     return Document(
@@ -78,6 +90,8 @@ def match_document(outcome: MatchOutcome, *, verbose: bool) -> Document:
         failures=outcome.unmet,
         notes=outcome.notes,
         rules=rule_uses(outcome.counts, selection.refused),
+        cases=expectation_cases(outcome.expected),
+        findings=unmet_findings(outcome, catalogs),
     )
 
 
@@ -136,12 +150,14 @@ def partition_document(
         said = _outlined(outcome, verbose=verbose)
     problem = "" if outcome.coverage is None else outcome.coverage.problem
     notes = [note(text) for text in outcome.notes if text != problem]
-    end = ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
+    end = ending(
+        outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
+    )
     if outcome.prepared is not None and outcome.prepared.proof:
         proved = Text(f"Of the prepared model, {outcome.prepared.proof}: proved by structure.")
         end.insert(len(end) - (outcome.verdict.output is not None), proved)
     return result_document(
-        "dpl partition",
+        "dpl repeat" if isinstance(outcome, RepeatOutcome) else "dpl partition",
         outcome,
         text=Group(*said, *notes, *map(hint, outcome.hints), *end),
         record=lambda: partition_record(outcome),
@@ -149,7 +165,7 @@ def partition_document(
         nodes=outcome.nodes,
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),
-        findings=broken_rule(outcome, catalogs),
+        findings=(*unmet_findings(outcome, catalogs), *broken_rule(outcome, catalogs)),
         chapters=lambda: _chapters(outcome),
         original=file,
         steps=lambda: [_step(*item) for item in enumerate(outcome.partitions, 1)],
@@ -213,7 +229,8 @@ def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
     parts: list[Part] = []
     if outcome.prepared is not None:
         parts += [*_prepared(outcome.prepared, verbose=verbose), Text()]
-    parts.append(rule_table(outcome.counts, selection.refused, outcome.functions))
+    table = rule_table(outcome.counts, selection.refused, outcome.functions, is_brief=not verbose)
+    parts.append(table)
     if verbose:
         parts += _listing(selection)
     if outcome.regions is not None:
@@ -252,6 +269,7 @@ def partition_record(outcome: PartitionOutcome) -> Json:
     regions = outcome.regions
     record = {
         "schema": "dpl.partition/1",
+        "model": outcome.label,
         **picked(outcome, "counts unmet"),
         "partitions": [
             {

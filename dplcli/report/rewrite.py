@@ -18,6 +18,7 @@ from dplcli.report.document import (
     key_of,
     result_document,
     rule_uses,
+    unmet_findings,
     verdict_record,
 )
 from dplcli.report.json import ends, picked, record_of
@@ -74,7 +75,9 @@ def inline_document(
     if inlining.functions:
         parts += [Text(), *_inline_summary(outcome)]
     parts += map(note, outcome.notes)
-    parts += ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
+    parts += ending(
+        outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
+    )
     return result_document(
         "dpl inline",
         outcome,
@@ -109,7 +112,7 @@ def extract_document(outcome: ExtractOutcome) -> Document:
     said = f"{after:,} of {counted(before, 'node')} and {weights}{size}."
     parts: list[Part] = [TextTable("", "value", rows=rows), Text(), Text(said)]
     parts += map(note, outcome.notes)
-    parts += ending(outcome.verdict, is_changed=True, is_verified=True)
+    parts += ending(outcome.verdict, is_changed=True, is_verified=True, verbose=False)
     return result_document(
         "dpl extract",
         outcome,
@@ -275,6 +278,7 @@ def _application(item: Application) -> Json:
 
 
 _MOST_NAMED = 10
+_MOST_CHANGED = 4
 
 
 def rewrite_document(  # noqa: PLR0913  # what was run, on what, and what is wanted of it
@@ -306,7 +310,10 @@ def rewrite_document(  # noqa: PLR0913  # what was run, on what, and what is wan
         nodes=(before, after),
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
-        findings=broken_rule(outcome, catalogs, outcome.broken),
+        findings=(
+            *unmet_findings(outcome, catalogs),
+            *broken_rule(outcome, catalogs, outcome.broken),
+        ),
         chapters=lambda: _chapters(outcome),
         original=file,
         steps=lambda: _steps(outcome.applications),
@@ -358,7 +365,7 @@ def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) 
         parts += _listing(outcome)
     is_whole = outcome.broken is None and (outcome.may_miss or not outcome.missing)
     if outcome.is_changed and is_whole:
-        parts += [Text(), *_changes(outcome)]
+        parts += [Text(), *_changes(outcome, None if verbose else _MOST_CHANGED)]
     parts += map(note, outcome.notes)
     parts += map(hint, outcome.hints)
     if outcome.may_miss:
@@ -366,7 +373,9 @@ def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) 
     if outcome.is_dry:
         parts.append(Text("Nothing was verified or written, as asked.", style="yellow"))
     else:
-        parts += ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
+        parts += ending(
+            outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
+        )
     return Group(*parts)
 
 
@@ -383,7 +392,9 @@ def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
         if not counts:
             return Text("Stopped before any rule was applied.")
         hidden = set() if verbose else _unremarkable(outcome) & counts.keys()
-        return rule_table(counts, outcome.refused, counted="applied", hidden=hidden)
+        return rule_table(
+            counts, outcome.refused, counted="applied", hidden=hidden, is_brief=not verbose
+        )
     listed = Counter(entry.rule for entry in plan.entries)
     if not listed:
         return Text("The plan lists nothing.")
@@ -429,20 +440,28 @@ def _application_list(outcome: RewriteOutcome) -> Part:
     return TextTable("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows)
 
 
-def _changes(outcome: RewriteOutcome) -> list[Part]:
-    """Return the operators whose count changed, the totals, and the number of rounds."""
+def _changes(outcome: RewriteOutcome, most: int | None = None) -> list[Part]:
+    """Return the operators whose count changed, the totals, and the number of rounds.
+
+    Args:
+        outcome: What was done.
+        most: How many operators to show, those that changed most; None for all.
+    """
     before, after = (sum(ops.values()) for ops in outcome.ops)
     changed = [(op, old, new) for op, old, new in _by_op(outcome) if old != new]
-    counts = [*changed, ("all nodes", before, after), ("bytes", *outcome.size)]
+    shown = sorted(sorted(changed, key=lambda row: -abs(row[2] - row[1]))[:most])
+    left = len(changed) - len(shown)
+    others = [f"{counted(left, 'other operator')} changed (--verbose shows them)"] if left else []
+    counts = [*shown, ("all nodes", before, after), ("bytes", *outcome.size)]
     rows = [(what, f"{old:,}", f"{new:,}") for what, old, new in counts]
     table = TextTable("operator", "before", "after", right=("before", "after"), rows=rows)
     count = len(outcome.applications)
-    if not count:
-        return [table]
-    done = counted(count, "application")
-    rounds = "1 round" if outcome.rounds == 1 else f"{outcome.rounds} rounds"
-    stopped = ", then stopped as asked" if outcome.is_stopped else ""
-    return [table, Text(f"{done} in {rounds}{stopped}.")]
+    if count:
+        done = counted(count, "application")
+        rounds = "1 round" if outcome.rounds == 1 else f"{outcome.rounds} rounds"
+        stopped = ", then stopped as asked" if outcome.is_stopped else ""
+        others.insert(0, f"{done} in {rounds}{stopped}")
+    return [table, *([Text(f"{'; '.join(others)}.")] if others else [])]
 
 
 def _reasons(outcome: RewriteOutcome) -> list[str]:
@@ -480,6 +499,7 @@ def _rewrite_record(outcome: RewriteOutcome) -> Json:
     before, after = outcome.ops
     return {
         "schema": "dpl.rewrite/1",
+        "model": outcome.label,
         **picked(outcome, "counts unmet"),
         "applications": [_application(item) for item in outcome.applications],
         "rounds": outcome.rounds,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
-def judgement_lines(result: VerificationResult) -> list[Text]:
+def judgement_lines(result: VerificationResult, *, with_tolerances: bool = True) -> list[Text]:
     """Return one line for each derivation of a tolerance, and lines on the power of the check."""
     users: dict[str, list[str]] = {}
     for output in result.outputs:
@@ -43,7 +43,7 @@ def judgement_lines(result: VerificationResult) -> list[Text]:
     lines = [
         Text(f"tolerance of {some(names)}: {derivation}", style="dim")
         for derivation, names in users.items()
-        if derivation
+        if derivation and with_tolerances
     ]
     if result.power is not None:
         lines += _power_lines(result.power, weak=result.is_weak)
@@ -237,17 +237,19 @@ def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
 
 
 _MOST_NAMED = 12
+_MOST_RULES = 8
 
 
-def rule_table(
+def rule_table(  # noqa: PLR0913  # what was done, and what of it is shown
     counts: Mapping[str, int],
     rejections: Iterable[Rejection],
     functions: Mapping[str, int] | None = None,
     *,
     counted: str = "matches",
     hidden: Collection[str] = (),
+    is_brief: bool = False,
 ) -> Part:
-    """Return one row for each rule that matched or was refused, and the number of the other rules.
+    """Return one row for each rule that did anything, and the number of the others.
 
     Args:
         counts: Matches by rule.
@@ -255,30 +257,43 @@ def rule_table(
         functions: How many functions were written, by rule; None if none were to be written.
         counted: The heading of the counts.
         hidden: Refused rules that get no row.
+        is_brief: Whether only the rules that did most are shown.
     """
     refused: dict[str, list[Rejection]] = {}
     for item in rejections:
         if item.rule.qualified_name not in hidden:
             refused.setdefault(item.rule.qualified_name, []).append(item)
+    active = [rule for rule, count in counts.items() if count or rule in refused]
+    by_use = sorted(active, key=lambda rule: (-counts[rule], -len(refused.get(rule, []))))
+    shown = set(by_use[:_MOST_RULES] if is_brief else active)
     columns = [counted, *(["functions"] if functions is not None else []), "refused"]
-    reasons = ["most frequent reason"] if refused else []
+    reasons = ["most frequent reason"] if shown & refused.keys() else []
     table = TextTable("rule", *columns, *reasons, right=columns, prose=reasons)
-    for rule, count in counts.items():
-        of_rule = refused.get(rule, [])
-        if count or of_rule:
+    for rule in active:
+        if rule in shown:
+            of_rule = refused.get(rule, [])
             written = [str(functions.get(rule, 0))] if functions is not None else []
-            reason = [main_reason(of_rule)] if refused else []
-            table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
-    silent = len(counts) - len(table.rows)
-    if not silent:
-        return table
-    said = _say_silent(silent, is_all=not table.rows, verb=counted, hidden=len(hidden))
-    return Group(table, Text(said, style="dim")) if table.rows else Text(said)
+            reason = [main_reason(of_rule)] if reasons else []
+            table.add_row(rule, str(counts[rule]), *written, str(len(of_rule)), *reason)
+    plural, singular = ("match", "matches") if counted == "matches" else ("apply", "applies")
+    used = sum(counts[rule] > 0 for rule in by_use[_MOST_RULES:]) if is_brief else 0
+    lines = [_say_more(used, plural if used > 1 else singular)] if used else []
+    silent = len(counts) - len(shown) - used
+    if silent:
+        unseen = len(hidden) + len(active) - len(shown) - used
+        lines.append(_say_silent(silent, is_all=not shown, verb=(plural, singular), hidden=unseen))
+    if not shown:
+        return Text(" ".join(lines))
+    return Group(table, *([Text(" ".join(lines), style="dim")] if lines else []))
 
 
-def _say_silent(count: int, *, is_all: bool, verb: str, hidden: int) -> str:
+def _say_more(count: int, verb: str) -> str:
+    return f"{count} more {'rule' if count == 1 else 'rules'} {verb} (--verbose shows them)."
+
+
+def _say_silent(count: int, *, is_all: bool, verb: tuple[str, str], hidden: int) -> str:
     """Say how many rules have no row, and that *hidden* of them were refused."""
-    plural, singular = ("match", "matches") if verb == "matches" else ("apply", "applies")
+    plural, singular = verb
     was = "was" if hidden == 1 else "were"
     why = f"; {hidden} of them {was} refused (--verbose shows why)" if hidden else ""
     if not is_all:
@@ -328,17 +343,25 @@ def _printable(result: VerificationResult) -> VerificationResult:
     return replace(result, outputs=outputs, opinions=tuple(opinions))
 
 
-def verification_report(result: VerificationResult) -> Part:
-    """Return the figures by output and level, warnings, and the verdict."""
+def verification_report(
+    result: VerificationResult, *, verbose: bool = True, with_outputs: bool = False
+) -> Part:
+    """Return the verdict with its warnings; if it is no, or *verbose*, also the figures behind it.
+
+    Args:
+        result: The comparison.
+        verbose: Whether to show every output, how errors are spread, and where tolerances come
+            from, though all is well.
+        with_outputs: Whether to show the outputs in any case, the worst of them if not *verbose*.
+    """
     needed = needed_tolerances(result.outputs)
     result = _printable(result)
+    in_full = verbose or not result.accepted
     lines: list[Part] = []
-    if result.outputs:
-        columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "used")
-        rows = map(_figures, result.outputs)
-        lines.append(TextTable("output", "level", *columns, "verdict", right=columns, rows=rows))
-        lines += error_histograms(result.outputs)
-    lines += judgement_lines(result)
+    if result.outputs and (in_full or with_outputs):
+        lines.append(_output_table(result.outputs, None if in_full else _MOST_ROWS))
+        lines += error_histograms(result.outputs) if in_full else []
+    lines += judgement_lines(result, with_tolerances=in_full)
     if result.kernels is not None:
         lines += kernel_lines(result.kernels)
     lines += [
@@ -358,9 +381,33 @@ def verification_report(result: VerificationResult) -> Part:
     lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
     lines += [Text(f"cannot tell: {doubt}", style="red") for doubt in result.doubts]
+    if not in_full and not with_outputs:
+        lines += _largest_error(result.outputs)
     style = "bold green" if result.accepted else "bold red"
     lines.append(Text(_verdict(result), style=style))
     return Group(*lines)
+
+
+def _output_table(outputs: Sequence[OutputComparison], most: int | None) -> Part:
+    """Return a row for each output and level; of more than *most*, for the worst."""
+    chosen = set(map(id, ranked(outputs)[:most]))
+    columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "used")
+    rows = [_figures(output) for output in outputs if id(output) in chosen]
+    table = TextTable("output", "level", *columns, "verdict", right=columns, rows=rows)
+    left = len(outputs) - len(rows)
+    if not left:
+        return table
+    return Group(table, Text(f"{left} more, closer than these (--verbose shows all).", "dim"))
+
+
+def _largest_error(outputs: Sequence[OutputComparison]) -> list[Text]:
+    """Say how much of its tolerance the worst output uses; nothing if no output has an error."""
+    worst = next(iter(ranked(outputs)), None)
+    share = None if worst is None else share_of_tolerance(worst)
+    if worst is None or not share:
+        return []
+    text = f"The largest error is {percent(share)} of its tolerance, in {worst.name} at level "
+    return [Text(f"{text}{worst.level} (--verbose shows every output).", style="dim")]
 
 
 def kernel_lines(report: KernelReport) -> list[Part]:
@@ -516,25 +563,27 @@ def hint(text: str) -> Text:
     return Text(f"hint: {text}", style="cyan")
 
 
-def ending(written: Verdict, *, is_changed: bool, is_verified: bool) -> list[Part]:
+def ending(written: Verdict, *, is_changed: bool, is_verified: bool, verbose: bool) -> list[Part]:
     """Return the last lines of a report.
 
     Args:
         written: The check of the result, and where it was written.
         is_changed: Whether it differs from the model at all.
         is_verified: Whether the user wants a check.
+        verbose: Whether to show the figures of a check that passed.
     """
     parts: list[Part] = []
     if written.verification is not None:
-        parts += [Text(), verification_report(written.verification)]
+        parts += [Text(), verification_report(written.verification, verbose=verbose)]
     elif is_changed and not is_verified:
         parts.append(Text("Not verified, as asked.", style="yellow"))
     if written.stripped:
         freed = [f"{kind} {counted(size, 'byte')}" for kind, size in written.stripped.items()]
         parts.append(Text(f"Left out: {', '.join(freed)}."))
     if written.output is not None:
-        same = "" if is_changed or written.stripped else ", unchanged"
-        parts.append(Text(f"Wrote {written.output}{same}."))
+        is_same = not is_changed and not written.stripped and written.data is None
+        data = "" if written.data is None else f", and {written.data:,} bytes of external data"
+        parts.append(Text(f"Wrote {written.output}{data}{', unchanged' if is_same else ''}."))
     return parts
 
 

@@ -24,7 +24,7 @@ from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from dplcli.errors import UsageError, VerificationError
+from dplcli.errors import DplError, UsageError, VerificationError
 from dplcli.verify.settings import (
     CPU,
     REFERENCE_LEVEL,
@@ -221,6 +221,8 @@ _STARTING = 120.0
 _GRACE = 2.0
 _SOON = 0.02
 _MOST_IDLE = 2
+_LARGEST_IDLE = 512 << 20
+"""Bytes of an idle worker; onnxruntime keeps much of what a model once took."""
 
 IS_POSSIBLE = hasattr(socket, "send_fds") and sys.platform != "win32"
 """Whether this system lets us pass memory between processes."""
@@ -250,6 +252,15 @@ class Worker:
     def is_alive(self) -> bool:
         """Whether the process still runs."""
         return self._process.poll() is None
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the process has; 0 if the system does not say."""
+        try:
+            pages = Path(f"/proc/{self._process.pid}/statm").read_text(encoding="ascii").split()[1]
+            return int(pages) * mmap.PAGESIZE
+        except (OSError, IndexError):
+            return 0
 
     def ask(
         self, header: Header, arrays: Sequence[Array], doing: str, timeout: float | None
@@ -415,7 +426,8 @@ class _Pool:
             if worker not in self._busy:
                 continue
             self._busy.discard(worker)
-            if reusable and worker.is_alive and len(self._idle) < _MOST_IDLE:
+            is_small = worker.memory <= _LARGEST_IDLE
+            if reusable and worker.is_alive and is_small and len(self._idle) < _MOST_IDLE:
                 worker.tell({"do": "close"})
                 self._idle.append(worker)
             else:
@@ -760,6 +772,44 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
         give_back(worker, reusable=False)
 
 
+def plan_kernels(
+    path: Path, target: str, module: str, library: str
+) -> tuple[str, list[PartitionRun]]:
+    """Have the partitions of a model planned where a crash of the library does no harm.
+
+    Args:
+        path: The model.
+        target: The domain of the partitions.
+        module: Has ``plan_model``, as :mod:`dplcli.execute.deploy` does.
+        library: What the library is called.
+
+    Returns:
+        The plan as text, and for each partition where it runs.
+
+    Raises:
+        UsageError: The model cannot be read, or there is no library, or it crashes.
+    """
+    if not IS_POSSIBLE:
+        planned: tuple[str, list[PartitionRun]] = import_module(module).plan_model(path, target)
+        return planned
+    worker = take_worker()
+    header = {"do": "plan", "path": str(path.resolve()), "target": target, "module": module}
+    try:
+        answer, _ = worker.ask(header, (), f"asking {library}", None)
+    except StoppedError as error:
+        raise UsageError(f"{library} {error.how} while it was asked what it runs") from error
+    except UsageError as error:
+        message = error.message.replace(header["path"], str(path))
+        raise UsageError(message, hint=error.hint) from error
+    finally:
+        give_back(worker, reusable=False)
+    found = [
+        PartitionRun(**{**each, "primitives": tuple(each["primitives"])})
+        for each in answer["partitions"]
+    ]
+    return answer["text"], found
+
+
 def available_providers() -> tuple[str, ...]:
     """Return the execution providers of onnxruntime.
 
@@ -877,29 +927,38 @@ def serve(at: socket.socket) -> None:
     engine: Engine | None = None
     while True:
         header, arrays = receive(at)
-        if header["do"] in {"open", "close"}:
-            engine = None
         answer: Header = {}
         given: list[Array] = []
         try:
             match header["do"]:
                 case "open":
+                    engine = None  # first let go of the one before
                     engine = _open(header, arrays)
                 case "try":
                     _try(header)
                 case "list":
                     answer = {"providers": engines.providers()}
+                case "plan":
+                    answer = _plan(header)
                 case "run" | "time" | "profile" if engine is not None:
                     answer, given = _run(engine, header, arrays)
                 case _:
+                    engine = None
                     continue
         except RunError as error:
             kind = "memory" if isinstance(error, ShortageError) else "run"
             answer = {"error": kind, "message": str(error)}
-        except UsageError as error:
+        except DplError as error:
             answer = {"error": "usage", "message": error.message, "hint": error.hint}
         send(at, answer, given)
         del arrays, given
+
+
+def _plan(header: Header) -> Header:
+    text, partitions = import_module(header["module"]).plan_model(
+        Path(header["path"]), header["target"]
+    )
+    return {"text": text, "partitions": [asdict(each) for each in partitions]}
 
 
 def _try(header: Header) -> None:

@@ -405,7 +405,7 @@ def test_every_form_says_what_was_found(
     if how == "rules":
         assert lines == [4]
         wrong = {case.get("name"): case.find("failure") is not None for case in cases[1:]}
-        assert wrong == {"double": False, "softsign": True}
+        assert wrong == {"m.onnx: double": False, "m.onnx: softsign": True}
     else:
         assert lines == []
     if how == "models":

@@ -153,7 +153,7 @@ def test_a_limit_of_one_model_is_its_own(
         (PLAIN.replace("{}", "{merg: true}"), "dpl.yaml:4:17: unknown option 'merg'", "'merge'"),
         (PLAIN.replace("partition", "partitoin"), "unknown key 'partitoin'", "'partition'"),
         (PLAIN.replace("{}", "{merge: 3}"), "merge: expected true or false", ""),
-        (PLAIN.replace("{}", "{min-nodes: many}"), "dpl.yaml:4:5: ", ""),
+        (PLAIN.replace("{}", "{mutants: many}"), "dpl.yaml:4:5: ", ""),
         (PLAIN.replace("{}", "{output: there.onnx}"), "unknown option 'output'", ""),
         (PLAIN.replace("verify: false", "verify: {sed: 1}"), "unknown option 'sed'", "'seed'"),
         (PLAIN.replace("targets: [dnnl]\n", ""), "partition: no rules are named", "targets"),

@@ -47,7 +47,7 @@ def test_record(dpl: Dpl, save: Save, folder: Path) -> None:
     assert first.out == dpl("diff", "a.onnx", "b.onnx", "--json", "-").out
     record = json.loads(first.out)
     assert record["schema"] == "dpl.diff/1"
-    assert record["models"] == ["a.onnx", "b.onnx"]
+    assert (record["model"], record["candidate"]) == ("a.onnx", "b.onnx")
     assert not record["equal"]
     (main,) = record["graphs"]
     assert [c["after"]["op_type"] for c in main["changed"]] == ["Sigmoid"]

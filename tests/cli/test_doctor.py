@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 
 from dplcli.errors import VerificationError
+from dplcli.execute.onednn import library
 from dplcli.pipeline import doctor
 from tests.cli.support import Dpl
 
@@ -68,3 +69,41 @@ def test_problems_are_told_and_end_with_one(dpl: Dpl, monkeypatch: pytest.Monkey
     assert "problem: no model can be run or verified: onnxruntime cannot be loaded" in answer.out
     assert "No module named 'no_such_module'" in answer.out
     assert answer.out.endswith("2 problems.\n")
+
+
+def test_the_library_that_runs_partitions_is_looked_for(
+    dpl: Dpl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it was looked for, if there is none; that is no problem, as few need it."""
+    monkeypatch.setenv(library.VARIABLE, "/nowhere/libdnnl.so.3")
+
+    answer = dpl("doctor")
+    record = json.loads(dpl("doctor", "--json", "-").out)
+
+    assert answer.code == 0
+    assert "oneDNN         not found; looked for /nowhere/libdnnl.so.3" in answer.out
+    assert record["libraries"]["oneDNN"] == {
+        "version": "",
+        "path": "",
+        "looked_for": ["/nowhere/libdnnl.so.3"],
+        "problem": "",
+    }
+
+
+def test_the_library_is_named_and_a_faulty_one_is_a_problem(
+    dpl: Dpl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its version and file; one that is known to be bad is said to be."""
+    found = json.loads(dpl("doctor", "--json", "-").out)["libraries"]["oneDNN"]
+    if not found["version"]:
+        pytest.skip("oneDNN is not installed")
+    version = tuple(map(int, found["version"].split(".")))
+    assert found["path"] in found["looked_for"]
+    assert f"{found['version']}, {found['path']}" in dpl("doctor").out
+
+    monkeypatch.setattr(library, "KNOWN_BAD", {version: "it is wrong"})
+    answer = dpl("doctor")
+
+    assert answer.code == 1
+    assert "oneDNN         cannot be used" in answer.out
+    assert "which is known to be faulty: it is wrong" in answer.out

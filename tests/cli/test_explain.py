@@ -86,7 +86,7 @@ def test_the_record_has_the_keys_of_the_contract(explain: Explain) -> None:
     """dpl.explain/1: one item per rule; the nearest miss as a tree."""
     found = explain(CHAIN, rules(("r", "Sigmoid(Relu(Abs(x)))"), ("n", "Gelu(Neg(x))")))
 
-    assert list(found) == ["schema", "model", "rules", "verdicts"]
+    assert list(found) == ["schema", "dpl_version", "model", "rules", "verdicts"]
     assert (found["schema"], found["model"], found["verdicts"]) == ("dpl.explain/1", "m.onnx", [])
     assert [list(rule) for rule in found["rules"]] == [RULE, RULE]
     trace = found["rules"][0]["nearest"]
@@ -734,7 +734,7 @@ def test_explain_agrees_with_match(dpl: Dpl, name: str) -> None:
     matched = json.loads(dpl("match", path, "--target", "dnnl", "--json", "-").out)
     explained = json.loads(dpl("explain", path, "--target", "dnnl", "--json", "-").out)["rules"]
 
-    assert {rule["rule"]: rule["matched"] for rule in explained} == matched["counts"]
+    assert {r["rule"]: r["matched"] for r in explained if r["matched"]} == matched["counts"]
     refusals = Counter((item["rule"], item["stage"]) for item in matched["refused"])
     counted = {(r["rule"], s): n for r in explained for s, n in r["refused"].items()}
     assert counted == dict(refusals)

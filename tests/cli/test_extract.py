@@ -9,6 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import dplcli as dpl
+from dplcli import __version__
 from tests.cli.support import SAMPLES, Dpl, Save, contents
 from tests.corpus.nets import real_model
 
@@ -177,6 +178,7 @@ def test_the_command_says_what_it_made(dpl: Dpl, save: Save) -> None:
     record = json.loads(dpl("extract", "m.onnx", "--to", "b", "--json", "-").out)
     assert record == {
         "schema": "dpl.extract/1",
+        "dpl_version": __version__,
         "model": "m.onnx",
         "inputs": ["x", "m"],
         "outputs": ["b"],

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from dplcli import __version__, pipeline
-from dplcli.cli import options, partition, rewrite
+from dplcli.cli import options, partition, repeat, rewrite
 from dplcli.cli.main import COMMANDS
 from dplcli.cli.main import dpl as group
 from dplcli.verify import settings as of_the_check
@@ -61,7 +61,7 @@ def test_every_command_has_help(dpl: Dpl, name: str) -> None:
     command = import_module(f"dplcli.cli.{name}").command
     for parameter in command.params:
         if isinstance(parameter, click.Option):
-            assert parameter.opts[0] in answer.out
+            assert (parameter.opts[0] in answer.out) is not parameter.hidden
 
 
 @pytest.mark.parametrize("command", commands(), ids=lambda command: str(command.name))
@@ -83,7 +83,7 @@ def test_options_stand_in_named_groups(dpl: Dpl) -> None:
     """What belongs together stands under one heading, and nowhere twice; help comes last."""
     found = headings(dpl("partition", "--help").out)
 
-    assert found[:2] == ["Rules", "Repeated blocks, without patterns"]
+    assert found[:2] == ["Rules", "Policies of rules"]
     assert {"The check", "What the models are fed", "How the candidate is run"} <= set(found)
     assert found[-1] == "Options"
     assert len(found) == len(set(found))
@@ -112,11 +112,11 @@ RENAMED = {
 SETTINGS = {
     "VerifySettings": [options.check_settings()],
     "Execution": [options.EXECUTION],
-    "Kernels": [options.SettingsGroup("", options.KERNELS.settings[-1])],  # --with names the rest
+    "Kernels": [options.SettingsGroup("", *options.KERNELS.settings[1:])],  # --with names the rest
     "InputRequest": [options.INPUTS],
     "RewriteSettings": [options.WRITING, rewrite.RUN, rewrite.CHOICE],
     "PartitionSettings": [options.WRITING, partition.REGIONS],
-    "RepeatOptions": [partition.REPEAT],
+    "RepeatOptions": [repeat.BLOCKS],
 }
 
 
@@ -126,7 +126,7 @@ def test_every_setting_has_an_option(name: str) -> None:
     settings = getattr(of_the_check, name, None) or getattr(pipeline, name)
     known = {field.name for field in fields(settings)} - NO_OPTION[name]
     offered = {item.field for group in SETTINGS[name] for item in group.settings}
-    assert offered - {"inputs", "shape", "repeat"} == {RENAMED.get(field, field) for field in known}
+    assert offered - {"inputs", "shape", "expect"} == {RENAMED.get(field, field) for field in known}
 
 
 @pytest.mark.parametrize("name", ["inspect", "verify"])

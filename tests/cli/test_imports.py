@@ -28,7 +28,7 @@ CHANGING = [
     ["rewrite", "m.onnx", "-p", "prepare", "-o", "o.onnx", "--opset", "20"],
     ["rewrite", "m.onnx", "-p", "prepare", "--dry-run"],
     ["partition", "m.onnx", "-p", "conv_relu", "-o", "o.onnx", "--no-verify"],
-    ["partition", "m.onnx", "--repeat", "-o", "o.onnx"],
+    ["repeat", "m.onnx", "-o", "o.onnx"],
     ["inline", "m.onnx", "-o", "o.onnx"],
     ["bisect", "m.onnx", "-p", "prepare"],
 ]

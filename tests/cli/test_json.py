@@ -8,8 +8,10 @@ from typing import Any
 import onnx
 import pytest
 
+import dplcli
 from tests.cli.support import SAMPLES, Dpl, Save, contents
 
+HEAD = ["schema", "dpl_version", "model"]
 NODE = ["op_type", "domain", "name", "output"]
 REFUSAL = ["rule", "root", "stage", "reason", "at"]
 OUTPUT = [
@@ -96,8 +98,8 @@ def test_match_has_the_keys_of_the_contract(dpl: Dpl, net: Path, catalogue: Path
     """dpl.match/1: counts, every match with its nodes and bindings, every refusal."""
     found = record(dpl, "match", net, "-p", catalogue)
 
-    assert list(found) == ["schema", "model", "counts", "unmet", "matches", "refused"]
-    assert (found["schema"], found["model"]) == ("dpl.match/1", "m.onnx")
+    assert list(found) == [*HEAD, "counts", "unmet", "matches", "refused"]
+    assert [found[key] for key in HEAD] == ["dpl.match/1", dplcli.__version__, "m.onnx"]
     assert found["counts"] == {"t.r": 1}
     (match,) = found["matches"]
     assert list(match) == ["rule", "scope", "root", "nodes", "bindings"]
@@ -117,9 +119,9 @@ def test_partition_has_the_keys_of_the_contract(dpl: Dpl, net: Path, catalogue: 
     """dpl.partition/1: what became a call of what, coverage, refusals and the verification."""
     found = record(dpl, "partition", net, "-p", catalogue, "-o", "out.onnx")
 
-    keys = ["schema", "counts", "unmet", "partitions", "refused", "coverage", "objection"]
+    keys = [*HEAD, "counts", "unmet", "partitions", "refused", "coverage", "objection"]
     keys += ["verification", "regions"]
-    assert [key for key in found if key != "model"] == keys
+    assert list(found) == keys
     assert (found["schema"], found["counts"]) == ("dpl.partition/1", {"t.r": 1})
     (item,) = found["partitions"]
     assert list(item) == [
@@ -148,7 +150,8 @@ def test_verify_has_the_keys_of_the_contract(dpl: Dpl, net: Path) -> None:
     onnx.save(other, "other.onnx")
     found = record(dpl, "verify", net, "other.onnx", "--level", "disable", "--level", "all")
 
-    assert list(found) == VERIFY
+    assert list(found) == [*HEAD, "candidate", *VERIFY[1:]]
+    assert (found["model"], found["candidate"]) == ("m.onnx", "other.onnx")
     assert (found["proof"], found["unproved"]) == (
         {"nodes": 4, "moved": 0, "calls": 0, "undone": 0},
         "",
@@ -170,7 +173,7 @@ def test_inspect_has_these_keys(dpl: Dpl, net: Path, catalogue: Path) -> None:
     found = record(dpl, "inspect", "out.onnx")
 
     assert list(found) == [
-        *("schema", "model", "ir_version", "opsets", "inputs", "outputs", "nodes"),
+        *(*HEAD, "ir_version", "opsets", "inputs", "outputs", "nodes"),
         *("initializers", "functions", "notes"),
     ]
     assert (found["schema"], found["model"]) == ("dpl.inspect/1", "out.onnx")
@@ -227,11 +230,13 @@ def test_a_report_replaces_an_older_one_in_one_step(
 
 @pytest.mark.usefixtures("model")
 def test_an_unmet_expectation_is_reported_all_the_same(dpl: Dpl, folder: Path) -> None:
-    """Exit 1 comes with the counts that explain it."""
+    """Exit 1 comes with what was found; a rule that matches nothing has no count."""
     answer = dpl(*COMMANDS["match"], "--expect", "dnnl.conv2d>0", "--json", "report.json")
 
     assert answer.code == 1
-    assert json.loads((folder / "report.json").read_text())["counts"]["dnnl.conv2d"] == 0
+    report = json.loads((folder / "report.json").read_text())
+    assert report["unmet"] == ["expected dnnl.conv2d>0, found 0"]
+    assert "dnnl.conv2d" not in report["counts"]
 
 
 @pytest.mark.long

@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 
 from dplcli.execute.onednn import library
-from tests.execute.support import needs_onednn, net, partitioned, written
+from tests.cli.support import contents
+from tests.execute.support import (
+    CRASHES,
+    OTHER_OPERATOR,
+    OTHER_PADDING,
+    REFUSES_TO_LOOK,
+    faulty,
+    needs_onednn,
+    net,
+    partitioned,
+    written,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +52,41 @@ def test_without_the_library_the_extra_is_named(
         assert answer.message.startswith("oneDNN was not found: ")
         assert "pip install 'dplcli[dnnl]'" in answer.hint
     assert not (folder / "y.npz").exists()
+    assert not (folder / "o.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("cublas", {"DPL_CUBLASLT_LIBRARY": "/nowhere.so"}, "libcublasLt was not found: "),
+        ("cublas", {"DPL_CUBLASLT_LIBRARY": "libm.so.6"}, "libm.so.6 has no cublasLtMatmul"),
+        ("cutlass", {"DPL_NVCC": "/nowhere/nvcc"}, "CUTLASS was not found: here is no /nowhere/nv"),
+        ("cutlass", {"DPL_CUTLASS_INCLUDE": "/nowhere"}, "no folder of its headers"),
+        (
+            "cutlass",
+            {"DPL_NVCC": "true", "DPL_CUTLASS_INCLUDE": "include"},
+            "libcudart was not found: ",
+        ),
+    ],
+)
+def test_without_a_gpu_library_the_extra_is_named(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[str, dict[str, str], str]
+) -> None:
+    """Exit code 2, one message, nothing written."""
+    target, variables, said = case
+    written(
+        net("g (float[2,3] x) => (float[2,4] y) <float[3,4] w> { y = MatMul (x, w) }"),
+        folder / "m.onnx",
+    )
+    (folder / "include/cutlass").mkdir(parents=True)
+    (folder / "include/cutlass/cutlass.h").touch()
+    settings = {"DPL_CUDART_LIBRARY": "/nowhere.so", "DPL_CACHE": str(folder / "cache")}
+    for name, value in (settings | variables).items():
+        monkeypatch.setenv(name, value)
+    answer = dpl("partition", "m.onnx", "--target", target, "-o", "o.onnx", "--with", target)
+    assert answer.code == 2
+    assert said in answer.message
+    assert f"pip install 'dplcli[{target}]'" in answer.hint
     assert not (folder / "o.onnx").exists()
 
 
@@ -184,3 +230,55 @@ def test_a_plan_says_what_runs_and_what_does_not(
     assert answer.code == 2
     assert "pip install 'dplcli[dnnl]'" in answer.hint
     assert not (folder / "q.plan").exists()
+
+
+@pytest.mark.long
+def test_a_crash_of_the_library_is_an_answer(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library runs in a process of its own: one message, and nothing half-written."""
+    original, result = partitioned(net(), folder)
+    monkeypatch.setenv(library.VARIABLE, str(faulty(folder, CRASHES)))
+    before = contents(folder)
+    answer = dpl("verify", original, result, "--with", "dnnl")
+    assert answer.code == 1
+    assert "crashed (SIGABRT)" in answer.out + answer.err
+    answer = dpl("run", result, "--with", "dnnl", "-o", "y.npz")
+    assert answer.code == 2
+    assert "crashed (SIGABRT)" in answer.message
+    answer = dpl("partition", original, "--target", "dnnl", "-o", "o.onnx", "--with", "dnnl")
+    assert answer.code == 1
+    assert contents(folder) == before
+
+
+@pytest.mark.long
+def test_a_crash_on_looking_is_an_answer(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where the library is asked what it runs."""
+    original, result = partitioned(net(), folder)
+    monkeypatch.setenv(library.VARIABLE, str(faulty(folder, REFUSES_TO_LOOK)))
+    answer = dpl("kernels", "plan", result, "-o", "p.plan")
+    assert answer.code == 2
+    assert answer.message == "oneDNN crashed (SIGSEGV) while it was asked what it runs"
+    answer = dpl("verify", original, result, "--with", "dnnl")
+    assert answer.code == 1
+    assert "crashed (SIGSEGV)" in answer.out + answer.err
+    assert not (folder / "p.plan").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [OTHER_OPERATOR, OTHER_PADDING])
+def test_a_library_that_computes_something_else_is_noticed(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    """All partitions ran, and the numbers say no; a result is not written."""
+    original, result = partitioned(net(), folder)
+    monkeypatch.setenv(library.VARIABLE, str(faulty(folder, fault)))
+    answer = dpl("verify", original, result, "--with", "dnnl")
+    assert answer.code == 1
+    assert "2 of 2 partitions ran on oneDNN." in answer.out
+    assert "NOT equivalent" in answer.out
+    answer = dpl("partition", original, "--target", "dnnl", "-o", "o.onnx", "--with", "dnnl")
+    assert answer.code == 1
+    assert not (folder / "o.onnx").exists()

@@ -204,12 +204,3 @@ def test_unverified(dpl: Dpl, save: Save, rules: Path) -> None:
     assert answer.code == 0
     assert "Not verified, as asked." in answer.out
     assert "proved" not in answer.out
-
-
-def test_it_is_for_patterns(dpl: Dpl, save: Save) -> None:
-    """Repeated blocks are looked for in the model as it is."""
-    save(NET)
-    answer = dpl("partition", "m.onnx", "--repeat", "--prepare")
-
-    assert answer.code == 2
-    assert "--prepare" in answer.message

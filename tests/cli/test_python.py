@@ -145,8 +145,8 @@ JSON: dict[str, tuple[list[str], Callable[[Path], Any]]] = {
         lambda m: dpl.partition(m, target="dnnl", merge=True, level="all"),
     ),
     "repeat": (
-        ["partition", "m.onnx", "--repeat", "--min-nodes", "2", "--no-verify", "-o", "q.onnx"],
-        lambda m: dpl.partition(m, repeat=True, min_nodes=2, verify=False),
+        ["repeat", "m.onnx", "--min-nodes", "2", "--no-verify", "-o", "q.onnx"],
+        lambda m: dpl.repeat(m, min_nodes=2, verify=False),
     ),
     "inline": (
         ["inline", "p.onnx", "--target", "dnnl", "-o", "i.onnx"],
@@ -236,7 +236,6 @@ def test_a_file_may_be_called_like_a_pattern(model: Path, folder: Path) -> None:
         (lambda m: dpl.verify(m, m, inputs={"nobody": 1}), "nobody"),
         (lambda m: dpl.run(m, {"in": np.zeros(3)}), "in"),
         (lambda m: dpl.run(m, level="most"), "unknown optimisation level 'most'"),
-        (lambda m: dpl.partition(m, min_nodes=3, patterns="fuse"), "add --repeat|with --repeat"),
         (lambda m: dpl.learn(before=m), "--before without --after"),
         (dpl.learn, "no node is named"),
     ],
@@ -367,7 +366,7 @@ def test_results_are_frozen_and_show_themselves(model: Path) -> None:
     )
     assert len(repr(result)) < 80
     learned = dpl.learn(model, nodes=["Relu_0"], name="r")
-    assert repr(learned) == "<LearnResult: 1 rule>"
+    assert repr(learned) == "<LearnResult of m.onnx: 1 rule>"
     assert "name: r" in learned._repr_html_()
 
 

@@ -11,9 +11,7 @@ g (float[2] x) => (float[2] y) { a = Abs (x) y = Neg (a) }"""
 
 
 @pytest.mark.parametrize("is_sorted", [False, True])
-@pytest.mark.parametrize(
-    "command", [["partition", "-p", "conv_relu"], ["partition", "--repeat"], ["inline"]]
-)
+@pytest.mark.parametrize("command", [["partition", "-p", "conv_relu"], ["repeat"], ["inline"]])
 def test_sorting_is_a_change(dpl: Dpl, save: Save, command: list[str], *, is_sorted: bool) -> None:
     """Though nothing is outlined or inlined, what is written was compared with the original."""
     model = onnx.parser.parse_model(TEXT)

@@ -24,7 +24,7 @@ COMMANDS = {
     "explain": ["explain", "m.onnx", "-p", "conv_relu"],
     "rewrite": ["rewrite", "m.onnx", "-p", "prepare", "-o", "o.onnx", "--no-verify"],
     "partition": ["partition", "m.onnx", "-p", "conv_relu", "-o", "o.onnx", "--no-verify"],
-    "repeat": ["partition", "m.onnx", "--repeat", "-o", "o.onnx", "--no-verify"],
+    "repeat": ["repeat", "m.onnx", "-o", "o.onnx", "--no-verify"],
     "inline": ["inline", "m.onnx", "-o", "o.onnx"],
 }
 RESHAPED = """<ir_version: 8, opset_import: ["" : 17]>

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
@@ -17,11 +20,10 @@ from dplcli.pipeline.partitioning import PartitionSettings
 from dplcli.verify.settings import Execution, Settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dplcli.verify.settings import Kernels
 
-HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
+HEADER = '<ir_version: 8, opset_import: ["" : {}]>\n'
+NUMPY = {"float": "float32", "double": "float64"}
 NET = """g (float[N,3,8,8] x) => (float[N,4,8,8] y)
   <float[4,3,3,3] w, float[4] b, float[4,4,3,3] v> {
     c = Conv <pads = [1,1,1,1]> (x, w, b) r = Relu (c)
@@ -45,25 +47,48 @@ def needs_onednn() -> None:
         pytest.skip(f"no oneDNN: {missing()}")
 
 
-def net(text: str = NET) -> onnx.ModelProto:
+CRASHES, REFUSES_TO_LOOK, OTHER_OPERATOR, OTHER_PADDING = 1, 2, 3, 4
+"""The faults of ``faulty.c``."""
+
+
+def faulty(folder: Path, fault: int) -> Path:
+    """Compile a oneDNN with a fault, around the one that is here."""
+    needs_onednn()
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    real = Path(Library().path)
+    if not real.is_absolute():
+        pytest.skip("where oneDNN is, is not known")
+    made = folder / f"libfaulty{fault}.so"
+    source = Path(__file__).parent / "faulty.c"
+    command = [compiler, "-shared", "-fPIC", f"-DFAULT={fault}", str(source), "-o", str(made)]
+    command += ["-Wl,--no-as-needed", str(real), f"-Wl,-rpath,{real.parent}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def net(text: str = NET, opset: int = 17) -> onnx.ModelProto:
     """Parse a model and give its initializers without numbers random ones."""
     import numpy as np  # noqa: PLC0415
 
     head, _, rest = text.partition(" {")
     head, _, stated = head.partition("<")
-    model = onnx.parser.parse_model(f"{HEADER}{head} {{{rest}")
+    model = onnx.parser.parse_model(f"{HEADER.format(opset)}{head} {{{rest}")
     random = np.random.default_rng(0)
     for item in filter(None, stated.rstrip("> \n").split(", ")):
         kind, name = item.split()
-        shape = tuple(map(int, kind[len("float[") : -1].split(",")))
-        data = random.standard_normal(shape).astype(np.float32)
+        dtype, _, sizes = kind.rstrip("]").partition("[")
+        shape = tuple(map(int, sizes.split(",")))
+        data = random.standard_normal(shape).astype(NUMPY.get(dtype, dtype))
         model.graph.initializer.append(onnx.numpy_helper.from_array(data, name))
     return model
 
 
-def asking(kernels: Kernels | None = None, **settings: object) -> Settings:
-    """Return settings of a check that runs partitions on oneDNN."""
-    execution = Execution(kernels=kernels or kernels_for("dnnl"))
+def asking(kernels: Kernels | None = None, target: str = "dnnl", **settings: object) -> Settings:
+    """Return settings of a check that runs partitions on the library of a target."""
+    execution = Execution(kernels=kernels or kernels_for(target))
     return Settings(execution=execution, **settings)  # type: ignore[arg-type]
 
 
@@ -73,9 +98,11 @@ def written(model: onnx.ModelProto, path: Path) -> Path:
     return path
 
 
-def partitioned(model: onnx.ModelProto, folder: Path, **settings: object) -> tuple[Path, Path]:
+def partitioned(
+    model: onnx.ModelProto, folder: Path, *, target: str = "dnnl", **settings: object
+) -> tuple[Path, Path]:
     """Write a model and its partitioned form."""
     original, result = written(model, folder / "m.onnx"), folder / "p.onnx"
     chosen = PartitionSettings(verify=False, **settings)  # type: ignore[arg-type]
-    partition(original, output=result, targets=("dnnl",), settings=chosen)
+    partition(original, output=result, targets=(target,), settings=chosen)
     return original, result

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from hypothesis import strategies as st
 
-from tests.fuzz.mutations import catalogues, mutated_models
+from tests.fuzz.mutations import changed_catalogues, changed_pipelines, mutated_models
 from tests.fuzz.running import dpl, faults, refused_results, wrong_numbers
 from tests.fuzz.typed import typed_models
 
@@ -35,7 +35,7 @@ def hostile_model(draw: st.DrawFn) -> tuple[bytes, list[tuple[str, ...]]]:
         ("match", "m.onnx", "--target", target, "-v"),
         ("partition", "m.onnx", "--target", target, *policy, *WITHOUT, "p.onnx"),
         ("rewrite", "m.onnx", *rewrites, *WITHOUT, "r.onnx"),
-        ("partition", "m.onnx", "--repeat", *WITHOUT, "e.onnx"),
+        ("repeat", "m.onnx", *WITHOUT, "e.onnx"),
         ("inspect", "m.onnx"),
         ("diff", "m.onnx", "m.onnx", "-v"),
         ("inline", "m.onnx", *WITHOUT, "i.onnx"),
@@ -73,6 +73,15 @@ def reads_catalogues(folder: Path, drawn: bytes) -> list[str]:
     ]
     found = [fault for words in commands for fault in faults(folder, *words)]
     return found + refused_results(folder, "m.onnx", "r.onnx")
+
+
+def reads_pipelines(folder: Path, drawn: bytes) -> list[str]:
+    """No pipeline file does; what it has made is sound, and in the folder that it names."""
+    _small(folder)
+    (folder / "dpl.yaml").write_bytes(drawn)
+    found = faults(folder, "build", "--jobs", "1", makes_any=True)
+    built = [str(path.relative_to(folder)) for path in folder.glob("*/*.onnx")]
+    return found + refused_results(folder, "m.onnx", *built)
 
 
 @st.composite
@@ -133,9 +142,10 @@ def reads_inputs(folder: Path, drawn: tuple[str, Any]) -> list[str]:
 @st.composite
 def policies(draw: st.DrawFn) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
     """Draw a valid model, how to partition it, and what to rewrite it by."""
-    how = ("--target", draw(st.sampled_from(TARGETS)), *draw(st.sampled_from(POLICIES)))
+    target = draw(st.sampled_from(TARGETS))
+    how = ("partition", "--target", target, *draw(st.sampled_from(POLICIES)))
     if draw(st.integers(0, 5)) == 5:  # the simplest example has a target
-        how = ("--repeat", *draw(st.sampled_from(((), ("--nested",), ("--same-attributes",)))))
+        how = ("repeat", *draw(st.sampled_from(((), ("--nested",), ("--same-attributes",)))))
     rewrites = [word for name in draw(st.sampled_from(REWRITES)) for word in ("-p", name)]
     return draw(typed_models()), how, tuple(rewrites)
 
@@ -147,8 +157,8 @@ def is_sound(
     model, how, rewrites = drawn
     onnx.save(model, folder / "m.onnx")
     commands = [
-        ("partition", "m.onnx", *how, *WITHOUT, "p.onnx"),
-        ("partition", "p.onnx", *how, *WITHOUT, "pp.onnx"),
+        (*how, "m.onnx", *WITHOUT, "p.onnx"),
+        (*how, "p.onnx", *WITHOUT, "pp.onnx"),
         ("inline", "p.onnx", *WITHOUT, "i.onnx"),
         ("rewrite", "m.onnx", *rewrites, *WITHOUT, "r.onnx"),
         ("rewrite", "r.onnx", *rewrites, *WITHOUT, "rr.onnx"),
@@ -169,7 +179,8 @@ def is_sound(
 Property = tuple["Callable[[Path, Any], list[str]]", st.SearchStrategy[Any]]
 PROPERTIES: dict[str, Property] = {
     "models": (survives, hostile_model()),
-    "catalogues": (reads_catalogues, catalogues()),
+    "catalogues": (reads_catalogues, changed_catalogues()),
+    "pipelines": (reads_pipelines, changed_pipelines()),
     "plans": (reads_plans, changed_file("plan")),
     "inputs": (reads_inputs, st.sampled_from([n.split()[0] for n in ARRAYS]).flatmap(changed_file)),
     "sound": (is_sound, policies()),

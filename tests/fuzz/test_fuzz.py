@@ -49,7 +49,7 @@ NESTED = {"if": nested_ifs, "loop": nested_loops}
 COMMANDS = [
     ("match", "m.onnx", "--target", "dnnl"),
     ("partition", "m.onnx", "--target", "dnnl", "--no-verify", "-o", "p.onnx"),
-    ("partition", "m.onnx", "--repeat", "--no-verify", "-o", "p.onnx"),
+    ("repeat", "m.onnx", "--no-verify", "-o", "p.onnx"),
     ("rewrite", "m.onnx", "-p", "prepare", "-p", "fuse", "--no-verify", "-o", "r.onnx"),
     ("inspect", "m.onnx"),
     ("view", "m.onnx", "-o", "v.html"),

@@ -57,7 +57,7 @@ diff m.onnx dnnl.onnx --verbose --json diff.json --markdown diff.md
 verify m.onnx dnnl.onnx --level disable --seed 0 --json verify.json
 partition m.onnx --target cublas,dnnl -p dnnl_ops --merge --prune --no-verify -o merged.onnx
 partition m.onnx --target cutlass --constants embed --escape outputs --no-verify -o cutlass.onnx
-partition m.onnx --repeat --no-verify -o repeat.onnx --json repeat.json
+repeat m.onnx --no-verify -o repeat.onnx --json repeat.json
 rewrite m.onnx -p prepare -p fuse --no-verify -o r.onnx --json r.json --plan plan.yaml --trace
 apply plan.yaml m.onnx --no-verify -o applied.onnx --json applied.json
 diff m.onnx r.onnx --ignore nothing --json rewritten.json
@@ -192,6 +192,8 @@ def _left_behind(command: str) -> dict[str, bytes]:
         mock.patch.multiple(
             "dplcli.report.document", version_of=lambda _package: "any", __version__="any"
         ),
+        mock.patch("dplcli.report.json.__version__", "any"),
+        mock.patch("dplcli.cli.options.perf_counter", return_value=0.0),
         mock.patch("platform.python_version", return_value="any"),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

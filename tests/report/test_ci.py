@@ -42,10 +42,10 @@ def test_junit_has_a_case_for_every_output_level_and_seed() -> None:
     text = junit_xml(verification_document("b against a", found))
 
     assert cases(text) == [
-        ("dpl verify", "verdict", False),
-        ("level disable", "y, seed 0", True),
-        ("level disable", "y, seed 1", False),
-        ("level all", "z, seed 1", True),
+        ("dpl verify", "b against a: verdict", False),
+        ("level disable", "b against a: y, seed 0", True),
+        ("level disable", "b against a: y, seed 1", False),
+        ("level all", "b against a: z, seed 1", True),
     ]
 
 
@@ -54,7 +54,7 @@ def test_a_check_that_is_too_weak_is_a_no() -> None:
     weak = replace(result([output("y")]), power=Power(3, 10, ()), min_power=0.9)
     document = verification_document("b against a", weak)
 
-    assert cases(junit_xml(document))[0] == ("dpl verify", "verdict", False)
+    assert cases(junit_xml(document))[0] == ("dpl verify", "b against a: verdict", False)
     assert "❌ Equivalent, by a check that is too weak" in markdown_text(document)
     assert "- mutants caught: 3 of 10\n" in markdown_text(document)
 
@@ -80,7 +80,16 @@ def test_junit_counts_what_it_holds(name: str) -> None:
             str(len(failures)),
         )
         assert tests
-    assert ("verdict", DOCUMENTS[name].ok) in {(case[1], case[2]) for case in cases(_again(root))}
+    names = {(case[1].rpartition(": ")[2], case[2]) for case in cases(_again(root))}
+    assert ("verdict", DOCUMENTS[name].ok) in names
+    times = [float(case.attrib["time"]) for case in root.iter("testcase")]
+    assert sum(times) == float(root.attrib["time"]) == 0.0
+    timed = ET.fromstring(junit_xml(DOCUMENTS[name], 2.5))  # noqa: S314  # our own text
+    assert [case.attrib["time"] for case in timed.iter("testcase")][:2] in (
+        ["2.500"],
+        ["2.500", "0.000"],
+    )
+    assert timed.attrib["time"] == "2.500"
 
 
 def _again(root: ET.Element) -> str:
@@ -103,12 +112,13 @@ def test_hostile_names_stay_text_in_junit() -> None:
     """The names come back as they are shown elsewhere, and nothing else is in the file."""
     root = ET.fromstring(junit_xml(DOCUMENTS["hostile"]))  # noqa: S314  # our own text
     tags = {element.tag for element in root.iter()}
-    names = {case.attrib["name"] for case in root.iter("testcase")}
+    names = {case.attrib["name"].rpartition(": ")[2] for case in root.iter("testcase")}
+    full = [case.attrib["name"] for case in root.iter("testcase")]
 
     allowed = {"testsuites", "testsuite", "properties", "property", "testcase", "failure"}
     assert tags == allowed
     assert {f"{HOSTILE[0]}, seed 1", "\\x00\\x1b[31mred, seed 1", "\\ud800, seed 1"} <= names
-    assert max(map(len, names)) <= 200
+    assert max(map(len, full)) <= 200
 
 
 def test_hostile_names_stay_text_in_markdown() -> None:
@@ -139,8 +149,9 @@ def test_markdown_shows_failures_first_and_says_what_it_leaves_out() -> None:
 def test_sarif_points_to_lines_and_keeps_the_rest_as_notifications(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Paths are relative to the working directory where they can be, and always quoted."""
+    """Paths are relative to the repository where they can be, and always quoted."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b.yaml").touch()
     files = ["a b.yaml", str(tmp_path / "sub" / "c.yaml"), "./x/../d.yaml", "/else/é.yaml"]
     findings = [
         Finding(
@@ -159,6 +170,9 @@ def test_sarif_points_to_lines_and_keeps_the_rest_as_notifications(
         "d.yaml",
         "file:///else/%C3%A9.yaml",
     ]
+    based = [place["artifactLocation"].get("uriBaseId") for place in places]
+    assert based == ["SRCROOT", "SRCROOT", None, None]  # what is not there may be shipped with dpl
+    assert run["originalUriBaseIds"].keys() == {"SRCROOT"}
     assert [place["region"] for place in places] == [
         {"startLine": 1},
         {"startLine": 1, "startColumn": 4},
@@ -168,6 +182,28 @@ def test_sarif_points_to_lines_and_keeps_the_rest_as_notifications(
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["example"]
     said = [n["message"]["text"] for n in run["invocations"][0]["toolExecutionNotifications"]]
     assert said == ["r: somewhere", "NOT equivalent.\nthe candidate lacks 'b'"]
+
+
+def test_sarif_paths_start_at_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nearest folder upwards with a .git, which is a file in a worktree."""
+    here = tmp_path / "repo" / "models"
+    here.mkdir(parents=True)
+    (tmp_path / "repo" / ".git").write_text("gitdir: elsewhere\n")
+    (here / "r.yaml").touch()
+    (tmp_path / "outside.yaml").touch()
+    monkeypatch.chdir(here)
+    files = ["r.yaml", "../../outside.yaml"]
+    findings = [Finding("catalogue", "error", "r", "m", SourceLocation(f, 1)) for f in files]
+    document = replace(DOCUMENTS["nothing"], findings=tuple(findings))
+    (run,) = sarif_record(document)["runs"]
+    places = [result["locations"][0]["physicalLocation"] for result in run["results"]]
+
+    assert [place["artifactLocation"] for place in places] == [
+        {"uri": "models/r.yaml", "uriBaseId": "SRCROOT"},
+        {"uri": (tmp_path / "outside.yaml").as_uri()},
+    ]
 
 
 def test_places_are_found_among_the_files_that_were_named(tmp_path: Path) -> None:

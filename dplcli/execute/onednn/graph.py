@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.execute.onednn.library import LibraryError
-from dplcli.execute.plan import RefusedError
+from dplcli.execute.onednn.library import Library
+from dplcli.execute.plan import LibraryError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from dplcli.execute.onednn.library import Library
-    from dplcli.execute.plan import KernelPlan, PlanOp, Setting, Shape
+    from dplcli.execute.plan import KernelPlan, OpenShape, PlanOp, Setting, Shape
 
 _MOST_DIMS = 12
 _Dims = c.c_int64 * _MOST_DIMS
@@ -127,32 +126,46 @@ INEXACT = "oneDNN rounds 8-bit products coarsely on a CPU without VNNI (--allow-
 _PRODUCTS = frozenset({"convolution", "conv_transpose", "matmul"})
 
 
-def judge(
-    library: Library,
-    plan: KernelPlan,
-    shapes: Mapping[int, Shape],
-    *,
-    allow_inexact: bool = False,
-) -> str:
-    """Ask the library whether it runs a plan as one partition, or a region as several.
+class OneDnn(Library):
+    """oneDNN: it runs a plan as one partition, or a region as several.
 
     Args:
-        library: The library.
-        plan: The plan.
-        shapes: The shapes of its inputs, as far as they are known.
-        allow_inexact: Whether that may be what the library is known to be inexact at.
+        threads: How many threads it has; 0 for its own choice.
+        allow_inexact: Whether it runs what it is known to be inexact at.
 
-    Returns:
-        Why not; "" if it does.
+    Raises:
+        UsageError: There is none, or one that cannot be used.
     """
-    if not (allow_inexact or library.is_exact_in_steps) and multiplies_steps(plan):
-        return INEXACT
-    partitions = _Graph(library, plan, shapes).partitions
-    try:
-        return _objection(plan, partitions)
-    finally:
-        for part in partitions:
-            part.destroy()
+
+    def __init__(self, threads: int = 0, *, allow_inexact: bool = False) -> None:
+        super().__init__(threads)
+        self._allow_inexact = allow_inexact
+
+    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
+        """Return why the library does not run a plan; "" if it does."""
+        if not (self._allow_inexact or self.is_exact_in_steps) and multiplies_steps(plan):
+            return INEXACT
+        used = {number for op in plan.ops for number in (*op.inputs, op.output)}
+        if strange := {plan.dtypes[number] for number in used} - DTYPES.keys():
+            return f"values are of type {min(strange)}"
+        known = {
+            number: tuple(size for size in shape if isinstance(size, int))
+            for number, shape in shapes.items()
+            if all(isinstance(size, int) for size in shape)
+        }
+        try:
+            partitions = _Graph(self, plan, known).partitions
+        except RefusedError as error:
+            return str(error)
+        try:
+            return _objection(plan, partitions)
+        finally:
+            for part in partitions:
+                part.destroy()
+
+    def compile(self, plan: KernelPlan, shapes: Mapping[int, Shape]) -> CompiledPlan:
+        """Compile a plan for given shapes of all its inputs."""
+        return CompiledPlan(self, plan, shapes)
 
 
 def multiplies_steps(plan: KernelPlan) -> bool:

@@ -12,9 +12,10 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError
+from dplcli.execute.plan import LibraryError, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,27 +38,8 @@ _VNNI = 0x8 | 0x40
 _INSTALL = f"pip install '{EXTRA}' (Linux on x86-64), or name a libdnnl.so.3 in {VARIABLE}"
 
 
-class LibraryError(Exception):
-    """The library refused something."""
-
-
-class Primitive(NamedTuple):
-    """What the library ran, by its own account.
-
-    Attributes:
-        kind: Such as ``convolution``, or ``reorder``.
-        implementation: Which code.
-        milliseconds: How long it took.
-    """
-
-    kind: str
-    implementation: str
-    milliseconds: float
-
-    @property
-    def is_reorder(self) -> bool:
-        """Whether it only lays a tensor out in another way."""
-        return self.kind == "reorder"
+class LibraryNotFoundError(UsageError):
+    """There is no library."""
 
 
 class _Version(c.Structure):
@@ -197,7 +179,7 @@ def _loaded() -> tuple[c.CDLL, str]:
             reasons.append(f"{name}: has no Graph API, so it is no oneDNN {_dotted(OLDEST)}")
             continue
         return functions, name
-    raise UsageError(f"oneDNN was not found: {'; '.join(reasons)}", hint=_INSTALL)
+    raise LibraryNotFoundError(f"oneDNN was not found: {'; '.join(reasons)}", hint=_INSTALL)
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""``dpl partition --repeat`` as a user meets it."""
+"""``dpl repeat`` as a user meets it."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.passes.repeating import chain, numbered
 
 LAYERS = chain(3, numbered("a# = Relu (@) b# = Sin (a#) c# = Mul (b#, @) d# = Tanh (c#)"))
 TEXT = f'<ir_version: 8, opset_import: ["" : 17]> {LAYERS}'
-REPEAT = ("partition", "m.onnx", "--repeat", "-o", "out.onnx")
+REPEAT = ("repeat", "m.onnx", "-o", "out.onnx")
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_json_is_that_of_a_partition(dpl: Dpl, folder: Path) -> None:
 def test_a_second_run_changes_nothing(dpl: Dpl, folder: Path) -> None:
     """What was outlined stays as it is, and the answer says so."""
     dpl(*REPEAT)
-    answer = dpl("partition", "out.onnx", "--repeat", "-o", "again.onnx")
+    answer = dpl("repeat", "out.onnx", "-o", "again.onnx")
 
     assert (answer.code, answer.err) == (0, "")
     assert "No block repeats often enough" in answer.out
@@ -115,21 +115,27 @@ def test_expectations(dpl: Dpl, folder: Path, expectation: str, code: int) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--repeat", "--patterns", "conv_relu"), "--repeat needs no patterns"),
-        (("--repeat", "--target", "dnnl"), "--repeat needs no patterns"),
-        (("--repeat", "--constants", "embed"), "--constants, --escape, --order"),
-        (("--repeat", "--merge"), "are for patterns"),
-        (("--min-nodes", "3"), "--min-nodes says how to search with --repeat"),
-        (("--target", "dnnl", "--nested"), "--nested says how to search with --repeat"),
-        (("--repeat", "--expect", "dnnl.x>=1"), "there is no rule 'dnnl.x'"),
-        (("--repeat", "--expect", "nonsense"), "not an expectation"),
-        (("--repeat", "--min-repeats", "1"), "Invalid value for '--min-repeats'"),
-        (("--repeat", "--min-saving", "101"), "Invalid value for '--min-saving'"),
+        (("--patterns", "conv_relu"), "No such option '--patterns'"),
+        (("--merge",), "No such option '--merge'"),
+        (("--expect", "dnnl.x>=1"), "there is no rule 'dnnl.x'"),
+        (("--expect", "nonsense"), "not an expectation"),
+        (("--min-repeats", "1"), "Invalid value for '--min-repeats'"),
+        (("--min-saving", "101"), "Invalid value for '--min-saving'"),
     ],
 )
 def test_bad_usage(dpl: Dpl, folder: Path, arguments: tuple[str, ...], message: str) -> None:
     """One clear message, exit 2, nothing written."""
-    answer = dpl("partition", "m.onnx", *arguments)
+    answer = dpl("repeat", "m.onnx", *arguments)
     assert answer.code == 2
     assert message in answer.message
     assert sorted(contents(folder)) == ["m.onnx"]
+
+
+@pytest.mark.usefixtures("layers")
+@pytest.mark.parametrize("before", [(), ("--target", "dnnl")])
+def test_the_option_of_old_names_the_command(dpl: Dpl, before: tuple[str, ...]) -> None:
+    """``dpl partition --repeat`` was this command, whatever else is given."""
+    answer = dpl("partition", "m.onnx", *before, "--repeat")
+    assert (answer.code, answer.hint) == (2, "dpl repeat MODEL")
+    assert answer.message == "--repeat is a command of its own now"
+    assert "--repeat" not in dpl("partition", "--help").out

@@ -1,0 +1,1 @@
+"""cuBLASLt by ctypes: a partition is one product of matrices with its epilogue."""

@@ -1,0 +1,1 @@
+"""CUTLASS: a partition is one instance of a template, compiled when it is first needed."""
