@@ -149,6 +149,12 @@ NETS: dict[str, Callable[[Path], None]] = {
     "BERT, 4 layers": bert,
 }
 
+FORMS: dict[str, dplcli.PartitionOptions] = {
+    "partitions": {},
+    "partitions of prepare": {"prepare": True},
+    "regions of prepare": {"prepare": True, "merge": True},
+}
+
 
 def speed(rounds: int, threads: int) -> None:
     """Time each net in both forms; print a row for each."""
@@ -158,20 +164,10 @@ def speed(rounds: int, threads: int) -> None:
         for name, build in NETS.items():
             path = Path(folder, "net.onnx")
             build(path)
-            for form, prepare, merge in (
-                ("partitions", False, False),
-                ("partitions of prepare", True, False),
-                ("regions of prepare", True, True),
-            ):
+            for form, options in FORMS.items():
                 result = Path(folder, "partitioned.onnx")
-                dplcli.partition(
-                    path,
-                    target="dnnl",
-                    output=result,
-                    prepare=prepare,
-                    merge=merge,
-                    verify=False,
-                )
+                given: dplcli.PartitionOptions = {**options, "output": result, "verify": False}
+                dplcli.partition(path, target="dnnl", **given)
                 found = dplcli.bench(path, result, kernels="dnnl", runs=rounds, threads=threads)
                 outcome = found.outcome
                 low, ratio, high = outcome.ratios("cpu")

@@ -158,6 +158,8 @@ class ResultOptions(CheckOptions, total=False):
         in_place: Whether it replaces the model, which is then a path.
         keep_failed: Whether a result that fails is kept as ``OUTPUT.failed.onnx``.
         strip: What to leave out: ``metadata``, ``value_info``.
+        external_data: What becomes of external data: ``copy`` (the default), ``link`` or
+            ``repack``.
         verify: Whether it is checked in onnxruntime. By default it is.
         hints: Whether to find out what would let rules do more. By default it is found out.
     """
@@ -166,6 +168,7 @@ class ResultOptions(CheckOptions, total=False):
     in_place: bool
     keep_failed: bool
     strip: Names
+    external_data: Literal["copy", "link", "repack"]
     verify: bool
     hints: bool
 
@@ -917,7 +920,7 @@ def _written_settings(given: dict[str, Any]) -> dict[str, Any]:
     """Take the keywords of :class:`ResultOptions` out of *given*; return fields of settings."""
     found: dict[str, Any] = {
         name: given.pop(name)
-        for name in ("in_place", "keep_failed", "verify")
+        for name in ("in_place", "keep_failed", "verify", "external_data")
         if given.get(name) is not None
     }
     found["strip"] = _several(given.pop("strip", ()))
@@ -957,6 +960,8 @@ def _job(
         output = stored.place
     if output is None and settings.keep_failed:
         raise UsageError("a result that fails is kept beside the output", hint="pass an output")
+    if output is None and settings.external_data != "copy":
+        raise UsageError("external data is put beside the output", hint="pass an output")
     with stored.file() as path:
         if output is not None:
             outcome = replace(run(path, Path(output)), label=stored.name)

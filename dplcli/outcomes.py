@@ -252,6 +252,8 @@ class Verdict:
         output: The file written; None if nothing was, because the answer is no.
         kept: Where a failed result was kept for a look.
         size: How many bytes the file has, external data apart.
+        data: How many bytes of external data were packed into a file of its own; None if they lie
+            where the model had them.
         stripped: How many bytes each kind took that was left out, as asked.
     """
 
@@ -260,6 +262,7 @@ class Verdict:
     output: Path | None = None
     kept: Path | None = None
     size: int = 0
+    data: int | None = None
     stripped: Mapping[str, int] = field(default_factory=dict)
 
     @property

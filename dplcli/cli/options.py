@@ -888,6 +888,15 @@ WRITING = SettingsGroup(
         "kernels and for dpl inline), value_info (the types of inner values).",
     ),
     Setting(
+        "external_data",
+        type=click.Choice(("copy", "link", "repack")),
+        help="How external data gets into another folder than MODEL's: as copies (copy, the "
+        "default), or as second names of the same files (link: a clone that shares its blocks "
+        "where the disk can do that, else a hard link, which onnxruntime reads, and onnx does not, "
+        "neither there nor under the first name). repack, in any folder: only what the result "
+        "uses, in one file, OUTPUT.data.",
+    ),
+    Setting(
         "verify",
         "--no-verify",
         read=lambda given: not given,

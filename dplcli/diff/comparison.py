@@ -174,10 +174,11 @@ def distance(first: Tensor, second: Tensor) -> Distance | None:
 
 
 def _chunk_distance(one: NDArray[Any], other: NDArray[Any]) -> tuple[int, float, float]:
-    changed = (_bits(one) != _bits(other)).any(axis=1)
-    count = int(changed.sum())
-    if not count:
+    bits = _bits(one), _bits(other)
+    if np.array_equal(*bits):  # element by element takes ten times as long
         return 0, 0.0, 0.0
+    changed = (bits[0] != bits[1]).any(axis=1)
+    count = int(changed.sum())
     wide = np.complex128 if one.dtype.kind == "c" else _wide(one.dtype)
     a, b = one[changed].astype(wide), other[changed].astype(wide)
     with np.errstate(all="ignore"):

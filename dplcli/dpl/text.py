@@ -965,6 +965,8 @@ class PatternReader:
         domain, op_type = read_dotted(node)
         owned = domain in self.assigned or domain in self.wildcards
         hint = did_you_mean(op_type, _METHODS)
+        if not hint and "." not in domain and op_type.startswith(("has_", "is_")):
+            hint = f"there are {', '.join(sorted(_METHODS))}; const({domain}) is a constant"
         if owned or op_type in _FOREIGN_METHODS or (hint and "." not in domain):
             raise wrong(node, f"patterns have no method {op_type!r}", hint)
         check_foreign(domain, op_type, node, self.schemas)

@@ -129,7 +129,8 @@ def _call_lines(call: PlannedCall, plan: KernelPlan) -> Iterator[str]:
     for op in plan.ops:
         yield from _op_lines(op)
     yield _line("outputs", *_several(plan.outputs))
-    if plan.is_region or plan.parts > 1:
+    yield _line("parts", plan.parts)
+    if plan.is_region:
         yield "region"
 
 

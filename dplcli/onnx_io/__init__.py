@@ -6,7 +6,12 @@ from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
     from dplcli.onnx_io.convert import OnnxSchemas
-    from dplcli.onnx_io.external_data import check_external_data, external_files
+    from dplcli.onnx_io.external_data import (
+        EXTERNAL_DATA,
+        ExternalData,
+        check_external_data,
+        external_files,
+    )
     from dplcli.onnx_io.infer import check_model, check_sizes, open_sizes
     from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
     from dplcli.onnx_io.read import (
@@ -36,7 +41,9 @@ else:
         __name__,
         {
             "dplcli.onnx_io.convert": "OnnxSchemas",
-            "dplcli.onnx_io.external_data": "check_external_data external_files",
+            "dplcli.onnx_io.external_data": (
+                "EXTERNAL_DATA ExternalData check_external_data external_files"
+            ),
             "dplcli.onnx_io.infer": "check_model check_sizes open_sizes",
             "dplcli.onnx_io.opset": "AdaptedNode RaisedOpset raise_opset",
             "dplcli.onnx_io.read": (

@@ -78,6 +78,7 @@ def bounded(work: Callable[[], bytes], size: int) -> bytes:
         os.close(writing)
         return _here(work, size)
     if not child:
+        os.close(reading)  # or it would wait for ever to be read, should its parent be killed
         _answer(work, size, writing)
     os.close(writing)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import stat
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -21,9 +23,10 @@ from onnx import (
     ValueInfoProto,
     numpy_helper,
 )
+from onnx.external_data_helper import load_external_data_for_tensor
 
 from dplcli.errors import ModelLoadError
-from dplcli.files import text_path
+from dplcli.files import path_of, text_path
 from dplcli.ir import Attribute, Dim, Graph, OpSchema, Remarks, StatedType, Tensor, TensorType
 from dplcli.ir.model import NO_REMARKS
 from dplcli.ir.types import CHUNK, DTYPE_CODES, dtype_name
@@ -124,6 +127,9 @@ class ProtoTensor(Tensor):
             if proto.data_type == TensorProto.STRING:
                 return _texts(proto)
             with text_path(folder) as base:
+                if _has_two_names(proto, folder):
+                    proto = TensorProto.FromString(proto.SerializeToString())
+                    load_data(proto, folder)
                 array: NDArray[Any] = numpy_helper.to_array(proto, base)
         except UNREADABLE as error:
             raise self._unreadable(" ".join(str(error).split())) from error
@@ -152,6 +158,46 @@ class ProtoTensor(Tensor):
         return ModelLoadError(
             f"{where}constant {name!r}: its data cannot be read: {why}", hint=hint
         )
+
+
+def load_data(proto: TensorProto, folder: Path) -> None:
+    """Put the external data of a tensor into it, as onnx does.
+
+    onnx refuses a file with two names, which ``--external-data link`` makes; here it is read.
+
+    Args:
+        proto: The tensor, which is changed.
+        folder: Where the data lies.
+
+    Raises:
+        OSError: It cannot be read. onnx raises other errors for that, too.
+        ValueError: There is less of it than the tensor needs.
+    """
+    if not _has_two_names(proto, folder):
+        with text_path(folder) as base:
+            load_external_data_for_tensor(proto, base)
+        return
+    stated = _entries(proto)
+    needed = math.prod(proto.dims) * dtype_bits(proto.data_type) // 8
+    with (folder / path_of(stated["location"])).open("rb") as file:
+        file.seek(int(stated.get("offset", 0)))
+        data = file.read(int(stated.get("length", needed)))
+    if len(data) < needed:
+        raise ValueError(f"external data of {proto.name!r} is cut off")
+    proto.raw_data = data
+    proto.data_location = TensorProto.DEFAULT
+    del proto.external_data[:]
+
+
+def _has_two_names(proto: TensorProto, folder: Path) -> bool:
+    """Tell whether data lies in a plain file in *folder* or below, and the file elsewhere, too."""
+    part = path_of(_entries(proto).get("location", ""))
+    try:
+        status = (folder / part).lstat()
+        is_here = (folder / part).resolve() == folder.resolve() / part
+    except (OSError, ValueError):
+        return False
+    return is_here and stat.S_ISREG(status.st_mode) and status.st_nlink > 1
 
 
 def _entries(proto: TensorProto) -> dict[str, str]:

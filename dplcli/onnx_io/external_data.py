@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import math
-import os
 import stat
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, get_args
 
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
-from dplcli.files import copy_file, mode_for, path_of, temporary_folder
+from dplcli.files import copy_file, copy_part, link_file, mode_for, path_of, temporary_folder
 from dplcli.ir.types import PLAIN_KINDS
 from dplcli.onnx_io.convert import dtype_bits
 from dplcli.onnx_io.source import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from onnx import NodeProto, SparseTensorProto
 
@@ -32,16 +31,31 @@ if TYPE_CHECKING:
 _WITHOUT_TENSORS = {AttributeProto.AttributeType.Value(kind.upper()) for kind in PLAIN_KINDS}
 
 
-def copy_external_data(model: Model, destination: Path, made: Provisional) -> None:
+ExternalData = Literal["copy", "link", "repack"]
+EXTERNAL_DATA: tuple[ExternalData, ...] = get_args(ExternalData)
+"""What becomes of external data when a model is written."""
+
+
+def has_data_elsewhere(model: Model, destination: Path) -> bool:
+    """Tell whether a model has external data that is not beside *destination* already."""
+    path = model.path
+    return path is not None and not _shares_folder(path, destination) and bool(locations_of(model))
+
+
+def bring_external_data(
+    model: Model, destination: Path, made: Provisional, *, link: bool = False
+) -> None:
     """Make the model's external data reachable from *destination*'s folder.
 
-    In the model's own folder the data is there already. To other folders the files are copied, as
-    onnx refuses to follow links, hard ones included.
+    In the model's own folder the data is there already. To other folders the files are copied.
+    Symbolic links would not do: onnx and onnxruntime follow none. A file with two names onnxruntime
+    takes, but not onnx, not even under the first name.
 
     Args:
         model: The model.
         destination: Where it is written.
         made: What is put there is noted here.
+        link: Whether to give the files a second name rather than to copy them.
 
     Raises:
         ModelExportError: A different file of the same name lies there, or one is missing.
@@ -49,7 +63,7 @@ def copy_external_data(model: Model, destination: Path, made: Provisional) -> No
     if model.path is not None and not _shares_folder(model.path, destination):
         for location in locations_of(model):
             part = path_of(location)
-            _copy_beside(model.path.parent / part, destination.parent / part, made)
+            _put_beside(model.path.parent / part, destination.parent / part, made, link=link)
 
 
 @dataclass(frozen=True)
@@ -66,21 +80,42 @@ class PackedModel:
     destination: Path
     data_size: int
 
+    def put_data(self) -> None:
+        """Put its data in its place.
+
+        Raises:
+            ModelExportError: A file stands in the way, or it cannot be put there.
+        """
+        data, target = _data_of(self.path), _data_of(self.destination)
+        if data.exists():
+            self.check_place()
+            try:
+                data.replace(target)
+            except OSError as error:
+                raise ModelExportError(f"{target}: cannot be written: {error.strerror}") from error
+
+    def check_place(self) -> None:
+        """Refuse a place for data where something else stands.
+
+        Raises:
+            ModelExportError: It does.
+        """
+        data, target = _data_of(self.path), _data_of(self.destination)
+        is_taken = data.exists() and (target.exists() or target.is_symlink())
+        if is_taken and not _are_equal(data, target):
+            raise ModelExportError(
+                f"{target}: a different file stands where external data must go",
+                hint="write to another place, or remove that file if no model needs it",
+            )
+
     def commit(self) -> None:
         """Put it and its data in their places.
 
         Raises:
             ModelExportError: A file stands in the way, or they cannot be put there.
         """
-        data, target = _data_of(self.path), _data_of(self.destination)
+        self.put_data()
         try:
-            if data.exists():
-                if target.exists() and not filecmp.cmp(data, target, shallow=False):
-                    raise ModelExportError(
-                        f"{target}: a different file stands where external data must go",
-                        hint="remove it, or write to another place",
-                    )
-                data.replace(target)
             self.path.replace(self.destination)
         except OSError as error:
             place = self.destination
@@ -95,7 +130,7 @@ def _data_of(path: Path) -> Path:
 def pack(proto: ModelProto, folder: Path, destination: Path) -> Iterator[PackedModel]:
     """Write *proto* beside *destination*, with what it needs of its external data; then remove it.
 
-    Data is copied from file to file, a piece at a time.
+    Data is copied from file to file, a piece at a time, once where tensors share it.
 
     Args:
         proto: The model, which is changed to refer to the new file.
@@ -112,16 +147,19 @@ def pack(proto: ModelProto, folder: Path, destination: Path) -> Iterator[PackedM
             path = stack.enter_context(temporary_folder(destination.parent)) / destination.name
             data, size = _data_of(path), 0
             if outside:
+                places: dict[_Part, int] = {}
                 with data.open("wb") as file:
                     for tensor in outside:
-                        _move_data(tensor, folder, file, data.name)
+                        _move_data(tensor, folder, file, places)
                 size = data.stat().st_size
             path.write_bytes(proto.SerializeToString())
             path.chmod(mode_for(destination))
         except OSError as error:
             reason = error.strerror or error
             raise ModelExportError(f"{destination}: cannot be written: {reason}") from error
-        yield PackedModel(path, destination, size)
+        packed = PackedModel(path, destination, size)
+        packed.check_place()
+        yield packed
 
 
 def pack_file(path: Path, destination: Path) -> None:
@@ -135,29 +173,34 @@ def pack_file(path: Path, destination: Path) -> None:
         written.commit()
 
 
-_PIECE = 1 << 22
 _ALIGNED = 1 << 12
 """So that runtimes can map the data of each tensor."""
 
 
-def _move_data(tensor: TensorProto, folder: Path, to: BinaryIO, location: str) -> None:
-    """Copy the data of a tensor to the end of a file, and let the tensor refer to that."""
+class _Part(NamedTuple):
+    location: str
+    begin: int
+    end: int
+
+
+def _move_data(tensor: TensorProto, folder: Path, to: BinaryIO, places: dict[_Part, int]) -> None:
+    """Let a tensor refer to its data in a file, and copy the data to the file's end first.
+
+    What *places* says is in the file already is not copied again.
+    """
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    begin, end = int(entries.get("offset", 0)), _end_of(tensor, entries)
-    start = -(-to.tell() // _ALIGNED) * _ALIGNED
-    to.seek(start)
-    with (folder / path_of(entries["location"])).open("rb") as source:
-        source.seek(begin)
-        left = end - begin
-        while left and (piece := source.read(min(_PIECE, left))):
-            left -= len(piece)
-            if piece.count(0) == len(piece):  # as in files with holes: the copy has them, too
-                to.seek(len(piece), os.SEEK_CUR)
-            else:
-                to.write(piece)
-    to.truncate()
+    part = _Part(entries["location"], int(entries.get("offset", 0)), _end_of(tensor, entries))
+    if part not in places:
+        places[part] = -(-to.tell() // _ALIGNED) * _ALIGNED
+        to.seek(places[part])
+        with (folder / path_of(part.location)).open("rb") as source:
+            copy_part(source, to, part.begin, part.end)
     del tensor.external_data[:]
-    for key, value in (("location", location), ("offset", start), ("length", end - begin)):
+    for key, value in (
+        ("location", Path(to.name).name),
+        ("offset", places[part]),
+        ("length", part.end - part.begin),
+    ):
         tensor.external_data.add(key=key, value=str(value))
 
 
@@ -181,11 +224,11 @@ def _shares_folder(model: Path, destination: Path) -> bool:
     return destination.parent.resolve() in {model.parent.resolve(), model.resolve().parent}
 
 
-def _copy_beside(source: Path, target: Path, made: Provisional) -> None:
+def _put_beside(source: Path, target: Path, made: Provisional, *, link: bool) -> None:
     if not source.is_file():
         raise ModelExportError(f"{source}: external data of the model is missing")
     if target.exists() or target.is_symlink():
-        if target.exists() and filecmp.cmp(source, target, shallow=False):
+        if _are_equal(source, target):
             return
         raise ModelExportError(
             f"{target}: a different file stands where the model's external data must go",
@@ -197,9 +240,24 @@ def _copy_beside(source: Path, target: Path, made: Provisional) -> None:
                 made.note(folder)
                 folder.mkdir()
         made.note(target)
-        copy_file(source, target)
+        (link_file if link else copy_file)(source, target)
     except OSError as error:
+        if link and error.errno in _WITHOUT_LINKS:
+            raise ModelExportError(
+                f"{target}: {source} can have no second name there: {error.strerror}",
+                hint="pass --external-data copy",
+            ) from error
         raise ModelExportError(f"{target}: cannot be written: {error.strerror}") from error
+
+
+_WITHOUT_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP}
+"""Why there are no hard links: two disks, a disk without links, too many of them."""
+
+
+def _are_equal(one: Path, other: Path) -> bool:
+    if not other.exists():  # as a symbolic link to nothing
+        return False
+    return one.samefile(other) or filecmp.cmp(one, other, shallow=False)
 
 
 def check_external_data(model: Model) -> None:

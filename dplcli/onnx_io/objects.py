@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import onnx
 from onnx import ModelProto, TensorProto
-from onnx.external_data_helper import load_external_data_for_model, set_external_data
+from onnx.external_data_helper import set_external_data
 
 from dplcli.errors import ModelLoadError, UsageError
+from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.external_data import all_tensors
 
 if TYPE_CHECKING:
@@ -166,7 +167,9 @@ def read_proto(content: Path | bytes, folder: Path) -> ModelProto:
     try:
         data = content if isinstance(content, bytes) else content.read_bytes()
         proto = onnx.load_model_from_string(data)
-        load_external_data_for_model(proto, str(folder))
+        for tensor in all_tensors(proto):
+            if tensor.data_location == TensorProto.EXTERNAL:
+                load_data(tensor, folder)
     except Exception as error:  # protobuf's, onnx's and the system's
         name = NAME if isinstance(content, bytes) else content
         raise ModelLoadError(f"{name}: cannot be read: {error}") from error

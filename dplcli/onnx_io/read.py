@@ -722,12 +722,35 @@ def functions_from_text(text: str, label: str) -> Model:
     return _from_text(whole, label, "is not ONNX text", is_checked=False)
 
 
+_DEEPEST_TEXT = 1000
+"""How deep brackets may nest: the parser of onnx is recursive, and ends the process."""
+
+
+def _depth_of(text: str) -> int:
+    """Return how deep brackets nest, those in strings and comments included."""
+    depth = deepest = 0
+    for bracket in _BRACKET.findall(text):
+        depth += 1 if bracket in "({[" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+_BRACKET = re.compile(r"[(){}\[\]]")
+
+
 def _from_text(text: str, label: str, wrong: str, *, is_checked: bool) -> Model:
+    if _depth_of(text) > _DEEPEST_TEXT:
+        raise InvalidModelError(f"{label}: {wrong}: it nests deeper than {_DEEPEST_TEXT:,}")
     try:
         proto = onnx.parser.parse_model(text)
         if is_checked:
             onnx.checker.check_model(proto)
-    except (onnx.parser.ParseError, onnx.checker.ValidationError, ValueError) as error:
+    except (
+        onnx.parser.ParseError,
+        onnx.checker.ValidationError,
+        ValueError,
+        DecodeError,
+    ) as error:
         reason = " ".join(str(error).split())
         raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
     return model_from_proto(proto, Path(), label)

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from onnx import (
@@ -28,18 +29,19 @@ from dplcli.onnx_io.convert import (
     graphs_of,
     tensor_to_proto,
 )
-from dplcli.onnx_io.external_data import copy_external_data
+from dplcli.onnx_io.external_data import bring_external_data, has_data_elsewhere, locations_of, pack
 from dplcli.onnx_io.source import Source, source_of
 from dplcli.onnx_io.strip import strip_file, stripped
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from google.protobuf.message import Message
     from onnx import OperatorSetIdProto
 
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
+    from dplcli.onnx_io.external_data import ExternalData
 
 
 # Messages for what passes have made: functions, bodies, initializers, types.
@@ -108,13 +110,28 @@ class StagedModel:
         path: The temporary file, in the destination's folder so that external data is found.
         destination: Where :meth:`commit` puts it.
         stripped: How many bytes each kind took that was left out.
+        data_size: How many bytes of external data are in a file of its own; None if they were not
+            packed.
     """
 
-    def __init__(self, path: Path, destination: Path, stripped: Mapping[str, int]) -> None:
-        """Stand for the file at *path*."""
+    def __init__(
+        self,
+        path: Path,
+        destination: Path,
+        stripped: Mapping[str, int],
+        *,
+        data_size: int | None = None,
+        put_data: Callable[[], None] | None = None,
+    ) -> None:
+        """Stand for the file at *path*; *put_data* puts its external data beside its destination.
+
+        Without that the data is there already.
+        """
         self.path = path
         self.destination = destination
         self.stripped = stripped
+        self.data_size = data_size
+        self._put_data = put_data
 
     def commit(self) -> None:
         """Put the file in its place, replacing what is there in one step.
@@ -130,6 +147,8 @@ class StagedModel:
         Raises:
             ModelExportError: *path* cannot be written to.
         """
+        if self._put_data is not None:
+            self._put_data()
         try:
             self.path.replace(path)
         except OSError as error:
@@ -166,6 +185,7 @@ def staged(
     destination: Path,
     parts: Iterable[bytes | memoryview] | None = None,
     strip: Collection[str] = (),
+    external_data: ExternalData = "copy",
 ) -> Iterator[StagedModel]:
     """Write *model* to a temporary file beside *destination*; a symbolic link is followed.
 
@@ -177,26 +197,47 @@ def staged(
         destination: The place that it is for.
         parts: What to write, if that is not in *model*.
         strip: What to leave out, by its names in :mod:`dplcli.onnx_io.strip`.
+        external_data: What becomes of external data.
 
     Raises:
         ModelExportError: The folder cannot be written to, or external data stands in the way.
     """
     check_destination(destination)
     destination = destination.resolve()
+    folder = destination.parent if model.path is None else model.path.parent
+    is_linked = external_data == "link" and has_data_elsewhere(model, destination)
     with provisional() as made, ExitStack() as stack:
+        # Data with two names cannot be looked at by onnx. So that is done beside the first one.
+        beside = folder if is_linked else destination.parent
         try:
-            path = stack.enter_context(temporary_file(destination.parent, ".onnx"))
+            path = stack.enter_context(temporary_file(beside, ".onnx"))
         except OSError as error:
-            raise _cannot_write(destination, error) from error
-        copy_external_data(model, destination, made)
+            raise _cannot_write(beside / destination.name, error) from error
+        if external_data == "copy":
+            bring_external_data(model, destination, made)
         try:
             _write(model, path, parts)
             freed = strip_file(path, strip) if strip else {}
             path.chmod(mode_for(destination))
         except OSError as error:
             raise _cannot_write(destination, error) from error
+        written = StagedModel(path, destination, freed)
+        if is_linked:
+            link = partial(bring_external_data, model, destination, made, link=True)
+            written = StagedModel(path, destination, freed, put_data=link)
+        elif external_data == "repack" and locations_of(model):
+            proto = ModelProto.FromString(path.read_bytes())
+            packed = stack.enter_context(pack(proto, folder, destination))
+            path = packed.path
+            written = StagedModel(
+                path,
+                destination,
+                freed,
+                data_size=packed.data_size,
+                put_data=packed.put_data,
+            )
         try:
-            yield StagedModel(path, destination, freed)
+            yield written
         finally:
             if not path.exists():  # it was put in its place, whatever happened since
                 made.keep()

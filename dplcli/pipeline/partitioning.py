@@ -361,7 +361,8 @@ class _PartitionJob(WriteJob):
             return super().check(written)
         self.moves_only = False
         verdict = super().check(written)
-        with staged(self.prepared, self.output) as file:
+        how = self.writing.external_data
+        with staged(self.prepared, self.output, external_data=how) as file:
             proof, unproved = prove(file.path, written)
         self.preparation = replace(self.preparation, proof=proof, unproved=unproved)
         found = verdict.verification

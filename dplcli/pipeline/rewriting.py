@@ -27,7 +27,7 @@ from dplcli.onnx_io import (
     pieces,
     written_size,
 )
-from dplcli.outcomes import RewriteOutcome
+from dplcli.outcomes import RewriteOutcome, Verdict
 from dplcli.passes.replacing import replace_rows
 from dplcli.passes.rewrite import (
     RestrictingObserver,
@@ -546,15 +546,15 @@ class _RewriteJob(WriteJob):
         parts = None if self.rows is None else pieces(self.rows.table)
         if self.settings.dry_run:
             size = written_size(self.model, parts, self.settings.strip)
-            return self._measured(outcome, size)
+            return self._measured(outcome, Verdict(size=size))
         verdict = self.finish(
             self.model,
             parts=parts,
             is_changed=outcome.is_changed,
-            is_wanted=lambda size: self._measured(outcome, size).is_wanted,
+            is_wanted=lambda verdict: self._measured(outcome, verdict).is_wanted,
             known=None if self.steps is None else self.steps.verdict,
         )
-        return replace(self._measured(outcome, verdict.size), verdict=verdict)
+        return replace(self._measured(outcome, verdict), verdict=verdict)
 
     def _count(self) -> Counter[str]:
         """Count nodes by operator, as they are now."""
@@ -562,9 +562,10 @@ class _RewriteJob(WriteJob):
             return _count(self.model)
         return count_operators(self.rows.table, self.rows.table.in_order())
 
-    def _measured(self, outcome: RewriteOutcome, size: int) -> RewriteOutcome:
+    def _measured(self, outcome: RewriteOutcome, written: Verdict) -> RewriteOutcome:
         """Add the size of the file, and whether it grew too much."""
-        before, after = outcome.size[0], size + self.external
+        data = self.external if written.data is None else written.data
+        before, after = outcome.size[0], written.size + data
         growth = _growth(before, after, self.settings.max_growth)
         return replace(outcome, size=(before, after), growth=growth)
 

@@ -9,6 +9,7 @@ from dplcli.errors import InvalidGraphError, UsageError, VerificationError, did_
 from dplcli.files import encoded, write_file
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import (
+    EXTERNAL_DATA,
     STRIPPERS,
     built_again,
     check_destination,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import RewriteRule
     from dplcli.ir import Model
-    from dplcli.onnx_io import TableRows
+    from dplcli.onnx_io import ExternalData, TableRows
     from dplcli.passes.rewrite import Application
     from dplcli.verify import Settings as VerifySettings
 
@@ -49,11 +50,12 @@ class WriteSettings:
         in_place: Whether the output may replace the input.
         keep_failed: Whether to keep a result that fails as ``*.failed.onnx``.
         strip: What to leave out of the result: ``metadata``, ``value_info``.
+        external_data: What becomes of external data: ``copy``, ``link`` or ``repack``.
         hints: Whether to find out what would let rules do more.
 
     Raises:
         UsageError: The check is turned off, but is to have some power; or there is nothing of
-            such a name to leave out.
+            such a name to leave out, or to do with external data.
     """
 
     verify: bool = True
@@ -62,6 +64,7 @@ class WriteSettings:
     in_place: bool = False
     keep_failed: bool = False
     strip: Collection[str] = ()
+    external_data: ExternalData = "copy"
     hints: bool = False
 
     def __post_init__(self) -> None:
@@ -70,6 +73,9 @@ class WriteSettings:
             if kind not in STRIPPERS:
                 hint = did_you_mean(kind, STRIPPERS) or f"there are: {', '.join(STRIPPERS)}"
                 raise UsageError(f"--strip: there is no {kind!r} to leave out", hint=hint)
+        if self.external_data not in EXTERNAL_DATA:
+            what = f"--external-data: there is no {self.external_data!r}"
+            raise UsageError(what, hint=f"there are: {', '.join(EXTERNAL_DATA)}")
         if self.verify or self.verification is None:
             return
         if self.verification.mutants or self.verification.min_power is not None:
@@ -170,7 +176,7 @@ class WriteJob:
         model: Model,
         *,
         is_changed: bool,
-        is_wanted: Callable[[int], bool] = lambda _size: True,
+        is_wanted: Callable[[Verdict], bool] = lambda _verdict: True,
         known: Verdict | None = None,
         parts: Iterable[bytes | memoryview] | None = None,
     ) -> Verdict:
@@ -179,7 +185,7 @@ class WriteJob:
         Args:
             model: The result.
             is_changed: Whether it differs from the file; if not, there is nothing to check.
-            is_wanted: Tells whether a sound file of so many bytes is to be written.
+            is_wanted: Tells whether a sound file of such a size is to be written.
             known: The verdict of an earlier check; None if there was none.
             parts: The bytes to write, if they are not in *model*.
 
@@ -188,15 +194,15 @@ class WriteJob:
         """
         self.say("writing")
         strip = self.writing.strip
-        with staged(model, self.output, parts, strip) as written:
-            size = written.path.stat().st_size
+        with staged(model, self.output, parts, strip, self.writing.external_data) as written:
+            size, data = written.path.stat().st_size, written.data_size
             verdict = Verdict()
             asked = self.writing.verification
             runs_kernels = asked is not None and asked.execution.kernels is not None
             if self.writing.verify and (is_changed or strip or runs_kernels):
                 verdict = self.check(written.path) if known is None or strip else known
-            verdict = replace(verdict, size=size, stripped=written.stripped)
-            if is_wanted(size) and verdict.is_sound:
+            verdict = replace(verdict, size=size, data=data, stripped=written.stripped)
+            if is_wanted(verdict) and verdict.is_sound:
                 written.commit()
                 return replace(verdict, output=self.output)
             if self.failed is not None:
@@ -356,7 +362,8 @@ class StepVerifier(RewriteObserver):
         """Check the model as *rule* left it in this round."""
         reason = graph_objection(self.model)
         if not reason:
-            with staged(self.model, self.job.output) as written:
+            how = self.job.writing.external_data
+            with staged(self.model, self.job.output, external_data=how) as written:
                 self.verdict = self.job.check(written.path)
             if self.verdict.objection:
                 reason = f"onnx.checker refuses the result: {self.verdict.objection}"

@@ -512,6 +512,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
         "objection": verdict.objection,
         "verification": None if checked is None else checked.to_json(),
         **({"stripped": dict(verdict.stripped)} if verdict.stripped else {}),
+        **({} if verdict.data is None else {"external_data": verdict.data}),
     }
 
 

@@ -68,6 +68,8 @@ def match_document(
     """
     selection = outcome.selection
     parts: list[Part] = [rule_table(outcome.counts, selection.refused)]
+    if not any(outcome.counts.values()):
+        parts.append(hint("dpl explain, with the same arguments, says why"))
     if verbose:
         parts += _listing(selection)
     return Document(

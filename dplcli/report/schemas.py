@@ -629,6 +629,76 @@ class RunDocument(_OfModel):
     kernels: KernelsPart | None
 
 
+class SpreadPart(_Closed):
+    """A time in seconds, or a ratio: the middle of the rounds, and the middle half of them."""
+
+    median: float
+    quartiles: list[float]
+
+
+class RoundsPart(_Closed):
+    """The seconds of each round."""
+
+    cpu: list[float]
+    wall: list[float]
+
+
+class BenchSideItem(_Closed):
+    """One of two models, in the engine that ran it."""
+
+    model: str
+    engine: str
+    cpu: SpreadPart
+    wall: SpreadPart
+    rounds: RoundsPart
+
+
+class RatiosPart(_Closed):
+    """How many times as long the second takes."""
+
+    cpu: SpreadPart
+    wall: SpreadPart
+
+
+class PartitionTimeItem(_Closed):
+    """How long a partition ran on a library."""
+
+    call: str
+    milliseconds: float
+    reorders: float
+
+
+class BenchDocument(_OfTwo):
+    """How long two models take, for dpl bench."""
+
+    schema_: Literal["dpl.bench/1"] = Field(alias="schema")
+    models: list[BenchSideItem]
+    ratios: RatiosPart
+    quicker: Literal["first", "second"] | None
+    fed: str
+    level: str
+    threads: int
+    kernels: KernelsPart | None
+    times: list[PartitionTimeItem]
+
+
+class PlannedPartition(_Closed):
+    """A partition, and whether a plan has it."""
+
+    call: str
+    function: str
+    library: str = Field(description="The library that runs it; empty if it is not in the plan.")
+    why: str = Field(description="Why it is not in the plan.")
+
+
+class KernelsDocument(_OfModel):
+    """Which partitions a plan of kernels takes, for dpl kernels plan."""
+
+    schema_: Literal["dpl.kernels/1"] = Field(alias="schema")
+    planned: int
+    partitions: list[PlannedPartition]
+
+
 class SheetItem(_Closed):
     """A graph as it is drawn."""
 
@@ -1110,7 +1180,8 @@ _WRITTEN: tuple[type[BaseModel], ...] = (
     *(MatchDocument, ExplainDocument, PartitionDocument, RewriteDocument, TraceDocument),
     *(InlineDocument, ExtractDocument, VerifyDocument, DiffDocument),
     *(BisectDocument, ReproducedDocument, Reproducer, LearnDocument, InspectDocument),
-    *(NodeDocument, ContractDocument, RunDocument, ViewDocument, ModelsDocument),
+    *(NodeDocument, ContractDocument, RunDocument, BenchDocument, KernelsDocument),
+    *(ViewDocument, ModelsDocument),
     *(PatternsListDocument, PatternsShowDocument, PatternsCheckDocument, PatternsTestDocument),
     DoctorDocument,
 )

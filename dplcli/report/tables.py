@@ -581,8 +581,9 @@ def ending(written: Verdict, *, is_changed: bool, is_verified: bool, verbose: bo
         freed = [f"{kind} {counted(size, 'byte')}" for kind, size in written.stripped.items()]
         parts.append(Text(f"Left out: {', '.join(freed)}."))
     if written.output is not None:
-        same = "" if is_changed or written.stripped else ", unchanged"
-        parts.append(Text(f"Wrote {written.output}{same}."))
+        is_same = not is_changed and not written.stripped and written.data is None
+        data = "" if written.data is None else f", and {written.data:,} bytes of external data"
+        parts.append(Text(f"Wrote {written.output}{data}{', unchanged' if is_same else ''}."))
     return parts
 
 

@@ -125,6 +125,8 @@ def _record(outcome: BenchOutcome) -> Json:
     is_open = _is_void(outcome) or cpu[0] <= 1 <= cpu[2]
     return {
         "schema": "dpl.bench/1",
+        "model": outcome.sides[0].label,
+        "candidate": outcome.sides[1].label,
         "models": [
             {
                 "model": side.label,

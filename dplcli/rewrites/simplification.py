@@ -17,6 +17,7 @@ from dplcli.ir.operators import (
     FOLDABLE,
     MEASURING,
     RANDOM_OPS,
+    flops,
     is_placeholder,
 )
 from dplcli.rewrites.operands import dtype_of, fill_of, input_of, remade
@@ -306,6 +307,7 @@ class fold_constants:  # noqa: N801  # catalogues call it by this name
 
     def __init__(self) -> None:
         self.meets_shapes = False
+        self.operations = 0
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
         """Describe the constants that take the place of a node."""
@@ -321,10 +323,45 @@ class fold_constants:  # noqa: N801  # catalogues call it by this name
             return match.reject(
                 f"{size:,} bytes of constants are more than the file may grow by for one node"
             )
+        if arrays is None:
+            work = _operations(node, match.outputs)
+            if work > _MOST_OPERATIONS or self.operations + work > _MOST_IN_ALL:
+                return match.reject("onnx's reference evaluator would take too long to compute it")
+            self.operations += work
         arrays = arrays or _computed(node, match.outputs, build)
         if arrays is None:
             return match.reject("onnx's reference evaluator cannot compute it as it should be")
         return [build.constant(array) for array in arrays]
+
+
+_MOST_OPERATIONS = 1 << 36
+"""What the evaluator does in a few seconds, by matrix products; for one node."""
+
+_MOST_IN_ALL = 1 << 38
+
+_SLOWER = {"Einsum": 1 << 6} | dict.fromkeys(
+    (
+        *("Erf", "GatherElements", "GatherND", "GridSample", "Resize", "ReverseSequence"),
+        *("Scatter", "ScatterElements", "ScatterND", "TopK", "Upsample"),
+    ),
+    1 << 16,
+)
+"""How many operations of a matrix product take as long as one of these: most loop in Python."""
+
+
+def _operations(node: Node, outputs: Sequence[Value]) -> int:
+    """Estimate how long the evaluator takes, in operations of a matrix product."""
+    facts = node.graph.model.memory(Knowledge)
+
+    def sizes(value: Value) -> tuple[int | None, ...] | None:
+        shape = facts.fact(value).shape
+        return (
+            None if shape is None else tuple(dim if isinstance(dim, int) else None for dim in shape)
+        )
+
+    shapes = [sizes(value) or () for value in (*node.inputs, *outputs) if value is not None]
+    elements = max(prod(filter(None, shape)) for shape in shapes)
+    return max(flops(node, sizes) or 0, elements) * _SLOWER.get(node.op_type, 1)
 
 
 def _computed(

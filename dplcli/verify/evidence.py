@@ -13,7 +13,6 @@ A model can be compared with it later, too, also by another version of onnxrunti
 """
 
 import json
-import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from dplcli.verify.compare import (
     excused,
     judge_level,
 )
-from dplcli.verify.inputs import candidate_source
+from dplcli.verify.inputs import ARCHIVE_ERRORS, candidate_source
 from dplcli.verify.model import check_expansion, input_ports, output_ports, read_model
 from dplcli.verify.run import Runner, at_level, check_setup, run_cases, run_levels
 from dplcli.verify.settings import (
@@ -209,7 +208,7 @@ def load_evidence(path: Path) -> Evidence:
         )
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, *ARCHIVE_ERRORS) as error:
         raise UsageError(
             f"{path}: holds no saved results", hint="dpl verify --save-results writes such files"
         ) from error

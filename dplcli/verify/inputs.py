@@ -1,9 +1,11 @@
 """Inputs that a model accepts: given, drawn or at corners, with sizes and weights for them."""
 
+import lzma
 import math
 import re
 import time
 import zipfile
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -200,7 +202,9 @@ def _first_line(error: Exception) -> str:
 
 
 _KINDS = "a .npz, .npy or .pb file, or a folder with input_0.pb or test_data_set_0"
-_READ_ERRORS = (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile)
+_READ_ERRORS = (OSError, ValueError, EOFError, KeyError, MemoryError)
+ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError)
+"""What reading a .npz file raises; it is RuntimeError where a file says that it is encrypted."""
 _PB = re.compile(r"input_(\d+)\.pb")
 _DATA_SET = re.compile(r"test_data_set_(\d+)")
 _ELEMENT = re.compile(r"(.*)\[(\d*)\]", re.DOTALL)
@@ -359,7 +363,7 @@ def _load_numpy(path: Path, what: str) -> Array | dict[str, Array]:
             if isinstance(loaded, np.ndarray):
                 return loaded
             return {name: loaded[name] for name in loaded.files}
-    except (*_READ_ERRORS, AttributeError) as error:
+    except (*_READ_ERRORS, *ARCHIVE_ERRORS, AttributeError) as error:
         reason = (_first_line(error) or type(error).__name__)[:120]
         raise UsageError(f"{path}: not {what} ({reason})") from error
 

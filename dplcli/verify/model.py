@@ -9,10 +9,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import onnx
-from onnx.external_data_helper import load_external_data_for_model
 
 from dplcli.errors import VerificationError
-from dplcli.files import text_path
 from dplcli.ir.model import MANY, NODES_KEY, ORIGIN_KEY, RULE_KEY
 from dplcli.ir.operators import (
     AXIS_SLOTS,
@@ -31,6 +29,7 @@ from dplcli.ir.operators import (
     WANTS_UNIT,
 )
 from dplcli.onnx_io import parse_model, read_model_file
+from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes
@@ -134,9 +133,14 @@ def read_whole(path: Path) -> onnx.ModelProto:
         OSError: Its external data cannot be read. onnx raises other errors for that, too.
     """
     model = read_model(path)
-    with text_path(path.parent) as folder:
-        load_external_data_for_model(model, folder)
+    _load_data(model, path.parent)
     return model
+
+
+def _load_data(model: onnx.ModelProto, folder: Path) -> None:
+    for tensor in all_tensors(model):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            load_data(tensor, folder)
 
 
 def whole_of(source: ModelSource) -> onnx.ModelProto:
@@ -153,8 +157,7 @@ def whole_of(source: ModelSource) -> onnx.ModelProto:
     for tensor in model.graph.initializer:  # those are external data without a file
         if tensor.name in weights:
             tensor.CopyFrom(onnx.numpy_helper.from_array(weights[tensor.name], tensor.name))
-    with text_path(source.path.parent) as folder:
-        load_external_data_for_model(model, folder)
+    _load_data(model, source.path.parent)
     return model
 
 

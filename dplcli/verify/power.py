@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 from google.protobuf.message import EncodeError
-from onnx.external_data_helper import load_external_data_for_tensor
 
-from dplcli.files import text_path
 from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS, canonical_domain
+from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.infer import ONNX_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
@@ -348,8 +347,7 @@ def _tensor_site(
         label, tensor = find(model)
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             try:
-                with text_path(home) as folder:
-                    load_external_data_for_tensor(tensor, folder)
+                load_data(tensor, home)
             except (OSError, ValueError, onnx.checker.ValidationError):
                 return ""
         values, what = _changed(onnx.numpy_helper.to_array(tensor), rng, whole=whole)

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 
 import onnx.inliner
 from onnx import FunctionProto, ModelProto, StringStringEntryProto, TensorProto
-from onnx.external_data_helper import load_external_data_for_tensor
 
-from dplcli.files import text_path
 from dplcli.ir.operators import canonical_domain
+from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls
 from dplcli.onnx_io.opset import all_nodes
@@ -110,8 +109,7 @@ def _shorten(model: ModelProto, folder: Path | None) -> None:
         if tensor.data_location == TensorProto.EXTERNAL:
             if folder is None:
                 continue
-            with text_path(folder) as path:
-                load_external_data_for_tensor(tensor, path)
+            load_data(tensor, folder)
         if tensor.data_type != TensorProto.STRING and len(data := raw_data(tensor)) > SHORT:
             stand_in = TensorProto(
                 name=tensor.name,

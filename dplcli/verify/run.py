@@ -221,6 +221,8 @@ _STARTING = 120.0
 _GRACE = 2.0
 _SOON = 0.02
 _MOST_IDLE = 2
+_LARGEST_IDLE = 512 << 20
+"""Bytes of an idle worker; onnxruntime keeps much of what a model once took."""
 
 IS_POSSIBLE = hasattr(socket, "send_fds") and sys.platform != "win32"
 """Whether this system lets us pass memory between processes."""
@@ -250,6 +252,15 @@ class Worker:
     def is_alive(self) -> bool:
         """Whether the process still runs."""
         return self._process.poll() is None
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the process has; 0 if the system does not say."""
+        try:
+            pages = Path(f"/proc/{self._process.pid}/statm").read_text(encoding="ascii").split()[1]
+            return int(pages) * mmap.PAGESIZE
+        except (OSError, IndexError):
+            return 0
 
     def ask(
         self, header: Header, arrays: Sequence[Array], doing: str, timeout: float | None
@@ -415,7 +426,8 @@ class _Pool:
             if worker not in self._busy:
                 continue
             self._busy.discard(worker)
-            if reusable and worker.is_alive and len(self._idle) < _MOST_IDLE:
+            is_small = worker.memory <= _LARGEST_IDLE
+            if reusable and worker.is_alive and is_small and len(self._idle) < _MOST_IDLE:
                 worker.tell({"do": "close"})
                 self._idle.append(worker)
             else:

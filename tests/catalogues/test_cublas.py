@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli import pipeline
 from tests.catalogues.near_misses import counts_when_equivalent, failures, idle_conditions, rules_of
 from tests.corpus.nets import each_model, real_model
 from tests.helpers import describe_refusals, one_in, selected, taken
@@ -51,9 +50,8 @@ def test_every_condition_is_shown() -> None:
 
 
 @pytest.mark.long
-def test_nothing_is_wrong_with_the_catalogue() -> None:
-    """`dpl patterns check` finds nothing, and everything stays out of the functions' bodies."""
-    assert pipeline.check_catalogs(["cublas"]) == []
+def test_everything_stays_out_of_the_bodies_of_functions() -> None:
+    """Weights, scales and biases are inputs of the calls."""
     assert {rule.constants for rule in rules_of("cublas").values()} == {"lift"}
 
 

@@ -116,9 +116,8 @@ def test_every_condition_is_shown() -> None:
 
 
 @pytest.mark.long
-def test_nothing_is_wrong_with_the_catalogue() -> None:
-    """`dpl patterns check` finds nothing, and everything stays out of the functions' bodies."""
-    assert pipeline.check_catalogs(["cutlass"]) == []
+def test_everything_stays_out_of_the_bodies_of_functions() -> None:
+    """Weights, scales and biases are inputs of the calls."""
     assert {rule.constants for rule in rules_of("cutlass").values()} == {"lift"}
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import numpy as np
-import onnx
 import pytest
 
 from dplcli.execute.onednn import library
@@ -213,16 +212,18 @@ def test_a_plan_says_what_runs_and_what_does_not(
 ) -> None:
     """The table and the record; without the library, the extra is named."""
     needs_onednn()
-    model = net()
-    model.graph.node[0].ClearField("attribute")
-    model.graph.node[0].attribute.append(onnx.helper.make_attribute("auto_pad", "SAME_UPPER"))
-    partitioned(model, folder)
+    text = """g (float[1,3,8,8] x) => (float[1,4,16,16] y) <float[3,4,2,2] w, float[4,4,3,3] v> {
+        c = ConvTranspose <strides = [2,2], output_shape = [16,16]> (x, w) r = Relu (c)
+        d = Conv <pads = [1,1,1,1]> (r, v) y = Relu (d) }"""
+    partitioned(net(text), folder)
     answer = dpl("kernels", "plan", "p.onnx", "-o", "p.plan", "--json", "p.json")
     assert answer.code == 0, answer.err
     assert "1 of 2 partitions is in the plan. Wrote p.plan." in answer.out
     record = json.loads((folder / "p.json").read_text())
     assert (record["schema"], record["planned"]) == ("dpl.kernels/1", 1)
-    assert [item["why"] for item in record["partitions"] if not item["library"]] == ["auto_pad"]
+    assert [item["why"] for item in record["partitions"] if not item["library"]] == [
+        "a ConvTranspose of a stated shape"
+    ]
     assert (folder / "p.plan").read_text().count("\ncall ") == 1
     monkeypatch.setenv(library.VARIABLE, "/nowhere/libdnnl.so.3")
     answer = dpl("kernels", "plan", "p.onnx", "-o", "q.plan")

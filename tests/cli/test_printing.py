@@ -188,6 +188,7 @@ CALLS: dict[str, Calls] = {
         (0, "inspect", MODEL, "--contract"),
         *((0, "inspect", MODEL, "--node", name) for name in NAMES.values()),
     ],
+    "kernels": [(2, "kernels", "plan", GONE, "-o", "k.plan")],
     "learn": [
         (0, "learn", MODEL, "--nodes", f"{NAMES['tag']}c,{NAMES['tag']}", "-v"),
         (2, "learn", MODEL, "--nodes", f"{NAMES['screen']}c,{NAMES['azure']}"),
@@ -275,7 +276,7 @@ def test_hostile_arguments_are_text(dpl: Dpl, name: str) -> None:
 
 
 @pytest.mark.usefixtures("hostile")
-@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"init", "learn", "schema"}))
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"init", "kernels", "learn", "schema"}))
 def test_json_on_standard_output_is_plain_and_exact(dpl: Dpl, name: str) -> None:
     """Names are escaped by JSON's own means, so that a parser has them back."""
     parsed = []

@@ -126,9 +126,9 @@ def test_one_number_changed_before_partitioning_is_noticed_after(  # noqa: PLR09
 # no effect: a weight behind a ReLU that is shut, the bias of a key, which softmax takes away.
 NETS = {
     "residual_block": (False, 9, 1.0),
-    "resnet18_bn": (False, 40, 0.9),
-    "deit": (False, 30, 0.8),
-    "light_squeezenet": (True, 22, 0.7),
+    "resnet18_bn": (False, 16, 0.9),
+    "deit": (False, 12, 0.8),
+    "light_squeezenet": (True, 10, 0.7),
 }
 
 

@@ -66,7 +66,7 @@ def test_finds_a_wrong_rule(tmp_path: Path, rule: Planted) -> None:
     assert len(small.graph.node) < len(whole.graph.node) / 10
 
 
-@pytest.mark.parametrize("rules", pairs()[::6], ids=lambda rules: "-".join(r.name for r in rules))
+@pytest.mark.parametrize("rules", pairs()[::12], ids=lambda rules: "-".join(r.name for r in rules))
 def test_finds_two_wrong_rules(tmp_path: Path, rules: tuple[Planted, Planted]) -> None:
     """Neither hides the other, and each has its own folder."""
     outcome = bisected(tmp_path, *rules)

@@ -9,7 +9,7 @@ from dplcli.report.layout import lines_of
 from dplcli.report.tables import model_report, node_report
 from tests.corpus.nets import each_model, manifest, real_model
 
-_MANY = 3_000
+_MANY = 500
 
 
 @pytest.mark.long

@@ -892,6 +892,8 @@ MISUSE = [
     ("x.only_used_by()", "x.only_used_by()"),
     ("x.only_used_by(y, only=1)", "x.only_used_by(y, only=1)"),
     ("x.has_rnk(4)", "x.has_rnk"),
+    ("x.is_constant()", "x.is_constant"),
+    ("x.has_quantum(2)", "x.has_quantum"),
     ("x.fork_to(y)", "x.fork_to"),
     ("x.optional(Relu)", "x.optional"),
     ("x.named('y')", "x.named"),

@@ -136,6 +136,7 @@ def ran(
         ("resnet50-legacy17", True),
         ("mobilenetv2-legacy13", False),
         ("bert-legacy17", True),
+        ("gpt2-dynamo20", False),
     ],
 )
 def test_a_program_gives_what_dpl_run_gives(
@@ -426,6 +427,31 @@ def test_verify_judges_what_is_deployed(tmp_path: Path, library: Path) -> None:
     assert answer.returncode == 2
     assert "no configuration entry dpl.plan" in answer.stderr
     assert "dpl kernels plan" in answer.stderr
+
+
+@pytest.mark.long
+def test_what_onnxruntime_computes_beforehand_is_constant(tmp_path: Path, library: Path) -> None:
+    """Weights that a ConstantOfShape makes; and a call of constants alone, twice."""
+    text = """g (float[1,3,8,8] x) => (float[1,4,8,8] y, float[1,4,8,8] z) <float[1,3,8,8] k> {
+        s = Constant <value = int64[4] {4,3,3,3}> ()
+        w = ConstantOfShape <value = float[1] {0.5}> (s)
+        c = Conv <pads = [1,1,1,1]> (x, w) y = Relu (c)
+        d = Conv <pads = [1,1,1,1]> (k, w) z = Relu (d) }"""
+    _, model = partitioned(net(text), tmp_path)
+    code = """
+library, model, plan = sys.argv[1:4]
+session, stock = opened(model, plan, library), opened(model, "", "")
+for seed in range(3):
+    x = np.random.default_rng(seed).standard_normal((1, 3, 8, 8), np.float32)
+    a, b = run(session, {"x": x}), run(stock, {"x": x})
+    for name in "yz":
+        print(np.abs(a[name] - b[name]).max())
+        a[name][:] = 7
+"""
+    done = program(code, library, model, planned(model), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert all(float(error) < 1e-5 for error in done.stdout.split())
+    assert len(done.stdout.split()) == 6
 
 
 @pytest.mark.long

@@ -307,7 +307,7 @@ def test_without_vnni_large_weights_are_wrong(tmp_path: Path, most: int, verdict
         pytest.skip("for x86 only")
     refused = answer()
     assert refused.returncode == 1
-    assert "0 of 1 partitions ran on oneDNN" in refused.stdout
+    assert "0 of 1 partition ran on oneDNN" in refused.stdout
     assert answer("--allow-inexact").returncode == verdict
 
 

@@ -40,7 +40,7 @@ def batch(name: str, number: int, keep: Path, count: int = BATCH) -> str:
     @given(strategy)
     def check(drawn: Any) -> None:  # noqa: ANN401  # what the strategy draws
         for path in folder.iterdir():
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         found = holds(folder, drawn)
         assert not found, "\n".join(found)
 

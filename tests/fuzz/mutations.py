@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import onnx
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 from tests.fuzz.typed import typed_models
 
@@ -185,10 +187,86 @@ WORDS = (
 )
 
 
+PIPELINE = """models: [m.onnx, {path: "m*.onnx", expect: ["dnnl.conv2d_relu>=0"]}]
+output: out
+targets: [dnnl]
+steps:
+  - rewrite: {patterns: [prepare], limit: 3}
+  - partition: {escape: outputs, merge: true}
+  - inline: {}
+verify: false
+expect: ["add_neg_to_sub>=0"]
+budgets: {nodes: 9, size: 12 MB, growth: 50 %, coverage: 1}
+reports: {json: r.json, markdown: r.md, html: r.html}
+"""
+
+
+def changed_catalogues() -> st.SearchStrategy[bytes]:
+    """Draw a catalogue that is nearly right, as text or as a structure."""
+    return _mutated_text(CATALOGUE) | _mutated_structure(CATALOGUE)
+
+
+def changed_pipelines() -> st.SearchStrategy[bytes]:
+    """Draw a pipeline file that is nearly right; it runs no other program."""
+    return _mutated_text(PIPELINE) | _mutated_structure(PIPELINE)
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    10**30,
+    1.5,
+    "",
+    "x" * 5000,
+    "a\nb",
+    "${op}",
+    "é",
+    [],
+    {},
+    [[]],
+    {"a": {}},
+)
+
+
 @st.composite
-def catalogues(draw: st.DrawFn) -> bytes:
-    """Draw a catalogue in which words were put in, taken out or repeated."""
-    text = CATALOGUE
+def _mutated_structure(draw: st.DrawFn, text: str) -> bytes:
+    """Draw what a file says in which values, keys and their places were changed, as JSON."""
+    root = [YAML(typ="safe").load(text)]
+    for _ in range(draw(st.integers(1, 3))):
+        places = [*_places(root)]
+        holder, key = draw(st.sampled_from(places[1:]))
+        others = [inner[at] for inner, at in places]
+        match draw(st.sampled_from(("odd", "other", "gone", "name", "deep"))):
+            case "odd":
+                holder[key] = draw(st.sampled_from(ODD))
+            case "other":
+                holder[key] = json.loads(json.dumps(draw(st.sampled_from(others))))
+            case "gone":
+                del holder[key]
+            case "name" if isinstance(holder, dict):
+                holder[draw(st.sampled_from(NAMES))] = holder.pop(key)
+            case _:
+                for _ in range(draw(st.sampled_from((1, 50, 200)))):
+                    holder[key] = [holder[key]]
+    return json.dumps(root[0], ensure_ascii=draw(st.booleans())).encode("utf-8", "replace")
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401  # of any kind
+    """Yield where values stand: in what, and by which key; none is within more than a few."""
+    pending = [value]
+    while pending:
+        holder = pending.pop()
+        for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
+            yield holder, key
+            if isinstance(holder[key], (dict, list)) and len(pending) < 50:
+                pending.append(holder[key])
+
+
+@st.composite
+def _mutated_text(draw: st.DrawFn, text: str) -> bytes:
+    """Draw a text in which words were put in, taken out or repeated."""
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(text)))
         gone = draw(st.sampled_from((0, 0, 1, 4, 20)))

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from hypothesis import strategies as st
 
-from tests.fuzz.mutations import catalogues, mutated_models
+from tests.fuzz.mutations import changed_catalogues, changed_pipelines, mutated_models
 from tests.fuzz.running import dpl, faults, refused_results, wrong_numbers
 from tests.fuzz.typed import typed_models
 
@@ -73,6 +73,15 @@ def reads_catalogues(folder: Path, drawn: bytes) -> list[str]:
     ]
     found = [fault for words in commands for fault in faults(folder, *words)]
     return found + refused_results(folder, "m.onnx", "r.onnx")
+
+
+def reads_pipelines(folder: Path, drawn: bytes) -> list[str]:
+    """No pipeline file does; what it has made is sound, and in the folder that it names."""
+    _small(folder)
+    (folder / "dpl.yaml").write_bytes(drawn)
+    found = faults(folder, "build", "--jobs", "1", makes_any=True)
+    built = [str(path.relative_to(folder)) for path in folder.glob("*/*.onnx")]
+    return found + refused_results(folder, "m.onnx", *built)
 
 
 @st.composite
@@ -170,7 +179,8 @@ def is_sound(
 Property = tuple["Callable[[Path, Any], list[str]]", st.SearchStrategy[Any]]
 PROPERTIES: dict[str, Property] = {
     "models": (survives, hostile_model()),
-    "catalogues": (reads_catalogues, catalogues()),
+    "catalogues": (reads_catalogues, changed_catalogues()),
+    "pipelines": (reads_pipelines, changed_pipelines()),
     "plans": (reads_plans, changed_file("plan")),
     "inputs": (reads_inputs, st.sampled_from([n.split()[0] for n in ARRAYS]).flatmap(changed_file)),
     "sound": (is_sound, policies()),

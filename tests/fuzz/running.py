@@ -19,10 +19,12 @@ import onnx
 import onnxruntime as ort
 
 import dplcli
+from dplcli.catalog import compiled
 from dplcli.catalog.places import find_catalog
-from dplcli.catalog.yaml import YamlSource
 from dplcli.cli.main import main
-from dplcli.onnx_io import check_model
+from dplcli.dpl import RewriteRule
+from dplcli.onnx_io import OnnxSchemas, check_model
+from dplcli.pipeline.rules import READERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -90,16 +92,29 @@ def _limited(work: Callable[[], object], out: int) -> int:
 
 
 def warm_up() -> None:
-    """Import here, once, what commands import, so that no fork has to."""
+    """Do here, once, what is the same for all commands, so that no fork has to.
+
+    That is most of what a command on a small model does: imports, catalogues, and the steps that
+    their patterns are compiled to.
+    """
     for module in pkgutil.walk_packages(dplcli.__path__, "dplcli."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    for name in PARSED:
-        YamlSource(find_catalog(name))
+    for name in SHIPPED:
+        catalog = compiled.read_compiled([name], OnnxSchemas(), readers=READERS)
+        for rule in (*catalog.patterns, *catalog.rewrites):
+            if not (isinstance(rule, RewriteRule) and rule.is_nodewise):
+                assert rule.matcher is not None  # it is made when it is asked for
+        compiled._read_again(find_catalog(name).resolve(), OnnxSchemas)  # noqa: SLF001  # for places
+    gc.collect()
+    gc.freeze()  # or the first collection of every fork copies the memory
 
 
-PARSED = ("dnnl", "cutlass", "cublas", "prepare", "fuse", "fuse_ort", "fuse_attention")
-"""Catalogues whose YAML is kept once it is parsed."""
+SHIPPED = (
+    *("dnnl", "cutlass", "cublas", "prepare"),
+    *("fuse", "fuse_ort", "fuse_ort_quantized", "fuse_attention"),
+)
+"""Catalogues that commands are given here."""
 
 
 def dpl(folder: Path, *words: str) -> End:
@@ -115,8 +130,17 @@ def dpl(folder: Path, *words: str) -> End:
     return end
 
 
-def faults(folder: Path, *words: str, codes: tuple[int, ...] = (0, 1, 2)) -> list[str]:
-    """Run a command in a folder; return what nobody's input may bring about."""
+def faults(
+    folder: Path, *words: str, codes: tuple[int, ...] = (0, 1, 2), makes_any: bool = False
+) -> list[str]:
+    """Run a command in a folder; return what nobody's input may bring about.
+
+    Args:
+        folder: The folder.
+        words: The command.
+        codes: The exit codes that it may have.
+        makes_any: Whether its input names what it writes.
+    """
     before = set(folder.iterdir())
     end = dpl(folder, *words)
     found = []
@@ -129,7 +153,10 @@ def faults(folder: Path, *words: str, codes: tuple[int, ...] = (0, 1, 2)) -> lis
     if end.peak > BYTES:
         found.append(f"{end.peak >> 20} MB")
     asked_for = {folder / word for word in words}
-    if left := {path.name for path in folder.iterdir()} - {p.name for p in before | asked_for}:
+    left = {path.name for path in folder.iterdir()} - {p.name for p in before | asked_for}
+    if makes_any:
+        left = {path.name for path in folder.rglob(".dpl-*")}
+    if left:
         found.append(f"left behind: {sorted(left)}")
     return [f"dpl {' '.join(words)}: {what}: {end.said[-600:]}" for what in found]
 

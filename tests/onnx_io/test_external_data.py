@@ -18,6 +18,7 @@ from dplcli.errors import DplError, InvalidModelError, ModelExportError, ModelLo
 from dplcli.ir import Model
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import check_model, convert, load_model, staged, to_proto
+from dplcli.verify.model import read_whole
 from tests.models import parse
 
 WEIGHT = np.array([3, 4], np.float32)
@@ -335,6 +336,30 @@ def test_offset_and_length_are_kept(source: Path, out: Path) -> None:
     constant = load_model(out).graph.values["v"].constant
     assert constant is not None
     np.testing.assert_array_equal(constant.numpy(), [5, 6])
+
+
+def test_data_with_two_names_is_read(source: Path, tmp_path: Path) -> None:
+    """It is no attack; what leads out of the folder, and what is cut off, is refused."""
+    data = source.with_name("w.bin")
+    (tmp_path / "second.bin").hardlink_to(data)
+    weight = load_model(source).graph.values["w"].constant
+    assert weight is not None
+    np.testing.assert_array_equal(weight.numpy(), WEIGHT)
+    assert [list(part) for part in weight.chunks()] == [[3, 4]]
+    np.testing.assert_array_equal(
+        read_whole(source).graph.initializer[0].raw_data, WEIGHT.tobytes()
+    )
+    os.truncate(data, 7)
+    with pytest.raises(ModelLoadError, match="external data of 'w' is cut off"):
+        weight.numpy()
+    with pytest.raises(ValueError, match="external data of 'w' is cut off"):
+        read_whole(source)
+    os.truncate(tmp_path / "second.bin", 8)
+    data.unlink()
+    data.symlink_to(tmp_path / "second.bin")
+    (tmp_path / "third.bin").hardlink_to(tmp_path / "second.bin")
+    with pytest.raises(ModelLoadError, match="symbolic link"):
+        weight.numpy()
 
 
 def test_an_edited_model_keeps_its_references(source: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +20,7 @@ from dplcli.ir.model import MANY, expanded_sizes
 from dplcli.ir.operators import FORMULAS, flops
 from dplcli.onnx_io import check_model, load_model
 from dplcli.onnx_io import infer as inference
-from dplcli.onnx_io.bounded import limited_memory
+from dplcli.onnx_io.bounded import bounded, limited_memory
 from dplcli.onnx_io.infer import Expansion, NodeInference, infer_node
 from dplcli.pipeline.inspecting import exact_types
 from tests.helpers import model_from_bytes, model_from_text, proto_from_text
@@ -376,3 +380,32 @@ def test_a_memo_is_of_one_version_of_an_operator() -> None:
         for node in graph:
             nodes.infer(node, {}, {})
     assert len(nodes._found) == 2  # noqa: SLF001  # what was asked
+
+
+@LINUX
+def test_a_fork_ends_when_nobody_waits_for_it() -> None:
+    """Who asked was killed, and the answer is more than a pipe holds."""
+    reading, writing = os.pipe()
+
+    def work() -> bytes:
+        os.write(writing, b"%9d" % os.getpid())
+        while os.getppid() == asks:
+            time.sleep(0.01)
+        return bytes(1 << 20)
+
+    child = os.fork()
+    if not child:
+        asks = os.getpid()
+        bounded(work, 0)
+        os._exit(0)
+    os.close(writing)
+    fork = int(os.read(reading, 9))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+    ended, _, _ = select.select([reading], [], [], 20)
+    if not ended:
+        os.kill(fork, signal.SIGKILL)
+    assert ended
+    assert os.read(reading, 1) == b""
+    os.close(reading)

@@ -17,8 +17,10 @@ from dplcli.ir import Model
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
+from dplcli.onnx_io.read import model_from_text
 from tests.helpers import print_graph
 from tests.models import ir_of, parse
+from tests.strategies import within
 
 VICTIM = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
 g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}, float[2] u> {
@@ -308,3 +310,34 @@ def test_bodies_nested_as_deep_as_protobuf_allows(tmp_path: Path) -> None:
     assert len(list(model.graphs())) == 31
     with pytest.raises(ModelLoadError):
         load_bytes(tmp_path, nested_ifs(200))
+
+
+NESTING = {
+    "types": "g ({0}float{1} x) => (y) {{ y = Identity (x) }}",
+    "bodies": "g (bool b) => (y) {{ {0}y = Not (b){1} }}",
+}
+LEVEL = {
+    "types": ("seq(", ")"),
+    "bodies": ("y = If (b) <then_branch = t () => (z) { ", " }>"),
+}
+
+
+@pytest.mark.parametrize("depth", [60, 900, 100_000])
+@pytest.mark.parametrize("kind", NESTING)
+def test_text_that_nests_without_end(kind: str, depth: int) -> None:
+    """One line; onnx's parser would end the process, or make what protobuf cannot read."""
+    begin, end = (part * depth for part in LEVEL[kind])
+    with (
+        within(5),
+        pytest.raises(InvalidModelError, match=r"x: is not a model in ONNX text: ") as caught,
+    ):
+        model_from_text(NESTING[kind].format(begin, end), "x")
+    assert ONE_LINE.fullmatch(caught.value.message)
+
+
+def test_long_text_is_read_or_refused_in_time() -> None:
+    """As long as a catalogue may be."""
+    nodes = " ".join(f"v{number + 1} = Relu (v{number})" for number in range(50_000))
+    with within(5):
+        model = model_from_text(f"g (float[2] v0) => (float[2] v50000) {{ {nodes} }}", "x")
+    assert model.graph.node_count == 50_000

@@ -130,11 +130,16 @@ CHOICES = list(product(TARGETS, CONSTANTS))
 @pytest.mark.long
 @pytest.mark.parametrize("name", each_model(listed_models()))
 def test_real_models(name: str) -> None:
-    """Real models, decided on the table of their objects; with all types stated, on it alone."""
+    """Real models, decided on the table of their objects; with all types stated, on it alone.
+
+    Every other one has them stated.
+    """
     proto = onnx.load(real_model(name), load_external_data=False)
-    for data in filter(None, (proto.SerializeToString(), stated(proto))):
-        target, constants = CHOICES[len(data) % len(CHOICES)]
-        same(data, targets=[target], constants=constants)
+    data = proto.SerializeToString()
+    if [*listed_models()].index(name) % 2:
+        data = stated(proto) or data
+    target, constants = CHOICES[len(data) % len(CHOICES)]
+    same(data, targets=[target], constants=constants)
 
 
 # Small nets.

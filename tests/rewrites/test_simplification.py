@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from dplcli.onnx_io import model_from_proto
 from dplcli.passes.rewrite import rewrite
 from dplcli.rewrites import simplification as module
 from dplcli.rewrites.simplification import freed_by, may_become, size_in_bytes
-from tests.helpers import SCHEMAS, check_sound, model_from_text, proto_from_text
+from tests.helpers import SCHEMAS, check_sound, model_from_bytes, model_from_text, proto_from_text
 from tests.passes.rewriting import Rewritten, check_settled, rewritten
 from tests.strategies import graphs
 
@@ -108,6 +110,51 @@ def test_nothing_is_computed_that_would_be_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(type(model.codec), "evaluate", noted)
     assert rewrite(model, catalog()).counts["fold_constants"] == 0
     assert computed == []
+
+
+LONG = {
+    "einsum": ('r = Einsum <equation = "ij,jk,kl->"> (w, w, w)', 1000),
+    "erf": ("e = Erf(w) r = ReduceMax <keepdims = 0> (e)", 1100),
+}
+"""A node that takes the evaluator minutes, and of how many rows and columns."""
+
+
+@pytest.mark.parametrize(("body", "size"), LONG.values(), ids=LONG)
+def test_what_takes_minutes_is_not_computed(body: str, size: int) -> None:
+    """However little comes of it; the same of few numbers is."""
+    for rows, is_done in ((size, False), (9, True)):
+        text = f"g (float x) => (float y) <float[{rows},{rows}] w> {{ {body} y = Mul(x, r) }}"
+        proto = proto_from_text(HEADER + text)
+        weight = numpy_helper.from_array(np.ones((rows, rows), np.float32), "w")
+        proto.graph.initializer.append(weight)
+        del proto.graph.input[1:]
+        begun = time.process_time()
+
+        done = rewrite(model_from_bytes(proto.SerializeToString()), catalog())
+
+        assert time.process_time() - begun < 5
+        assert (done.counts["fold_constants"] > 0) == is_done
+        assert any("would take too long" in item.reason for item in done.refused) != is_done
+
+
+def test_many_long_folds_stay_within_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a second; a model of them does not take an hour. A second run goes on."""
+    work, count = 64 * 9**4, 20
+    monkeypatch.setattr(module, "_MOST_IN_ALL", 8 * work)
+    steps = " ".join(
+        f'r{n} = Einsum <equation = "ij,jk,kl->"> (w, w, w) a{n + 1} = Add(a{n}, r{n})'
+        for n in range(count)
+    )
+    ones = ", ".join(["1"] * 81)
+    weight = f"<float[9,9] w = {{{ones}}}>"
+
+    text = f"{HEADER}g (float a0) => (float a{count}) {weight} {{ {steps} }}"
+    folding = [rule for rule in catalog() if rule.name == "fold_constants"]
+
+    done = rewrite(model_from_text(text), folding)
+
+    assert 0 < done.counts["fold_constants"] <= 8
+    assert any("would take too long" in item.reason for item in done.refused)
 
 
 def test_many_small_folds_stay_within_one_budget() -> None:

@@ -15,6 +15,7 @@ import pytest
 from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import Settings, VerificationResult
 from dplcli.verify.equivalence import verify_equivalence
+from dplcli.verify.evidence import load_evidence
 from dplcli.verify.inputs import GivenSet, read_given
 from dplcli.verify.model import input_ports
 from dplcli.verify.settings import InputRequest
@@ -49,6 +50,28 @@ def save_pb(path: Path, array: Array, name: str = "") -> None:
     """Write one tensor as onnx test data."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(onnx.numpy_helper.from_array(array, name).SerializeToString())
+
+
+@pytest.mark.parametrize("method", [0, 1, 8, 12, 14])
+@pytest.mark.parametrize("is_secret", [False, True])
+def test_an_archive_that_cannot_be_unpacked(
+    tmp_path: Path, method: int, *, is_secret: bool
+) -> None:
+    """Said to be encrypted, or packed otherwise than it is: one line that names the file."""
+    path = tmp_path / "x.npz"
+    np.savez(path, x=X)
+    data = bytearray(path.read_bytes())
+    for mark, flags, packed in ((b"PK\x03\x04", 6, 8), (b"PK\x01\x02", 8, 10)):
+        at = data.index(mark)
+        data[at + flags] |= is_secret
+        data[at + packed] = method
+    path.write_bytes(data)
+    if method == 0 and not is_secret:
+        assert read(ONE, path)
+        return
+    for reader in (lambda: read(ONE, path), lambda: load_evidence(path)):
+        with pytest.raises(UsageError, match=r"x\.npz: (not arrays|holds no saved|cannot be)"):
+            reader()
 
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "pb", "set", "sets", "arrays", "function"])

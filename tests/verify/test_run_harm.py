@@ -148,11 +148,11 @@ def test_what_stays_within_the_limit_passes(
 ) -> None:
     """The limit counts what the model takes, not what onnxruntime does by itself."""
     path = save(MODEL.format(kind=kind))
-    execution = Execution(memory_limit=limit)
+    settings = Settings(
+        custom_ops=(harm,), execution=Execution(memory_limit=limit), seeds=(0,), levels=("all",)
+    )
 
-    result = verify_equivalence(path, path, Settings(custom_ops=(harm,), execution=execution))
-
-    assert result.equivalent
+    assert verify_equivalence(path, path, settings).equivalent
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,7 @@ def test_a_session_may_die_while_a_worker_is_taken(
     run.end_workers()
     path = save(NET)
     init = run.Worker.__init__
+    gc.freeze()  # what other tests have left takes the collector seconds
 
     def collect(self: run.Worker) -> None:
         gc.collect()
@@ -196,6 +197,22 @@ def test_a_session_may_die_while_a_worker_is_taken(
     thread.join(300)
 
     assert answers == [True]
+
+
+def test_a_worker_that_has_grown_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle ones hold no memory of a large model; small ones are taken again."""
+    run.end_workers()
+    small = run.take_worker()
+    run.give_back(small, reusable=True)
+    assert run.take_worker() is small
+    assert small.memory > 1 << 20
+    monkeypatch.setattr(run, "_LARGEST_IDLE", 1 << 20)
+
+    run.give_back(small, reusable=True)
+
+    assert run.take_worker() is not small
+    assert not small.is_alive
+    run.end_workers()
 
 
 def test_a_worker_that_died_is_replaced(save: Save) -> None:

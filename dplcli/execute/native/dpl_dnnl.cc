@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -111,6 +112,7 @@ struct Call {
   std::map<size_t, Number> numbers;
   std::vector<PlanOp> ops;
   std::vector<size_t> outputs;
+  size_t parts = 1;  // into how many parts oneDNN may split it
   bool is_region = false;
 };
 
@@ -327,6 +329,8 @@ class Reader {
     } else if (what == "outputs") {
       call.outputs = line.several(&Line::id);
       for (size_t id : call.outputs) known(call, id);
+    } else if (what == "parts") {
+      call.parts = line.id();
     } else if (what == "region") {
       call.is_region = true;
     } else {
@@ -515,7 +519,7 @@ class Graph {
 
  private:
   void object() const {
-    if (partitions.size() != 1 && !call_.is_region) {
+    if (partitions.size() > call_.parts && !call_.is_region) {
       throw Failure(dnnl_.name + " would run it in " + std::to_string(partitions.size()) + " parts");
     }
     for (const Owned& each : partitions) {
@@ -811,22 +815,22 @@ class Kernel {
     try {
       for (const Attribute& each : call_->attributes) compare(info, each);
       for (size_t at = 0; at < call_->inputs.size(); ++at) look_at(info, at);
+      // What oneDNN takes for constant it computes once: a call of constants alone would be empty.
+      if (std::find(constant_.begin(), constant_.end(), false) == constant_.end()) {
+        constant_.assign(constant_.size(), false);
+      }
       bool is_all_known = true;
       Shapes known;
       for (size_t at = 0; at < call_->inputs.size(); ++at) {
         const PlanInput& input = call_->inputs[at];
         const auto view = call_->views.find(input.value);
         const bool is_view = view != call_->views.end();
-        if (is_view || (input.has_rank && is_known(input.shape))) {
-          known[input.value] = is_view ? view->second : input.shape;
-        } else {
-          is_all_known = false;
-        }
+        const bool is_open = !constant_[at] && !(input.has_rank && is_known(input.shape));
+        if (is_view || !is_open) known[input.value] = is_view ? view->second : shapes_[at];
+        is_all_known = is_all_known && !is_open;
       }
       if (is_all_known) {
-        std::vector<Shape> shapes;
-        for (const PlanInput& input : call_->inputs) shapes.push_back(input.shape);
-        compiled_[shapes] = std::make_unique<Compiled>(dnnl_, *call_, constant_, known);
+        compiled_[shapes_] = std::make_unique<Compiled>(dnnl_, *call_, constant_, known);
       } else {
         Graph(dnnl_, *call_, constant_, known);
       }
@@ -846,7 +850,7 @@ class Kernel {
         const OrtValue* value = nullptr;
         check(api_, ort::KernelContext_GetInput(api_)(context, at, &value));
         inputs.push_back(data_of(api_, value));
-        shapes.push_back(constant_[at] ? call_->inputs[at].shape : shape_of(api_, value));
+        shapes.push_back(constant_[at] ? shapes_[at] : shape_of(api_, value));
         if (!constant_[at]) check_fixed(at, inputs.back(), shapes.back());
       }
       Compiled& code = compiled_for(shapes);
@@ -893,18 +897,18 @@ class Kernel {
     if (!is_equal) throw Failure("its attribute " + wanted.name + " is not that of the plan");
   }
 
-  // Ask whether an input is constant, and whether it is what the plan was made for.
+  // Ask whether an input is constant, and whether it is what the plan was made for. More may be
+  // constant here than in the plan: what onnxruntime has computed beforehand.
   void look_at(const OrtKernelInfo* info, size_t at) {
     const PlanInput& input = call_->inputs[at];
     int is_constant = 0;
     const OrtValue* value = nullptr;
-    if (input.is_constant) {
-      check(api_, ort::KernelInfoGetConstantInput_tensor(api_)(info, at, &is_constant, &value));
-    }
+    check(api_, ort::KernelInfoGetConstantInput_tensor(api_)(info, at, &is_constant, &value));
     constant_.push_back(is_constant != 0 && value != nullptr);
+    shapes_.push_back(constant_.back() ? shape_of(api_, value) : input.shape);
     if (!constant_.back()) return;
-    const Shape shape = shape_of(api_, value);
-    if (shape != input.shape) {
+    const Shape& shape = shapes_.back();
+    if (input.is_constant && shape != input.shape) {
       throw Failure("its input " + std::to_string(at) + " has the shape " + written(shape) +
                     ", in the plan " + written(input.shape));
     }
@@ -954,6 +958,7 @@ class Kernel {
   std::string name_;
   const Call* call_ = nullptr;
   std::vector<bool> constant_;  // in this session
+  std::vector<Shape> shapes_;   // of inputs: those of constants, and what the plan says of others
   std::mutex lock_;
   std::map<std::vector<Shape>, std::unique_ptr<Compiled>> compiled_;
 };
