@@ -147,6 +147,7 @@ class KernelsPart(_Closed):
     target: str
     library: str
     require: str
+    allow_inexact: bool
     runs: int
     ran: int
     partitions: list[PartitionRun]

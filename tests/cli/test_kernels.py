@@ -105,7 +105,7 @@ def test_reports_list_every_partition(dpl: Dpl, folder: Path) -> None:
     calls = [item["call"] for item in kernels["partitions"]]
     assert len(calls) == kernels["ran"] == 2
     cases = ET.parse(folder / "r.xml").iter("testcase")  # noqa: S314  # our own file
-    assert set(calls) <= {case.get("name") for case in cases}
+    assert {f"m.onnx: {call}" for call in calls} <= {case.get("name") for case in cases}
     page = (folder / "r.html").read_text()
     assert all(call in page for call in calls)
 
