@@ -112,7 +112,7 @@ RENAMED = {
 SETTINGS = {
     "VerifySettings": [options.check_settings()],
     "Execution": [options.EXECUTION],
-    "Kernels": [options.SettingsGroup("", options.KERNELS.settings[-1])],  # --with names the rest
+    "Kernels": [options.SettingsGroup("", *options.KERNELS.settings[1:])],  # --with names the rest
     "InputRequest": [options.INPUTS],
     "RewriteSettings": [options.WRITING, rewrite.RUN, rewrite.CHOICE],
     "PartitionSettings": [options.WRITING, partition.REGIONS],
