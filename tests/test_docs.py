@@ -108,7 +108,7 @@ def test_the_page_on_kernels_names_every_key_of_the_record(tmp_path: Path) -> No
     keys = set(record) | set(function) | {key for part in parts for key in part}
     named = set(re.findall(r"`(?:functions\[\]\.)?(\w+)(?:\[\])?`", table))
 
-    assert keys - {"schema", "model"} <= named
+    assert keys - {"schema", "dpl_version", "model"} <= named
 
 
 def test_the_catalogue_in_python_works(tmp_path: Path) -> None:
