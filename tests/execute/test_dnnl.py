@@ -262,7 +262,7 @@ def _quantized(folder: Path, most: int) -> tuple[Path, Path]:
     """Write a convolution of 8-bit numbers, whose weights are up to so large."""
     weights = np.random.default_rng(0).integers(-most, most + 1, 4 * 8 * 9)
     text = STEPS % ", ".join(map(str, weights))
-    return partitioned(onnx.parser.parse_model(HEADER + text), folder)
+    return partitioned(onnx.parser.parse_model(HEADER.format(17) + text), folder)
 
 
 @pytest.mark.long
