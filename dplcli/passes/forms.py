@@ -113,10 +113,11 @@ def form_of(wiring: FormKey) -> Form:
     Operands of an operator that commutes come in this order: what inner nodes make, inputs as the
     pattern names them, other inputs, constants. Nodes come as the outputs need them. Where two
     operands look alike from below, what reads them decides; where they look alike from all sides,
-    both orders are tried (McKay, Practical Graph Isomorphism, 1981).
+    both orders are tried (McKay, Practical Graph Isomorphism, 1981), and that of the file is kept
+    if the form is the same.
     """
-    ranks = _ranks(wiring)
-    return min(_ordered(wiring, ranks, _TRIES), key=lambda form: repr(form.wiring))
+    found = _ordered(wiring, _ranks(wiring), _TRIES)
+    return min(found, key=lambda form: (repr(form.wiring), len(form.swapped), form.order))
 
 
 def _ordered(wiring: FormKey, ranks: dict[Wire, _Rank], tries: int) -> Iterator[Form]:

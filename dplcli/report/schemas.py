@@ -213,6 +213,9 @@ class _Checked(_Closed):
     objection: str = Field(description="What onnx.checker says against the result.")
     verification: Verification | None
     stripped: Counts = {}
+    external_data: int = Field(
+        default=0, description="Bytes of external data that were packed into a file of its own."
+    )
 
 
 # What matches, and what became of it.

@@ -22,7 +22,7 @@ from dplcli.verify.settings import Execution, Settings
 if TYPE_CHECKING:
     from dplcli.verify.settings import Kernels
 
-HEADER = '<ir_version: 8, opset_import: ["" : {}]>\n'
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 NUMPY = {"float": "float32", "double": "float64"}
 NET = """g (float[N,3,8,8] x) => (float[N,4,8,8] y)
   <float[4,3,3,3] w, float[4] b, float[4,4,3,3] v> {
@@ -75,7 +75,7 @@ def net(text: str = NET, opset: int = 17) -> onnx.ModelProto:
 
     head, _, rest = text.partition(" {")
     head, _, stated = head.partition("<")
-    model = onnx.parser.parse_model(f"{HEADER.format(opset)}{head} {{{rest}")
+    model = onnx.parser.parse_model(f"{HEADER.replace('17', str(opset))}{head} {{{rest}")
     random = np.random.default_rng(0)
     for item in filter(None, stated.rstrip("> \n").split(", ")):
         kind, name = item.split()

@@ -27,6 +27,9 @@ WHY_ELSEWHERE = {
     ("catalog/sketch.py", "_KIND_EXAMPLES"): "one example per class",
     ("execute/translate.py", "_SAME_SHAPE"): "by operator what a library calls it",
     ("execute/translate.py", "_BROADCAST"): "by operator what a library calls it",
+    ("execute/composites.py", "_ARITHMETIC"): "by operator what computes it",
+    ("execute/composites.py", "_FIRST"): "what the forms that it knows begin with",
+    ("rewrites/simplification.py", "_SLOWER"): "how slow onnx's evaluator is at each",
     ("verify/power.py", "_NEIGHBOURS"): "mistakes that are made on purpose, a choice of some",
 }
 
