@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
     | {"passes", "verify", "execute", "targets", "outcomes", "shapes"},
-    "batch": {"errors", "files", "version", "onnx_io", "catalog", "pydantic"},
+    "batch": {"errors", "files", "version", "onnx_io", "dpl", "catalog", "pydantic"},
     "api": {
         "execute",
         "errors",

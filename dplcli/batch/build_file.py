@@ -21,11 +21,14 @@ from pydantic import (
 )
 
 from dplcli.catalog.yaml import SourceMap, YamlSource, explain_invalid, read_utf8
+from dplcli.dpl.rule import judge_expectations, read_expectation
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from dplcli.dpl.rule import JudgedExpectation
 
     Json = dict[str, Any]
     Where: TypeAlias = tuple[str | int, ...]
@@ -36,7 +39,6 @@ _TOML = "pyproject.toml"
 _UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(kB|MB|GB|)")
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
-_EXPECTATION = re.compile(r"\s*(\S+?)\s*(>=|<=|==|>|<)\s*([0-9]+)\s*")
 COMMANDS = ("rewrite", "partition", "repeat", "inline")
 EXTERNAL = "run"
 
@@ -60,7 +62,7 @@ def _percent(value: object) -> object:
 
 
 def _expectation(text: str) -> str:
-    if not _EXPECTATION.fullmatch(text):
+    if read_expectation(text) is None:
         raise ValueError(f"{text!r} is no expectation: write RULE>=NUMBER, or <= == > <")
     return text
 
@@ -286,8 +288,8 @@ def build_file_schema(options: Mapping[str, Json], check: Json) -> Json:
 # What is expected of a model.
 
 
-def unmet(expect: Iterable[str], counts: Mapping[str, int]) -> list[str]:
-    """Return a sentence for each expectation that is not met.
+def judged(expect: Iterable[str], counts: Mapping[str, int]) -> tuple[JudgedExpectation, ...]:
+    """Hold what was found against each expectation.
 
     Args:
         expect: The expectations.
@@ -296,25 +298,12 @@ def unmet(expect: Iterable[str], counts: Mapping[str, int]) -> list[str]:
     Raises:
         UsageError: There is no such rule.
     """
-    said = []
-    for text in expect:
-        found = _EXPECTATION.fullmatch(text)
-        assert found is not None  # noqa: S101  # the file was checked
-        rule, relation, number = found[1], found[2], int(found[3])
-        if rule not in counts:
-            hint = did_you_mean_rule(rule, sorted(counts))
-            raise UsageError(f"expect {text!r}: no step has a rule {rule!r}", hint=hint)
-        count = counts[rule]
-        is_met = {
-            ">=": count >= number,
-            "<=": count <= number,
-            "==": count == number,
-            ">": count > number,
-            "<": count < number,
-        }[relation]
-        if not is_met:
-            said.append(f"expected {text}, found {count}")
-    return said
+    read = [found for text in expect if (found := read_expectation(text)) is not None]
+    for item in read:
+        if item.rule not in counts:
+            hint = did_you_mean_rule(item.rule, sorted(counts))
+            raise UsageError(f"expect {item.text!r}: no step has a rule {item.rule!r}", hint=hint)
+    return judge_expectations(read, counts)
 
 
 class Measures(NamedTuple):

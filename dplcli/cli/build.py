@@ -26,8 +26,8 @@ from dplcli.batch.build_file import (
     exceeded,
     find_build_file,
     joined,
+    judged,
     read_build_file,
-    unmet,
 )
 from dplcli.batch.done import (
     are_there,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from dplcli.batch.build_file import ModelEntry, ReadFile
+    from dplcli.report.document import Case
 
     Json = dict[str, Any]
 
@@ -251,6 +252,7 @@ class _Build:
     def __init__(self, task: BuildTask) -> None:
         self.task = task
         self.said: list[ModelAnswer] = []
+        self.expected: tuple[Case, ...] = ()
 
     def answer(self) -> ModelAnswer:
         """Build the result, judge it, and put it in its place if all is well."""
@@ -300,12 +302,16 @@ class _Build:
 
     def _judged(self, made: Path) -> ModelAnswer:
         """Hold the result against what is expected of it; put it in its place."""
+        from dplcli.report.document import expectation_cases  # noqa: PLC0415  # loads rich
+
         task = self.task
         counts: Counter[str] = Counter()
         for answer in self.said:
             counts.update((answer.record or {}).get("counts", {}))
         files = sorted(each for each in made.parent.rglob("*") if each.is_file())
-        lines = [*unmet(task.expect, counts), *exceeded(task.budgets, self._measures(made, files))]
+        self.expected = expectation_cases(judged(task.expect, counts))
+        unmet = [case.message for case in self.expected if case.status == "failed"]
+        lines = [*unmet, *exceeded(task.budgets, self._measures(made, files))]
         if lines:
             return self._summary("no", tuple(lines))
         places = [task.output.parent / each.relative_to(made.parent) for each in files]
@@ -364,13 +370,16 @@ class _Build:
             notes=tuple(line for answer in self.said for line in answer.notes),
             figures=figures | {"file": state or "not written"},
             rules=tuple(rule for answer in self.said for rule in answer.rules),
-            cases=tuple(
-                (
-                    f"step {number}" if case[0] == "verdict" else f"step {number}, {case[0]}",
-                    *case[1:],
-                )
-                for number, answer in enumerate(self.said, start=1)
-                for case in answer.cases
+            cases=(
+                *(
+                    (
+                        f"step {number}" if case[0] == "verdict" else f"step {number}, {case[0]}",
+                        *case[1:],
+                    )
+                    for number, answer in enumerate(self.said, start=1)
+                    for case in answer.cases
+                ),
+                *((case.group, case.name, case.status, case.message) for case in self.expected),
             ),
             record={"steps": [answer.record for answer in self.said]},
         )

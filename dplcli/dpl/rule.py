@@ -287,6 +287,15 @@ class Expectation:
         return _COMPARE[self.relation](counts[self.rule], self.number)
 
 
+def read_expectation(text: str) -> Expectation | None:
+    """Read an expectation such as ``dnnl.conv2d_bias_relu>=33``; None if it is none."""
+    found = _EXPECTATION.match(text)
+    if found is None:
+        return None
+    rule, relation, number = found.groups()
+    return Expectation(text.strip(), rule, relation, int(number))
+
+
 def parse_expectations(texts: Iterable[str], rules: Sequence[Rule]) -> list[Expectation]:
     """Read expectations such as ``dnnl.conv2d_bias_relu>=33``.
 
@@ -296,18 +305,17 @@ def parse_expectations(texts: Iterable[str], rules: Sequence[Rule]) -> list[Expe
     known = {rule.qualified_name for rule in rules}
     expectations = []
     for text in texts:
-        found = _EXPECTATION.match(text)
+        found = read_expectation(text)
         if found is None:
             raise UsageError(
                 f"--expect {text!r}: not an expectation", hint="write RULE>=NUMBER, or <= == > <"
             )
-        rule, relation, number = found.groups()
-        if rule not in known:
+        if found.rule not in known:
             raise UsageError(
-                f"--expect {text!r}: there is no rule {rule!r}",
-                hint=did_you_mean_rule(rule, sorted(known)),
+                f"--expect {text!r}: there is no rule {found.rule!r}",
+                hint=did_you_mean_rule(found.rule, sorted(known)),
             )
-        expectations.append(Expectation(text.strip(), rule, relation, int(number)))
+        expectations.append(found)
     return expectations
 
 

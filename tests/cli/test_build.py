@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import onnx
 import pytest
@@ -112,6 +113,22 @@ def test_check_writes_nothing_and_says_what_would_differ(
     assert answer.err.splitlines()[0].endswith("built/resnet18_bn.onnx: would differ")
     assert len(answer.err.splitlines()) == 2
     assert contents(folder) == before
+
+
+def test_each_expectation_is_a_case(dpl: Dpl, project: Write) -> None:
+    """Met or not, and also of a rule that does not match at all."""
+    expect = "expect: [dnnl.conv2d_bn_relu>=9, dnnl.conv2d_clip>=1]"
+    entry = f"models: [{{path: models/resnet18_bn.onnx, {expect}}}]"
+    project(PLAIN.replace("models: [models]", entry))
+    answer = dpl("build", "--junit", "r.xml")
+    assert answer.code == 1
+    assert "expected dnnl.conv2d_clip>=1, found 0" in answer.err
+    cases = [
+        (case.get("name", "").rpartition(": ")[2], case.find("failure") is not None)
+        for case in ET.parse("r.xml").iter("testcase")  # noqa: S314  # ours
+        if "expectations" in case.get("name", "")
+    ]
+    assert cases == [("dnnl.conv2d_bn_relu>=9", False), ("dnnl.conv2d_clip>=1", True)]
 
 
 @pytest.mark.long

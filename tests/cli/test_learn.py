@@ -282,6 +282,7 @@ def test_two_models_or_nodes_of_one(
     assert (answer.code, answer.message, answer.hint, answer.out) == (2, *said, "")
 
 
+@pytest.mark.long
 def test_the_same_bytes_in_every_run(save: Save, dpl_process: Dpl) -> None:
     """Which operand of a product comes first does not depend on how Python mixes its hashes."""
     old = """g (float[2] x) => (float[2] y) <float half = {0.5}> {

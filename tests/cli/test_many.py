@@ -347,6 +347,7 @@ def nets_in(save: Save, **texts: str) -> None:
         save(text, f"{where}/{stem}.onnx")
 
 
+@pytest.mark.long
 def test_rules_are_bisected_on_each_model(dpl: Dpl, save: Save) -> None:
     """Each that breaks has a folder of its own; done again with --resume if that is gone."""
     nets_in(save, a_one=RELU, a_two=ABS, a_three=RELU)

@@ -101,6 +101,7 @@ def test_f10_token_ids_cover_the_vocabulary(save: Save) -> None:
     assert 900 < choice.high < 1000
 
 
+@pytest.mark.long
 def test_f11_the_power_of_the_check_on_a_light_net_is_known() -> None:
     """As it ships the net is blind, which is said; refilled, nearly every mutant is caught."""
     path = LIGHT / "light_squeezenet.onnx"
