@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import api
-from dplcli.cli import options
+from dplcli.cli import many, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +28,13 @@ RUN = options.SettingsGroup(
 
 
 @click.command("run", cls=options.GroupedCommand)
-@click.argument("model", type=options.PATH)
+@many.takes_models(suffix=".npz")
 @click.option(
-    "-o", "--output", type=options.PATH, metavar="FILE.npz", help="Write what the model gives."
+    "-o",
+    "--output",
+    type=options.PATH,
+    metavar="FILE.npz",
+    help="Write what the model gives; of several models, into this folder.",
 )
 @FED
 @RUN

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
@@ -399,6 +400,19 @@ def test_rules_are_learned_from_each_pair(dpl: Dpl, save: Save) -> None:
     assert answer.code == 2
     assert answer.message.startswith("a/one.onnx: rules/one.yaml: exists\n")
     assert Path("rules/one.yaml").read_text() == text
+
+
+def test_many_models_are_run(dpl: Dpl, save: Save) -> None:
+    """What each gives lies in the folder; one that does not run stops no other."""
+    nets_in(save, a_one=RELU, a_two=ABS)
+    Path("a/bad.onnx").write_text("no model")
+    answer = dpl("run", "a", "-o", "given")
+    assert answer.code == 2
+    assert answer.message.startswith("a/bad.onnx: is a text file")
+    assert sorted(each.name for each in Path("given").iterdir()) == ["one.npz", "two.npz"]
+    with np.load("given/two.npz") as kept:
+        assert kept["y"].shape == (4,)
+        assert (kept["y"] >= 0).all()
 
 
 def test_nodes_are_learned_from_one_model(dpl: Dpl, save: Save) -> None:
