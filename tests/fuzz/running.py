@@ -12,6 +12,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,7 +29,6 @@ from dplcli.pipeline.rules import READERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     Numbers = list[np.ndarray]
 
@@ -36,12 +36,22 @@ SECONDS = 20
 BYTES = 2 << 30
 """What no command may take of the processor, and of memory."""
 
+PATIENCE = 300
+"""After how many seconds a command that waits for something is ended."""
+
 COUNTS: Counter[str] = Counter()
 """How many commands were run, by name and exit code."""
 
 
 class End(NamedTuple):
-    """How a process ended: its exit code, what it printed, most memory, seconds of processor."""
+    """How a process ended.
+
+    Attributes:
+        code: Its exit code, or minus the signal that ended it.
+        said: What it printed.
+        peak: The bytes that it took at most, beyond those of the process that it is a fork of.
+        seconds: The seconds of processor that it took.
+    """
 
     code: int
     said: str
@@ -51,32 +61,42 @@ class End(NamedTuple):
 
 def forked(work: Callable[[], object]) -> End:
     """Do something in a fork, within limits; what it prints is kept."""
+    room, own = _memory()
     with tempfile.TemporaryFile() as out:
         child = os.fork()
         if not child:
             code = 70
             try:
-                code = _limited(work, out.fileno())
+                code = _limited(work, out.fileno(), room + 4 * BYTES)
             finally:
                 os._exit(code)
         _, status, usage = os.wait4(child, 0)
         out.seek(0)
         said = out.read().decode("utf-8", "replace")
     spent = usage.ru_utime + usage.ru_stime
-    return End(os.waitstatus_to_exitcode(status), said, usage.ru_maxrss * 1024, spent)
+    peak = max(usage.ru_maxrss * 1024 - own, 0)
+    return End(os.waitstatus_to_exitcode(status), said, peak, spent)
 
 
-def _limited(work: Callable[[], object], out: int) -> int:
+def _memory() -> tuple[int, int]:
+    """Return the bytes of this process's address space, and of its memory."""
+    room, own = Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]
+    return int(room) * resource.getpagesize(), int(own) * resource.getpagesize()
+
+
+def _limited(work: Callable[[], object], out: int, room: int) -> int:
+    """Do something within limits; the address space may have so many bytes."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
     sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115  # descriptors
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
-    resource.setrlimit(resource.RLIMIT_AS, (4 * BYTES, 4 * BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (room, room))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGXCPU):
+    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGXCPU, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
+    signal.alarm(PATIENCE)
     gc.enable()
     code: object = 0
     try:
