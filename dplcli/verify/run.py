@@ -15,7 +15,7 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib import import_module
@@ -220,6 +220,7 @@ _START += "from dplcli.verify.run import main; main(int(sys.argv[1]))"
 _STARTING = 120.0
 _GRACE = 2.0
 _SOON = 0.02
+_LOOK = 0.5
 _MOST_IDLE = 2
 _LARGEST_IDLE = 512 << 20
 """Bytes of an idle worker; onnxruntime keeps much of what a model once took."""
@@ -439,8 +440,9 @@ class _Pool:
             return
         for worker in [*self._idle, *self._busy]:
             worker.kill()
-        self._idle.clear()
-        self._busy.clear()
+            self._busy.discard(worker)  # no other: a thread may have taken one just now
+            with suppress(ValueError):
+                self._idle.remove(worker)
 
     def _forget_in_a_fork(self) -> None:
         """Leave the parent's workers to the parent."""
@@ -642,6 +644,8 @@ def run_levels(
         try:
             pending = [(level, pool.submit(run_unless_over, level)) for level in levels]
             for level, found in pending:
+                while not found.done():  # a signal that comes just before a wait does not end it
+                    wait([found], _LOOK)
                 try:
                     runs[level] = found.result()
                 except RunError as error:
