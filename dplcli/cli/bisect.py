@@ -37,14 +37,11 @@ def _takes_many(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         batch = many.Batch(jobs, scheduler, resume)
         has_rules = bool(given["patterns"] or given["targets"])
-        has_many = len(models) > 1 or not all(is_one_model([path]) for path in models)
-        if given["reproduce"] is None and has_rules and (has_many or (models and batch.is_wanted)):
+        is_one = [is_one_model([path]) for path in models]
+        is_apart = given["reproduce"] is not None or not models
+        if has_rules and not is_apart and (is_one != [True] or batch.is_wanted):
             many.do_each(models, given, batch, suffix="")
-        elif (
-            given["reproduce"] is None
-            and len(models) == _TWO
-            and not any(is_one_model([path]) for path in models)
-        ):
+        elif not has_rules and not is_apart and is_one == [False, False]:
             many.do_pairs((models[0], models[1]), given, batch, lambda *pair: {"models": pair})
         elif batch.is_wanted:
             raise UsageError("--resume and --scheduler are for many models")

@@ -137,7 +137,8 @@ def _tell(
     for line in lines_of(document.text, None):
         text = line.plain
         if is_beside and not text.startswith(" "):
-            text = f"dpl: {text.replace('Learned', 'learned', 1)}"
+            start = text.startswith("Learned ")  # a sentence of ours; anything else may be a name
+            text = f"dpl: {'l' + text[1:] if start else text}"
         say(text, err=is_beside)
     if isinstance(outcome, LearnOutcome):
         if output is None:
