@@ -257,12 +257,15 @@ def batch_options(*, resume: bool = True) -> Callable[[Callable[..., None]], Cal
     return add
 
 
-def takes_models(result: str = "", suffix: str = ".onnx") -> Callable[..., Callable[..., None]]:
+def takes_models(
+    result: str = "", suffix: str = ".onnx", *, beside: bool = False
+) -> Callable[..., Callable[..., None]]:
     """Let a command that takes one model take many: several, folders and globs.
 
     Args:
         result: The middle part of the names of the results; "" if the command writes none.
         suffix: The ending of the results.
+        beside: Whether a result without -o lies beside its model, with that ending alone.
     """
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
@@ -284,7 +287,7 @@ def takes_models(result: str = "", suffix: str = ".onnx") -> Callable[..., Calla
             if is_one_model(models) and not batch.is_wanted:
                 command(model=models[0], **given)
                 return
-            do_each(models, given, batch, result, suffix)
+            do_each(models, given, batch, result, suffix, beside=beside)
 
         argument = click.argument("models", type=_PATHS, nargs=-1, metavar="MODEL...")
         return argument(batch_options()(call))
@@ -292,12 +295,20 @@ def takes_models(result: str = "", suffix: str = ".onnx") -> Callable[..., Calla
     return add
 
 
-def do_each(
-    models: Sequence[Path], given: Json, batch: Batch, result: str = "", suffix: str = ".onnx"
+def do_each(  # noqa: PLR0913  # as takes_models, and what was given
+    models: Sequence[Path],
+    given: Json,
+    batch: Batch,
+    result: str = "",
+    suffix: str = ".onnx",
+    *,
+    beside: bool = False,
 ) -> None:
     """Do the command that was called for each of the models that are named."""
     found = find_models(models, result)
     outputs = _outputs(found, given.get("output"), suffix) if "output" in given else {}
+    if beside and not outputs:
+        outputs = {each.path: each.path.with_suffix(suffix) for each in found}
     asked = [(each, {"models": (each.path,)} | _output_of(each, outputs)) for each in found]
     _do_all(asked, given, batch, result)
 

@@ -38,7 +38,7 @@ _MARK = b"drawn by dpl"
 
 
 @click.command("view", cls=options.GroupedCommand)
-@many.takes_models(suffix=".html")
+@many.takes_models(suffix=".html", beside=True)
 @click.option(
     "-o",
     "--output",

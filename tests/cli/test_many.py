@@ -402,6 +402,16 @@ def test_rules_are_learned_from_each_pair(dpl: Dpl, save: Save) -> None:
     assert Path("rules/one.yaml").read_text() == text
 
 
+def test_a_page_that_is_gone_is_drawn_again(dpl: Dpl, save: Save) -> None:
+    """With --resume, also where pages lie beside their models."""
+    nets_in(save, a_one=RELU, a_two=ABS)
+    assert dpl("view", "a", "--resume").code == 0
+    Path("a/one.html").unlink()
+    again = dpl("view", "a", "--resume")
+    assert "dpl: 1 of 2 models were done before\n" in again.err
+    assert Path("a/one.html").is_file()
+
+
 def test_many_models_are_run(dpl: Dpl, save: Save) -> None:
     """What each gives lies in the folder; one that does not run stops no other."""
     nets_in(save, a_one=RELU, a_two=ABS)
