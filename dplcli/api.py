@@ -284,50 +284,8 @@ class VerifyOptions(CheckOptions, total=False):
     against: File
 
 
-class BenchOptions(TypedDict, total=False):
-    """How models are timed; the rest is as in :class:`CheckOptions`.
-
-    Attributes:
-        runs: How many numbers are taken for each model. By default 20.
-        threads: How many threads each has; 0 for as many as there are cores. By default 1.
-        seed: The seed of the inputs that are made up.
-        level: onnxruntime's optimisation level. By default ``all``.
-        shape: Sizes of dimensions, or whole shapes.
-        range: Smallest and largest value of inputs.
-        custom_ops: Libraries of custom operators, for both models.
-        provider: The execution provider, of both models.
-        session_option: Options of the sessions.
-        timeout: Seconds for each session and round.
-        memory_limit: Megabytes for a model and its run.
-        kernels: The target whose partitions run on its library, in the second model: ``dnnl``.
-        require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
-        allow_inexact: Whether partitions run there that the library computes inexactly.
-        save_inputs: Where to write what was fed, as .npz.
-        allow_code: Whether *inputs* may name a Python function to import.
-        progress: Called with a short phrase before each step that may take long.
-    """
-
-    runs: int
-    threads: int
-    seed: int
-    level: str
-    shape: Mapping[str, int | Sequence[int]]
-    range: Mapping[str, tuple[float, float]]
-    custom_ops: File | Sequence[File]
-    provider: str
-    session_option: Mapping[str, str | int | bool]
-    timeout: float
-    memory_limit: int
-    kernels: str
-    require: str | int
-    allow_inexact: bool
-    save_inputs: File
-    allow_code: bool
-    progress: Progress
-
-
-class RunOptions(TypedDict, total=False):
-    """How a model is run; as in :class:`CheckOptions`.
+class ExecutionOptions(TypedDict, total=False):
+    """How a model is run by itself; as in :class:`CheckOptions`.
 
     Attributes:
         seed: The seed of the inputs that are made up.
@@ -337,12 +295,11 @@ class RunOptions(TypedDict, total=False):
         custom_ops: Libraries of custom operators.
         provider: The execution provider.
         session_option: Options of the session.
-        timeout: Seconds for the session and the run.
-        memory_limit: Megabytes for the model and its run.
+        timeout: Seconds to create the session, and to run.
+        memory_limit: Megabytes for a model and its run.
         kernels: The target whose partitions run on its library: ``dnnl``.
         require: How many of them have to: ``"all"``, ``"any"`` (the default) or a number.
         allow_inexact: Whether partitions run there that the library computes inexactly.
-        output: A ``.npz`` file for what it gives.
         save_inputs: Where to write what was fed, as .npz.
         allow_code: Whether *inputs* may name a Python function to import.
         progress: Called with a short phrase before each step that may take long.
@@ -360,10 +317,31 @@ class RunOptions(TypedDict, total=False):
     kernels: str
     require: str | int
     allow_inexact: bool
-    output: File
     save_inputs: File
     allow_code: bool
     progress: Progress
+
+
+class BenchOptions(ExecutionOptions, total=False):
+    """How two models are timed; partitions run on a library in the second only.
+
+    Attributes:
+        runs: How many numbers are taken for each model. By default 20.
+        threads: How many threads each has; 0 for as many as there are cores. By default 1.
+    """
+
+    runs: int
+    threads: int
+
+
+class RunOptions(ExecutionOptions, total=False):
+    """How a model is run.
+
+    Attributes:
+        output: A ``.npz`` file for what it gives.
+    """
+
+    output: File
 
 
 # Models, as they are given and as results hold them.
