@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dplcli.execute.onednn import library
+from dplcli.verify.run import end_workers
 from tests.cli.support import contents
 from tests.execute.support import (
     CRASHES,
@@ -83,7 +84,9 @@ def test_without_a_gpu_library_the_extra_is_named(
     settings = {"DPL_CUDART_LIBRARY": "/nowhere.so", "DPL_CACHE": str(folder / "cache")}
     for name, value in (settings | variables).items():
         monkeypatch.setenv(name, value)
+    end_workers()  # those of other tests were started with other variables
     answer = dpl("partition", "m.onnx", "--target", target, "-o", "o.onnx", "--with", target)
+    end_workers()
     assert answer.code == 2
     assert said in answer.message
     assert f"pip install 'dplcli[{target}]'" in answer.hint
