@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 SMALL: Final = 1 << 15
 """Up to how many bytes a file is small."""
 _MORE = 0x80
-_LEVELS = 20
 _GRAPH_FIELDS = ("node", "initializer", "input", "output", "value_info")
 _KINDS_WITH_BODIES = (AttributeProto.UNDEFINED, AttributeProto.GRAPH, AttributeProto.GRAPHS)
 _MOST_KNOWN = 4096
@@ -169,13 +168,12 @@ class _SmallReader:
             raise NotPlainError
         self.graphs += main + functions
         done = 0
-        for _ in range(_LEVELS):
+        while True:  # protobuf has read it, so bodies nest no deeper than 33
             level = range(done, len(self.graphs))
             done = len(self.graphs)
             self._read_level(level)
             if done == len(self.graphs):
                 return self._assemble()
-        raise NotPlainError
 
     # Messages.
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import onnx
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from dplcli.catalog.catalog import read_examples
+from dplcli.catalog.places import find_catalog
+from dplcli.dpl import PatternRule
+from dplcli.onnx_io import to_proto
+from dplcli.onnx_io.read import model_from_text
+from dplcli.passes.partition import partition
+from dplcli.passes.select import select_matches
+from dplcli.pipeline import load_catalog_rules
+from tests.diff.test_comparison_growth import nested_ifs, nested_loops
 from tests.fuzz.typed import typed_models
 
 if TYPE_CHECKING:
@@ -88,10 +98,47 @@ def _kind(field: Any) -> str:  # noqa: ANN401  # a field's description
     return "UINT" if field.cpp_type in {field.CPPTYPE_UINT32, field.CPPTYPE_UINT64} else "INT"
 
 
+SHIPPED = (
+    *("dnnl", "cutlass", "cublas", "dnnl_ops", "prepare", "fuse"),
+    *("fuse_attention", "fuse_ort", "fuse_ort_attention", "fuse_ort_quantized"),
+)
+
+
+@cache
+def _examples() -> list[str]:
+    """Return the examples of the shipped catalogues: most operators and types, in small models."""
+    found: dict[str, None] = {}
+    for name in SHIPPED:
+        rules = [rule.name for rule in load_catalog_rules([name])]
+        for examples in read_examples(find_catalog(name), rules).values():
+            found.update(dict.fromkeys(example.before for example in examples))
+    return [*found]
+
+
+@cache
+def _outliners() -> list[PatternRule]:
+    rules = load_catalog_rules(["dnnl_ops"])
+    return [rule for rule in rules if isinstance(rule, PatternRule)]
+
+
+@st.composite
+def example_models(draw: st.DrawFn) -> onnx.ModelProto:
+    """Draw an example of a shipped catalogue, partly as functions, or bodies within bodies."""
+    match draw(st.integers(0, 9)):
+        case 9:
+            nested = draw(st.sampled_from((nested_ifs, nested_loops)))
+            return nested(draw(st.integers(1, 4)), "Relu", "Neg")
+        case kind:
+            model = model_from_text(draw(st.sampled_from(_examples())), "example")
+            if kind > 5:
+                partition(model, select_matches(model, _outliners()))
+            return to_proto(model)
+
+
 @st.composite
 def mutated_models(draw: st.DrawFn) -> bytes:
     """Draw the file of a model in which one to four things were changed, or some bytes."""
-    model = draw(typed_models(4))
+    model = draw(typed_models(4) | example_models())
     for _ in range(draw(st.integers(1, 4))):
         node = model.graph.node
         parts = list(_messages(draw(st.sampled_from([model, model.graph, *node, *node]))))

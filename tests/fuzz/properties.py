@@ -10,7 +10,7 @@ import onnx
 from hypothesis import strategies as st
 
 from tests.fuzz.mutations import changed_catalogues, changed_pipelines, mutated_models
-from tests.fuzz.running import dpl, faults, refused_results, wrong_numbers
+from tests.fuzz.running import asked, faults, refused_results, wrong_numbers
 from tests.fuzz.typed import typed_models
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ def _changed(data: bytes, drawn: list[tuple[float, int, int]]) -> bytes:
 def reads_plans(folder: Path, drawn: tuple[str, Any]) -> list[str]:
     """No plan does."""
     _small(folder)
-    end = dpl(folder, "rewrite", "m.onnx", "-p", "prepare", "--plan", "a.plan", *WITHOUT, "r.onnx")
+    end = asked(
+        folder, "rewrite", "m.onnx", "-p", "prepare", "--plan", "a.plan", *WITHOUT, "r.onnx"
+    )
     assert end.code == 0, end.said
     plan = (folder / "a.plan").read_bytes()
     (folder / "a.plan").write_bytes(_changed(plan, drawn[1]))

@@ -1,19 +1,23 @@
-"""Commands in forks, within limits, and what is wrong with how they ended."""
+"""Commands in processes with limits, and what is wrong with how they ended."""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import math
 import os
+import pickle
 import pkgutil
 import resource
+import select
 import signal
 import sys
 import tempfile
 import traceback
 from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx
@@ -44,13 +48,13 @@ COUNTS: Counter[str] = Counter()
 
 
 class End(NamedTuple):
-    """How a process ended.
+    """How a piece of work ended.
 
     Attributes:
-        code: Its exit code, or minus the signal that ended it.
+        code: Its exit code, or minus the signal that ended its process.
         said: What it printed.
-        peak: The bytes that it took at most, beyond those of the process that it is a fork of.
-        seconds: The seconds of processor that it took.
+        peak: The bytes that it took at most, beyond those of the process when it began.
+        seconds: The seconds of processor that it took, in its process and in those that it started.
     """
 
     code: int
@@ -67,12 +71,14 @@ def forked(work: Callable[[], object]) -> End:
         if not child:
             code = 70
             try:
-                code = _limited(work, out.fileno(), room + 4 * BYTES)
+                _enter(out.fileno(), room)
+                _limit_seconds()
+                signal.alarm(PATIENCE)
+                code = _done(work)
             finally:
                 os._exit(code)
         _, status, usage = os.wait4(child, 0)
-        out.seek(0)
-        said = out.read().decode("utf-8", "replace")
+        said = _read(out)
     spent = usage.ru_utime + usage.ru_stime
     peak = max(usage.ru_maxrss * 1024 - own, 0)
     return End(os.waitstatus_to_exitcode(status), said, peak, spent)
@@ -84,20 +90,29 @@ def _memory() -> tuple[int, int]:
     return int(room) * resource.getpagesize(), int(own) * resource.getpagesize()
 
 
-def _limited(work: Callable[[], object], out: int, room: int) -> int:
-    """Do something within limits; the address space may have so many bytes."""
+def _enter(out: int, room: int) -> None:
+    """Make a fork fit for work: it reads nothing, prints to a file, and has so much room more."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115  # descriptors
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
-    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    resource.setrlimit(resource.RLIMIT_AS, (room + 4 * BYTES, room + 4 * BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGXCPU, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
-    signal.alarm(PATIENCE)
     gc.enable()
+
+
+def _limit_seconds() -> None:
+    """End this process once it has taken that much more of the processor."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft = math.ceil(used.ru_utime + used.ru_stime) + SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+
+
+def _done(work: Callable[[], object]) -> int:
+    """Do something; return the exit code that Python would end with."""
+    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115  # descriptors
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     code: object = 0
     try:
         work()
@@ -109,6 +124,117 @@ def _limited(work: Callable[[], object], out: int, room: int) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     return code if isinstance(code, int) else 0 if code is None else 1
+
+
+def _read(out: IO[bytes]) -> str:
+    out.seek(0)
+    return out.read().decode("utf-8", "replace")
+
+
+class Host:
+    """A fork that does one piece of work after another, each within limits.
+
+    A fork for each would take several times what most commands on small files do. One that a piece
+    of work has ended, or that has done many, is replaced.
+    """
+
+    MOST = 250
+
+    def __init__(self) -> None:
+        self._child = 0
+        self._count = 0
+
+    def do(self, function: Callable[..., object], *arguments: object) -> End:
+        """Call a function of some module, and say how that ended."""
+        if self._count >= self.MOST:
+            self.close()
+        if not self._child:
+            self._start()
+        self._count += 1
+        pickle.dump((function, arguments), self._requests)
+        self._requests.flush()
+        if not select.select([self._answers], [], [], PATIENCE)[0]:
+            os.kill(self._child, signal.SIGKILL)
+        try:
+            code, peak, seconds = pickle.load(self._answers)  # noqa: S301  # of our fork
+        except EOFError:
+            _, status, usage = os.wait4(self._child, 0)
+            code, peak = os.waitstatus_to_exitcode(status), 0
+            seconds = usage.ru_utime + usage.ru_stime
+            said = _read(self._out)
+            self._forget()
+            return End(code, said, peak, seconds)
+        return End(code, _read(self._out), peak, seconds)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._child:
+            os.kill(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
+            self._forget()
+
+    def _forget(self) -> None:
+        self._child = 0
+        self._out.close()
+        self._requests.close()
+        self._answers.close()
+
+    def _start(self) -> None:
+        room, _ = _memory()
+        reading, writing = os.pipe(), os.pipe()
+        self._count = 0
+        self._out = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
+        self._child = os.fork()
+        if not self._child:
+            code = 70
+            try:
+                os.close(reading[1])
+                os.close(writing[0])
+                _enter(self._out.fileno(), room)
+                _serve(reading[0], writing[1])
+                code = 0
+            finally:
+                os._exit(code)
+        os.close(reading[0])
+        os.close(writing[1])
+        self._requests = os.fdopen(reading[1], "wb")
+        self._answers = os.fdopen(writing[0], "rb")
+
+
+def _serve(requests: int, answers: int) -> None:
+    """Do what is asked until nobody asks any more."""
+    gc.freeze = lambda: None  # a command freezes what it leaves, as nothing comes after it
+    hook = sys.unraisablehook
+    with os.fdopen(requests, "rb") as asked, os.fdopen(answers, "wb") as answered:
+        while True:
+            try:
+                function, arguments = pickle.load(asked)  # noqa: S301  # of our parent
+            except EOFError:
+                return
+            gc.enable()
+            sys.unraisablehook = hook
+            os.ftruncate(1, 0)
+            os.lseek(1, 0, os.SEEK_SET)
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
+            own, before = _memory()[1], _spent()
+            _limit_seconds()
+            code = _done(partial(function, *arguments))
+            pickle.dump((code, max(_peak() - own, 0), _spent() - before), answered)
+            answered.flush()
+
+
+def _spent() -> float:
+    sides = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(side.ru_utime + side.ru_stime for side in sides)
+
+
+def _peak() -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    return next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmHWM")) << 10
+
+
+HOST = Host()
+"""What files are tried in."""
 
 
 def warm_up() -> None:
@@ -138,14 +264,19 @@ SHIPPED = (
 
 
 def dpl(folder: Path, *words: str) -> End:
-    """Run a command in a folder."""
+    """Run a command in a folder, in a fork of its own."""
+    return forked(partial(_command, folder, words))
 
-    def work() -> None:
-        os.chdir(folder)
-        sys.argv = ["dpl", *words]
-        main()
 
-    end = forked(work)
+def _command(folder: Path, words: tuple[str, ...]) -> None:
+    os.chdir(folder)
+    sys.argv = ["dpl", *words]
+    main()
+
+
+def asked(folder: Path, *words: str) -> End:
+    """Run a command in a folder, in the host."""
+    end = HOST.do(_command, folder, words)
     COUNTS[f"{words[0]} {end.code}"] += 1
     return end
 
@@ -162,7 +293,7 @@ def faults(
         makes_any: Whether its input names what it writes.
     """
     before = set(folder.iterdir())
-    end = dpl(folder, *words)
+    end = asked(folder, *words)
     found = []
     if end.code not in codes:
         found.append(f"exit {end.code}")
@@ -198,18 +329,18 @@ LEVELS = (
 
 def wrong_numbers(folder: Path, tolerances: Mapping[str, float], before: str) -> list[str]:
     """Compare in onnxruntime, at both levels, what models compute with what they were made of."""
-
-    def work() -> None:
-        os.chdir(folder)
-        wanted = _outputs(before, LEVELS[0])
-        for name, tolerance in tolerances.items():
-            for level in LEVELS:
-                for one, other in zip(wanted, _outputs(name, level), strict=True):
-                    room = tolerance * max(float(np.abs(one).max(initial=0)), 1.0)
-                    np.testing.assert_allclose(other, one, rtol=tolerance, atol=room, err_msg=name)
-
-    end = forked(work)
+    end = HOST.do(_compare, folder, tolerances, before)
     return [f"numbers: {end.said[-900:]}"] if end.code else []
+
+
+def _compare(folder: Path, tolerances: Mapping[str, float], before: str) -> None:
+    os.chdir(folder)
+    wanted = _outputs(before, LEVELS[0])
+    for name, tolerance in tolerances.items():
+        for level in LEVELS:
+            for one, other in zip(wanted, _outputs(name, level), strict=True):
+                room = tolerance * max(float(np.abs(one).max(initial=0)), 1.0)
+                np.testing.assert_allclose(other, one, rtol=tolerance, atol=room, err_msg=name)
 
 
 def _outputs(name: str, level: ort.GraphOptimizationLevel) -> Numbers:
@@ -221,8 +352,12 @@ def _outputs(name: str, level: ort.GraphOptimizationLevel) -> Numbers:
     rng = np.random.default_rng(1)
     model = onnx.load(name)
     feeds = {
-        info.name: rng.standard_normal([d.dim_value for d in info.type.tensor_type.shape.dim])
+        info.name: rng.standard_normal([_size(d) for d in info.type.tensor_type.shape.dim])
         for info in model.graph.input
     }
     made: Numbers = session.run(None, {n: array.astype("float32") for n, array in feeds.items()})
     return made
+
+
+def _size(dim: onnx.TensorShapeProto.Dimension) -> int:
+    return int(dim.dim_param[1:]) if dim.dim_param else dim.dim_value

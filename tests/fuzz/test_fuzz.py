@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,10 +17,10 @@ from tests.diff.test_comparison_growth import nested_ifs, nested_loops
 from tests.fuzz import properties
 from tests.fuzz.__main__ import batch
 from tests.fuzz.properties import PROPERTIES
-from tests.fuzz.running import dpl, faults, forked, warm_up, wrong_numbers
+from tests.fuzz.running import BYTES, HOST, Host, dpl, faults, forked, warm_up, wrong_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = [
@@ -28,8 +30,18 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _warm() -> None:
+def _warm() -> Iterator[None]:
     warm_up()
+    yield
+    HOST.close()
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """Return a host of the test's own."""
+    made = Host()
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
@@ -42,7 +54,7 @@ def test_a_few_files_bring_no_fault_about(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_some_files_bring_no_fault_about(tmp_path: Path, name: str) -> None:
     """Some more of each kind."""
-    assert batch(name, 2, tmp_path, 8) == ""
+    assert batch(name, 2, tmp_path, 40) == ""
 
 
 NESTED = {"if": nested_ifs, "loop": nested_loops}
@@ -87,12 +99,12 @@ def leave(path: Path) -> None:
     (path / ".dpl-left").write_text("x")
 
 
-def crash(_path: Path) -> None:
+def crash(_path: object) -> None:
     """End as C++ does."""
     os.abort()
 
 
-def fail(_path: Path) -> None:
+def fail(_path: object) -> None:
     """Raise what nobody foresaw."""
     raise ValueError("odd")
 
@@ -104,11 +116,13 @@ def fail(_path: Path) -> None:
 def test_a_fault_is_noticed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    host: Host,
     act: Callable[[Path], None],
     said: str | None,
 ) -> None:
     """Stray files, crashes, tracebacks; and nothing where nothing is wrong."""
-    monkeypatch.setattr("tests.fuzz.running.main", lambda: act(tmp_path))
+    monkeypatch.setattr("tests.fuzz.running.main", partial(act, tmp_path))
+    monkeypatch.setattr("tests.fuzz.running.HOST", host)
     found = faults(tmp_path, "match", "m.onnx")
     assert any(said in fault for fault in found) if said else found == []
 
@@ -137,12 +151,77 @@ def test_what_fails_is_made_small_and_kept(tmp_path: Path, monkeypatch: pytest.M
     assert "too large" in (tmp_path / "number-3" / "faults.txt").read_text()
 
 
+def forever() -> None:
+    """Go on without an end."""
+    while True:
+        np.zeros(10).sum()
+
+
+def take(count: int) -> None:
+    """Use so many bytes."""
+    bytearray(count)
+
+
+def answer(code: int) -> None:
+    """End with an exit code, and say so."""
+    print(f"code {code}")  # noqa: T201  # what is printed is kept
+    raise SystemExit(code)
+
+
+def wait() -> None:
+    """Wait for what does not come."""
+    time.sleep(1000)
+
+
 def test_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has no end is ended."""
     monkeypatch.setattr("tests.fuzz.running.SECONDS", 1)
-
-    def forever() -> None:
-        while True:
-            np.zeros(10).sum()
-
     assert forked(forever).code == -24
+
+
+def test_a_host_does_one_thing_after_another(host: Host) -> None:
+    """What is printed and the exit code are those of each alone."""
+    for code in (0, 3, 1):
+        end = host.do(answer, code)
+        assert (end.code, end.said) == (code, f"code {code}\n")
+    assert "ValueError: odd" in host.do(fail, None).said
+
+
+def test_a_host_says_what_each_took(host: Host) -> None:
+    """Memory that one took is not held against the next."""
+    assert host.do(take, BYTES // 4).peak > BYTES // 5
+    assert host.do(answer, 0).peak < BYTES // 40
+
+
+@pytest.mark.parametrize(
+    ("work", "limits", "code"),
+    [
+        (partial(crash, None), {}, -6),
+        (forever, {"SECONDS": 1}, -24),
+        (wait, {"PATIENCE": 1}, -9),
+    ],
+)
+def test_a_host_that_is_ended_is_replaced(
+    host: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    work: Callable[[], object],
+    limits: dict[str, int],
+    code: int,
+) -> None:
+    """By a crash, by a limit of its time, or as it waits for ever."""
+    for name, limit in limits.items():
+        monkeypatch.setattr(f"tests.fuzz.running.{name}", limit)
+    assert host.do(work).code == code
+    assert host.do(answer, 0).code == 0
+
+
+def test_a_host_that_has_done_many_is_replaced(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they leave behind does not pile up."""
+    monkeypatch.setattr(Host, "MOST", 2)
+    asked = [int(host.do(say_process).said) for _ in range(4)]
+    assert asked[0] == asked[1] != asked[2] == asked[3]
+
+
+def say_process() -> None:
+    """Print which process this is."""
+    print(os.getpid())  # noqa: T201  # what is printed is kept

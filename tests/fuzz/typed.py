@@ -283,9 +283,43 @@ def _branched(net: Net) -> None:
     net.add("If", [condition], value.shape, **attributes)
 
 
+def _looped(net: Net) -> None:
+    value = net.value()
+    if value is None:
+        return
+    number, going, state, still, bent, after = (net.name() for _ in range(6))
+    nodes = [
+        helper.make_node("Identity", [going], [still]),
+        helper.make_node(str(net.one_of(UNARY)), [state], [bent]),
+        helper.make_node(str(net.one_of(BINARY)), [bent, value.name], [after]),
+    ]
+    reads = [
+        helper.make_tensor_value_info(number, TensorProto.INT64, []),
+        helper.make_tensor_value_info(going, TensorProto.BOOL, []),
+        helper.make_tensor_value_info(state, TensorProto.FLOAT, value.shape),
+    ]
+    makes = [
+        helper.make_tensor_value_info(still, TensorProto.BOOL, []),
+        helper.make_tensor_value_info(after, TensorProto.FLOAT, value.shape),
+    ]
+    body = helper.make_graph(nodes, f"b_{after}", reads, makes)
+    times = net.constant(net.one_of((2, 1, 0)), "int64")
+    net.add("Loop", [times, "", value.name], value.shape, body=body)
+
+
 GROWN = (
     *(_unary, _binary, _joined, _conv, _conv, _linear, _linear, _normalized, _softmax),
-    *(_transposed, _reshaped, _reduced, _sliced, _concatenated, _quantized, _selected, _branched),
+    *(
+        _transposed,
+        _reshaped,
+        _reduced,
+        _sliced,
+        _concatenated,
+        _quantized,
+        _selected,
+        _branched,
+        _looped,
+    ),
 )
 """What a model grows by."""
 
@@ -319,6 +353,10 @@ def typed_models(draw: st.DrawFn, max_steps: int = 8) -> onnx.ModelProto:
     )
     if net.chance(2):
         del graph.value_info[:]
+    if net.chance(3):  # a name says how many there are of it, for whoever runs the model
+        for value in graph.input:
+            size = value.type.tensor_type.shape.dim[0]
+            size.dim_param = f"n{size.dim_value}"
     opsets = [helper.make_opsetid("", net.opset)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
