@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import (
     FunctionProto,
@@ -286,8 +287,12 @@ def _is_length(dim: Dim) -> bool:
 
 def beyond(total: int) -> str:
     """Say that functions in functions are too much for inference."""
-    number = f"{total:,}" if total < MANY else "endlessly many"
-    return f"shape inference does not look into functions that stand for {number} nodes"
+    return f"shape inference does not look into functions that stand for {nodes_of(total)}"
+
+
+def nodes_of(total: int) -> str:
+    """Say how many nodes functions stand for."""
+    return f"{total:,} nodes" if total < MANY else "endlessly many nodes"
 
 
 def _with_functions(model: ModelProto, functions: Iterable[onnx.FunctionProto]) -> ModelProto:
@@ -296,6 +301,28 @@ def _with_functions(model: ModelProto, functions: Iterable[onnx.FunctionProto]) 
     copy.graph.CopyFrom(model.graph)
     copy.functions.extend(functions)
     return copy
+
+
+def inlined(model: ModelProto) -> ModelProto:
+    """Put the bodies of functions in the place of their calls, with onnx's inliner.
+
+    Args:
+        model: The model; its large weights should be gone.
+
+    Raises:
+        Exception: One of :data:`ONNX_ERRORS`; or the functions stand for too many nodes.
+    """
+    expansion = Expansion(model)
+    if not expansion.is_bounded:
+        raise GivenUpError(f"as the functions stand for {nodes_of(expansion.total)}")
+
+    def inline() -> bytes:
+        content: bytes = onnx.inliner.inline_local_functions(model).SerializeToString()
+        return content
+
+    found = ModelProto()
+    found.ParseFromString(bounded(inline, model.ByteSize()))
+    return found
 
 
 # onnx's own checker.

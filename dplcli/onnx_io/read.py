@@ -709,7 +709,7 @@ def model_from_text(text: str, label: str) -> Model:
         InvalidModelError: It is no model; says why.
     """
     header = "" if text.lstrip().startswith("<") else _DEFAULT_HEADER
-    return _from_text(header + text, label, "is not a model in ONNX text", is_checked=True)
+    return _from_text(header, text, label, "is not a model in ONNX text", is_checked=True)
 
 
 def functions_from_text(text: str, label: str) -> Model:
@@ -718,8 +718,8 @@ def functions_from_text(text: str, label: str) -> Model:
     Raises:
         InvalidModelError: They are no functions; says why.
     """
-    whole = text if text.lstrip().startswith("<ir_version") else _NO_GRAPH + text
-    return _from_text(whole, label, "is not ONNX text", is_checked=False)
+    header = "" if text.lstrip().startswith("<ir_version") else _NO_GRAPH
+    return _from_text(header, text, label, "is not ONNX text", is_checked=False)
 
 
 _DEEPEST_TEXT = 1000
@@ -738,22 +738,41 @@ def _depth_of(text: str) -> int:
 _BRACKET = re.compile(r"[(){}\[\]]")
 
 
-def _from_text(text: str, label: str, wrong: str, *, is_checked: bool) -> Model:
+def _from_text(header: str, text: str, label: str, wrong: str, *, is_checked: bool) -> Model:
     if _depth_of(text) > _DEEPEST_TEXT:
         raise InvalidModelError(f"{label}: {wrong}: it nests deeper than {_DEEPEST_TEXT:,}")
     try:
-        proto = onnx.parser.parse_model(text)
+        proto = onnx.parser.parse_model(header + text)
         if is_checked:
             onnx.checker.check_model(proto)
-    except (
-        onnx.parser.ParseError,
-        onnx.checker.ValidationError,
-        ValueError,
-        DecodeError,
-    ) as error:
+    except onnx.parser.ParseError as error:
+        reason = _said_by_parser(error, header.count("\n"))
+        raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
+    except (IndexError, OverflowError) as error:  # as C++ reads a number
+        raise InvalidModelError(f"{label}: {wrong}: a number in it is too large") from error
+    except (onnx.checker.ValidationError, ValueError, DecodeError) as error:
         reason = " ".join(str(error).split())
         raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
     return model_from_proto(proto, Path(), label)
+
+
+_PARSER_SAYS = re.compile(
+    r"\[ParseError at position \(line: (\d+) column: (\d+)\)\]\nError context: (.*)\n(.*)",
+    re.DOTALL,
+)
+_BEFORE, _BEHIND = 40, 20
+
+
+def _said_by_parser(error: onnx.parser.ParseError, lines_before: int) -> str:
+    """Return where and what the parser of onnx objects to; we put lines before the text."""
+    said = error.args[0] if error.args else b""
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    found = _PARSER_SAYS.fullmatch(text)
+    if found is None:
+        return " ".join(text.split())
+    line, column, what = int(found[1]) - lines_before, int(found[2]), found[4]
+    near = " ".join(found[3][max(column - _BEFORE, 0) : column + _BEHIND].split())
+    return f"line {line}, column {column}, near {near!r}: {' '.join(what.split())}"
 
 
 _UNFIT = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)

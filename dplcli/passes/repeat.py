@@ -758,7 +758,7 @@ def _share_attributes(kind: RepeatKind, nodes: Sequence[Sequence[Node]]) -> None
             if len(set(map(fingerprint, present))) == 1 and not present[0].ref:
                 kind.shared[key] = present[0]
                 continue
-            kind.attribute_names[key] = claim(name, used)
+            kind.attribute_names[key] = claim(name or "attribute", used)
             for item, attribute in zip(kind.outlines, present, strict=True):
                 item.attributes[key] = attribute
 

@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx
-import onnx.inliner
 
 from dplcli.errors import DplError
 from dplcli.ir.model import called_function
 from dplcli.ir.types import TensorType
 from dplcli.onnx_io import model_from_proto
-from dplcli.onnx_io.infer import ONNX_ERRORS
+from dplcli.onnx_io.infer import ONNX_ERRORS, inlined
 from dplcli.verify.engines import output_types
 from dplcli.verify.inputs import with_weights
 from dplcli.verify.model import model_of
@@ -39,8 +38,7 @@ def complete_types(model: Model, source: ModelSource) -> None:
         return
     proto = model_of(source)
     try:
-        inlined = onnx.inliner.inline_local_functions(proto)
-        twin = model_from_proto(inlined, source.path.parent, source.path.name)
+        twin = model_from_proto(inlined(proto), source.path.parent, source.path.name)
     except (*ONNX_ERRORS, DplError):
         return  # the calls that need to know are refused, and say so
     for value in (value for node in twin.graph for value in node.outputs):

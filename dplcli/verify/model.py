@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import onnx
 
 from dplcli.errors import VerificationError
-from dplcli.ir.model import MANY, NODES_KEY, ORIGIN_KEY, RULE_KEY
+from dplcli.ir.model import NODES_KEY, ORIGIN_KEY, RULE_KEY
 from dplcli.ir.operators import (
     AXIS_SLOTS,
     CASTS,
@@ -32,7 +32,7 @@ from dplcli.onnx_io import parse_model, read_model_file
 from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.external_data import all_tensors
-from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes
+from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
 
 if TYPE_CHECKING:
@@ -203,9 +203,9 @@ def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) ->
     expansion = Expansion(model)
     if execution.timeout != TIMEOUT or expansion.is_bounded:
         return
-    number = f"{expansion.total:,}" if expansion.total < MANY else "endlessly many"
     raise VerificationError(
-        f"{path}: its functions stand for {number} nodes in the place of {expansion.stated:,}; "
+        f"{path}: its functions stand for {nodes_of(expansion.total)} in the place of "
+        f"{expansion.stated:,}; "
         "onnxruntime would expand them all before it runs",
         hint="let it try for as long as you like to wait: --timeout 600",
     )

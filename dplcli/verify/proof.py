@@ -17,13 +17,13 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-import onnx.inliner
 from onnx import FunctionProto, ModelProto, StringStringEntryProto, TensorProto
 
 from dplcli.ir.operators import canonical_domain
+from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.external_data import all_tensors
-from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls
+from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls, inlined
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.model import external_places, read_model, signature_differences
 from dplcli.verify.numbering import SHORT, Numbered, Numbering, digest, name_of, raw_data
@@ -69,7 +69,7 @@ def prove_same(original: Path, candidate: Path) -> Proof:
         raise UnprovedError(f"weights cannot be read: {one_line(str(error))}") from error
     moved = _moved(ours, theirs)
     numbering = Numbering(draws_alike=True)
-    before, after = numbering.model(_inlined(ours)), numbering.model(_inlined(theirs))
+    before, after = numbering.model(_without_calls(ours)), numbering.model(_without_calls(theirs))
     _require_same(before, after)
     return Proof(sum(before.nodes.values()), *moved)
 
@@ -124,7 +124,7 @@ def _shorten(model: ModelProto, folder: Path | None) -> None:
 # Calls: written out, and counted.
 
 
-def _inlined(model: ModelProto) -> ModelProto:
+def _without_calls(model: ModelProto) -> ModelProto:
     """Put the bodies of functions in the place of their calls.
 
     Raises:
@@ -137,14 +137,16 @@ def _inlined(model: ModelProto) -> ModelProto:
         raise UnprovedError(f"a function has the name of an operator of the standard: {hidden[0]}")
     _write_defaults(model)
     try:
-        inlined = onnx.inliner.inline_local_functions(model)
+        found = inlined(model)
+    except GivenUpError as error:
+        raise UnprovedError(f"onnx's inliner was given up {error}") from error
     except ONNX_ERRORS as error:
         raise UnprovedError(f"onnx's inliner fails: {one_line(str(error))}") from error
-    for node in all_nodes(inlined.graph):
+    for node in all_nodes(found.graph):
         if (canonical_domain(node.domain), node.op_type) in names:
             called = f"{node.domain}::{node.op_type}"
             raise UnprovedError(f"onnx's inliner leaves a call of {called} as it is")
-    return inlined
+    return found
 
 
 def _write_defaults(model: ModelProto) -> None:

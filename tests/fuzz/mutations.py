@@ -22,7 +22,7 @@ from tests.diff.test_comparison_growth import nested_ifs, nested_loops
 from tests.fuzz.typed import typed_models
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 NUMBERS = (0, 1, -1, 2, 7, 65_536, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63))
 NAMES = (
@@ -234,6 +234,69 @@ WORDS = (
 )
 
 
+TEXTS = (
+    """<ir_version: 8, opset_import: ["" : 17, "t" : 1]>
+g (float[N, 3] x, bool c) => (float[N, 3] y) <float[3] w = {1, -2, 3e-3}, float[N, 3] i> {
+  i = t.f <alpha = 0.5> (x, w)
+  y = If (c) <then_branch = yes () => (float[N, 3] a) { a = Relu (i) },
+              else_branch = no () => (float[N, 3] b) { b = Neg (i) }>
+}
+<domain: "t", opset_import: ["" : 17]>
+f <alpha> (x, w) => (z) { s = LeakyRelu <alpha: float = @alpha> (x) z = Add (s, w) }""",
+    """<ir_version: 9, opset_import: ["" : 21]>
+g (uint8[1, 4] q, string[N] t, seq(float[2]) s, optional(int64) o) => (float[1, 4] y, string[N] u)
+<float scale = {0.1}, uint8 zero = {3}> {
+  d = DequantizeLinear (q, scale, zero)
+  y = Reshape <allowzero = 1> (d, shape)
+  shape = Constant <value_ints = [1, 4]> ()
+  u = Identity (t)
+}""",
+)
+"""Models that have what examples have not: functions, attributes that refer, bodies, odd types."""
+FUNCTIONS = """<domain: "t", opset_import: ["" : 17]>
+twice_pattern (x) => (y) { y = Add (x, x) }
+<domain: "t", opset_import: ["" : 17]>
+twice_replacement (x) => (y) { two = Constant <value = float {2.0}> () y = Mul (x, two) }
+<domain: "t", opset_import: ["" : 17]>
+leaky_pattern <alpha> (x) => (y) {
+  c = LeakyRelu <alpha: float = @alpha> (x)
+  y = Relu (c)
+}
+<domain: "t", opset_import: ["" : 17]>
+leaky_replacement <alpha> (x) => (y) { y = Relu (x) }"""
+"""Functions that are patterns."""
+TEXT_WORDS = (
+    *("<", ">", "(", ")", "{", "}", "[", "]", ",", ":", "=", "=>", '"', "\n", " ", "# ", "@", "."),
+    *(
+        "x",
+        "y",
+        "float",
+        "float[N]",
+        "float[-1]",
+        "float[99999999999]",
+        "seq(",
+        "map(int64, ",
+        "1e999",
+    ),
+    *(
+        "Relu (x)",
+        "y = Add (x, x)",
+        "Split <num_outputs = 900> (x)",
+        "Constant <value = float {1}> ()",
+    ),
+    *(
+        "ir_version: 99",
+        'opset_import: ["" : 999]',
+        "é",
+        "\x00",
+        "9" * 400,
+        "-",
+        "a: graph = ",
+        "0x1",
+    ),
+)
+
+
 PIPELINE = """models: [m.onnx, {path: "m*.onnx", expect: ["dnnl.conv2d_relu>=0"]}]
 output: out
 targets: [dnnl]
@@ -251,6 +314,13 @@ reports: {json: r.json, markdown: r.md, html: r.html}
 def changed_catalogues() -> st.SearchStrategy[bytes]:
     """Draw a catalogue that is nearly right, as text or as a structure."""
     return _mutated_text(CATALOGUE) | _mutated_structure(CATALOGUE)
+
+
+@st.composite
+def changed_texts(draw: st.DrawFn) -> bytes:
+    """Draw a model, or functions, in ONNX text that is nearly right."""
+    text = draw(st.sampled_from((*TEXTS, FUNCTIONS, FUNCTIONS)) | st.sampled_from(_examples()))
+    return draw(_mutated_text(text, TEXT_WORDS))
 
 
 def changed_pipelines() -> st.SearchStrategy[bytes]:
@@ -312,11 +382,11 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401  # of any 
 
 
 @st.composite
-def _mutated_text(draw: st.DrawFn, text: str) -> bytes:
+def _mutated_text(draw: st.DrawFn, text: str, words: Sequence[str] = WORDS) -> bytes:
     """Draw a text in which words were put in, taken out or repeated."""
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(text)))
         gone = draw(st.sampled_from((0, 0, 1, 4, 20)))
         times = draw(st.sampled_from((1, 1, 1, 40)))
-        text = text[:at] + draw(st.sampled_from(WORDS)) * times + text[at + gone :]
+        text = text[:at] + draw(st.sampled_from(words)) * times + text[at + gone :]
     return text.encode()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from hypothesis import strategies as st
 
-from tests.fuzz.mutations import changed_catalogues, changed_pipelines, mutated_models
+from tests.fuzz.mutations import (
+    changed_catalogues,
+    changed_pipelines,
+    changed_texts,
+    mutated_models,
+)
 from tests.fuzz.running import asked, faults, refused_results, wrong_numbers
 from tests.fuzz.typed import typed_models
 
@@ -60,6 +66,21 @@ g (float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] z) <float[2, 2, 1, 1] w = {1, 2, 3
 
 def _small(folder: Path) -> None:
     onnx.save(onnx.parser.parse_model(SMALL), folder / "m.onnx")
+
+
+def reads_texts(folder: Path, drawn: bytes) -> list[str]:
+    """No ONNX text does, be it an example of a catalogue or one itself."""
+    _small(folder)
+    (folder / "f.onnxtxt").write_bytes(drawn)
+    text = drawn.decode("utf-8", "replace")
+    rule = {"name": "r", "pattern": "Relu(x)", "examples": [{"before": text}]}
+    catalogue = {"dpl": 1, "target": "t", "patterns": [rule]}
+    (folder / "c.yaml").write_text(json.dumps(catalogue))
+    commands = [
+        ("patterns", "test", "c.yaml"),
+        ("match", "m.onnx", "-p", "f.onnxtxt"),
+    ]
+    return [fault for words in commands for fault in faults(folder, *words)]
 
 
 def reads_catalogues(folder: Path, drawn: bytes) -> list[str]:
@@ -181,6 +202,7 @@ def is_sound(
 Property = tuple["Callable[[Path, Any], list[str]]", st.SearchStrategy[Any]]
 PROPERTIES: dict[str, Property] = {
     "models": (survives, hostile_model()),
+    "texts": (reads_texts, changed_texts()),
     "catalogues": (reads_catalogues, changed_catalogues()),
     "pipelines": (reads_pipelines, changed_pipelines()),
     "plans": (reads_plans, changed_file("plan")),

@@ -29,6 +29,7 @@ from dplcli.catalog.places import find_catalog
 from dplcli.cli.main import main
 from dplcli.dpl import RewriteRule
 from dplcli.onnx_io import OnnxSchemas, check_model
+from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.pipeline.rules import READERS
 
 if TYPE_CHECKING:
@@ -274,9 +275,20 @@ def _command(folder: Path, words: tuple[str, ...]) -> None:
     main()
 
 
+def _hasty(folder: Path, words: tuple[str, ...]) -> None:
+    with made_by_dpl():
+        _command(folder, words)
+
+
 def asked(folder: Path, *words: str) -> End:
-    """Run a command in a folder, in the host."""
-    end = HOST.do(_command, folder, words)
+    """Run a command in a folder, in the host.
+
+    First onnx is asked in the host itself, as the forks for it are half of what a command on a
+    small file takes. Where that ends it, or takes much, the command is run once more as it is.
+    """
+    end = HOST.do(_hasty, folder, words)
+    if end.code < 0 or end.seconds > SECONDS / 8 or end.peak > BYTES / 8:
+        end = HOST.do(_command, folder, words)
     COUNTS[f"{words[0]} {end.code}"] += 1
     return end
 

@@ -17,7 +17,7 @@ from dplcli.ir import Model
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
-from dplcli.onnx_io.read import model_from_text
+from dplcli.onnx_io.read import functions_from_text, model_from_text
 from tests.helpers import print_graph
 from tests.models import ir_of, parse
 from tests.strategies import within
@@ -333,6 +333,26 @@ def test_text_that_nests_without_end(kind: str, depth: int) -> None:
     ):
         model_from_text(NESTING[kind].format(begin, end), "x")
     assert ONE_LINE.fullmatch(caught.value.message)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "g (float[2] x) => (float[2] y) {\n  y = Relu x) }",
+            "line 2, column 12, near 'y = Relu x) }': Expected character ( not found.",
+        ),
+        ("g (float[99999999999999999999] x) => (x) { }", "a number in it is too large"),
+    ],
+)
+@pytest.mark.parametrize("read", [model_from_text, functions_from_text])
+def test_text_that_is_wrong_says_where(
+    read: Callable[[str, str], object], text: str, said: str
+) -> None:
+    """In the lines of the text itself; without the bytes' own notation."""
+    with pytest.raises(InvalidModelError) as caught:
+        read(text, "x")
+    assert caught.value.message.endswith(f": {said}")
 
 
 def test_long_text_is_read_or_refused_in_time() -> None:

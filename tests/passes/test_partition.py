@@ -9,7 +9,14 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.helpers import check_partition, model_from_text, one_in, partitioned, rule
+from tests.helpers import (
+    check_partition,
+    model_from_text,
+    one_in,
+    partitioned,
+    proto_from_text,
+    rule,
+)
 
 ROOT = Path(__file__).parents[2]
 ADD_RELU = "Relu(Add(x, y))"
@@ -31,6 +38,19 @@ t.r (x, y) => (relu_1_out) {
   [Relu_1] relu_1_out = Relu (add_0_out)
 }""",
     )
+
+
+def test_an_attribute_without_a_name_goes_along() -> None:
+    """No operator has one, and the checker refuses it; what is in it is not lost."""
+    proto = proto_from_text("g (float[4] x) => (float[4] y) { y = Relu (x) }")
+    proto.graph.node[0].attribute.add().ints.extend([1, 2])
+
+    _, _, written = partitioned(rule("Relu(x)"), proto.SerializeToString())
+
+    result = onnx.ModelProto.FromString(written)
+    (call,), (function,) = result.graph.node, result.functions
+    assert call.attribute[0].ints == [1, 2]
+    assert function.node[0].attribute[0].ref_attr_name == call.attribute[0].name
 
 
 def test_nothing_to_do_leaves_the_model_as_it_was() -> None:
