@@ -7,24 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dplcli import api, pipeline
+from dplcli import api
 from dplcli.cli import many, options
-from dplcli.cli.printing import write
 from dplcli.cli.rewrite import carry_out, run_options
-from dplcli.escaping import json_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 _PLAN = "The plan"
-
-
-def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
-    del param
-    if value:
-        write(json_text(pipeline.plan_schema(), indent=2))
-        ctx.exit()
 
 
 @click.command("apply", cls=options.GroupedCommand)
@@ -44,15 +35,6 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
 )
 @options.option(
     _PLAN, "--skip-missing", is_flag=True, help="Leave out what does not fit, instead of giving up."
-)
-@options.option(
-    _PLAN,
-    "--schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_schema,
-    help="Print the JSON Schema of a plan, for editors, and do nothing else.",
 )
 @run_options
 def command(  # noqa: PLR0913  # one parameter per option

@@ -49,9 +49,7 @@ from dplcli.cli.many import (
     failed_answer,
     texts_in,
 )
-from dplcli.cli.printing import write
 from dplcli.errors import DplError, UsageError, did_you_mean
-from dplcli.escaping import json_text
 from dplcli.files import temporary_folder, write_file
 from dplcli.outcomes import ModelAnswer
 
@@ -413,27 +411,12 @@ def file_schema() -> Json:
     return build_file_schema(steps, _schema_of(_options_of("verify", *_CHECK)))
 
 
-def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
-    del param
-    if value:
-        write(json_text(file_schema(), indent=2))
-        ctx.exit()
-
-
 @click.command("build", cls=options.GroupedCommand)
 @click.argument("file", type=options.PATH, required=False)
 @click.option(
     "--check",
     is_flag=True,
     help="Write nothing; exit with 1 if a result would differ, or something is not as expected.",
-)
-@click.option(
-    "--schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_schema,
-    help="Print the JSON Schema of a pipeline file, for editors, and do nothing else.",
 )
 @batch_options(resume=False)
 @options.printing_options("Say what is being done.", "junit", "markdown", "html")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _OUTPUT = "built"
 _HEADER = """\
 # What dpl build does with the models, and what CI expects of them (dpl build --check).
-# dpl build --schema prints the JSON Schema of this file, for editors.
+# dpl schema pipeline prints the JSON Schema of this file, for editors.
 """
 
 

@@ -585,7 +585,7 @@ def test_a_missing_plan_is_named(dpl: Dpl) -> None:
 
 def test_the_json_schema_is_printed(dpl: Dpl) -> None:
     """For editors; it names the version."""
-    answer = dpl("apply", "--schema")
+    answer = dpl("schema", "plan")
 
     assert (answer.code, answer.err) == (0, "")
     schema = json.loads(answer.out)

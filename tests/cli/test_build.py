@@ -325,7 +325,7 @@ def test_init_writes_a_file_that_holds(dpl: Dpl, project: Write, folder: Path) -
 
 def test_the_schema_knows_every_option(dpl: Dpl) -> None:
     """Of steps and of the check; of what is said once for all, it knows none."""
-    schema = json.loads(dpl("build", "--schema").out)
+    schema = json.loads(dpl("schema", "pipeline").out)
 
     steps = schema["$defs"]["StepEntry"]["properties"]
     options = steps["partition"]["anyOf"][0]["properties"]
@@ -359,7 +359,7 @@ def test_the_schema_and_the_command_agree(
     """What an editor marks is what the command refuses."""
     jsonschema = pytest.importorskip("jsonschema")
     path = project(PLAIN.replace(*change))
-    validator = jsonschema.Draft202012Validator(json.loads(dpl("build", "--schema").out))
+    validator = jsonschema.Draft202012Validator(json.loads(dpl("schema", "pipeline").out))
 
     assert validator.is_valid(YAML(typ="safe").load(path)) == is_right
     if not is_right:
