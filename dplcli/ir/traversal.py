@@ -40,15 +40,20 @@ def captured_values(node: Node) -> list[Value]:
 
 
 def is_identity(node: Node | None) -> bool:
-    """Tell whether *node* only passes its input on."""
-    return node is not None and node.op_type == "Identity" and node.domain == ""
+    """Tell whether *node* only passes its input on; a file may have one that has none."""
+    return (
+        node is not None
+        and node.op_type == "Identity"
+        and node.domain == ""
+        and any(value is not None for value in node.inputs[:1])
+    )
 
 
 def behind_identities(value: Value) -> Value:
     """Return the value that *value* is a copy of, itself if it is none."""
     producer = value.producer
-    while producer is not None and is_identity(producer) and producer.inputs[0] is not None:
-        value = producer.inputs[0]
+    while producer is not None and is_identity(producer):
+        value = producer.inputs[0]  # type: ignore[assignment]  # it has one
         producer = value.producer
     return value
 
