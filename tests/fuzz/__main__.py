@@ -78,6 +78,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many side by side")
     options = parser.parse_args()
     warm_up()
+    said = time.monotonic() + 60
     end, found, counts = time.monotonic() + 60 * options.minutes, 0, Counter[str]()
     rounds = (
         (name, number)
@@ -96,10 +97,10 @@ def main() -> int:
                 if fault:
                     found += 1
                     print(fault, flush=True)  # noqa: T201  # a script
-            if sys.stderr.isatty():
-                said = (f"{counts[name]:,} {name}" for name in PROPERTIES if counts[name])
-                print(f"\r{', '.join(said)}; {found} faults ", end="", file=sys.stderr, flush=True)  # noqa: T201
-    print()  # noqa: T201
+            if time.monotonic() > said:
+                said += 60
+                drawn = (f"{counts[name]:,} {name}" for name in PROPERTIES if counts[name])
+                print(f"{', '.join(drawn)}: {found} faults", file=sys.stderr, flush=True)  # noqa: T201
     for what, count in sorted(counts.items()):
         print(f"{what}: {count:,}")  # noqa: T201
     number = next(rounds)[1]
