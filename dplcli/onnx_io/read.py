@@ -520,10 +520,16 @@ class _Builder:
         return row.owner, row.begin
 
     def _let_own(self, body: Graph) -> None:
-        """Let a node have its body."""
+        """Let a node have its body; of two under one name nobody knows which one runs."""
         owner = body.owner
         assert owner is not None  # noqa: S101  # it is a body
         name = self.table.graphs[_row(body.source)].attribute.decode()
+        if name in owner.subgraphs:
+            node = f"{owner.op_type} {owner.name!r}" if owner.name else f"a node {owner.op_type}"
+            raise InvalidModelError(
+                f"{self.source.home.label}: invalid model: graph {owner.graph.name!r}: "
+                f"{node} has two bodies {name!r}"
+            )
         owner.subgraphs = {**owner.subgraphs, name: body}
 
     def operators(self) -> list[tuple[str, str, str]]:

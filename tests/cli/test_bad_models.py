@@ -202,6 +202,13 @@ INVALID = {
         "g (float[2] x) => (float[2] z) { y = Relu (x) }",
         "output 'z' is never made",
     ),
+    "two-bodies": (
+        """g (float[2] x, bool c) => (float[2] y) {
+          [n] y = If (c) <then_branch = t () => (float[2] a) { a = Relu (x) },
+                          else_branch = e () => (float[2] b) { b = Neg (x) },
+                          else_branch = f () => (float[2] d) { d = Abs (x) }> }""",
+        "If 'n' has two bodies 'else_branch'",
+    ),
 }
 
 
