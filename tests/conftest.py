@@ -98,11 +98,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{path}: _SOME_LONG in conftest.py does not know how it marks")
 
 
+def pytest_collection() -> None:
+    """Collect no garbage among what is made to stay: every walk would be longer than the last."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Keep what was collected, which stays to the end, out of garbage collections; have fewer."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 def pytest_runtest_logfinish() -> None:
