@@ -1,15 +1,14 @@
-"""Calling dpl in this process, as its console script does."""
+"""Calling dpl in this process, as its console script does in one of its own."""
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.cli.main import main
+from dplcli.cli.main import dpl, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 def exit_code(monkeypatch: pytest.MonkeyPatch, arguments: Sequence[object]) -> int:
     """Run a command and return its exit code.
 
-    A command leaves its memory to the end of the process, which is not here: the garbage collector
-    is given back what it had, and signals do what they did.
+    Afterwards signals do what they did. The garbage collector goes on: a console script would leave
+    its memory to the end of the process, which is not here.
     """
     monkeypatch.setattr("sys.argv", ["dpl", *map(str, arguments)])
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
@@ -27,11 +26,9 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, arguments: Sequence[object]) -> i
     monkeypatch.setattr("sys.unraisablehook", sys.unraisablehook)
     try:
         with pytest.raises(SystemExit) as caught:
-            main()
+            run(dpl)
     finally:
         for number, handler in zip(numbers, handlers, strict=True):
             signal.signal(number, handler)
-        gc.unfreeze()
-        gc.enable()
     assert isinstance(caught.value.code, int)
     return caught.value.code

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +20,7 @@ from tests.corpus.nets import ABSENT, VARIABLE, corpus, corpus_manifest
 from tests.schemas import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
 # The same commit gives the same answer, always; --hypothesis-profile=random looks further.
 settings.register_profile("fixed", derandomize=True)
@@ -63,11 +65,50 @@ def pytest_report_header() -> str:
     return f"corpus: {len(corpus_manifest())} models in {corpus()}"
 
 
+_ALL_LONG = re.compile(r"^pytestmark = pytest\.mark\.long$", re.MULTILINE)
+_SOME_LONG = re.compile(r"\b(mark\.long|with_long|one_in|each_model)\b")
+
+
+class _LeftOut(pytest.Module):
+    """A file with no test of the part of the suite that is asked for."""
+
+    def collect(self) -> Sequence[pytest.Item | pytest.Collector]:
+        """Find nothing."""
+        return ()
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """Do not import what would be deselected: that takes long, and each process does it."""
+    asked, text = parent.config.getoption("markexpr"), module_path.read_text(encoding="utf-8")
+    has_some = {"not long": not _ALL_LONG.search(text), "long": bool(_SOME_LONG.search(text))}
+    named = {Path(word.partition("::")[0]).resolve() for word in parent.config.args}
+    if has_some.get(asked, True) or module_path in named:
+        return None
+    left_out: pytest.Module = _LeftOut.from_parent(parent, path=module_path)
+    return left_out
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a long test in a file that does not show that it has any."""
+    files = {item.path for item in items if item.get_closest_marker("long")}
+    for path in files:
+        if not _SOME_LONG.search(path.read_text(encoding="utf-8")):
+            raise pytest.UsageError(f"{path}: _SOME_LONG in conftest.py does not know how it marks")
+
+
+def pytest_collection() -> None:
+    """Collect no garbage among what is made to stay: every walk would be longer than the last."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Keep what was collected, which stays to the end, out of garbage collections; have fewer."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 def pytest_runtest_logfinish() -> None:

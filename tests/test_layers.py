@@ -74,9 +74,14 @@ GUARDED = MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "rich"}
 
 
 @cache
-def parts_of(source: str) -> list[ast.AST]:
-    """Return all parts of a module; several tests look at each."""
-    return list(ast.walk(ast.parse(source)))
+def imports_in(source: str) -> list[ast.AST]:
+    """Return what may import something; several tests look at it, and a whole tree is large."""
+    return [
+        part
+        for part in ast.walk(ast.parse(source))
+        if isinstance(part, ast.Import | ast.ImportFrom)
+        or (isinstance(part, ast.Call) and dynamically_imported(part))
+    ]
 
 
 def imported_names(source: str) -> set[str]:
@@ -86,7 +91,7 @@ def imported_names(source: str) -> set[str]:
     layer may.
     """
     names: set[str] = set()
-    for node in parts_of(source):
+    for node in imports_in(source):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -117,7 +122,7 @@ def forbidden_imports(layer: str, source: str) -> set[str]:
 def imported_modules(source: str, modules: set[str]) -> set[str]:
     """Return which of *modules* are imported by *source*, in whatever way."""
     names: set[str] = set()
-    for node in parts_of(source):
+    for node in imports_in(source):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -60,7 +60,6 @@ def run(command: click.Command) -> NoReturn:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    gc.disable()  # one command, then the process ends: walking a large graph only takes time
     with guarded():
         try:
             _handle_signals(_stop)
@@ -71,7 +70,6 @@ def run(command: click.Command) -> NoReturn:
             _handle_signals(_go_on)
             _discard(sys.stdout)
             code = _interrupted()
-    gc.freeze()
     sys.exit(code)
 
 
@@ -309,7 +307,11 @@ def dpl(*, debug: bool) -> None:
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
+    """Run the command line in a process of its own, and exit with its code."""
     # Threads that wait for matrices to multiply cost more than numpy's whole start; none come.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    run(dpl)
+    gc.disable()  # one command, then the process ends: walking a large graph only takes time
+    try:
+        run(dpl)
+    finally:
+        gc.freeze()  # nor is it walked at the end

@@ -1542,7 +1542,11 @@ class Expression:
 
     def is_constant(self, part: ast.expr) -> bool:
         """Tell whether a part of it needs no names but those of its own comprehensions."""
-        nodes = list(ast.walk(part))
+        nodes: list[ast.AST] = []
+        for node in ast.walk(part):
+            if isinstance(node, ast.Name) and node.id in self._parts.used:
+                return False  # most parts, soon
+            nodes.append(node)
         return {node.id for node in names_in(nodes)} <= _local_names(nodes)
 
     def constant(self, part: ast.expr) -> object:

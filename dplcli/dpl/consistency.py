@@ -396,9 +396,7 @@ def _constants(condition: Condition, *, is_written: bool) -> Iterator[_Fault]:
     """Find what holds for every match or for none."""
     for node in _truths(condition.tree):
         is_whole = node is condition.tree
-        if not condition.is_constant(node):
-            continue
-        if not (is_whole or is_written):
+        if not (is_whole or is_written) or not condition.is_constant(node):
             continue
         try:
             holds = bool(condition.constant(node))

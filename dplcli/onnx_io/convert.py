@@ -126,11 +126,15 @@ class ProtoTensor(Tensor):
         try:
             if proto.data_type == TensorProto.STRING:
                 return _texts(proto)
+            array: NDArray[Any]
+            if not self.is_external:
+                array = numpy_helper.to_array(proto)
+                return array
             with text_path(folder) as base:
                 if _has_two_names(proto, folder):
                     proto = TensorProto.FromString(proto.SerializeToString())
                     load_data(proto, folder)
-                array: NDArray[Any] = numpy_helper.to_array(proto, base)
+                array = numpy_helper.to_array(proto, base)
         except UNREADABLE as error:
             raise self._unreadable(" ".join(str(error).split())) from error
         return array

@@ -46,10 +46,10 @@ from dplcli.verify.settings import (
 
 # Messages between dpl and its workers: JSON, and arrays in shared memory.
 #
-# Each message is a length, a JSON object, and at most one file descriptor. The descriptor stands
-# for a file without a name, which holds the arrays one after another. The receiver maps the file
-# and reads the arrays in place. Nothing is unpickled, and no file is left behind, whichever side
-# dies.
+# Each message is two lengths, a JSON object, the arrays one after another, and at most one file
+# descriptor. Small arrays stand in the message. The descriptor stands for a file without a name,
+# which holds large ones; the receiver maps it and reads them in place. Nothing is unpickled, and
+# no file is left behind, whichever side dies.
 
 
 Header = dict[str, Any]
@@ -60,6 +60,8 @@ OUT_OF_MEMORY = 71
 _ALIGNMENT = 64
 _LENGTH = 8
 _CHUNK = 1 << 20
+_SMALL = 1 << 15
+"""Up to how many bytes arrays stand in the message: a file costs more than copying so few."""
 
 
 class ClosedError(Exception):
@@ -81,11 +83,14 @@ def send(to: socket.socket, header: Header, arrays: Sequence[Array] = ()) -> Non
         places.append(place)
         size += -(-data.nbytes // _ALIGNMENT) * _ALIGNMENT
     text = json.dumps({**header, "arrays": places, "size": size}).encode()
-    length = len(text).to_bytes(_LENGTH, "little")
-    descriptors = [_fill(packed, places, size)] if size else []
+    content = _joined(packed, places, size) if size <= _SMALL else b""
+    descriptors = [] if size <= _SMALL else [_fill(packed, places, size)]
+    lengths = len(text).to_bytes(_LENGTH, "little") + len(content).to_bytes(_LENGTH, "little")
     try:
-        socket.send_fds(to, [length], descriptors)
-        to.sendall(text)
+        if descriptors:
+            socket.send_fds(to, [lengths], descriptors)
+            lengths = b""
+        to.sendall(b"".join((lengths, text, content)))
     except TimeoutError:
         raise
     except OSError as error:
@@ -111,9 +116,13 @@ def receive(
     """
     descriptors: list[int] = []
     try:
-        length = int.from_bytes(_read(at, _LENGTH, deadline, descriptors), "little")
-        header = cast("Header", json.loads(_read(at, length, deadline, descriptors)))
-        return header, _unpack(header, descriptors, writable=writable)
+        lengths = _read(at, 2 * _LENGTH, deadline, descriptors)
+        of_text, of_content = (
+            int.from_bytes(part, "little") for part in (lengths[:_LENGTH], lengths[_LENGTH:])
+        )
+        header = cast("Header", json.loads(_read(at, of_text, deadline, descriptors)))
+        content = _read(at, of_content, deadline, descriptors)
+        return header, _unpack(header, content, descriptors, writable=writable)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -156,20 +165,31 @@ def _pack(values: Array) -> tuple[Header, Array]:
     return place, data
 
 
+def _joined(packed: Sequence[Array], places: Sequence[Header], size: int) -> bytearray:
+    """Return the arrays one after another."""
+    memory = bytearray(size)
+    _copy(packed, places, memory)
+    return memory
+
+
 def _fill(packed: Sequence[Array], places: Sequence[Header], size: int) -> int:
     """Return a file without a name that holds the arrays."""
     descriptor = _nameless()
     try:
         os.ftruncate(descriptor, size)
         with mmap.mmap(descriptor, size) as memory:
-            for data, place in zip(packed, places, strict=True):
-                flat = np.frombuffer(memory, np.uint8, data.nbytes, place["offset"])
-                flat[:] = data.reshape(-1).view(np.uint8)
-                del flat
+            _copy(packed, places, memory)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _copy(packed: Sequence[Array], places: Sequence[Header], memory: mmap.mmap | bytearray) -> None:
+    for data, place in zip(packed, places, strict=True):
+        flat = np.frombuffer(memory, np.uint8, data.nbytes, place["offset"])
+        flat[:] = data.reshape(-1).view(np.uint8)
+        del flat  # or the memory could not be closed
 
 
 def _nameless() -> int:
@@ -181,10 +201,12 @@ def _nameless() -> int:
         return os.dup(file.fileno())
 
 
-def _unpack(header: Header, descriptors: Sequence[int], *, writable: bool) -> list[Array]:
+def _unpack(
+    header: Header, content: bytearray, descriptors: Sequence[int], *, writable: bool
+) -> list[Array]:
     places, size = header.pop("arrays"), header.pop("size")
-    memory: mmap.mmap | bytes = b""
-    if size:
+    memory: mmap.mmap | bytearray = content
+    if descriptors:
         access = mmap.ACCESS_COPY if writable else mmap.ACCESS_WRITE
         try:
             memory = mmap.mmap(descriptors[0], size, access=access)
@@ -193,7 +215,7 @@ def _unpack(header: Header, descriptors: Sequence[int], *, writable: bool) -> li
     return [_array(memory, place) for place in places]
 
 
-def _array(memory: mmap.mmap | bytes, place: Header) -> Array:
+def _array(memory: mmap.mmap | bytearray, place: Header) -> Array:
     shape, dtype = tuple(place["shape"]), place["dtype"]
     raw = np.frombuffer(memory, np.uint8, place["nbytes"], place["offset"])
     if dtype == "string":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import hashlib
 import io
 import json
@@ -28,7 +27,7 @@ from unittest import mock
 
 from onnx import ModelProto, TensorProto
 
-from dplcli.cli.main import main
+from dplcli.cli.main import dpl, run
 from tests.corpus.nets import OURS, corpus, our_model
 
 if TYPE_CHECKING:
@@ -202,12 +201,9 @@ def _left_behind(command: str) -> dict[str, bytes]:
             os.environ.pop(name, None)
         code: object = 0
         try:
-            main()
+            run(dpl)
         except SystemExit as end:
             code = end.code
-        finally:  # a command leaves its memory to the end of the process, which is not here
-            gc.unfreeze()
-            gc.enable()
     return {
         "exit code": str(code).encode(),
         "stdout": out.getvalue().encode(),

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import weakref
 
 import numpy as np
 import onnx
@@ -273,6 +274,29 @@ def test_the_collector_is_as_before(*, enabled: bool) -> None:
         assert gc.isenabled() is enabled
     finally:
         gc.enable()
+
+
+class _Knot:
+    """What only the collector finds, once nobody else holds it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_a_process_that_pauses_often_keeps_no_garbage() -> None:
+    """What was made in a pause is collected as anything else: nobody asks for it, nor waits."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)  # as Python has them
+    alive: weakref.WeakSet[_Knot] = weakref.WeakSet()
+    try:
+        for _ in range(300):
+            with paused_gc():
+                alive.add(_Knot())
+                [[number] for number in range(800)]
+    finally:
+        gc.set_threshold(*thresholds)
+
+    assert len(alive) < 200
 
 
 def referring(value: tuple[int, ...] = (2, 2)) -> onnx.ModelProto:
