@@ -18,6 +18,7 @@ from dplcli.errors import UsageError
 from dplcli.execute import kernels_for, session
 from dplcli.execute.onednn import library
 from dplcli.execute.onednn.library import Library
+from dplcli.execute.plan import RefusedError
 from dplcli.execute.translate import translate
 from dplcli.onnx_io import model_from_proto
 from dplcli.pipeline import verify
@@ -401,3 +402,31 @@ def test_what_a_body_spells_out_is_one_operator(body: str, kinds: set[str]) -> N
     assert "layer_norm" in kinds or "layer_norm" not in found
     if "layer_norm" in found:
         assert plan.ops[-1].settings["epsilon"] == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float"])
+@pytest.mark.parametrize(
+    ("root", "kinds"), [(2**0.5, {"gelu"}), (1.4, set()), (2**0.5 + 0.03, set())]
+)
+def test_constants_are_judged_at_the_precision_of_their_type(
+    dtype: str, root: float, kinds: set[str]
+) -> None:
+    """A half has no square root of 2, but one that is nearest; another number is another curve."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 17, "dnnl" : 1]>
+        g ({dtype}[1,8] c0) => ({dtype}[?,?] y0) <{dtype} r, {dtype} one, {dtype} half> {{
+            y0 = dnnl.f (c0, r, one, half) }}
+        <domain: "dnnl", opset_import: ["" : 17]> f (c, r, one, half) => (y) {{
+            d = Div (c, r) e = Erf (d) p = Add (e, one) m = Mul (c, p) y = Mul (m, half) }}"""
+    )
+    kind = onnx.TensorProto.DataType.Value("FLOAT" if dtype == "float" else dtype.upper())
+    values = {"r": root, "one": 1.0, "half": 0.5}
+    for name, value in values.items():
+        number = onnx.helper.make_tensor(name, kind, [], [value])
+        model.graph.initializer.append(number)
+    (call,) = model_from_proto(model, Path(), "m.onnx").graph
+    if kinds:
+        assert {op.kind for op in translate(call, {}).ops} == kinds
+    else:
+        with pytest.raises(RefusedError, match="operator Erf"):
+            translate(call, {})
