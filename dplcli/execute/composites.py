@@ -44,7 +44,17 @@ _CURVES = {
     "hard_swish": _SAMPLES * np.clip(_SAMPLES / 6 + 0.5, 0, 1),
 }
 _ROUNDING = 2e-6
-"""How far constants that are rounded to float32 lead from a curve: the two Gelus are 4e-4 apart."""
+"""How far the samples may be from a curve: the two Gelus are 4e-4 apart."""
+
+_CURVE_CONSTANTS = (
+    math.sqrt(2),
+    math.sqrt(0.5),
+    math.sqrt(2 / math.pi),
+    0.044715,
+    math.sqrt(2 / math.pi) * 0.044715,
+    1 / 6,
+)
+"""What the curves are made of, and no float holds. A half's square root of 2 is 1e-4 off."""
 
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Add": np.add,
@@ -80,6 +90,12 @@ class Composite:
     epsilon: float = 0.0
 
 
+def as_meant(number: np.generic) -> float:
+    """Return a constant; that of a curve as it was before it was rounded to its type."""
+    meant = (each for each in _CURVE_CONSTANTS if number.dtype.type(each) == number)
+    return next(meant, float(number))
+
+
 def composite_from(
     first: Node,
     sources: Mapping[Value, int | None],
@@ -91,7 +107,7 @@ def composite_from(
     Args:
         first: A node of a body.
         sources: What is known before it, with its rank.
-        single: Returns the one number of a constant.
+        single: Returns the one number of a constant, as :func:`as_meant` has it.
         read: Reads an attribute.
     """
     if first.domain or first.op_type not in _FIRST:

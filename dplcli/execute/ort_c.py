@@ -60,6 +60,7 @@ _SLOTS = {
     "ReleaseSessionOptions": 100,
     "AddSessionConfigEntry": 130,
     "KernelInfo_GetNodeName": 244,
+    "KernelInfoGetConstantInput_tensor": 249,
 }
 _TYPES: dict[int, type[np.generic]] = {
     1: np.float32,
@@ -121,7 +122,8 @@ class Operator:
         key: Domain and name.
         inputs: Element type of each input.
         outputs: Element type of each output.
-        kernel: Creates what runs a call, by the name of the node.
+        kernel: Creates what runs a call, by the name of the node and the places of the inputs that
+            onnxruntime holds to be constant: what the model states, or what it has computed before.
     """
 
     def __init__(
@@ -129,7 +131,7 @@ class Operator:
         key: Key,
         inputs: Sequence[str],
         outputs: Sequence[str],
-        kernel: Callable[[str], Kernel],
+        kernel: Callable[[str, Sequence[int]], Kernel],
     ) -> None:
         self.key, self.inputs, self.outputs, self.kernel = key, inputs, outputs, kernel
 
@@ -406,13 +408,22 @@ class CSession:
             self._api.call("KernelInfo_GetNodeName", info, None, c.byref(size))
             text = c.create_string_buffer(size.value)
             self._api.call("KernelInfo_GetNodeName", info, text, c.byref(size))
+            constant = [
+                place for place in range(len(operator.inputs)) if self._is_constant(info, place)
+            ]
             key = len(self._kernels) + 1
-            self._kernels[key] = operator.kernel(text.value.decode())
+            self._kernels[key] = operator.kernel(text.value.decode(), constant)
             out[0] = key
         except BaseException as error:  # noqa: BLE001  # must not pass through C
             self._failures.append(error)
             return self._api.failure(str(error))
         return None
+
+    def _is_constant(self, info: c.c_void_p, place: int) -> bool:
+        answer, value = c.c_int(), _P()
+        where = (info, _S(place), c.byref(answer), c.byref(value))
+        self._api.call("KernelInfoGetConstantInput_tensor", *where)
+        return bool(answer.value and value.value)
 
     def _compute(self, key: int, at: c.c_void_p, inputs: int, outputs: int) -> int | None:
         call = self._api.call

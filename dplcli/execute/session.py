@@ -7,6 +7,7 @@ inlines the body, as ever, and the record says why.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -214,8 +215,10 @@ class KernelSession:
         return found
 
 
-def _named_kernel(library: KernelLibrary, calls: Mapping[str, PlannedCall], name: str) -> _Kernel:
-    return _Kernel(library, calls[name])
+def _named_kernel(
+    library: KernelLibrary, calls: Mapping[str, PlannedCall], name: str, constant: Sequence[int]
+) -> _Kernel:
+    return _Kernel(library, calls[name], constant)
 
 
 def signature_of(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -301,11 +304,19 @@ def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, OpenShape]:
 
 
 class _Kernel:
-    """Runs one call: compiled once for each set of shapes, constants handed over once for each."""
+    """Runs one call: compiled once for each set of shapes, constants handed over once for each.
 
-    def __init__(self, library: KernelLibrary, call: PlannedCall) -> None:
+    *constant* are the places of the inputs that onnxruntime holds to be constant. They may be more
+    than the plan knows, such as weights that it has computed beforehand.
+    """
+
+    def __init__(self, library: KernelLibrary, call: PlannedCall, constant: Sequence[int]) -> None:
         assert call.plan is not None  # noqa: S101  # else it is not registered
-        self._library, self._call, self._plan = library, call, call.plan
+        self._library, self._call = library, call
+        known = call.plan.constant | {call.plan.inputs[place] for place in constant}
+        # oneDNN computes constants once, so that a call of constants alone would be empty.
+        is_all = known.issuperset(call.plan.inputs)
+        self._plan = replace(call.plan, constant=set() if is_all else known)
         self._compiled: dict[tuple[Shape, ...], CompiledCall] = {}
         self._fresh: set[CompiledCall] = set()
         self._current: CompiledCall | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.execute.composites import composite_from
+from dplcli.execute.composites import as_meant, composite_from
 from dplcli.execute.plan import KernelPlan, PlanOp, RefusedError
 from dplcli.ir.model import called_function
 from dplcli.ir.types import tensor_of_attributes
@@ -697,7 +697,7 @@ class _Translator:
         shape = self.shapes[number]
         if shape is None or math.prod(size or 0 for size in shape) != 1:
             return None
-        return float(self.arrays[number]().reshape(-1)[0])
+        return as_meant(self.arrays[number]().reshape(-1)[0])
 
 
 class _Facts:

@@ -18,6 +18,7 @@ from dplcli.errors import UsageError
 from dplcli.execute import kernels_for, session
 from dplcli.execute.onednn import library
 from dplcli.execute.onednn.library import Library
+from dplcli.execute.plan import RefusedError
 from dplcli.execute.translate import translate
 from dplcli.onnx_io import model_from_proto
 from dplcli.pipeline import verify
@@ -228,6 +229,54 @@ def test_a_body_that_cannot_run_has_a_reason(tmp_path: Path) -> None:
     assert answer.objections == ("1 of 2 partitions ran on oneDNN; --require all asks for 2",)
 
 
+def test_weights_that_are_computed_beforehand_are_constant(tmp_path: Path) -> None:
+    """onnxruntime folds what makes them; then the library folds a normalisation into its weights.
+
+    From the second run on there is one convolution. Otherwise it would be worked out in each run,
+    by the library's slow reference code.
+    """
+    needs_onednn()
+    text = """g (float[1,3,8,8] x) => (float[1,4,8,8] y) <float[4,3,3,3] w> {
+        n = Constant <value = int64[1] {4}> ()
+        a = ConstantOfShape <value = float[1] {0.5}> (n)
+        b = ConstantOfShape <value = float[1] {2.0}> (n)
+        c = Conv <pads = [1,1,1,1]> (x, w)
+        d = BatchNormalization (c, a, b, b, a) y = Relu (d) }"""
+    original, result = partitioned(net(text), tmp_path)
+    assert {node.op_type for node in onnx.load(result).graph.node} >= {"ConstantOfShape"}
+    opened = session.open_session(_source(result), "all")
+    plain = engines.Session(ModelSource(original), "all")
+    for seed in range(2):
+        data = np.random.default_rng(seed).standard_normal((1, 3, 8, 8)).astype(np.float32)
+        with Library().traced() as primitives:
+            (leaf,) = opened.run({"x": data})["y"]
+        (wanted,) = plain.run({"x": data})["y"]
+        np.testing.assert_allclose(leaf.data, wanted.data, rtol=1e-5, atol=1e-5)
+    (one,) = (each for each in primitives if not each.is_reorder)
+    assert one.kind == "convolution"
+    assert not one.implementation.startswith("ref")
+
+
+def test_a_call_of_constants_alone_runs_each_time(tmp_path: Path) -> None:
+    """What the library takes for constant it computes once, and would write once."""
+    needs_onednn()
+    text = """g (float[1,3,8,8] x) => (float[1,4,8,8] y, float[1,4,8,8] z)
+        <float[1,3,8,8] k, float[4,3,3,3] w> {
+        c = Conv <pads = [1,1,1,1]> (x, w) y = Relu (c)
+        d = Conv <pads = [1,1,1,1]> (k, w) z = Relu (d) }"""
+    original, result = partitioned(net(text), tmp_path)
+    opened = session.open_session(_source(result), "disable")
+    plain = engines.Session(ModelSource(original), "disable")
+    for seed in range(3):
+        data = np.random.default_rng(seed).standard_normal((1, 3, 8, 8)).astype(np.float32)
+        found, wanted = opened.run({"x": data}), plain.run({"x": data})
+        for name in "yz":
+            (one,), (other,) = found[name], wanted[name]
+            np.testing.assert_allclose(one.data, other.data, rtol=1e-5, atol=1e-5)
+            one.data[:] = 7
+    assert [item.runs for item in opened.record()] == [3, 3]
+
+
 def test_a_faulty_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said which one it is, and why."""
     needs_onednn()
@@ -353,3 +402,31 @@ def test_what_a_body_spells_out_is_one_operator(body: str, kinds: set[str]) -> N
     assert "layer_norm" in kinds or "layer_norm" not in found
     if "layer_norm" in found:
         assert plan.ops[-1].settings["epsilon"] == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float"])
+@pytest.mark.parametrize(
+    ("root", "kinds"), [(2**0.5, {"gelu"}), (1.4, set()), (2**0.5 + 0.03, set())]
+)
+def test_constants_are_judged_at_the_precision_of_their_type(
+    dtype: str, root: float, kinds: set[str]
+) -> None:
+    """A half has no square root of 2, but one that is nearest; another number is another curve."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 17, "dnnl" : 1]>
+        g ({dtype}[1,8] c0) => ({dtype}[?,?] y0) <{dtype} r, {dtype} one, {dtype} half> {{
+            y0 = dnnl.f (c0, r, one, half) }}
+        <domain: "dnnl", opset_import: ["" : 17]> f (c, r, one, half) => (y) {{
+            d = Div (c, r) e = Erf (d) p = Add (e, one) m = Mul (c, p) y = Mul (m, half) }}"""
+    )
+    kind = onnx.TensorProto.DataType.Value("FLOAT" if dtype == "float" else dtype.upper())
+    values = {"r": root, "one": 1.0, "half": 0.5}
+    for name, value in values.items():
+        number = onnx.helper.make_tensor(name, kind, [], [value])
+        model.graph.initializer.append(number)
+    (call,) = model_from_proto(model, Path(), "m.onnx").graph
+    if kinds:
+        assert {op.kind for op in translate(call, {}).ops} == kinds
+    else:
+        with pytest.raises(RefusedError, match="operator Erf"):
+            translate(call, {})

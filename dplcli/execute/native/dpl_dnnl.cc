@@ -607,6 +607,7 @@ class Compiled {
       const LogicalTensor& tensor = known_.at(id);
       outputs.emplace_back(tensor.dims, tensor.dims + tensor.ndims);
     }
+    lay_out();
   }
 
   // Run; data of inputs and outputs in the order of the call. Several threads may do so at once.
@@ -650,17 +651,18 @@ class Compiled {
     Owned stream;
 
     explicit Execution(const Compiled& of) {
+      for (size_t size : of.sizes_) {
+        buffers.emplace_back(std::aligned_alloc(64, (size / 64 + 1) * 64), &std::free);
+        if (!buffers.back()) throw Failure("out of memory");
+      }
       for (const auto& [id, tensor] : of.known_) {
         void* data = nullptr;
         const auto number = of.call_.numbers.find(id);
+        const auto place = of.places_.find(id);
         if (number != of.call_.numbers.end()) {
           data = const_cast<char*>(number->second.data.data());
-        } else if (!of.is_outer(id)) {
-          size_t size = 0;
-          CALL(of.dnnl_, dnnl_graph_logical_tensor_get_mem_size, &tensor, &size);
-          data = std::aligned_alloc(64, (size / 64 + 1) * 64);
-          if (!data) throw Failure("out of memory");
-          buffers.emplace_back(data, &std::free);
+        } else if (place != of.places_.end()) {
+          data = buffers[place->second].get();
         }
         tensors[id] = MAKE(of.dnnl_, dnnl_graph_tensor, &tensor, of.dnnl_.engine, data);
       }
@@ -686,6 +688,60 @@ class Compiled {
       if (input.value == id) return true;
     }
     return contains(call_.outputs, id);
+  }
+
+  // Find a place for each inner value. What is not read any more makes room for what comes next, so
+  // that little memory is touched: it stays in the caches. Where oneDNN can compute in place, as with
+  // a residual that it adds to, the value takes the place of what it is made from.
+  void lay_out() {
+    std::map<size_t, size_t> last;
+    for (size_t at = 0; at < steps_.size(); ++at) {
+      for (size_t id : steps_[at].inputs) last[id] = at;
+      for (size_t id : steps_[at].outputs) last[id] = at;
+    }
+    std::vector<size_t> free;
+    for (size_t at = 0; at < steps_.size(); ++at) {
+      std::vector<size_t> dying;
+      for (size_t id : steps_[at].inputs) {
+        if (places_.count(id) && last[id] == at && !contains(dying, id)) dying.push_back(id);
+      }
+      size_t count = 0;
+      const InplacePair* pairs = nullptr;
+      CALL(dnnl_, dnnl_graph_compiled_partition_get_inplace_ports, steps_[at].code.get(), &count, &pairs);
+      for (size_t n = 0; n < count; ++n) {
+        const auto source = std::find(dying.begin(), dying.end(), pairs[n].input_id);
+        if (source == dying.end() || is_outer(pairs[n].output_id)) continue;
+        places_[pairs[n].output_id] = places_[*source];
+        dying.erase(source);
+      }
+      for (size_t id : steps_[at].outputs) {
+        if (!is_outer(id) && !places_.count(id)) places_[id] = place_of(size_of(id), free);
+      }
+      for (size_t id : dying) free.push_back(places_[id]);
+    }
+  }
+
+  size_t size_of(size_t id) const {
+    size_t size = 0;
+    CALL(dnnl_, dnnl_graph_logical_tensor_get_mem_size, &known_.at(id), &size);
+    return size;
+  }
+
+  // Take the smallest free place that is large enough, else the largest, made larger, or a new one.
+  size_t place_of(size_t size, std::vector<size_t>& free) {
+    const auto is_better = [&](size_t one, size_t other) {
+      const size_t a = sizes_[one], b = sizes_[other];
+      return (a >= size) == (b >= size) ? (a >= size ? a < b : a > b) : a >= size;
+    };
+    const auto best = std::min_element(free.begin(), free.end(), is_better);
+    const size_t found = best == free.end() ? sizes_.size() : *best;
+    if (best == free.end()) {
+      sizes_.push_back(0);
+    } else {
+      free.erase(best);
+    }
+    sizes_[found] = std::max(sizes_[found], size);
+    return found;
   }
 
   // Compile a partition if all that it reads is known; what it makes then is, too.
@@ -721,6 +777,8 @@ class Compiled {
   const Call& call_;
   Tensors known_;
   std::vector<Step> steps_;
+  std::map<size_t, size_t> places_;  // of inner values: which buffer
+  std::vector<size_t> sizes_;        // of buffers
   std::mutex lock_;
   std::vector<std::unique_ptr<Execution>> idle_;
 };

@@ -113,6 +113,10 @@ struct LogicalTensor {  // dnnl_graph_logical_tensor_t
   } layout;
 };
 
+struct InplacePair {  // dnnl_graph_inplace_pair_t
+  size_t input_id, output_id;
+};
+
 struct DnnlVersion {  // dnnl_version_t
   int major, minor, patch;
   const char* hash;
@@ -161,6 +165,8 @@ struct DnnlVersion {  // dnnl_version_t
      const LogicalTensor** outputs, void* engine))                                                     \
   X(dnnl_graph_compiled_partition_query_logical_tensor,                                                \
     (void* compiled, size_t id, LogicalTensor* found))                                                 \
+  X(dnnl_graph_compiled_partition_get_inplace_ports,                                                   \
+    (void* compiled, size_t* count, const InplacePair** pairs))                                        \
   X(dnnl_graph_compiled_partition_execute,                                                             \
     (void* compiled, void* stream, size_t in, const void** inputs, size_t out, const void** outputs))  \
   X(dnnl_graph_tensor_create,                                                                          \

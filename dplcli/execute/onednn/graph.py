@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -313,6 +313,20 @@ def _set(library: Library, op: c.c_void_p, name: str, value: Setting) -> None:
             library.call("dnnl_graph_op_set_attr_s64", op, key, numbers, c.c_size_t(len(value)))
 
 
+class _Pair(c.Structure):
+    """``dnnl_graph_inplace_pair_t``."""
+
+    _fields_ = (("source", c.c_size_t), ("made", c.c_size_t))
+
+
+class _Step(NamedTuple):
+    """A partition as code, with the values that it reads and makes."""
+
+    handle: c.c_void_p
+    inputs: list[int]
+    outputs: list[int]
+
+
 class CompiledPlan:
     """A plan for given shapes, as code.
 
@@ -348,27 +362,27 @@ class CompiledPlan:
         self.output_shapes = [
             tuple(known[number].dims[: known[number].ndims]) for number in plan.outputs
         ]
-        self._buffers: dict[int, NDArray[np.generic]] = dict(plan.numbers)
-        self._tensors = {number: self._bound(tensor) for number, tensor in known.items()}
+        self._buffers, addresses = self._laid_out(compiled, known)
+        self._tensors = {
+            number: self._bound(tensor, addresses.get(number)) for number, tensor in known.items()
+        }
         self._steps = [
             (
-                handle,
+                step.handle,
                 library.stream,
-                c.c_size_t(len(given)),
-                self._handles(given),
-                c.c_size_t(len(made)),
-                self._handles(made),
+                c.c_size_t(len(step.inputs)),
+                self._handles(step.inputs),
+                c.c_size_t(len(step.outputs)),
+                self._handles(step.outputs),
             )
-            for handle, given, made in compiled
+            for step in compiled
         ]
 
     def _handles(self, numbers: Sequence[int]) -> c.Array[c.c_void_p]:
         values = [self._tensors[number].value for number in numbers]
         return (c.c_void_p * len(values))(*values)
 
-    def _compile(
-        self, part: _Partition, known: dict[int, _Tensor]
-    ) -> tuple[c.c_void_p, list[int], list[int]]:
+    def _compile(self, part: _Partition, known: dict[int, _Tensor]) -> _Step:
         """Compile a partition; what it makes joins *known*, laid out as it likes if it is inner."""
         library = self._library
         given = [known[int(port.id)] for port in part.ports("input")]
@@ -409,21 +423,69 @@ class CompiledPlan:
                 c.byref(full),
             )
             known[int(full.id)] = full
-        return handle, [int(t.id) for t in given], [int(t.id) for t in made]
+        return _Step(handle, [int(t.id) for t in given], [int(t.id) for t in made])
 
-    def _bound(self, tensor: _Tensor) -> c.c_void_p:
+    def _laid_out(
+        self, steps: Sequence[_Step], known: Mapping[int, _Tensor]
+    ) -> tuple[list[NDArray[np.generic]], dict[int, int]]:
+        """Give constants and inner values their memory; return it, and the address of each.
+
+        What is not read any more makes room for what comes next, so that little memory is touched:
+        it stays in the caches. Where the library can compute in place, as with a residual that it
+        adds to, the value takes the place of what it is made from.
+        """
+        outer = {*self._plan.inputs, *self._plan.outputs, *self._plan.numbers}
+        last = {n: at for at, step in enumerate(steps) for n in (*step.inputs, *step.outputs)}
+        sizes: list[int] = []
+        places: dict[int, int] = {}
+        free: list[int] = []
+        for at, step in enumerate(steps):
+            dying = {n for n in step.inputs if n in places and last[n] == at}
+            for source, made in self._pairs_in_place(step):
+                if source in dying and made not in outer:
+                    places[made] = places[source]
+                    dying.remove(source)
+            for made in step.outputs:
+                if made in outer or made in places:
+                    continue
+                size = self._size(known[made])
+                fitting = [place for place in free if sizes[place] >= size]
+                if fitting:
+                    places[made] = min(fitting, key=sizes.__getitem__)
+                elif free:
+                    places[made] = max(free, key=sizes.__getitem__)
+                else:
+                    places[made] = len(sizes)
+                    sizes.append(0)
+                sizes[places[made]] = max(sizes[places[made]], size)
+                if places[made] in free:
+                    free.remove(places[made])
+            free += [places[n] for n in dying]
+        room = [np.empty(size + _ALIGNMENT, np.uint8) for size in sizes]
+        starts = [each.ctypes.data + -each.ctypes.data % _ALIGNMENT for each in room]
+        addresses = {number: starts[place] for number, place in places.items()}
+        addresses |= {number: array.ctypes.data for number, array in self._plan.numbers.items()}
+        return [*room, *self._plan.numbers.values()], addresses
+
+    def _size(self, tensor: _Tensor) -> int:
+        size = c.c_size_t()
+        self._library.call("dnnl_graph_logical_tensor_get_mem_size", c.byref(tensor), c.byref(size))
+        return size.value
+
+    def _pairs_in_place(self, step: _Step) -> list[tuple[int, int]]:
+        """Return the inputs that may be written to, each with the output that may be there."""
+        count, pairs = c.c_size_t(), c.POINTER(_Pair)()
+        self._library.call(
+            "dnnl_graph_compiled_partition_get_inplace_ports",
+            step.handle,
+            c.byref(count),
+            c.byref(pairs),
+        )
+        return [(pairs[n].source, pairs[n].made) for n in range(count.value)]
+
+    def _bound(self, tensor: _Tensor, address: int | None) -> c.c_void_p:
         """Create a tensor; those of inputs and outputs are given their data at each run."""
-        number = int(tensor.id)
-        if number not in {*self._plan.inputs, *self._plan.outputs, *self._buffers}:
-            size = c.c_size_t()
-            self._library.call(
-                "dnnl_graph_logical_tensor_get_mem_size", c.byref(tensor), c.byref(size)
-            )
-            self._buffers[number] = np.empty(size.value + _ALIGNMENT, np.uint8)
-        handle, buffer = c.c_void_p(), self._buffers.get(number)
-        address = None if buffer is None else buffer.ctypes.data
-        if address is not None and number not in self._plan.numbers:
-            address += -address % _ALIGNMENT
+        handle = c.c_void_p()
         self._library.call(
             "dnnl_graph_tensor_create",
             c.byref(handle),
