@@ -1,6 +1,7 @@
 """``import dplcli as dpl``: models as objects, results, and what the commands say of the same."""
 
 import dataclasses
+import gc
 import json
 import re
 import subprocess
@@ -19,6 +20,7 @@ import onnx_ir
 import pytest
 
 import dplcli as dpl
+from dplcli.ir import Model
 from dplcli.onnx_io import objects
 from tests.cli.support import ROOT, Dpl, Save, contents
 
@@ -390,6 +392,27 @@ def test_importing_it_loads_nothing_else() -> None:
     program = [sys.executable, "-c", code]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603  # our own
     assert done.stdout == "[]\n"
+
+
+def test_a_service_keeps_no_model_that_it_is_done_with(save: Save) -> None:
+    """However often it calls, and without asking for garbage: Python's own collector finds it."""
+    path = save(TWO_RELUS)
+    thresholds = gc.get_threshold()
+    gc.collect()
+    before = models_alive()
+    gc.set_threshold(700, 10, 10)  # as Python has them
+    try:
+        for _ in range(40):
+            dpl.partition(path, patterns="Neg(Relu(x))", verify=False)
+    finally:
+        gc.set_threshold(*thresholds)
+
+    assert models_alive() - before < 40  # each call has two
+
+
+def models_alive() -> int:
+    """Count the models in memory."""
+    return sum(isinstance(item, Model) for item in gc.get_objects())
 
 
 SCRIPT = """

@@ -178,7 +178,6 @@ def test_a_session_may_die_while_a_worker_is_taken(
     run.end_workers()
     path = save(NET)
     init = run.Worker.__init__
-    gc.freeze()  # what other tests have left takes the collector seconds
 
     def collect(self: run.Worker) -> None:
         gc.collect()
