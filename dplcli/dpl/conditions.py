@@ -959,10 +959,17 @@ def dims(value: object) -> Dims:
 def is_static(value: ValueFacts) -> bool:
     """Tell whether every dimension of *value* is a number.
 
+    A number that the file states counts, as in ``x.shape``, though the dimension follows from one
+    of an input for which the file has a symbol.
+
     Raises:
         UnknownFactError: Not even the rank is known.
     """
-    return all(isinstance(extent, int) for extent in dims(value))
+    known = value.subject.known_type()
+    shapes = [dims(value), None if known is None else known.shape]
+    return any(
+        shape is not None and all(isinstance(extent, int) for extent in shape) for shape in shapes
+    )
 
 
 def keeps_order(result: ValueFacts) -> bool:

@@ -755,7 +755,7 @@ def _from_text(header: str, text: str, label: str, wrong: str, *, is_checked: bo
     except onnx.parser.ParseError as error:
         reason = _said_by_parser(error, header.count("\n"))
         raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
-    except (IndexError, OverflowError) as error:  # as C++ reads a number
+    except (IndexError, OverflowError, RuntimeError) as error:  # C++ does not hold a number
         raise InvalidModelError(f"{label}: {wrong}: a number in it is too large") from error
     except (onnx.checker.ValidationError, ValueError, DecodeError) as error:
         reason = " ".join(str(error).split())

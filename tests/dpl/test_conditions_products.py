@@ -258,6 +258,13 @@ def test_is_static(dims: str, expected: str) -> None:
     assert verdict("Relu(x)", "is_static(x)", text) == expected
 
 
+@pytest.mark.parametrize(("stated", "expected"), [("[2, 3]", "yes"), ("[N, 3]", "no")])
+def test_a_stated_number_is_static(stated: str, expected: str) -> None:
+    """It is what ``x.shape`` says, too, whatever the symbol of an input says."""
+    text = f"g (float[N, 3] a) => (o) <float{stated} n> {{ n = Neg (a) o = Relu (n) }}"
+    assert verdict("Relu(x)", "is_static(x)", text) == expected
+
+
 @pytest.mark.parametrize(
     ("dims", "node", "expected"),
     [

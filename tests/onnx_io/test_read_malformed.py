@@ -343,6 +343,7 @@ def test_text_that_nests_without_end(kind: str, depth: int) -> None:
             "line 2, column 12, near 'y = Relu x) }': Expected character ( not found.",
         ),
         ("g (float[99999999999999999999] x) => (x) { }", "a number in it is too large"),
+        ("g (float x) => (y) { y = Op <a = 1e999> (x) }", "a number in it is too large"),
     ],
 )
 @pytest.mark.parametrize("read", [model_from_text, functions_from_text])
