@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -15,9 +16,11 @@ from dplcli.verify.run import end_workers
 from tests.cli.support import contents
 from tests.execute.support import (
     CRASHES,
+    NO_LAST_OPERATOR,
     OTHER_OPERATOR,
     OTHER_PADDING,
     REFUSES_TO_LOOK,
+    SWAPPED_WEIGHTS,
     faulty,
     needs_onednn,
     net,
@@ -270,18 +273,35 @@ def test_a_crash_on_looking_is_an_answer(
     assert not (folder / "p.plan").exists()
 
 
+TWINS = """g (float[1,3,8,8] x) => (float[1,3,8,8] y) <float[3,3,3,3] w, float[3,3,3,3] v> {
+    c = Conv <pads = [1,1,1,1]> (x, w) r = Relu (c)
+    d = Conv <pads = [1,1,1,1]> (r, v) s = Add (d, r) y = Relu (s) }"""
+"""Two convolutions with weights of one shape."""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("fault", [OTHER_OPERATOR, OTHER_PADDING])
+@pytest.mark.parametrize(
+    ("fault", "first"),
+    [
+        pytest.param(OTHER_OPERATOR, "conv2d_relu", id="operator"),
+        pytest.param(OTHER_PADDING, "conv2d_relu", id="attribute"),
+        pytest.param(NO_LAST_OPERATOR, "conv2d_relu", id="post-op"),
+        pytest.param(SWAPPED_WEIGHTS, "conv2d_", id="weights"),  # whichever runs second
+    ],
+)
 def test_a_library_that_computes_something_else_is_noticed(
-    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, fault: int, first: str
 ) -> None:
-    """All partitions ran, and the numbers say no; a result is not written."""
-    original, result = partitioned(net(), folder)
+    """All partitions ran, and the numbers say no; the wrong one is named, and nothing written."""
+    original, result = partitioned(net(TWINS), folder)
     monkeypatch.setenv(library.VARIABLE, str(faulty(folder, fault)))
     answer = dpl("verify", original, result, "--with", "dnnl")
     assert answer.code == 1
     assert "2 of 2 partitions ran on oneDNN." in answer.out
     assert "NOT equivalent" in answer.out
+    named = re.findall(r"partition '([^']*)' .* by itself gives something else", answer.out)
+    assert named, answer.out
+    assert named[0].startswith(first)
     answer = dpl("partition", original, "--target", "dnnl", "-o", "o.onnx", "--with", "dnnl")
     assert answer.code == 1
     assert not (folder / "o.onnx").exists()

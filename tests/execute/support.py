@@ -30,6 +30,15 @@ NET = """g (float[N,3,8,8] x) => (float[N,4,8,8] y)
     d = Conv <pads = [1,1,1,1]> (r, v, b) s = Add (d, r) y = Relu (s) }"""
 """Two convolutions, the second with a residual; weights are filled in by :func:`net`."""
 
+RESIDUALS = """g (float[1,4,8,8] x) => (float[1,4,8,8] y)
+  <float[4,4,3,3] w, float[4,4,3,3] v, float[4,4,3,3] u, float[4,4,3,3] t> {
+    c = Conv <pads = [1,1,1,1]> (x, w) p = Relu (c)
+    d = Conv <pads = [1,1,1,1]> (p, v) q = Relu (d)
+    e = Conv <pads = [1,1,1,1]> (q, u) r = Relu (e)
+    f = Conv <pads = [1,1,1,1]> (r, t) fs = Add (f, p) s = Relu (fs)
+    h = Conv <pads = [1,1,1,1]> (s, w) hs = Add (h, p) y = Relu (hs) }"""
+"""One value is added to what is made much later, twice."""
+
 
 @cache
 def missing() -> str:
@@ -47,7 +56,9 @@ def needs_onednn() -> None:
         pytest.skip(f"no oneDNN: {missing()}")
 
 
-CRASHES, REFUSES_TO_LOOK, OTHER_OPERATOR, OTHER_PADDING = 1, 2, 3, 4
+CRASHES, REFUSES_TO_LOOK, OTHER_OPERATOR, OTHER_PADDING, NO_LAST_OPERATOR, SWAPPED_WEIGHTS = range(
+    1, 7
+)
 """The faults of ``faulty.c``."""
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from dplcli.execute.onednn import library as onednn
 from tests.corpus.nets import real_model
-from tests.execute.support import NET, needs_onednn, net, partitioned, written
+from tests.execute.support import NET, RESIDUALS, needs_onednn, net, partitioned, written
 from tests.pages import blocks
 
 if TYPE_CHECKING:
@@ -282,6 +282,19 @@ for w in ({}, {"w": r.standard_normal((4, 3, 3, 3), np.float32)}, {}):
     assert done.returncode == 0, done.stderr
     assert all(float(error) < 1e-5 for error in done.stdout.split())
     assert len(done.stdout.split()) == 3
+
+
+@pytest.mark.long
+def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path, library: Path) -> None:
+    """They share memory and are added in place, but not before their last reader."""
+    _, model = partitioned(net(RESIDUALS), tmp_path, merge=True)
+    data = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)
+    inputs = fed(tmp_path, x=data)
+    found, primitives = ran(tmp_path, library, model, planned(model), inputs)
+    given = dict(found)
+    stock, _ = ran(tmp_path, library, model, "", inputs)
+    assert primitives == ["convolution"] * 5
+    np.testing.assert_allclose(given["y"], stock["y"], rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.long

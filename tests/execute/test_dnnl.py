@@ -24,16 +24,22 @@ from dplcli.onnx_io import model_from_proto
 from dplcli.pipeline import verify
 from dplcli.verify import engines
 from dplcli.verify.settings import Execution, Kernels, ModelSource
-from tests.execute.support import HEADER, NET, asking, needs_onednn, net, partitioned, written
+from tests.execute.support import (
+    HEADER,
+    NET,
+    RESIDUALS,
+    asking,
+    needs_onednn,
+    net,
+    partitioned,
+    written,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
-
-    from dplcli.execute.plan import KernelPlan, Primitive
+    from dplcli.execute.plan import KernelPlan
     from dplcli.ir import Node
-    from dplcli.verify.settings import Leaf
 
 
 ROOT = Path(__file__).parent.parent.parent
@@ -195,6 +201,18 @@ def test_a_region_goes_in_whole(tmp_path: Path) -> None:
         assert len(item.primitives) == 2
 
 
+def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path) -> None:
+    """They share memory and are added in place, but not before their last reader; in each run."""
+    needs_onednn()
+    found = verify(
+        *partitioned(net(RESIDUALS), tmp_path, merge=True), settings=asking(seeds=(0, 1, 2))
+    )
+    assert found.verdict == "equivalent"
+    assert not any(output.excuse for output in found.outputs)
+    assert found.kernels is not None
+    assert [(len(item.primitives), item.runs) for item in found.kernels.partitions] == [(5, 3)]
+
+
 @pytest.mark.long
 def test_calls_inside_an_if_run(tmp_path: Path) -> None:
     """How often is not known beforehand, so it is not held against them."""
@@ -232,12 +250,8 @@ def test_a_body_that_cannot_run_has_a_reason(tmp_path: Path) -> None:
     assert answer.objections == ("1 of 2 partitions ran on oneDNN; --require all asks for 2",)
 
 
-def _floats(leaf: Leaf) -> NDArray[np.float32]:
-    return leaf.data.astype(np.float32)
-
-
 def test_weights_that_are_computed_beforehand_are_constant(tmp_path: Path) -> None:
-    """Once onnxruntime has folded what makes them, the library folds the normalisation, too.
+    """Where onnxruntime folds what makes them, the library folds a normalisation into its weights.
 
     From the second run on there is one convolution. Otherwise it would be worked out in each run,
     by the library's slow reference code.
@@ -253,15 +267,13 @@ def test_weights_that_are_computed_beforehand_are_constant(tmp_path: Path) -> No
     assert {node.op_type for node in onnx.load(result).graph.node} >= {"ConstantOfShape"}
     opened = session.open_session(_source(result), "all")
     plain = engines.Session(ModelSource(original), "all")
-    ran: list[Primitive] = []
-    for seed in range(2):
-        data = np.random.default_rng(seed).standard_normal((1, 3, 8, 8)).astype(np.float32)
-        with Library().traced() as primitives:
-            (leaf,) = opened.run({"x": data})["y"]
-        (wanted,) = plain.run({"x": data})["y"]
-        np.testing.assert_allclose(_floats(leaf), _floats(wanted), rtol=1e-5, atol=1e-5)
-        ran = [each for each in primitives if not each.is_reorder]
-    (one,) = ran
+    data = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    opened.run({"x": np.zeros_like(data)})
+    with Library().traced() as primitives:
+        (leaf,) = opened.run({"x": data})["y"]
+    (wanted,) = plain.run({"x": data})["y"]
+    assert np.allclose(leaf.data.astype(float), wanted.data.astype(float), 1e-5, 1e-5)
+    (one,) = (each for each in primitives if not each.is_reorder)
     assert one.kind == "convolution"
     assert not one.implementation.startswith("ref")
 
@@ -281,7 +293,7 @@ def test_a_call_of_constants_alone_runs_each_time(tmp_path: Path) -> None:
         found, wanted = opened.run({"x": data}), plain.run({"x": data})
         for name in "yz":
             (one,), (other,) = found[name], wanted[name]
-            np.testing.assert_allclose(_floats(one), _floats(other), rtol=1e-5, atol=1e-5)
+            assert np.allclose(one.data.astype(float), other.data.astype(float), 1e-5, 1e-5)
             one.data[:] = 7
     assert [item.runs for item in opened.record()] == [3, 3]
 
