@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import traceback
 from hashlib import sha256
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from dplcli.errors import CatalogError
 if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.metadata import EntryPoint
-    from types import ModuleType
+    from types import CodeType, ModuleType
 
 ENTRY_POINTS = "dplcli.catalogs"
 """The group under which an installed package offers catalogues."""
@@ -68,12 +69,24 @@ def load_python_catalog(path: Path) -> list[PatternRule | RewriteRule]:
     return _rules_in(getattr(module, VARIABLE), path.name)
 
 
+class _Source(SourceFileLoader):
+    """Compiles a file each time.
+
+    Python tells bytecode that is out of date by the second, and would leave it beside the file.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.get_filename(fullname))
+
+
 def _execute(path: Path) -> ModuleType:
     """Run a Python file as a module with a name of its own."""
     name = f"dpl_code_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path.name} is no Python module")
+    if isinstance(spec.loader, SourceFileLoader):
+        spec.loader = _Source(name, str(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     try:

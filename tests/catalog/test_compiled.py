@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -245,8 +246,11 @@ def test_only_the_user_may_read_it(cache: Path) -> None:
     assert (cache.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
 
 
-def test_code_is_read_each_time(cache: Path, tmp_path: Path) -> None:
-    """A catalogue in Python, and one that may import code."""
+def test_code_is_read_each_time(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalogue in Python, and one that may import code; no bytecode is left beside it."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = tmp_path / "rules.py"
     path.write_text(
         "from dplcli.dpl import *\nCATALOG = [PatternRule('t', 'r', is_op('Relu')(wildcard()))]\n"
@@ -255,5 +259,6 @@ def test_code_is_read_each_time(cache: Path, tmp_path: Path) -> None:
     assert "t.r" in dpl.match(model, patterns=path).counts
     path.write_text(path.read_text().replace("'r'", "'s'"))
     assert "t.s" in dpl.match(model, patterns=path).counts
+    assert not (tmp_path / "__pycache__").exists()
     dpl.match(model, patterns="conv_relu", allow_code=True)
     assert not cache.exists()
