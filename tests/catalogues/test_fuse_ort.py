@@ -19,6 +19,7 @@ from dplcli.onnx_io import load_model, to_proto
 from dplcli.onnx_io.read import model_from_text as model_of_example
 from dplcli.onnx_io.read import text_of_model
 from dplcli.passes.rewrite import rewrite
+from tests.catalogues.fused import adds_in_32_bits
 from tests.catalogues.near_misses import failed_trials, kinds_of_examples
 from tests.helpers import one_in, shipped_rewrites
 
@@ -74,12 +75,21 @@ def fused(model: Model) -> Counter[str]:
     return operators(to_proto(model))
 
 
+QUANTISED_PRODUCTS = {
+    *("qlinear_conv", "qlinear_matmul", "qgemm", "qgemm_to_float"),
+    *("matmul_integer_to_float", "matmul_integer_to_float_of_dequantized"),
+}
+"""Rules that make products of uint8 and int8."""
+
+
 # -- rule by rule ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", one_in(3, names()))
 def test_rules_hold_on_examples_and_on_graphs_made_up(name: str) -> None:
     """What a rule makes is valid and computes the same; what it must leave it leaves."""
+    if name in QUANTISED_PRODUCTS and not adds_in_32_bits():
+        pytest.skip("onnxruntime's own operator saturates on this CPU")
     assert failed_trials(rules()[name]) == []
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from platform import machine
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.catalogues.fused import SEEDS, Array, Arrays, Case, before_and_after, floats
+from tests.catalogues.fused import (
+    SEEDS,
+    Array,
+    Arrays,
+    Case,
+    adds_in_32_bits,
+    before_and_after,
+    floats,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,21 +91,6 @@ def product_weights(
     zero = np.zeros(count, dtype) if each else numbers(rng, dtype)
     bias = rng.integers(-2000, 2000, channels).astype(np.int32)
     return {"b": numbers(rng, dtype, *dims), "sb": scale, "zb": zero, "c": bias}
-
-
-def adds_in_32_bits() -> bool:
-    """Tell whether this CPU does so with products of uint8 and int8.
-
-    x86 without VNNI adds pairs of them in 16 bits. There onnxruntime's own operators saturate, and
-    its documents tell users to quantise weights to seven bits (``reduce_range``).
-    """
-    if machine() not in {"x86_64", "AMD64"}:
-        return True
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    return "vnni" in flags
 
 
 PRODUCTS = {
