@@ -77,7 +77,7 @@ def fused(model: Model) -> Counter[str]:
 
 QUANTISED_PRODUCTS = {
     *("qlinear_conv", "qlinear_matmul", "qgemm", "qgemm_to_float"),
-    *("matmul_integer_to_float", "matmul_integer_to_float_of_dequantized"),
+    "matmul_integer_to_float_of_dequantized",
 }
 """Rules that make products of uint8 and int8."""
 
