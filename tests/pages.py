@@ -22,7 +22,10 @@ FENCE = "```"
 NOT_RUN = ("pip ", "python -m pip ", "python -m venv ", "python3 -m venv ")
 TIMEOUT = 300  # seconds for one command
 
-ROUNDING = re.compile(r"^(\S+\s+(?:disable|basic|extended|all))\s[\s\d.e+%-]+(?=ok$)")
+ROUNDING = re.compile(
+    r"^(\S+\s+(?:disable|basic|extended|all))(?: \(same level\))?\s[\s\d.e+%-]+(?=ok$)"
+)
+HEADING = re.compile(r"^output +level +max abs ")
 SPREAD = re.compile(r"^(\S+\s+(?:disable|basic|extended|all))\s[\s▁▂▃▄▅▆▇█]+\s[\d,e+-]+$")
 LARGEST = re.compile(r"^The largest error is .* of its tolerance, in \S+ at level \w+")
 
@@ -131,9 +134,9 @@ def without_rounding(text: str) -> list[str]:
     How far two sums of the same terms are apart depends on the processor; that the verdict is
     ``ok`` does not. Nor does how wide a column is that holds it, or which level it is taken at.
     """
-    text = re.sub(" {2,}", "  ", text.replace(" (same level)", ""))
     lines = [SPREAD.sub(r"\1 …", ROUNDING.sub(r"\1 …", line)) for line in tidy(text)]
-    return [LARGEST.sub("The largest error is …", line) for line in lines]
+    lines = [LARGEST.sub("The largest error is …", line) for line in lines]
+    return [" ".join(line.split()) if HEADING.match(line) else line for line in lines]
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -45,7 +45,8 @@ def is_identity(node: Node | None) -> bool:
         node is not None
         and node.op_type == "Identity"
         and node.domain == ""
-        and any(value is not None for value in node.inputs[:1])
+        and bool(node.inputs)
+        and node.inputs[0] is not None
     )
 
 
@@ -53,8 +54,9 @@ def behind_identities(value: Value) -> Value:
     """Return the value that *value* is a copy of, itself if it is none."""
     producer = value.producer
     while producer is not None and is_identity(producer):
-        value = producer.inputs[0]  # type: ignore[assignment]  # it has one
-        producer = value.producer
+        source = producer.inputs[0]
+        assert source is not None  # noqa: S101  # an Identity without input is none here
+        value, producer = source, source.producer
     return value
 
 

@@ -361,6 +361,7 @@ def _name_attributes(item: Outline) -> dict[AttributeKey, str]:
     for number, node in enumerate(item.nodes[: last + 1]):
         given = [name for at, name in item.attributes if at == number]
         known = possible_attributes(node) if number < last else frozenset()
+        # a file may have an attribute without a name
         names = {name: claim(name or "attribute", used) for name in sorted(known.union(given))}
         found.update(((number, name), names[name]) for name in given)
     return {where: found[where] for where in item.attributes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -81,6 +82,9 @@ QUANTISED_PRODUCTS = {
 }
 """Rules that make products of uint8 and int8."""
 
+NUMBERS = re.compile(r" moved by |\] is \S+ instead of ")
+"""What is said of results that are apart."""
+
 
 # -- rule by rule ------------------------------------------------------------------------------
 
@@ -88,9 +92,11 @@ QUANTISED_PRODUCTS = {
 @pytest.mark.parametrize("name", one_in(3, names()))
 def test_rules_hold_on_examples_and_on_graphs_made_up(name: str) -> None:
     """What a rule makes is valid and computes the same; what it must leave it leaves."""
+    failed = failed_trials(rules()[name])
     if name in QUANTISED_PRODUCTS and not adds_in_32_bits():
-        pytest.skip("onnxruntime's own operator saturates on this CPU")
-    assert failed_trials(rules()[name]) == []
+        # onnxruntime's own operator saturates on this CPU; all but its numbers has to be right
+        failed = [trial for trial in failed if not NUMBERS.search(trial.reason)]
+    assert failed == []
 
 
 @pytest.mark.parametrize("name", names())

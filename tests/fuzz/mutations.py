@@ -19,6 +19,7 @@ from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
 from dplcli.pipeline import load_catalog_rules
 from tests.diff.test_comparison_growth import nested_ifs, nested_loops
+from tests.fuzz.running import SHIPPED
 from tests.fuzz.typed import typed_models
 
 if TYPE_CHECKING:
@@ -98,17 +99,11 @@ def _kind(field: Any) -> str:  # noqa: ANN401  # a field's description
     return "UINT" if field.cpp_type in {field.CPPTYPE_UINT32, field.CPPTYPE_UINT64} else "INT"
 
 
-SHIPPED = (
-    *("dnnl", "cutlass", "cublas", "dnnl_ops", "prepare", "fuse"),
-    *("fuse_attention", "fuse_ort", "fuse_ort_attention", "fuse_ort_quantized"),
-)
-
-
 @cache
 def _examples() -> list[str]:
     """Return the examples of the shipped catalogues: most operators and types, in small models."""
     found: dict[str, None] = {}
-    for name in SHIPPED:
+    for name in (*SHIPPED, "dnnl_ops", "fuse_ort_attention"):
         rules = [rule.name for rule in load_catalog_rules([name])]
         for examples in read_examples(find_catalog(name), rules).values():
             found.update(dict.fromkeys(example.before for example in examples))

@@ -226,7 +226,7 @@ def _without_numbers(command: str, part: str, data: bytes) -> bytes:
     if part.endswith((".npz", ".pb")):
         return b"values"
     drawn = re.sub(r"<svg.*?</svg>", "a plot", data.decode(), flags=re.DOTALL)
-    text = re.sub(r"-?\d+(\.\d+)?(e[-+]?\d+)?( %)?(?![\w-])|[▁-█]+", "#", drawn)
+    text = re.sub(r"-?\d+(,\d{3})*(\.\d+)?(e[-+]?\d+)?( %)?(?![\w-])|[▁-█][▁-█ ]*", "#", drawn)
     return " ".join(text.split()).encode()
 
 
