@@ -1528,7 +1528,7 @@ class _Search:
             return left
         raise VerificationError(
             f"no inputs were found that the original accepts; onnxruntime says: {first_error}",
-            hint=_way_out(free, asked=bool(self._asked)),
+            hint=_way_out(free, str(first_error), asked=bool(self._asked)),
         ) from first_error
 
     def attempt(
@@ -1716,7 +1716,14 @@ def _fitting(ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]) -> di
     return sizes
 
 
-def _way_out(free: Sequence[Port], *, asked: bool) -> str:
+def _way_out(free: Sequence[Port], refusal: str, *, asked: bool) -> str:
+    # onnxruntime blocks channels by 8 or by 16, as wide as the vectors of the processor on which it
+    # optimised the model (mlas, `MlasNchwcGetBlockSize`); no input makes up for the other width.
+    if "nchwc" in refusal.casefold():
+        return (
+            "operators of com.microsoft.nchwc run only on processors like the one on which "
+            "onnxruntime optimised the model: take the model from before that, or such a processor"
+        )
     if asked:
         return "give another --range, or none: dpl then takes one that the model suggests"
     symbols = list(dict.fromkeys(s for port in free for s in port.symbols if s is not None))

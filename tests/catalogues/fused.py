@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
-from platform import machine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -105,18 +103,3 @@ def before_and_after(case: Case) -> tuple[NDArray[Any], NDArray[Any]]:
 def floats(rng: np.random.Generator, *dims: int, dtype: str = "float32") -> Array:
     """Draw from a normal distribution."""
     return rng.normal(size=dims).astype(dtype)
-
-
-def adds_in_32_bits() -> bool:
-    """Tell whether this CPU does so with products of uint8 and int8.
-
-    x86 without VNNI adds pairs of them in 16 bits. There onnxruntime's own operators saturate, and
-    its documents tell users to quantise weights to seven bits (``reduce_range``).
-    """
-    if machine() not in {"x86_64", "AMD64"}:
-        return True
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    return "vnni" in flags

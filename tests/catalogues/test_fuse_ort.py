@@ -20,9 +20,9 @@ from dplcli.onnx_io import load_model, to_proto
 from dplcli.onnx_io.read import model_from_text as model_of_example
 from dplcli.onnx_io.read import text_of_model
 from dplcli.passes.rewrite import rewrite
-from tests.catalogues.fused import adds_in_32_bits
 from tests.catalogues.near_misses import failed_trials, kinds_of_examples
 from tests.helpers import one_in, shipped_rewrites
+from tests.processor import adds_in_32_bits
 
 if TYPE_CHECKING:
     from dplcli.dpl.replacement import RewriteRule

@@ -13,10 +13,10 @@ from tests.catalogues.fused import (
     Array,
     Arrays,
     Case,
-    adds_in_32_bits,
     before_and_after,
     floats,
 )
+from tests.processor import adds_in_32_bits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

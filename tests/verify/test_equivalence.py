@@ -173,6 +173,20 @@ def test_original_that_never_runs_gives_no_verdict(save: Save) -> None:
     assert ".cc:" not in caught.value.message
 
 
+def test_original_made_for_another_processor_is_said_to_be_that(save: Save) -> None:
+    """No size helps where onnxruntime blocked the channels for vectors of another width."""
+    blocked = """
+      <ir_version: 8, opset_import: ["" : 13, "com.microsoft.nchwc" : 1]>
+      g (float[1, 12, 2, 2] x) => (float[1, 9, 2, 2] y) {
+        y = com.microsoft.nchwc.ReorderOutput <channels = 9> (x)
+      }"""  # 12 channels are no whole number of blocks, of 8 or of 16
+    path = save(blocked)
+
+    with pytest.raises(VerificationError, match="no inputs were found") as caught:
+        verify_equivalence(path, path)
+    assert "processors like the one" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff\xff\xffnot a model"])
 def test_files_that_hold_no_model_are_errors(tmp_path: Path, save: Save, content: bytes) -> None:
     """An unreadable file, on either side, is an error that names it."""
