@@ -39,6 +39,14 @@ RESIDUALS = """g (float[1,4,8,8] x) => (float[1,4,8,8] y)
     h = Conv <pads = [1,1,1,1]> (s, w) hs = Add (h, p) y = Relu (hs) }"""
 """One value is added to what is made much later, twice."""
 
+WIDE = """g (float[BATCH,16] x) => (float[BATCH,512] y)
+  <float[512,16] w, float[512] b, float[16,512] v> {
+    root = Constant <value_float = 1.4142135> () one = Constant <value_float = 1.0> ()
+    half = Constant <value_float = 0.5> () t = Transpose <perm = [1, 0]> (w)
+    p = MatMul (x, t) c = Add (p, b) d = Div (c, root) e = Erf (d) f = Add (e, one)
+    g1 = Mul (c, f) g2 = Mul (g1, half) q = MatMul (x, v) s = Add (q, g2) y = Relu (s) }"""
+"""Two products, the first by a transposed matrix; rows of the results are 2 KiB apart."""
+
 
 @cache
 def missing() -> str:

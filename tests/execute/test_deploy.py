@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from platform import machine
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 
 from dplcli.execute.onednn import library as onednn
 from tests.corpus.nets import real_model
-from tests.execute.support import NET, RESIDUALS, needs_onednn, net, partitioned, written
+from tests.execute.support import NET, RESIDUALS, WIDE, needs_onednn, net, partitioned, written
 from tests.pages import blocks
 
 if TYPE_CHECKING:
@@ -116,12 +117,16 @@ np.savez(output, **run(opened(model, plan, library), dict(np.load(inputs))))
 
 
 def ran(
-    folder: Path, library: Path, model: Path, plan: Path | str, inputs: Path
+    folder: Path,
+    library: Path,
+    model: Path,
+    plan: Path | str,
+    inputs: Path,
+    **environment: str,
 ) -> tuple[Arrays, Sequence[str]]:
     """Run a model; return what it gave, and the primitives that oneDNN says it ran."""
-    done = program(
-        ONE_RUN, library, model, plan, inputs, "y.npz", folder=folder, ONEDNN_VERBOSE="1"
-    )
+    given = (library, model, plan, inputs, "y.npz")
+    done = program(ONE_RUN, *given, folder=folder, ONEDNN_VERBOSE="1", **environment)
     assert done.returncode == 0, done.stderr
     lines = [line.split(",") for line in done.stdout.splitlines() if ",exec," in line]
     kinds = [line[line.index("exec") + 2] for line in lines]
@@ -295,6 +300,34 @@ def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path, library
     stock, _ = ran(tmp_path, library, model, "", inputs)
     assert primitives == ["convolution"] * 5
     np.testing.assert_allclose(given["y"], stock["y"], rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("batch", "merge", "kind"),
+    [
+        ("1,16", True, "convolution"),
+        ("2,3,5", False, "convolution"),
+        ("1,15", True, "matmul"),
+        ("64", True, "matmul"),
+    ],
+)
+def test_wide_products_are_convolutions_with_avx2_at_most(
+    tmp_path: Path, library: Path, batch: str, *, merge: bool, kind: str
+) -> None:
+    """They are quicker there; the numbers stay."""
+    if not machine().endswith("86_64"):
+        pytest.skip("for x86 only")
+    _, model = partitioned(net(WIDE.replace("BATCH", batch)), tmp_path, merge=merge)
+    shape = (*map(int, batch.split(",")), 16)
+    data = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    inputs = fed(tmp_path, x=data)
+    plan = planned(model)
+    found, primitives = ran(tmp_path, library, model, plan, inputs, ONEDNN_MAX_CPU_ISA="AVX2")
+    given = dict(found)
+    stock, _ = ran(tmp_path, library, model, "", inputs)
+    assert primitives == [kind] * 2
+    np.testing.assert_allclose(given["y"], stock["y"], rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.long

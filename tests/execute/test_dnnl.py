@@ -28,6 +28,7 @@ from tests.execute.support import (
     HEADER,
     NET,
     RESIDUALS,
+    WIDE,
     asking,
     needs_onednn,
     net,
@@ -211,6 +212,65 @@ def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path) -> None
     assert not any(output.excuse for output in found.outputs)
     assert found.kernels is not None
     assert [(len(item.primitives), item.runs) for item in found.kernels.partitions] == [(5, 3)]
+
+
+def ran_as(original: Path, result: Path) -> list[str]:
+    """Return the kinds of the primitives that run; the numbers have to be those of the original."""
+    shape = [dim.dim_value for dim in onnx.load(original).graph.input[0].type.tensor_type.shape.dim]
+    feeds = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    here = Execution(isolated=False, kernels=kernels_for("dnnl"))
+    opened = session.open_session(ModelSource(result, execution=here), "disable")
+    (found,) = opened.run(feeds)["y"]
+    (wanted,) = engines.Session(ModelSource(original), "disable").run(feeds)["y"]
+    assert np.allclose(found.data.astype(float), wanted.data.astype(float), 1e-4, 1e-3)
+    named = [name for item in opened.record() for name in item.primitives]
+    return [name.partition(" ")[0] for name in named]
+
+
+@pytest.mark.parametrize(
+    ("batch", "merge", "kind"),
+    [
+        ("1,16", True, "convolution"),
+        ("3,16", False, "convolution"),
+        ("2,3,5", True, "convolution"),
+        ("1,15", True, "matmul"),  # few rows: a convolution is no quicker
+        ("64", True, "matmul"),  # no batch
+    ],
+)
+def test_wide_products_are_convolutions_where_products_are_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: str, *, merge: bool, kind: str
+) -> None:
+    """With what follows them, in regions and alone; elsewhere they stay products."""
+    needs_onednn()
+    paths = partitioned(net(WIDE.replace("BATCH", batch)), tmp_path, merge=merge)
+    for is_slow in (True, False):
+        monkeypatch.setattr(Library, "has_slow_products", is_slow)
+        assert ran_as(*paths) == [kind if is_slow else "matmul"] * 2
+
+
+TWICE = """g (float[1,16,512] x) => (float[1,16,512] y) <float[512,512] v> {
+    p = MatMul (x, v) q = Relu (p) r = MatMul (q, v) y = Relu (r) }"""
+ONCE = """g (float[1,16,LONG] x) => (float[1,16,WIDE] y) <float[LONG,WIDE] v> {
+    p = MatMul (x, v) y = Relu (p) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        (ONCE.replace("LONG", "2048").replace("WIDE", "512"), {"convolution"}),
+        (ONCE.replace("LONG", "2048").replace("WIDE", "520"), {"matmul"}),
+        (ONCE.replace("LONG", "2049").replace("WIDE", "512"), {"matmul"}),
+        (TWICE, {"matmul"}),  # weights would be read in two shapes
+    ],
+    ids=["wide", "not-wide", "long", "read-twice"],
+)
+def test_other_products_stay_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, kinds: set[str]
+) -> None:
+    """A convolution would be slower, or could not be."""
+    needs_onednn()
+    monkeypatch.setattr(Library, "has_slow_products", True)
+    assert set(ran_as(*partitioned(net(text), tmp_path, merge=True))) == kinds
 
 
 @pytest.mark.long

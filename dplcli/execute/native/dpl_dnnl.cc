@@ -399,6 +399,7 @@ struct Library {
 #undef X
   std::string name;
   void* engine = nullptr;
+  bool has_slow_products = false;  // with AVX2 at most; dplcli/execute/onednn/library.py says why
 
   Library(const std::vector<std::string>& candidates, const Plan& plan) {
     void* handle = nullptr;
@@ -431,6 +432,9 @@ struct Library {
   if (!this->function) throw Failure(path + " (" + name + ") has no " #function);
     DNNL_FUNCTIONS(X)
 #undef X
+    const auto isa = reinterpret_cast<int (*)()>(dlsym(handle, "dnnl_get_effective_cpu_isa"));
+    const int found = isa ? isa() : 0;
+    has_slow_products = (found & kAvx2) && !(found & kAvx512);
     CALL(*this, dnnl_engine_create, &engine, kCpu, 0);
     CALL(*this, dnnl_graph_set_constant_tensor_cache, 1);
   }
@@ -581,6 +585,93 @@ class Graph {
   std::vector<size_t> constant_;
 };
 
+Shape dims_of(const LogicalTensor& tensor) { return Shape(tensor.dims, tensor.dims + tensor.ndims); }
+
+bool is_set(const PlanOp& op, int key) {
+  for (const Setting& each : op.settings) {
+    if (each.key == key) return each.ints[0] != 0;
+  }
+  return false;
+}
+
+// A partition of a call, with a product by constant weights as a convolution of width one.
+struct Rewritten {
+  Owned partition;
+  size_t weights;
+  LogicalTensor tensor;  // the weights as the convolution reads them
+};
+
+// Write a partition so, if oneDNN is quicker at it: the bounds are those of `_with_convolution` in
+// dplcli/execute/onednn/graph.py. The answer has no partition otherwise.
+Rewritten with_convolution(const Library& dnnl, const Call& call, const std::vector<bool>& constant,
+                           void* partition, const Tensors& known) {
+  Rewritten none{{}, 0, {}};
+  if (!dnnl.has_slow_products) return none;
+  size_t count = 0;
+  CALL(dnnl, dnnl_graph_partition_get_op_num, partition, &count);
+  std::vector<size_t> numbers(count);
+  CALL(dnnl, dnnl_graph_partition_get_ops, partition, count, numbers.data());
+  std::sort(numbers.begin(), numbers.end());
+  std::vector<PlanOp> ops;
+  PlanOp* product = nullptr;
+  for (size_t number : numbers) ops.push_back(call.ops.at(number));
+  for (PlanOp& op : ops) {
+    if (op.kind != kMatmul) continue;
+    if (product) return none;
+    product = &op;
+  }
+  if (!product || is_set(*product, kTransposeA)) return none;
+  const size_t data = product->inputs[0], weights = product->inputs[1];
+  Shapes given;
+  for (const LogicalTensor& port : ports(dnnl, partition, true)) {
+    given[port.id] = dims_of(known.at(port.id));
+  }
+  if (!given.count(data) || !given.count(weights)) return none;
+  const Shape rows = given[data], sizes = given[weights];
+  bool is_constant = call.numbers.count(weights);
+  for (size_t at = 0; at < call.inputs.size(); ++at) {
+    is_constant |= call.inputs[at].value == weights && constant[at];
+  }
+  std::ptrdiff_t uses = 0;
+  for (const PlanOp& op : call.ops) uses += std::count(op.inputs.begin(), op.inputs.end(), weights);
+  if (!is_constant || uses != 1 || rows.size() < 3 || sizes.size() != 2 ||
+      call.dtypes.at(weights) != kFloat32 || known.at(data).layout_type != kStrided) {
+    return none;
+  }
+  const bool is_turned = is_set(*product, kTransposeB);
+  const int64_t made = sizes[is_turned ? 0 : 1], summed = sizes[is_turned ? 1 : 0];
+  if (made % 512 || summed > 2048 || count_of(rows) / std::max<int64_t>(rows.back(), 1) < 16) {
+    return none;
+  }
+  const size_t inner = rows.size() - 2;
+  const auto numbers_of = [&](int64_t each) { return std::vector<int64_t>(inner, each); };
+  product->kind = kConvolution;
+  product->settings = {{kStrides, 'i', numbers_of(1), {}, ""},
+                       {kPadsBegin, 'i', numbers_of(0), {}, ""},
+                       {kPadsEnd, 'i', numbers_of(0), {}, ""},
+                       {kDilations, 'i', numbers_of(1), {}, ""},
+                       {kGroups, 'i', {1}, {}, ""},
+                       {kDataFormat, 's', {}, {}, "NXC"},
+                       {kWeightsFormat, 's', {}, {}, is_turned ? "OIX" : "XIO"}};
+  Shape shaped = sizes;
+  shaped.insert(is_turned ? shaped.end() : shaped.begin(), inner, 1);
+  given[weights] = shaped;
+  Call written;
+  written.dtypes = call.dtypes;
+  written.inputs = call.inputs;
+  written.ops = std::move(ops);
+  for (const auto& [id, number] : call.numbers) {
+    if (given.count(id)) written.numbers[id] = {id == weights ? shaped : number.shape, ""};
+  }
+  try {
+    Graph graph(dnnl, written, constant, given);
+    if (graph.partitions.size() != 1) return none;
+    return {std::move(graph.partitions[0]), weights, graph.tensors.at(weights)};
+  } catch (const Failure&) {
+    return none;
+  }
+}
+
 // A call as code, for one set of shapes.
 class Compiled {
  public:
@@ -596,7 +687,7 @@ class Compiled {
     while (!graph.partitions.empty()) {
       bool is_stuck = true;
       for (size_t at = 0; at < graph.partitions.size(); ++at) {
-        if (!compile(graph.partitions[at].get())) continue;
+        if (!compile(graph.partitions[at].get(), constant)) continue;
         graph.partitions.erase(graph.partitions.begin() + static_cast<std::ptrdiff_t>(at));
         is_stuck = false;
         break;
@@ -604,8 +695,7 @@ class Compiled {
       if (is_stuck) throw Failure("its parts wait for each other");
     }
     for (size_t id : call.outputs) {
-      const LogicalTensor& tensor = known_.at(id);
-      outputs.emplace_back(tensor.dims, tensor.dims + tensor.ndims);
+      outputs.push_back(dims_of(known_.at(id)));
     }
     lay_out();
   }
@@ -745,19 +835,26 @@ class Compiled {
   }
 
   // Compile a partition if all that it reads is known; what it makes then is, too.
-  bool compile(void* partition) {
+  bool compile(void* partition, const std::vector<bool>& constant) {
+    for (const LogicalTensor& port : ports(dnnl_, partition, true)) {
+      if (!known_.count(port.id)) return false;
+    }
+    const Rewritten rewritten = with_convolution(dnnl_, call_, constant, partition, known_);
+    const bool is_rewritten = rewritten.partition.get() != nullptr;
+    if (is_rewritten) {
+      partition = rewritten.partition.get();
+      known_[rewritten.weights] = rewritten.tensor;
+    }
     Step step;
     std::vector<const LogicalTensor*> given, wanted;
     for (const LogicalTensor& port : ports(dnnl_, partition, true)) {
-      const auto found = known_.find(port.id);
-      if (found == known_.end()) return false;
       step.inputs.push_back(port.id);
-      given.push_back(&found->second);
+      given.push_back(&known_.at(port.id));
     }
     std::vector<LogicalTensor> made = ports(dnnl_, partition, false);
     for (LogicalTensor& port : made) {
       const size_t id = port.id;
-      const int layout = contains(call_.outputs, id) ? kStrided : kAnyLayout;
+      const int layout = is_rewritten || contains(call_.outputs, id) ? kStrided : kAnyLayout;
       CALL(dnnl_, dnnl_graph_logical_tensor_init, &port, id, call_.dtypes.at(id), kUnknownRank, layout,
            kVarying);
       step.outputs.push_back(id);

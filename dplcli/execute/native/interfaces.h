@@ -99,6 +99,11 @@ constexpr int kUnknownRank = -1;
 constexpr int kAnyLayout = 1, kStrided = 2;
 constexpr int kVarying = 1, kConstant = 2;
 constexpr int kFusion = 1;
+constexpr int kFloat32 = 3;
+constexpr int kConvolution = 13, kMatmul = 39;
+constexpr int kGroups = 0x32, kDilations = 0x41, kPadsBegin = 0x46, kPadsEnd = 0x47, kStrides = 0x4B;
+constexpr int kTransposeA = 0x65, kTransposeB = 0x66, kDataFormat = 0x83, kWeightsFormat = 0x87;
+constexpr int kAvx2 = 0x4, kAvx512 = 0x20;  // bits of dnnl_cpu_isa_t
 
 struct LogicalTensor {  // dnnl_graph_logical_tensor_t
   size_t id;
@@ -154,6 +159,8 @@ struct DnnlVersion {  // dnnl_version_t
   X(dnnl_graph_add_op, (void* graph, void* op))                                                        \
   X(dnnl_graph_partition_destroy, (void* partition))                                                   \
   X(dnnl_graph_partition_is_supported, (void* partition, uint8_t* answer))                             \
+  X(dnnl_graph_partition_get_op_num, (void* partition, size_t* count))                                 \
+  X(dnnl_graph_partition_get_ops, (void* partition, size_t count, size_t* ops))                        \
   X(dnnl_graph_partition_get_input_ports_num, (void* partition, size_t* count))                        \
   X(dnnl_graph_partition_get_input_ports, (void* partition, size_t count, LogicalTensor* ports))       \
   X(dnnl_graph_partition_get_output_ports_num, (void* partition, size_t* count))                       \

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ctypes as c
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dplcli.execute.onednn.library import Library
-from dplcli.execute.plan import LibraryError, RefusedError
+from dplcli.execute.plan import LibraryError, PlanOp, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from dplcli.execute.plan import KernelPlan, OpenShape, PlanOp, Setting, Shape
+    from dplcli.execute.plan import KernelPlan, OpenShape, Setting, Shape
 
 _MOST_DIMS = 12
 _Dims = c.c_int64 * _MOST_DIMS
@@ -327,6 +328,77 @@ class _Step(NamedTuple):
     outputs: list[int]
 
 
+_FEW_ROWS = 16
+_LONGEST_SUM = 2048
+_STEP = 512
+"""2 KiB of float32."""
+
+
+def _with_convolution(
+    library: Library, plan: KernelPlan, part: _Partition, known: dict[int, _Tensor]
+) -> _Partition | None:
+    """Return a partition with a product by constant weights as a convolution of width one.
+
+    None if there is none, or if the product is as quick. The bounds were measured with oneDNN 3.2
+    and AVX2: within them the convolution takes 0.35 to 1.05 times as long, and outside up to 3
+    times. If a partition is returned, *known* has the weights as it reads them.
+    """
+    ops = [plan.ops[n] for n in part.ops]
+    products = [op for op in ops if op.kind == "matmul"]
+    if not library.has_slow_products or len(products) != 1:
+        return None
+    (product,) = products
+    data, weights = product.inputs[:2]
+    given = {int(port.id): _dims(known[int(port.id)]) for port in part.ports("input")}
+    rows, sizes = given.get(data, ()), given.get(weights, ())
+    is_turned = bool(product.settings.get("transpose_b"))
+    if (
+        product.settings.get("transpose_a")
+        or len(rows) < 3  # noqa: PLR2004  # a convolution has a batch, too
+        or len(sizes) != 2  # noqa: PLR2004  # a matrix
+        or not (weights in plan.constant or weights in plan.numbers)
+        or sum(op.inputs.count(weights) for op in plan.ops) > 1
+        or plan.dtypes[weights] != "float32"
+        or known[data].layout != _STRIDED
+    ):
+        return None
+    made, summed = sizes if is_turned else sizes[::-1]
+    if made % _STEP or summed > _LONGEST_SUM or math.prod(rows[:-1]) < _FEW_ROWS:
+        return None
+    inner = len(rows) - 2
+    given[weights] = (*sizes, *(1,) * inner) if is_turned else (*(1,) * inner, *sizes)
+    convolution = PlanOp(
+        "convolution",
+        product.inputs,
+        product.output,
+        {
+            "strides": [1] * inner,
+            "pads_begin": [0] * inner,
+            "pads_end": [0] * inner,
+            "dilations": [1] * inner,
+            "data_format": "NXC",
+            "weights_format": "OIX" if is_turned else "XIO",
+            "groups": 1,
+        },
+    )
+    written = replace(plan, ops=[convolution if op is product else op for op in ops])
+    if weights in plan.numbers:
+        shaped = plan.numbers[weights].reshape(given[weights])
+        written.numbers = {**plan.numbers, weights: shaped}
+    try:
+        graph = _Graph(library, written, given)
+    except RefusedError:
+        return None
+    if len(graph.partitions) != 1 or not graph.partitions[0].is_supported:
+        return None
+    known[weights] = graph.tensors[weights]
+    return graph.partitions[0]
+
+
+def _dims(tensor: _Tensor) -> Shape:
+    return tuple(tensor.dims[: tensor.ndims])
+
+
 class CompiledPlan:
     """A plan for given shapes, as code.
 
@@ -358,10 +430,13 @@ class CompiledPlan:
                 part for part in pending if all(int(p.id) in known for p in part.ports("input"))
             )
             pending.remove(part)
-            compiled.append(self._compile(part, known))
-        self.output_shapes = [
-            tuple(known[number].dims[: known[number].ndims]) for number in plan.outputs
-        ]
+            quicker = _with_convolution(library, plan, part, known)
+            compiled.append(
+                self._compile(part, known)
+                if quicker is None
+                else self._compile(quicker, known, is_plain=True)
+            )
+        self.output_shapes = [_dims(known[number]) for number in plan.outputs]
         self._buffers, addresses = self._laid_out(compiled, known)
         self._tensors = {
             number: self._bound(tensor, addresses.get(number)) for number, tensor in known.items()
@@ -382,7 +457,9 @@ class CompiledPlan:
         values = [self._tensors[number].value for number in numbers]
         return (c.c_void_p * len(values))(*values)
 
-    def _compile(self, part: _Partition, known: dict[int, _Tensor]) -> _Step:
+    def _compile(
+        self, part: _Partition, known: dict[int, _Tensor], *, is_plain: bool = False
+    ) -> _Step:
         """Compile a partition; what it makes joins *known*, laid out as it likes if it is inner."""
         library = self._library
         given = [known[int(port.id)] for port in part.ports("input")]
@@ -396,7 +473,7 @@ class CompiledPlan:
                 c.c_size_t(port.id),
                 port.data_type,
                 _UNKNOWN,
-                _STRIDED if is_last else _ANY,
+                _STRIDED if is_last or is_plain else _ANY,
                 _VARYING,
             )
             made.append(out)

@@ -32,6 +32,8 @@ _CPU = 1
 _IN_ORDER = 1
 _PROFILE = 1
 _X86 = 0x1
+_AVX2 = 0x4
+_AVX512 = 0x20
 _VNNI = 0x8 | 0x40
 """Bits of ``dnnl_cpu_isa_t``."""
 
@@ -116,9 +118,24 @@ class Library:
         x86 without VNNI adds pairs of products in 16 bits. There oneDNN lets sums of weights of
         more than 64 saturate, and halves weights that meet signed numbers.
         """
-        isa = getattr(self.functions, "dnnl_get_effective_cpu_isa", None)
-        found = 0 if isa is None else isa()
+        found = self._isa()
         return not found & _X86 or bool(found & _VNNI)
+
+    @property
+    def has_slow_products(self) -> bool:
+        """Whether products of matrices are slow where rows lie far apart, and convolutions are not.
+
+        For x86 with AVX2 at most, oneDNN has no blocked product. The plain one takes up to three
+        times as long where rows of the result are a multiple of 2 KiB apart: few sets of the cache
+        hold them all.
+        """
+        found = self._isa()
+        return bool(found & _AVX2) and not found & _AVX512
+
+    def _isa(self) -> int:
+        """Return what the library uses of the processor; 0 if it does not say."""
+        isa = getattr(self.functions, "dnnl_get_effective_cpu_isa", None)
+        return 0 if isa is None else int(isa())
 
     def call(self, function: str, *arguments: object) -> None:
         """Call a function that returns a status.
