@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -1357,11 +1359,14 @@ def pair_outputs(first: Side, second: Side, *, by_name: bool) -> list[PositionPa
     olds, news = first.graph.outputs, second.graph.outputs
     if not by_name:
         return [(place, place) for place in range(min(len(olds), len(news)))]
-    places = {value.name: place for place, value in enumerate(news)}
-    pairs = [(k, places.pop(value.name)) for k, value in enumerate(olds) if value.name in places]
+    # A file may return a value twice: the first of a name is paired with the first of that name.
+    places: dict[str, deque[int]] = {}
+    for place, value in enumerate(news):
+        places.setdefault(value.name, deque()).append(place)
+    pairs = [(k, places[v.name].popleft()) for k, v in enumerate(olds) if places.get(v.name)]
     paired = {old for old, _ in pairs}
     others = (place for place in range(len(olds)) if place not in paired)
-    left = sorted(places.values())
+    left = sorted(chain.from_iterable(places.values()))
 
     def is_equal(old: int, new: int) -> bool:
         return first.number_of(olds[old], "exact") == second.number_of(news[new], "exact")

@@ -634,6 +634,7 @@ class OpSchema:
         since: The opset it came with.
         required_attributes: The attributes that a node must state.
         integer_inputs: The inputs that are int64 (or int32) whatever the others are.
+        required_inputs: The places of the formal inputs that are not optional.
         typed_by: By formal output, the input whose element type it has, or what that type always
             is; None if something else decides.
     """
@@ -648,6 +649,7 @@ class OpSchema:
     since: int = 1
     integer_inputs: frozenset[int] = frozenset()
     required_attributes: frozenset[str] = frozenset()
+    required_inputs: frozenset[int] = frozenset()
     typed_by: tuple[int | str | None, ...] = ()
 
 

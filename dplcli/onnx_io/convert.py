@@ -427,6 +427,7 @@ def _encodable(value: object) -> Any:  # noqa: ANN401  # whatever protobuf's fie
 
 
 _VARIADIC = 2**31 - 1
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 _INDEX_TYPES = {"tensor(int64)", "tensor(int32)"}
 
 
@@ -512,6 +513,9 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
         ),
         integer_inputs=frozenset(
             slot for slot, formal in enumerate(schema.inputs) if formal.types <= _INDEX_TYPES
+        ),
+        required_inputs=frozenset(
+            slot for slot, formal in enumerate(schema.inputs) if formal.option != _OPTIONAL
         ),
         typed_by=tuple(_typed_by(schema, formal) for formal in schema.outputs),
     )

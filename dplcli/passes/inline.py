@@ -107,7 +107,7 @@ def _object_to_arity(call: Node, function: Function) -> str:
 
 
 def _object_to_omitted(call: Node, function: Function) -> str:
-    """Refuse to return an input that the call leaves out."""
+    """Refuse to return an input that the call leaves out, or to read it where one is needed."""
     body = function.body
     given = [*call.inputs, *[None] * len(body.inputs)]
     omitted = {formal for formal, value in zip(body.inputs, given, strict=False) if value is None}
@@ -118,11 +118,17 @@ def _object_to_omitted(call: Node, function: Function) -> str:
     bodies = (graph for graph in body.and_inner() if graph is not body)
     returned += [value for inner in bodies for value in inner.outputs]
     name = next((value.name for value in returned if value in omitted), None)
-    return (
-        ""
-        if name is None
-        else f"the function returns its input {name!r}, which the call leaves out"
-    )
+    if name is not None:
+        return f"the function returns its input {name!r}, which the call leaves out"
+    for node in (node for graph in body.and_inner() for node in graph):
+        schema = schema_of(node) if omitted.intersection(node.inputs) else None
+        if schema is None:
+            continue
+        for place, value in enumerate(node.inputs):
+            formal = min(place, len(schema.inputs) - 1)
+            if value is not None and value in omitted and formal in schema.required_inputs:
+                return f"{node.qualified_op} needs {value.name!r}, which the call leaves out"
+    return ""
 
 
 def _object_to_opsets(call: Node, function: Function) -> str:

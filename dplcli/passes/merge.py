@@ -13,7 +13,7 @@ from dplcli.ir.model import NO_REMARKS, NODES_KEY, called_function, callees
 from dplcli.ir.operators import HEAVY
 from dplcli.ir.traversal import captured_values, enclosing_node
 from dplcli.passes.inline import CallAttributes
-from dplcli.passes.partition import describe_type
+from dplcli.passes.partition import OPSET_OF_UNDECLARED, describe_type
 from dplcli.passes.records import (
     CODEGEN_KEY,
     UNDO_KEY,
@@ -555,7 +555,10 @@ def _outputs_of(calls: Sequence[Node]) -> list[Value]:
 def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
     """Write the function for *outline*."""
     domain = outline.domain
-    body = BodyWriter(model, name, {domain: outline.calls[0].graph.opset_imports[domain]})
+    # A file may call functions of a domain that it does not import: onnx's checker lets it.
+    opset = model.opset_imports.setdefault(domain, OPSET_OF_UNDECLARED)
+    opset = outline.calls[0].graph.opset_imports.setdefault(domain, opset)
+    body = BodyWriter(model, name, {domain: opset})
     values = _formal_inputs(body, outline)
     for number, inner in enumerate(outline.inner_calls):
         label = f"{inner.function.name}_{number}"

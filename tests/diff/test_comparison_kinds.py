@@ -32,6 +32,16 @@ def test_a_model_equals_itself() -> None:
     assert found.graphs[0].paired == 4
 
 
+def test_a_value_that_is_returned_twice_is_paired_by_place() -> None:
+    """Outputs of one name are told apart by their order; one less is a difference."""
+    once = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x) => (float[2] y) { y = Neg (x) }"""
+    twice = once.replace("(float[2] y)", "(float[2] y, float[2] y)")
+    assert difference(twice, twice).is_equal
+    assert not difference(twice, once).is_equal
+    assert not difference(once, twice).is_equal
+
+
 @pytest.mark.parametrize(
     "after",
     [

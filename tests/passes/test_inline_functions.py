@@ -252,6 +252,14 @@ def test_a_call_that_does_not_fit_its_function_stays() -> None:
     text = f"""{HEAD} g (float[2] a) => (float[2] o) {{ [k] o, p = f.h (a) }}
         {F} h (x, z) => (y, z) {{ y = Neg (x) }}"""
     assert refusals(text) == ["k: the function returns its input 'z', which the call leaves out"]
+    text = f"""{HEAD} g (float[2] a) => (float[2] o) {{ [k] o = f.h (a) }}
+        {F} h (x, z) => (y) {{ y = Add (x, z) }}"""
+    assert refusals(text) == ["k: Add needs 'z', which the call leaves out"]
+    assert refusals(text.replace("Add (x, z)", "Clip (x, z)")) == []
+    text = f"""{HEAD} g (bool c, float[2] a) => (float[2] o) {{ [k] o = f.h (c, a) }}
+        {F} h (c, x, z) => (y) {{ y = If (c) <then_branch = t () => (p) {{ p = Max (x, z) }},
+            else_branch = e () => (q) {{ q = Sub (z, x) }}> }}"""
+    assert refusals(text) == ["k: Max needs 'z', which the call leaves out"]
 
 
 def test_what_a_function_that_stays_calls_is_inlined_in_it() -> None:

@@ -52,6 +52,26 @@ def names(model: onnx.ModelProto) -> list[str]:
     return [f"{function.domain}::{function.name}" for function in model.functions]
 
 
+def test_calls_of_a_domain_that_is_not_imported_are_merged() -> None:
+    """The checker of onnx accepts such a file; what is written imports the domain."""
+    text = f"""<ir_version: 10, opset_import: ["" : 17, "s" : 1]>
+        g ({A}) => ({O}) {{ h = s.relu (a) o = s.relu (h) }}
+        <domain: "s", opset_import: ["" : 17]> relu (x) => (y) {{ y = Relu (x) }}"""
+    proto = proto_from_text(text)
+    del proto.opset_import[1]
+    (function,) = proto.functions
+    item = function.metadata_props.add()
+    item.key, item.value = "Composite", "s.relu"
+    item = function.metadata_props.add()
+    item.key, item.value = "Codegen", "s"
+    model = model_from_bytes(proto.SerializeToString())
+    (region,) = merge_partitions(model, {"relu"})
+    assert len(region.partitions) == 2
+    written = to_proto(model)
+    onnx.checker.check_model(written)
+    assert {opset.domain: opset.version for opset in written.opset_import} == {"": 17, "s": 1}
+
+
 def test_what_a_region_is() -> None:
     """The function calls those of the partitions; the call says what each stands for."""
     result = check_merge(
