@@ -588,8 +588,10 @@ class CompiledPlan:
             if number in self._tensors:
                 data = c.c_void_p(address)
                 call("dnnl_graph_tensor_set_data_handle", self._tensors[number], data)
+        execute = self._library.functions.dnnl_graph_compiled_partition_execute
         for step in self._steps:
-            call("dnnl_graph_compiled_partition_execute", *step)
+            if status := execute(*step):
+                raise LibraryError(f"running a partition returned status {status}")
         call("dnnl_stream_wait", self._library.stream)
 
 
