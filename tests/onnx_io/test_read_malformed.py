@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dplcli import pipeline
 from dplcli.errors import DplError, InvalidModelError, ModelLoadError
 from dplcli.ir import Model
 from dplcli.ir.operators import attribute_of
@@ -362,3 +363,26 @@ def test_long_text_is_read_or_refused_in_time() -> None:
     with within(5):
         model = model_from_text(f"g (float[2] v0) => (float[2] v50000) {{ {nodes} }}", "x")
     assert model.graph.node_count == 50_000
+
+
+@pytest.mark.parametrize("field", ["initializer", "sparse_initializer"])
+def test_a_tensor_without_anything_outlives_a_rewrite(tmp_path: Path, field: str) -> None:
+    """The checker refuses such a file; what is written has what was read."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3] x) => (float[3] y) {
+        a = Constant <value = int64[1] {0}> () y = ReduceSum <keepdims = 0> (x, a) }"""
+    )
+    getattr(model.graph, field).add()
+    path, output = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    path.write_bytes(model.SerializeToString())
+
+    outcome = pipeline.rewrite(
+        path,
+        output=output,
+        patterns=["prepare"],
+        settings=pipeline.RewriteSettings(verify=False),
+    )
+
+    assert outcome.is_changed
+    kept = getattr(onnx.load(output).graph, field)
+    assert [tensor.ByteSize() for tensor in kept].count(0) == 1
