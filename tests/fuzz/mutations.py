@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -352,7 +353,7 @@ def _mutated_structure(draw: st.DrawFn, text: str) -> bytes:
         others = [inner[at] for inner, at in places]
         match draw(st.sampled_from(("odd", "other", "gone", "name", "deep"))):
             case "odd":
-                holder[key] = draw(st.sampled_from(ODD))
+                holder[key] = deepcopy(draw(st.sampled_from(ODD)))  # it may be changed next
             case "other":
                 holder[key] = json.loads(json.dumps(draw(st.sampled_from(others))))
             case "gone":
