@@ -340,19 +340,25 @@ LEVELS = (
 
 
 def wrong_numbers(folder: Path, tolerances: Mapping[str, float], before: str) -> list[str]:
-    """Compare in onnxruntime, at both levels, what models compute with what they were made of."""
+    """Compare in onnxruntime, at both levels, what models compute with what they were made of.
+
+    Where onnxruntime's optimiser changes the original's own numbers, a result may follow it: the
+    optimiser quantises an output of the model that is quantised further on, for instance.
+    """
     end = HOST.do(_compare, folder, tolerances, before)
     return [f"numbers: {end.said[-900:]}"] if end.code else []
 
 
 def _compare(folder: Path, tolerances: Mapping[str, float], before: str) -> None:
     os.chdir(folder)
-    wanted = _outputs(before, LEVELS[0])
+    plain = _outputs(before, LEVELS[0])
     for name, tolerance in tolerances.items():
         for level in LEVELS:
-            for one, other in zip(wanted, _outputs(name, level), strict=True):
+            moved = _outputs(before, level)
+            for one, same, other in zip(plain, moved, _outputs(name, level), strict=True):
                 room = tolerance * max(float(np.abs(one).max(initial=0)), 1.0)
-                np.testing.assert_allclose(other, one, rtol=tolerance, atol=room, err_msg=name)
+                if not np.allclose(other, same, tolerance, room, equal_nan=True):
+                    np.testing.assert_allclose(other, one, rtol=tolerance, atol=room, err_msg=name)
 
 
 def _outputs(name: str, level: ort.GraphOptimizationLevel) -> Numbers:
