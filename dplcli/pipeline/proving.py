@@ -332,9 +332,11 @@ def _fitting(rule: AnyRule, guesses: Iterator[Instance]) -> Iterator[tuple[Model
     """Yield the guesses that *rule* matches, each as two models: one to keep, one to change."""
     opset = _opset_of(rule)
     for guess in guesses:
-        model, again = build_model(guess, opset), build_model(guess, opset)
-        if model is not None and again is not None and _takes(rule, model):
-            yield model, again
+        model = build_model(guess, opset)
+        if model is not None and _takes(rule, model):  # few are: only they are built again
+            again = build_model(guess, opset)
+            if again is not None:
+                yield model, again
 
 
 def _opset_of(rule: Rule) -> int:
