@@ -256,7 +256,8 @@ class Source:
             # where the tensor that a value stores begins
             stored = np.flatnonzero((table.values.tensor >= 0) & (table.values.producer < 0))
             at = table.tensors.begin[table.values.tensor[stored]]
-            value = np.append(stored, 0)[lookup(at, begin)]  # value 0, which is none, has no name
+            # A tensor without anything is no value: -1 leads to value 0, which has no name.
+            value = np.append(stored, 0)[lookup(at, begin)]
             return self.texts(table.values.name_at[value], table.values.name_size[value])
         infos = table.infos
         row = lookup(infos.head, head)

@@ -235,6 +235,7 @@ def ran_as(original: Path, result: Path) -> list[str]:
         ("2,3,5", True, "convolution"),
         ("1,15", True, "matmul"),  # few rows: a convolution is no quicker
         ("64", True, "matmul"),  # no batch
+        ("1,2,1,2,16", True, "matmul"),  # more dimensions than a convolution has
     ],
 )
 def test_wide_products_are_convolutions_where_products_are_slow(

@@ -594,6 +594,9 @@ bool is_set(const PlanOp& op, int key) {
   return false;
 }
 
+// The bounds of `_with_convolution` in dplcli/execute/onednn/graph.py.
+constexpr int64_t kFewestRows = 16, kLongestSum = 2048, kStep = 512;
+
 // A partition of a call, with a product by constant weights as a convolution of width one.
 struct Rewritten {
   Owned partition;
@@ -601,8 +604,7 @@ struct Rewritten {
   LogicalTensor tensor;  // the weights as the convolution reads them
 };
 
-// Write a partition so, if oneDNN is quicker at it: the bounds are those of `_with_convolution` in
-// dplcli/execute/onednn/graph.py. The answer has no partition otherwise.
+// Write a partition so, if oneDNN is quicker at it. The answer has no partition otherwise.
 Rewritten with_convolution(const Library& dnnl, const Call& call, const std::vector<bool>& constant,
                            void* partition, const Tensors& known) {
   Rewritten none{{}, 0, {}};
@@ -634,15 +636,14 @@ Rewritten with_convolution(const Library& dnnl, const Call& call, const std::vec
   }
   std::ptrdiff_t uses = 0;
   for (const PlanOp& op : call.ops) uses += std::count(op.inputs.begin(), op.inputs.end(), weights);
-  if (!is_constant || uses != 1 || rows.size() < 3 || sizes.size() != 2 ||
+  if (!is_constant || uses != 1 || rows.size() < 3 || rows.size() > 5 || sizes.size() != 2 ||
       call.dtypes.at(weights) != kFloat32 || known.at(data).layout_type != kStrided) {
     return none;
   }
   const bool is_turned = is_set(*product, kTransposeB);
   const int64_t made = sizes[is_turned ? 0 : 1], summed = sizes[is_turned ? 1 : 0];
-  if (made % 512 || summed > 2048 || count_of(rows) / std::max<int64_t>(rows.back(), 1) < 16) {
-    return none;
-  }
+  const int64_t count_of_rows = count_of(rows) / std::max<int64_t>(rows.back(), 1);
+  if (made % kStep || summed > kLongestSum || count_of_rows < kFewestRows) return none;
   const size_t inner = rows.size() - 2;
   const auto numbers_of = [&](int64_t each) { return std::vector<int64_t>(inner, each); };
   product->kind = kConvolution;
@@ -840,11 +841,21 @@ class Compiled {
       if (!known_.count(port.id)) return false;
     }
     const Rewritten rewritten = with_convolution(dnnl_, call_, constant, partition, known_);
-    const bool is_rewritten = rewritten.partition.get() != nullptr;
-    if (is_rewritten) {
-      partition = rewritten.partition.get();
-      known_[rewritten.weights] = rewritten.tensor;
+    if (rewritten.partition.get()) {
+      const LogicalTensor weights = std::exchange(known_[rewritten.weights], rewritten.tensor);
+      try {
+        add_step(rewritten.partition.get(), true);
+        return true;
+      } catch (const std::exception&) {  // oneDNN has the product, and not the convolution
+        known_[rewritten.weights] = weights;
+      }
     }
+    add_step(partition, false);
+    return true;
+  }
+
+  // Compile a partition; what it makes is laid out as oneDNN likes if it is inner and not plain.
+  void add_step(void* partition, bool is_plain) {
     Step step;
     std::vector<const LogicalTensor*> given, wanted;
     for (const LogicalTensor& port : ports(dnnl_, partition, true)) {
@@ -854,7 +865,7 @@ class Compiled {
     std::vector<LogicalTensor> made = ports(dnnl_, partition, false);
     for (LogicalTensor& port : made) {
       const size_t id = port.id;
-      const int layout = is_rewritten || contains(call_.outputs, id) ? kStrided : kAnyLayout;
+      const int layout = is_plain || contains(call_.outputs, id) ? kStrided : kAnyLayout;
       CALL(dnnl_, dnnl_graph_logical_tensor_init, &port, id, call_.dtypes.at(id), kUnknownRank, layout,
            kVarying);
       step.outputs.push_back(id);
@@ -867,7 +878,6 @@ class Compiled {
       CALL(dnnl_, dnnl_graph_compiled_partition_query_logical_tensor, step.code.get(), id, &known_[id]);
     }
     steps_.push_back(std::move(step));
-    return true;
   }
 
   const Library& dnnl_;

@@ -328,20 +328,20 @@ class _Step(NamedTuple):
     outputs: list[int]
 
 
-_FEW_ROWS = 16
+_FEWEST_ROWS = 16
 _LONGEST_SUM = 2048
 _STEP = 512
-"""2 KiB of float32."""
+"""2 KiB of float32: rows so far apart share few sets of the cache."""
 
 
 def _with_convolution(
-    library: Library, plan: KernelPlan, part: _Partition, known: dict[int, _Tensor]
-) -> _Partition | None:
+    library: Library, plan: KernelPlan, part: _Partition, known: Mapping[int, _Tensor]
+) -> tuple[_Partition, int, _Tensor] | None:
     """Return a partition with a product by constant weights as a convolution of width one.
 
     None if there is none, or if the product is as quick. The bounds were measured with oneDNN 3.2
     and AVX2: within them the convolution takes 0.35 to 1.05 times as long, and outside up to 3
-    times. If a partition is returned, *known* has the weights as it reads them.
+    times. Beside the partition are the weights, and how the convolution reads them.
     """
     ops = [plan.ops[n] for n in part.ops]
     products = [op for op in ops if op.kind == "matmul"]
@@ -354,7 +354,7 @@ def _with_convolution(
     is_turned = bool(product.settings.get("transpose_b"))
     if (
         product.settings.get("transpose_a")
-        or len(rows) < 3  # noqa: PLR2004  # a convolution has a batch, too
+        or not 3 <= len(rows) <= 5  # noqa: PLR2004  # a batch, and windows of one to three sizes
         or len(sizes) != 2  # noqa: PLR2004  # a matrix
         or not (weights in plan.constant or weights in plan.numbers)
         or sum(op.inputs.count(weights) for op in plan.ops) > 1
@@ -363,7 +363,7 @@ def _with_convolution(
     ):
         return None
     made, summed = sizes if is_turned else sizes[::-1]
-    if made % _STEP or summed > _LONGEST_SUM or math.prod(rows[:-1]) < _FEW_ROWS:
+    if made % _STEP or summed > _LONGEST_SUM or math.prod(rows[:-1]) < _FEWEST_ROWS:
         return None
     inner = len(rows) - 2
     given[weights] = (*sizes, *(1,) * inner) if is_turned else (*(1,) * inner, *sizes)
@@ -389,10 +389,11 @@ def _with_convolution(
         graph = _Graph(library, written, given)
     except RefusedError:
         return None
-    if len(graph.partitions) != 1 or not graph.partitions[0].is_supported:
-        return None
-    known[weights] = graph.tensors[weights]
-    return graph.partitions[0]
+    if len(graph.partitions) == 1 and graph.partitions[0].is_supported:
+        return graph.partitions[0], weights, graph.tensors[weights]
+    for each in graph.partitions:
+        each.destroy()
+    return None
 
 
 def _dims(tensor: _Tensor) -> Shape:
@@ -430,12 +431,7 @@ class CompiledPlan:
                 part for part in pending if all(int(p.id) in known for p in part.ports("input"))
             )
             pending.remove(part)
-            quicker = _with_convolution(library, plan, part, known)
-            compiled.append(
-                self._compile(part, known)
-                if quicker is None
-                else self._compile(quicker, known, is_plain=True)
-            )
+            compiled.append(self._with_convolution(part, known) or self._compile(part, known))
         self.output_shapes = [_dims(known[number]) for number in plan.outputs]
         self._buffers, addresses = self._laid_out(compiled, known)
         self._tensors = {
@@ -456,6 +452,20 @@ class CompiledPlan:
     def _handles(self, numbers: Sequence[int]) -> c.Array[c.c_void_p]:
         values = [self._tensors[number].value for number in numbers]
         return (c.c_void_p * len(values))(*values)
+
+    def _with_convolution(self, part: _Partition, known: dict[int, _Tensor]) -> _Step | None:
+        """Compile a partition with a convolution for its product; None if the product stays."""
+        written = _with_convolution(self._library, self._plan, part, known)
+        if written is None:
+            return None
+        quicker, weights, tensor = written
+        tried = {**known, weights: tensor}
+        try:
+            step = self._compile(quicker, tried, is_plain=True)
+        except RefusedError:  # the library has the product, and not the convolution
+            return None
+        known.update(tried)
+        return step
 
     def _compile(
         self, part: _Partition, known: dict[int, _Tensor], *, is_plain: bool = False
