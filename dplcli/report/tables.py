@@ -178,8 +178,15 @@ def _range(power: int) -> str:
 
 
 def ranked(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
-    """Sort *outputs*: failures first, then by the largest error as a share of the tolerance."""
-    return sorted(outputs, key=lambda output: (output.ok, -(share_of_tolerance(output) or 0.0)))
+    """Sort *outputs*: failures first, then by the largest error as a share of the tolerance.
+
+    Shares of the same two digits keep the order of the model: further digits depend on the CPU.
+    """
+
+    def rank(output: OutputComparison) -> tuple[bool, float]:
+        return output.ok, -float(number(share_of_tolerance(output)) or 0)
+
+    return sorted(outputs, key=rank)
 
 
 def number(value: float | None) -> str:

@@ -262,6 +262,15 @@ def is_group_alive(group: int) -> bool:
     return False
 
 
+# As from a terminal, also if the tests themselves run in the background of a script.
+LISTENING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from dplcli.cli.main import main
+main()
+"""
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_after_a_kill_resume_does_the_rest(folder: Path, number: int) -> None:
@@ -271,7 +280,7 @@ def test_after_a_kill_resume_does_the_rest(folder: Path, number: int) -> None:
     for copy in range(30):
         shutil.copy(SAMPLES / "light_resnet50.onnx", inside / f"m{copy:02}.onnx")
     words = ["partition", "models", "--target", "dnnl", "-o", "out", "--no-verify", "--resume"]
-    command = [sys.executable, "-m", "dplcli", *words]
+    command = [sys.executable, "-c", LISTENING, *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(  # noqa: S603  # ours
         command, cwd=folder, env=environment, start_new_session=True

@@ -18,7 +18,7 @@ from dplcli.report.document import Chapter, Drawn, LayerError, verification_docu
 from dplcli.report.html import PageGraphs, html_page
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.picture import opened, picture_of
-from dplcli.report.tables import Bin, error_bins, error_histograms, percent
+from dplcli.report.tables import Bin, error_bins, error_histograms, percent, ranked
 from dplcli.report.view import SCRIPTS, beside_record, view_record
 from dplcli.verify import Power
 from tests.helpers import with_long
@@ -268,6 +268,15 @@ def test_a_terminal_shows_how_errors_are_spread() -> None:
     assert lines.index(bad) == 2
     assert error_histograms([output("same", bins=(10,))]) == []
     assert all(item == Bin(item.label, item.count) for item in error_bins(outputs[0]))
+
+
+def test_the_order_of_outputs_is_the_same_on_every_processor() -> None:
+    """Last digits, which differ from one to the next, have no say in it; the second digit has."""
+    shares = {"first": 150_642.1, "second": 150_642.3, "worst": 160_000.0, "good": 0.5}
+
+    found = [item.name for item in ranked([output(name, "all", s) for name, s in shares.items()])]
+
+    assert found == ["worst", "first", "second", "good"]
 
 
 def test_nothing_but_a_page_needs_templates() -> None:
