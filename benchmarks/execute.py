@@ -153,6 +153,7 @@ FORMS: dict[str, dplcli.PartitionOptions] = {
     "partitions": {},
     "partitions of prepare": {"prepare": True},
     "regions of prepare": {"prepare": True, "merge": True},
+    "regions with dnnl_ops": {"prepare": True, "merge": True, "patterns": ["dnnl_ops"]},
 }
 
 
