@@ -149,11 +149,14 @@ NETS: dict[str, Callable[[Path], None]] = {
     "BERT, 4 layers": bert,
 }
 
-FORMS: dict[str, dplcli.PartitionOptions] = {
-    "partitions": {},
-    "partitions of prepare": {"prepare": True},
-    "regions of prepare": {"prepare": True, "merge": True},
-    "regions with dnnl_ops": {"prepare": True, "merge": True, "patterns": ["dnnl_ops"]},
+_PREPARED: dplcli.PartitionOptions = {"prepare": True}
+_MERGED: dplcli.PartitionOptions = {"prepare": True, "merge": True}
+
+FORMS: dict[str, tuple[dplcli.PartitionOptions, list[str]]] = {
+    "partitions": ({}, []),
+    "partitions of prepare": (_PREPARED, []),
+    "regions of prepare": (_MERGED, []),
+    "regions with dnnl_ops": (_MERGED, ["dnnl_ops"]),
 }
 
 
@@ -165,10 +168,10 @@ def speed(rounds: int, threads: int) -> None:
         for name, build in NETS.items():
             path = Path(folder, "net.onnx")
             build(path)
-            for form, options in FORMS.items():
+            for form, (options, more) in FORMS.items():
                 result = Path(folder, "partitioned.onnx")
                 given: dplcli.PartitionOptions = {**options, "output": result, "verify": False}
-                dplcli.partition(path, target="dnnl", **given)
+                dplcli.partition(path, target="dnnl", patterns=more, **given)
                 found = dplcli.bench(path, result, kernels="dnnl", runs=rounds, threads=threads)
                 outcome = found.outcome
                 low, ratio, high = outcome.ratios("cpu")
