@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,10 +13,12 @@ import numpy as np
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import COMMUTATIVE, RANDOM_OPS, draws_random, schema_of
 from dplcli.ir.traversal import enclosing_node
-from dplcli.ir.types import Tensor
+from dplcli.ir.types import CHUNK, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
 
@@ -81,7 +83,7 @@ class ModelReader:
     def __init__(self, aliases: Mapping[Key, Key]) -> None:
         self.aliases = aliases
         self._tensors: dict[Value, Tensor | None] = {}
-        self._contents: dict[Value, Form] = {}
+        self._contents: dict[Value, Content] = {}
         self._attributes: dict[tuple[int, str, str, int], Form] = {}
         self._captured: dict[Node, tuple[Value, ...]] = {}
         self._harmless: set[Function] = set()
@@ -111,12 +113,12 @@ class ModelReader:
             self._tensors[value] = value.constant
         return self._tensors[value]
 
-    def content(self, value: Value) -> Form:
-        """Return the form of a constant; two are equal only if every bit is."""
+    def content(self, value: Value) -> Content:
+        """Return what a constant holds."""
         if value not in self._contents:
             tensor = self.tensor(value)
             assert tensor is not None  # noqa: S101  # only constants are asked for
-            self._contents[value] = content_of(tensor)
+            self._contents[value] = Content(tensor)
         return self._contents[value]
 
     def attributes(self, node: Node) -> Form:
@@ -127,9 +129,8 @@ class ModelReader:
         version = node.graph.opset_imports.get(node.domain, 0)
         key = (id(stated), node.domain, node.op_type, version)
         if key not in self._attributes:
-            self._attributes[key] = tuple(
-                sorted((name, form) for name, form in attribute_forms(node).items())
-            )
+            forms = attribute_forms(node)
+            self._attributes[key] = tuple((name, forms[name]) for name in sorted(forms))
         return self._attributes[key]
 
     def is_random(self, node: Node) -> bool:
@@ -160,12 +161,40 @@ class ModelReader:
         return self.captured(node) if node.subgraphs else ()
 
 
-def content_of(tensor: Tensor) -> Form:
-    """Return element type, shape and a digest of the data."""
-    digest = blake2b(digest_size=16)
-    for part in tensor.chunks():
-        digest.update(repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes())
-    return (tensor.dtype, tensor.shape, digest.digest())
+class Content:
+    """What a constant holds: two are equal if element type, shape and every bit are.
+
+    It is hashed by its first chunk, and the others are compared with those of another constant
+    that has the same hash. A digest of all of them would take three times as long.
+    """
+
+    __slots__ = ("_key", "_tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        digest = blake2b(digest_size=16)
+        for part in islice(tensor.chunks(), 1):
+            digest.update(repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes())
+        self._key = (tensor.dtype, tensor.shape, digest.digest())
+        self._tensor = tensor
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Content) or self._key != other._key:
+            return False
+        if self._tensor.size <= CHUNK or self._tensor is other._tensor:
+            return True
+        parts = zip(self._tensor.chunks(), other._tensor.chunks(), strict=True)
+        return all(has_same_bits(*pair) for pair in islice(parts, 1, None))
+
+
+def has_same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Tell whether two arrays of one type and shape hold the same; -0 is not 0."""
+    if one.dtype.hasobject:
+        return np.array_equal(one, other)
+    bits, others = (np.ascontiguousarray(each).view(np.uint8) for each in (one, other))
+    return np.array_equal(bits, others)
 
 
 def attribute_forms(node: Node) -> dict[str, Form]:
@@ -183,14 +212,14 @@ def attribute_forms(node: Node) -> dict[str, Form]:
 
 
 def attribute_form(attribute: Attribute) -> Form:
-    """Return what *attribute* says in a form that can be compared and sorted."""
+    """Return what *attribute* says in a form that can be compared."""
     if attribute.ref:
         return ("ref", attribute.ref)
     value: Any = attribute.value
     if isinstance(value, Tensor):
-        return (attribute.kind, repr(content_of(value)))
+        return (attribute.kind, Content(value))
     if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
-        return (attribute.kind, repr([content_of(item) for item in value]))
+        return (attribute.kind, tuple(Content(item) for item in value))
     if attribute.kind == "float":  # files hold 32 bits, a rule may have made more
         return (attribute.kind, repr(np.float32(value)))
     return (attribute.kind, repr(value))
@@ -564,7 +593,7 @@ class Side:
         tensor = self.reader.tensor(value)
         assert tensor is not None  # noqa: S101  # only constants are asked for
         if detail == "exact":
-            return self.numbers(("constant", *self.reader.content(value)))
+            return self.numbers(("constant", self.reader.content(value)))
         return self.numbers(("constant", tensor.dtype, tensor.shape))
 
     def _local(self, node: Node, detail: Detail) -> int:

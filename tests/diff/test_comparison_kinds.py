@@ -7,8 +7,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from dplcli.diff import pairing
 from dplcli.diff.comparison import distance
-from dplcli.ir import ArrayTensor
+from dplcli.diff.pairing import Content
+from dplcli.ir import ArrayTensor, types
 from dplcli.outcomes import DiffOutcome
 from dplcli.report.diff import diff_record
 from tests.diff.compared import NET, difference, words
@@ -22,6 +24,50 @@ def edited(*changes: tuple[str, str]) -> str:
         assert old in text
         text = text.replace(old, new)
     return text
+
+
+CHUNK = 4  # so that a few numbers are a large constant
+
+NUMBERS = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 0.0]
+
+
+def content(
+    numbers: list[float], dtype: str = "float32", shape: tuple[int, ...] = (-1,)
+) -> Content:
+    """Return what a constant with these numbers holds."""
+    return Content(ArrayTensor(np.array(numbers, dtype).reshape(shape)))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "is_equal"),
+    [
+        (NUMBERS, True),
+        ([*NUMBERS[:-1], 1.0], False),
+        ([*NUMBERS[:-1], -0.0], False),
+        ([*NUMBERS[:5], 9.0, *NUMBERS[6:]], False),
+        ([9.0, *NUMBERS[1:]], False),
+    ],
+    ids=["same", "last", "zero", "second-chunk", "first-chunk"],
+)
+def test_large_constants_are_equal_if_every_bit_is(
+    monkeypatch: pytest.MonkeyPatch,
+    numbers: list[float],
+    is_equal: bool,  # noqa: FBT001
+) -> None:
+    """Chunk by chunk: of the first one there is a digest, and the others are compared."""
+    monkeypatch.setattr(types, "CHUNK", CHUNK)
+    monkeypatch.setattr(pairing, "CHUNK", CHUNK)
+    mine, other = content(NUMBERS), content(numbers)
+    assert (mine == other) == is_equal
+    assert (other in {mine: 1}) == is_equal
+    assert content(NUMBERS, "float64") != mine != content(NUMBERS, shape=(3, 3))
+
+
+def test_not_a_number_equals_its_own_bits() -> None:
+    """Two constants are compared as files are."""
+    other = np.array([np.nan], np.float32)
+    other.view(np.uint32)[0] += 1
+    assert content([np.nan]) == content([np.nan]) != Content(ArrayTensor(other))
 
 
 def test_a_model_equals_itself() -> None:
