@@ -749,22 +749,23 @@ def _from_text(header: str, text: str, label: str, wrong: str, *, is_checked: bo
     if _depth_of(text) > _DEEPEST_TEXT:
         raise InvalidModelError(f"{label}: {wrong}: it nests deeper than {_DEEPEST_TEXT:,}")
     try:
-        proto = onnx.parser.parse_model(header + text)
+        proto = _parsed(header + text)
+        if is_checked:
+            onnx.checker.check_model(proto)
     except onnx.parser.ParseError as error:
         reason = _said_by_parser(error, header.count("\n"))
         raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
-    except (IndexError, OverflowError, RuntimeError) as error:  # C++ does not hold a number
-        raise InvalidModelError(f"{label}: {wrong}: a number in it is too large") from error
-    except (ValueError, DecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
-    try:
-        if is_checked:
-            onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError, DecodeError) as error:
         reason = " ".join(str(error).split())
         raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
     return model_from_proto(proto, Path(), label)
+
+
+def _parsed(text: str) -> ModelProto:
+    try:
+        return onnx.parser.parse_model(text)
+    except (IndexError, OverflowError, RuntimeError) as error:  # C++ does not hold a number
+        raise ValueError("a number in it is too large") from error
 
 
 _PARSER_SAYS = re.compile(

@@ -289,14 +289,14 @@ def test_a_process_that_pauses_often_keeps_no_garbage() -> None:
     gc.set_threshold(700, 10, 10)  # as Python has them
     alive: weakref.WeakSet[_Knot] = weakref.WeakSet()
     try:
-        for _ in range(300):
+        for _ in range(3000):
             with paused_gc():
                 alive.add(_Knot())
                 [[number] for number in range(800)]
     finally:
         gc.set_threshold(*thresholds)
 
-    assert len(alive) < 200
+    assert len(alive) < 1000
 
 
 def referring(value: tuple[int, ...] = (2, 2)) -> onnx.ModelProto:
