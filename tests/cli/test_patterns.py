@@ -709,7 +709,9 @@ SOUND = {
 }
 
 
-@pytest.mark.parametrize(("pattern", "replacement"), SOUND.values(), ids=SOUND)
+@pytest.mark.parametrize(
+    ("pattern", "replacement"), with_long(SOUND, SOUND.keys() - {"abs-neg", "two-outputs"})
+)
 def test_a_sound_rewrite_passes(dpl: Dpl, write: Write, pattern: str, replacement: str) -> None:
     """Something was made up, tried and found equal."""
     more = {"opsets": [7, 21]}

@@ -169,6 +169,7 @@ def is_noticed(original: Path, mutant: Mutant, settings: pipeline.VerifySettings
     return not result.equivalent
 
 
+@pytest.mark.long
 def test_an_attribute_of_a_refilled_net_on_the_command_line(dpl: Dpl, folder: Path) -> None:
     """light_squeezenet is blind as it is; with --refill-weights a moved padding is noticed."""
     original = SAMPLES / "light_squeezenet.onnx"

@@ -391,6 +391,7 @@ def test_auto_without_constants() -> None:
     assert same(net().SerializeToString(), rules=[rule]).was_on_table
 
 
+@pytest.mark.long
 @given(st.data())
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_random(data: st.DataObject) -> None:

@@ -221,7 +221,10 @@ NARROWED = {"a factor folded into a weight", "its own example shows what is wron
 """Two that are narrowed by several conditions: few graphs do not show that each is needed."""
 
 
-@pytest.mark.parametrize(("before", "after", "expected"), with_long(CASES, NARROWED))
+QUICK = {"two Transpose", "BatchNormalization into Conv", "an Identity"}
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), with_long(CASES, CASES.keys() - QUICK))
 def test_learns_one_rule(
     request: pytest.FixtureRequest, tmp_path: Path, before: str, after: str, expected: str
 ) -> None:
@@ -367,6 +370,7 @@ def test_what_the_rules_make_is_run(tmp_path: Path) -> None:
 OWN = '<ir_version: 8, opset_import: ["" : 17, "my" : 1]> '
 
 
+@pytest.mark.long
 def test_an_operator_that_onnxruntime_does_not_have(tmp_path: Path) -> None:
     """The rule is not wrong, only not tried; its example shows what it does."""
     before = OWN + "g (float[2] x) => (float[2] y) { a = Relu (x) y = Neg (a) }"

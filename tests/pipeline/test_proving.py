@@ -67,7 +67,7 @@ def test_refuses_a_wrong_rule(name: str) -> None:
     assert len(list(model.graph)) <= 4
 
 
-@pytest.mark.parametrize("name", one_in(4, RIGHT))
+@pytest.mark.parametrize("name", one_in(8, RIGHT))
 def test_passes_a_right_rule(name: str) -> None:
     """It is tried on graphs, and none is against it."""
     trial = made_up(RIGHT[name])
