@@ -25,7 +25,7 @@ from dplcli.verify.settings import ModelSource, RunError
 from tests.execute.emulated import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -84,10 +84,7 @@ def compare_calls(
             partition(model, output=whole, targets=(target,), settings=settings)
     except DplError:  # a model that is not for onnxruntime, or with nothing to partition
         return agreed, refused
-    for choices in calls_of(whole, target):
-        if not choices or choices[0].name in seen:
-            continue
-        seen.add(choices[0].name)
+    for choices in calls_of(whole, target, seen):
         for call in choices:
             alone.write_bytes(call.model.SerializeToString())
             try:
@@ -135,8 +132,11 @@ def compare_examples(folder: Path, target: str) -> tuple[Counter[str], Counter[s
     return agreed, refused
 
 
-def calls_of(path: Path, target: str) -> Iterator[list[OneCall]]:
-    """Yield each call of a target, with 2 and with 1 for sizes that are open."""
+def calls_of(path: Path, target: str, seen: set[str]) -> Iterator[Iterator[OneCall]]:
+    """Yield each call of a target, with 2 and with 1 for sizes that are open.
+
+    What is in *seen* is left out: making up numbers for all takes longer than running the others.
+    """
     model = load_model(path)
     raw = onnx.load(path)
     protos = {node.name: node for node in _nodes(raw.graph) if node.domain == target}
@@ -146,12 +146,16 @@ def calls_of(path: Path, target: str) -> Iterator[list[OneCall]]:
         for node in nodes:
             if node.name not in protos:  # in a function of the model's own
                 continue
-            made = [_one(node, protos[node.name], raw, size) for size in (2, 1)]
-            yield [call for call in made if call is not None]
+            proto = protos[node.name]
+            shapes = [_shapes(node, size) for size in (2, 1)]
+            if shapes[0] is None or _name(node, proto, shapes[0]) in seen:
+                continue
+            seen.add(_name(node, proto, shapes[0]))
+            yield (_one(node, proto, raw, each) for each in shapes if each is not None)
 
 
-def _one(node: Node, proto: onnx.NodeProto, raw: onnx.ModelProto, open_size: int) -> OneCall | None:
-    """Return a call by itself, with sizes for what is open; None if a rank is not known."""
+def _shapes(node: Node, open_size: int) -> dict[int, list[int]] | None:
+    """Return the sizes of each input, with one for what is open; None if a rank is not known."""
     known = {}
     for number, value in enumerate(node.inputs):
         kind = None if value is None else value.known_type()
@@ -168,15 +172,33 @@ def _one(node: Node, proto: onnx.NodeProto, raw: onnx.ModelProto, open_size: int
             shapes[1][end] = shapes[0][-1]
         else:
             shapes[0][-1] = shapes[1][end]
-    random = np.random.default_rng(len(node.name))
+    return shapes
+
+
+def _dtypes(node: Node) -> list[str]:
+    types = [value.known_type() for value in node.inputs if value is not None]
+    return [str(kind.dtype) for kind in types if kind is not None]
+
+
+def _name(node: Node, proto: onnx.NodeProto, shapes: Mapping[int, list[int]]) -> str:
+    kinds = [f"{dtype}{shape}" for dtype, shape in zip(_dtypes(node), shapes.values(), strict=True)]
+    attributes = sorted(str(attribute) for attribute in proto.attribute)
+    return " ".join([node.op_type, *kinds, *attributes])
+
+
+def _one(
+    node: Node, proto: onnx.NodeProto, raw: onnx.ModelProto, shapes: Mapping[int, list[int]]
+) -> OneCall:
+    """Return a call by itself, with inputs of these sizes."""
+    random, dtypes = np.random.default_rng(len(node.name)), _dtypes(node)
     feeds: dict[str, NDArray[Any]] = {}
     weights: list[onnx.TensorProto] = []
     stated = []
     for number, value in enumerate(node.inputs):
         assert value is not None
-        dtype = str(known[number].dtype)
+        dtype = dtypes[number]
         wanted = np.dtype(getattr(ml_dtypes, dtype.replace("float8", "float8_"), dtype))
-        data = np.asarray(random.standard_normal(shapes[number])).astype(wanted)
+        data = np.asarray(random.standard_normal(shapes[number], np.float32)).astype(wanted)
         if value.is_constant and value.constant is not None and data.size == 1:
             data = value.constant.numpy()
         if proto.input[number] in feeds or any(w.name == proto.input[number] for w in weights):
@@ -192,9 +214,7 @@ def _one(node: Node, proto: onnx.NodeProto, raw: onnx.ModelProto, open_size: int
     made = onnx.ModelProto(ir_version=max(raw.ir_version, 8), functions=called)
     made.opset_import.extend(raw.opset_import)
     made.graph.CopyFrom(helper.make_graph([proto], "g", stated, results, weights))
-    kinds = [f"{known[n].dtype}{shapes[n]}" for n in known]
-    attributes = sorted(str(attribute) for attribute in proto.attribute)
-    return OneCall(" ".join([node.op_type, *kinds, *attributes]), made, feeds)
+    return OneCall(_name(node, proto, shapes), made, feeds)
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
