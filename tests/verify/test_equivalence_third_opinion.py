@@ -293,13 +293,13 @@ def test_a_time_limit_is_why_it_says_nothing(save: Save) -> None:
     <float[2, 4] rois = {0, 0, 7, 7, 1, 1, 6, 6}, int64[2] of = {0, 0}>
     { r = RoiAlign <output_height = 300, output_width = 300, sampling_ratio = 2> (x, rois, of)
       y = %s (r) }"""
-    settings = replace(ASK, seeds=(0,), levels=("disable",), execution=Execution(timeout=2))
+    settings = replace(ASK, seeds=(0,), levels=("disable",), execution=Execution(timeout=3))
 
     found = verify_equivalence(save(text % "Neg"), save(text % "Abs", "wrong"), settings)
 
     assert not found.equivalent
     said, _ = third_opinions(found.opinions)  # of the model, and of the last node by itself
-    assert said.endswith("because it did not finish within 2 s running the original")
+    assert "because it did not finish within 3 s" in said
 
 
 @pytest.mark.long
