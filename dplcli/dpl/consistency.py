@@ -185,7 +185,7 @@ class _Range:
             return not any(map(self._allows, self.only - self.never))
         if not self.whole:
             return self.low > self.high or (self.low == self.high and (self.above or self.below))
-        if math.isinf(self.low) or math.isinf(self.high):
+        if math.inf in {abs(self.low), abs(self.high)}:  # math.isinf takes no number beyond floats
             return False
         low = math.floor(self.low) + 1 if self.above else math.ceil(self.low)
         high = math.ceil(self.high) - 1 if self.below else math.floor(self.high)

@@ -440,9 +440,15 @@ class _Check:
             save_inputs(settings.request.save, stimulus)
         source = candidate_source(candidate, settings, reference.source.weights)
         levels = self._levels
-        runs, reasons = run_levels(
+        runs, failures = run_levels(
             levels, lambda level: self._run(source, level), at_once=self._at_once(source)
         )
+        reasons = [why for level, why in failures.items() if not self._fails_alike(level)]
+        if not (runs or reasons):
+            raise VerificationError(
+                f"no verdict: {self._warnings[-1]}",
+                hint="onnxruntime's optimiser is at fault: name another level (--level disable)",
+            )
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         regions = None if reasons else self._regions(source, outputs)
         if regions is not None and not (regions.differing or settings.chooses_tolerance):
@@ -702,6 +708,17 @@ class _Check:
             else:
                 self._at_levels[level] = runs
         return self._at_levels[level]
+
+    def _fails_alike(self, level: str) -> bool:
+        """Tell whether the original does not run at *level*, either: the optimiser is at fault.
+
+        At the level without optimisation it has run, or there would be nothing to compare with.
+        """
+        if level == REFERENCE_LEVEL or self.original_at(level) is not None:
+            return False
+        why = f"neither model runs, {at_level(level)}, so nothing is compared there"
+        self._warnings.append(why)
+        return True
 
     def limits(self) -> Mapping[str, Limit]:
         """Return how far the original's last bits move its outputs, if it rounds to steps."""

@@ -339,7 +339,8 @@ def verify_against(
             progress(f"running the candidate, {at_level(level)}")
             return run_cases(Runner(source, level), evidence.feeds, tuple(evidence.result.cases))
 
-        runs, reasons = run_levels(settings.judged_levels, run)
+        runs, failures = run_levels(settings.judged_levels, run)
+        reasons = [*failures.values()]
     result = replace(
         evidence.result,
         levels=settings.judged_levels,

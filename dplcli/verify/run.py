@@ -645,8 +645,8 @@ def run_cases(
 
 def run_levels(
     levels: Sequence[str], run: Callable[[str], Runs], *, at_once: int = 1
-) -> tuple[dict[str, Runs], list[str]]:
-    """Return what the candidate gives at each level, and why it does not run at others.
+) -> tuple[dict[str, Runs], dict[str, str]]:
+    """Return what the candidate gives at each level, and by level why it does not run at others.
 
     Args:
         levels: The levels.
@@ -654,7 +654,7 @@ def run_levels(
         at_once: How many may run at the same time, each in a process of its own.
     """
     runs: dict[str, Runs] = {}
-    reasons: list[str] = []
+    failures: dict[str, str] = {}
     running: list[str] = []
     is_over = threading.Event()
 
@@ -677,9 +677,9 @@ def run_levels(
                     runs[level] = found.result()
                 except RunError as error:
                     why = f"onnxruntime does not run the candidate ({at_level(level)}): {error}"
-                    reasons.append(why)
+                    failures[level] = why
                 except StoppedError as error:
-                    reasons.append(error.message)
+                    failures[level] = error.message
         except BaseException:  # nobody waits for what the others do
             is_over.set()  # a signal may come before a future is in our hands: no use asking those
             pool.shutdown(wait=False, cancel_futures=True)
@@ -687,7 +687,7 @@ def run_levels(
                 end_workers()  # one may have been started just now
                 time.sleep(_SOON)
             raise
-    return runs, reasons
+    return runs, failures
 
 
 def at_level(level: str) -> str:

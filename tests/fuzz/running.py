@@ -346,7 +346,15 @@ def wrong_numbers(folder: Path, tolerances: Mapping[str, float], before: str) ->
     optimiser quantises an output of the model that is quantised further on, for instance.
     """
     end = HOST.do(_compare, folder, tolerances, before)
+    if end.code < 0 and HOST.do(_run_at_levels, folder, before).code < 0:
+        return []  # onnxruntime's optimiser crashes on the original, too
     return [f"numbers: {end.said[-900:]}"] if end.code else []
+
+
+def _run_at_levels(folder: Path, name: str) -> None:
+    os.chdir(folder)
+    for level in LEVELS:
+        _outputs(name, level)
 
 
 def _compare(folder: Path, tolerances: Mapping[str, float], before: str) -> None:

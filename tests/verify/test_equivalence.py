@@ -10,8 +10,10 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.errors import ModelLoadError, UsageError, VerificationError
-from dplcli.verify import Settings, VerificationResult
+from dplcli.verify import Settings, VerificationResult, equivalence
 from dplcli.verify.equivalence import verify_equivalence
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import ModelSource, StoppedError
 
 Save = Callable[..., Path]
 
@@ -400,3 +402,61 @@ def test_blind_outputs_say_nothing_where_places_cannot_be_judged(save: Save) -> 
     assert verify_equivalence(ours, theirs).verdict == "inconclusive"
     theirs = save(net.replace("OP (x)", "Tanh (x)").replace("{2}", "{1.5}"), "other")
     assert verify_equivalence(ours, theirs).verdict == "different"
+
+
+def fail_at_all(monkeypatch: pytest.MonkeyPatch, *which: str) -> None:
+    """Let the optimiser of onnxruntime crash on these models, as every version does on some."""
+
+    class Fussy(Runner):
+        """Makes sessions without optimisation alone."""
+
+        def __init__(self, source: ModelSource, level: str) -> None:
+            if level == "all" and source.name in which:
+                raise StoppedError("crashed (SIGABRT)", f"creating a session for the {source.name}")
+            super().__init__(source, level)
+
+    monkeypatch.setattr(equivalence, "Runner", Fussy)
+
+
+NOWHERE = "neither model runs, optimisation level all, so nothing is compared there"
+
+
+def test_a_crash_on_both_models_is_not_the_fault_of_the_candidate(
+    save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can be compared decides, and a warning says what cannot."""
+    path, wrong = save(NET), save(NET.replace("-1.25", "-1.2"), "wrong")
+    fail_at_all(monkeypatch, "original", "candidate")
+
+    same, other = (verify_equivalence(path, each) for each in (path, wrong))
+
+    assert same.equivalent
+    assert not other.equivalent
+    for found in (same, other):
+        assert {output.level for output in found.outputs} == {"disable"}
+        assert NOWHERE in found.warnings
+        assert not found.reasons
+
+
+def test_a_crash_on_the_candidate_alone_is_its_fault(
+    save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The original shows that there is something to compare with."""
+    path = save(NET)
+    fail_at_all(monkeypatch, "candidate")
+
+    found = verify_equivalence(path, path)
+
+    assert not found.equivalent
+    assert found.reasons == ("onnxruntime crashed (SIGABRT) creating a session for the candidate",)
+
+
+def test_a_crash_on_both_models_at_the_only_level_is_no_verdict(
+    save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was compared."""
+    path = save(NET)
+    fail_at_all(monkeypatch, "original", "candidate")
+
+    with pytest.raises(VerificationError, match=f"no verdict: {NOWHERE}"):
+        verify_equivalence(path, path, Settings(levels=("all",)))

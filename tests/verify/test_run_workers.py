@@ -351,7 +351,7 @@ def test_levels_run_at_the_same_time_and_answer_in_order() -> None:
         ("basic", "onnxruntime crashed doing it"),
     ):
         found = run.run_levels((other, "disable"), run_one, at_once=2)
-        assert found == ({"disable": {0: {}}}, [reason])
+        assert found == ({"disable": {0: {}}}, {other: reason})
 
 
 def test_one_level_at_a_time_where_that_is_asked_for() -> None:
