@@ -165,7 +165,13 @@ class Content:
     """What a constant holds: two are equal if element type, shape and every bit are.
 
     It is hashed by its first chunk, and the others are compared with those of another constant
-    that has the same hash. A digest of all of them would take three times as long.
+    that has the same hash. Digests of all of them took two to four times as long.
+
+    Args:
+        tensor: The constant.
+
+    Raises:
+        ModelLoadError: Its data cannot be read; comparing may raise it, too.
     """
 
     __slots__ = ("_key", "_tensor")

@@ -443,12 +443,17 @@ class _Check:
         runs, failures = run_levels(
             levels, lambda level: self._run(source, level), at_once=self._at_once(source)
         )
-        reasons = [why for level, why in failures.items() if not self._fails_alike(level)]
-        if not (runs or reasons):
+        shared = {level: why for level, why in failures.items() if self._fails_alike(level)}
+        if len(shared) == len(levels) and not self._is_proved:
             raise VerificationError(
-                f"no verdict: {self._warnings[-1]}",
+                f"no verdict: neither model runs: {'; '.join(shared.values())}",
                 hint="onnxruntime's optimiser is at fault: name another level (--level disable)",
             )
+        self._warnings += [
+            f"neither model runs, {at_level(level)}, so nothing is compared there"
+            for level in shared
+        ]
+        reasons = [why for level, why in failures.items() if level not in shared]
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         regions = None if reasons else self._regions(source, outputs)
         if regions is not None and not (regions.differing or settings.chooses_tolerance):
@@ -714,11 +719,7 @@ class _Check:
 
         At the level without optimisation it has run, or there would be nothing to compare with.
         """
-        if level == REFERENCE_LEVEL or self.original_at(level) is not None:
-            return False
-        why = f"neither model runs, {at_level(level)}, so nothing is compared there"
-        self._warnings.append(why)
-        return True
+        return level != REFERENCE_LEVEL and self.original_at(level) is None
 
     def limits(self) -> Mapping[str, Limit]:
         """Return how far the original's last bits move its outputs, if it rounds to steps."""

@@ -45,28 +45,24 @@ FOUND = {
 }
 """By model, the numbers of attentions and of rotary embeddings; both are all there are."""
 
-RUN_AS_STANDARD = {*[*FOUND][::2], "gemma2-dynamo20"}
-"""Models whose numbers are compared with the standard operators; the others, with onnxruntime's."""
-
 WITHOUT_KERNEL = {"gemma2-dynamo20": "capped scores, in heads of 4"}
 """Attentions that no operator of onnxruntime's own computes."""
 
 
 @pytest.mark.parametrize("name", each_model(FOUND))
 def test_the_standard_operators(name: str, tmp_path: Path) -> None:
-    """All attentions of a model that was raised to opset 23 are found; half of them are run."""
+    """All attentions of a model that was raised to opset 23 are found."""
     original = _raised(name, tmp_path)
 
     counts = _rewrite(original, tmp_path / "after.onnx", "fuse_attention")
 
     assert (counts["Attention"], counts["RotaryEmbedding"]) == FOUND[name]
-    if name in RUN_AS_STANDARD:
-        assert pipeline.verify(original, tmp_path / "after.onnx").equivalent
+    assert pipeline.verify(original, tmp_path / "after.onnx").equivalent
 
 
 @pytest.mark.parametrize("name", each_model(FOUND))
 def test_operators_of_onnxruntime(name: str, tmp_path: Path) -> None:
-    """All attentions are found in the model as it is, too; the other half are run."""
+    """All attentions are found in the model as it is, too."""
     original = real_model(name)
 
     counts = _rewrite(original, tmp_path / "after.onnx", "fuse_ort_attention")
@@ -78,8 +74,7 @@ def test_operators_of_onnxruntime(name: str, tmp_path: Path) -> None:
     )
     attentions, embeddings = FOUND[name]
     assert found == (0 if name in WITHOUT_KERNEL else attentions, embeddings)
-    if name not in RUN_AS_STANDARD:
-        assert pipeline.verify(original, tmp_path / "after.onnx").equivalent
+    assert pipeline.verify(original, tmp_path / "after.onnx").equivalent
 
 
 def test_routers_and_classes_are_no_attention(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Real models for every target, with constants lifted and embedded."""
+"""Every real model for every target, with constants lifted and embedded."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def test_light_nets(name: str, tmp_path: Path, target: str, constants: str, form
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "target", "constants", "form"), dealt(sorted(MODELS)[::2]))
+@pytest.mark.parametrize(("name", "target", "constants", "form"), dealt(sorted(MODELS)))
 def test_corpus(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
-    """Exported and hand-made nets of every kind; ``test_models`` has all, in one of the cells."""
+    """Exported and hand-made nets of every kind."""
     model = real_model(name)
     verify = name not in UNVERIFIED
     cell = fill(model, tmp_path, target=target, constants=constants, form=form, verify=verify)

@@ -50,9 +50,7 @@ def content(
     ids=["same", "last", "zero", "second-chunk", "first-chunk"],
 )
 def test_large_constants_are_equal_if_every_bit_is(
-    monkeypatch: pytest.MonkeyPatch,
-    numbers: list[float],
-    is_equal: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch, numbers: list[float], *, is_equal: bool
 ) -> None:
     """Chunk by chunk: of the first one there is a digest, and the others are compared."""
     monkeypatch.setattr(types, "CHUNK", CHUNK)

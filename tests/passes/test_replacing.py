@@ -107,12 +107,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model([*listed_models()][1::2]))
+@pytest.mark.parametrize("name", each_model(listed_models()))
 def test_real_models(name: str) -> None:
-    """Real models, and rules of dpl's own that are texts; with all types stated, too.
-
-    ``test_outlining`` has the models that are not here.
-    """
+    """Real models, and rules of dpl's own that are texts; with all types stated, too."""
     proto = onnx.load(real_model(name), load_external_data=False)
     model = model_from_bytes(proto.SerializeToString())
     rules, _ = load_rewrites(RuleSource(["prepare", "fuse"], (), (), allow_code=False), model)

@@ -107,11 +107,11 @@ def test_f11_the_power_of_the_check_on_a_light_net_is_known() -> None:
     path = LIGHT / "light_squeezenet.onnx"
     if not path.is_file():
         pytest.skip("this onnx brings no light nets along")
-    quick = Settings(seeds=(0,), levels=("disable",), mutants=6)
+    quick = Settings(seeds=(0,), levels=("disable",), mutants=10)
 
     as_shipped = verify_equivalence(path, path, quick)
     refilled = verify_equivalence(
-        path, path, Settings(seeds=(0,), levels=("disable",), mutants=6, refill_weights=True)
+        path, path, Settings(seeds=(0,), levels=("disable",), mutants=10, refill_weights=True)
     )
 
     assert as_shipped.blind_outputs

@@ -454,9 +454,16 @@ def test_a_crash_on_the_candidate_alone_is_its_fault(
 def test_a_crash_on_both_models_at_the_only_level_is_no_verdict(
     save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was compared."""
-    path = save(NET)
+    """Nothing was compared; a proof stands without that."""
+    path, other = save(NET), save(NET.replace("-1.25", "-1.2"), "other")
     fail_at_all(monkeypatch, "original", "candidate")
+    settings = Settings(levels=("all",))
 
-    with pytest.raises(VerificationError, match=f"no verdict: {NOWHERE}"):
-        verify_equivalence(path, path, Settings(levels=("all",)))
+    with pytest.raises(
+        VerificationError, match="no verdict: neither model runs: onnxruntime crash"
+    ):
+        verify_equivalence(path, other, settings)
+    found = verify_equivalence(path, path, settings)
+    assert found.proof is not None
+    assert found.equivalent
+    assert NOWHERE in found.warnings
