@@ -463,7 +463,7 @@ def test_a_crash_on_both_models_at_the_only_level_is_no_verdict(
         VerificationError, match="no verdict: neither model runs: onnxruntime crash"
     ):
         verify_equivalence(path, other, settings)
-    found = verify_equivalence(path, path, settings)
+    found = verify_equivalence(path, path, settings, prove=True)
     assert found.proof is not None
     assert found.equivalent
     assert NOWHERE in found.warnings
