@@ -219,8 +219,7 @@ def build_library(output: Path, dnnl: str | None) -> tuple[str, str]:
     if sys.platform == "win32":
         raise UsageError("dpl kernels build: is for Linux, not for Windows")
     compiler = _compiler()
-    place = dnnl or next((str(Path(n).resolve()) for n in candidates() if Path(n).is_file()), "")
-    place = place or candidates()[-1]
+    place = dnnl or _place()
     text = json.dumps(place, ensure_ascii=False)  # as C spells it, too
     facts = [f"-DDPL_DNNL_LIBRARY={text}", f"-DDPL_LAST_KIND={max(KINDS.values())}"]
     with temporary_folder() as folder:
@@ -241,6 +240,13 @@ def build_library(output: Path, dnnl: str | None) -> tuple[str, str]:
             )
         write_file(output, draft.read_bytes())
     return shlex.join(compiler), place
+
+
+def _place() -> str:
+    """Return the library that is found here: its file, or the name that the system knows it by."""
+    names = list(candidates())
+    files = (str(Path(name).resolve()) for name in names if Path(name).is_file())
+    return next(files, names[-1])
 
 
 def _compiler() -> Sequence[str]:

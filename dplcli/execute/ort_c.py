@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.verify.engines import RUNTIME_FOLDER, RUNTIME_VERSION
 from dplcli.verify.settings import RunError
 
@@ -270,7 +271,10 @@ class CSession:
             return error
         cause = self._failures[0]
         self._failures.clear()
-        return RunError(f"{cause}" if isinstance(cause, RunError) else f"a kernel failed: {cause}")
+        if isinstance(cause, RunError):
+            return cause
+        is_told = isinstance(cause, LibraryError | RefusedError)  # others may have no words
+        return RunError(f"a kernel failed: {cause if is_told else repr(cause)}")
 
     def _names(self, what: str) -> list[str]:
         count = _S()

@@ -20,6 +20,8 @@ from dplcli.pipeline.partitioning import PartitionSettings
 from dplcli.verify.settings import Execution, Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dplcli.verify.settings import Kernels
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -38,6 +40,10 @@ RESIDUALS = """g (float[1,4,8,8] x) => (float[1,4,8,8] y)
     f = Conv <pads = [1,1,1,1]> (r, t) fs = Add (f, p) s = Relu (fs)
     h = Conv <pads = [1,1,1,1]> (s, w) hs = Add (h, p) y = Relu (hs) }"""
 """One value is added to what is made much later, twice."""
+
+READ_OUTSIDE = """g (float[1,3,8,8] x) => (float[1,4,8,8] y, float[1,4,8,8] c)
+  <float[4,3,3,3] w> { c = Conv <pads = [1,1,1,1]> (x, w) y = Relu (c) }"""
+"""What a library would run as one operator, and both values are outputs."""
 
 WIDE = """g (float[BATCH,16] x) => (float[BATCH,512] y)
   <float[512,16] w, float[512] b, float[16,512] v> {
@@ -118,10 +124,15 @@ def written(model: onnx.ModelProto, path: Path) -> Path:
 
 
 def partitioned(
-    model: onnx.ModelProto, folder: Path, *, target: str = "dnnl", **settings: object
+    model: onnx.ModelProto,
+    folder: Path,
+    *,
+    target: str = "dnnl",
+    patterns: Sequence[str] = (),
+    **settings: object,
 ) -> tuple[Path, Path]:
     """Write a model and its partitioned form."""
     original, result = written(model, folder / "m.onnx"), folder / "p.onnx"
     chosen = PartitionSettings(verify=False, **settings)  # type: ignore[arg-type]
-    partition(original, output=result, targets=(target,), settings=chosen)
+    partition(original, output=result, patterns=patterns, targets=(target,), settings=chosen)
     return original, result

@@ -18,7 +18,16 @@ import pytest
 
 from dplcli.execute.onednn import library as onednn
 from tests.corpus.nets import real_model
-from tests.execute.support import NET, RESIDUALS, WIDE, needs_onednn, net, partitioned, written
+from tests.execute.support import (
+    NET,
+    READ_OUTSIDE,
+    RESIDUALS,
+    WIDE,
+    needs_onednn,
+    net,
+    partitioned,
+    written,
+)
 from tests.pages import blocks
 
 if TYPE_CHECKING:
@@ -128,9 +137,10 @@ def ran(
     given = (library, model, plan, inputs, "y.npz")
     done = program(ONE_RUN, *given, folder=folder, ONEDNN_VERBOSE="1", **environment)
     assert done.returncode == 0, done.stderr
-    lines = [line.split(",") for line in done.stdout.splitlines() if ",exec," in line]
-    kinds = [line[line.index("exec") + 2] for line in lines]
-    return np.load(folder / "y.npz"), [kind for kind in kinds if kind != "reorder"]
+    primitives = [
+        found for line in done.stdout.splitlines() if (found := onednn.read_primitive(line))
+    ]
+    return np.load(folder / "y.npz"), [each.kind for each in primitives if not each.is_reorder]
 
 
 @pytest.mark.long
@@ -300,6 +310,20 @@ def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path, library
     stock, _ = ran(tmp_path, library, model, "", inputs)
     assert primitives == ["convolution"] * 5
     np.testing.assert_allclose(given["y"], stock["y"], rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.long
+def test_a_value_that_is_read_outside_is_made(tmp_path: Path, library: Path) -> None:
+    """The library does not fuse it away with the partition that reads it."""
+    _, model = partitioned(net(READ_OUTSIDE), tmp_path, patterns=["dnnl_ops"], merge=True)
+    inputs = fed(tmp_path, x=np.random.default_rng(0).standard_normal((1, 3, 8, 8), np.float32))
+    found, primitives = ran(tmp_path, library, model, planned(model), inputs)
+    given = dict(found)
+    stock, _ = ran(tmp_path, library, model, "", inputs)
+    assert primitives == ["convolution", "eltwise"]
+    assert given.keys() == {"y", "c"}
+    for name, numbers in given.items():
+        np.testing.assert_allclose(numbers, stock[name], rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.long

@@ -27,6 +27,7 @@ from dplcli.verify.settings import Execution, Kernels, ModelSource
 from tests.execute.support import (
     HEADER,
     NET,
+    READ_OUTSIDE,
     RESIDUALS,
     WIDE,
     asking,
@@ -214,6 +215,19 @@ def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path) -> None
     assert [(len(item.primitives), item.runs) for item in found.kernels.partitions] == [(5, 3)]
 
 
+def test_a_value_that_is_read_outside_is_made(tmp_path: Path) -> None:
+    """The library does not fuse it away with the partition that reads it."""
+    needs_onednn()
+    found = verify(
+        *partitioned(net(READ_OUTSIDE), tmp_path, patterns=["dnnl_ops"], merge=True),
+        settings=asking(),
+    )
+    assert found.verdict == "equivalent"
+    assert found.kernels is not None
+    (region,) = found.kernels.partitions
+    assert [name.partition(" ")[0] for name in region.primitives] == ["convolution", "eltwise"]
+
+
 def ran_as(original: Path, result: Path) -> list[str]:
     """Return the kinds of the primitives that run; the numbers have to be those of the original."""
     shape = [dim.dim_value for dim in onnx.load(original).graph.input[0].type.tensor_type.shape.dim]
@@ -370,6 +384,37 @@ def test_a_faulty_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "OLDEST", (99, 0, 0))
     with pytest.raises(UsageError, match=r"dpl needs 99\.0\.0 or later"):
         Library()
+
+
+@pytest.mark.parametrize(
+    ("installed", "more"),
+    [("libdnnl.so.3.6", ["libdnnl.so.3.6"]), ("libdnnl.so.2", []), (None, [])],
+)
+def test_the_library_of_the_system_may_have_a_number(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, installed: str | None, more: list[str]
+) -> None:
+    """Debian 13 has ``libdnnl.so.3.6`` alone; that of Debian 12 is too old to be tried."""
+    monkeypatch.delenv(library.VARIABLE, raising=False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(library, "find_library", {"dnnl": installed}.get)
+    assert list(library.candidates()) == ["libdnnl.so.3", *more]
+
+
+def test_a_second_session_leaves_the_weights_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told again to keep constants, oneDNN 3.7 forgets those that it has kept."""
+    needs_onednn()
+    Library()
+    called = []
+    call = Library.call
+
+    def noted(self: Library, function: str, *arguments: object) -> None:
+        called.append(function)
+        call(self, function, *arguments)
+
+    monkeypatch.setattr(Library, "call", noted)
+    Library()
+    assert "dnnl_graph_get_constant_tensor_cache" in called
+    assert "dnnl_graph_set_constant_tensor_cache" not in called
 
 
 def test_execution_knows_plain_runs() -> None:

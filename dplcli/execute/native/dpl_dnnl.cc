@@ -436,7 +436,10 @@ struct Library {
     const int found = isa ? isa() : 0;
     has_slow_products = (found & kAvx2) && !(found & kAvx512);
     CALL(*this, dnnl_engine_create, &engine, kCpu, 0);
-    CALL(*this, dnnl_graph_set_constant_tensor_cache, 1);
+    int is_kept = 0;
+    CALL(*this, dnnl_graph_get_constant_tensor_cache, &is_kept);
+    // Asked again, oneDNN 3.7 forgets the weights that it has kept.
+    if (!is_kept) CALL(*this, dnnl_graph_set_constant_tensor_cache, 1);
   }
 };
 
@@ -490,6 +493,16 @@ std::vector<LogicalTensor> ports(const Library& dnnl, void* partition, bool is_i
   return found;
 }
 
+// The numbers of the operators of a partition, in order.
+std::vector<size_t> operators(const Library& dnnl, void* partition) {
+  size_t count = 0;
+  CALL(dnnl, dnnl_graph_partition_get_op_num, partition, &count);
+  std::vector<size_t> numbers(count);
+  CALL(dnnl, dnnl_graph_partition_get_ops, partition, count, numbers.data());
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
 bool contains(const std::vector<size_t>& ids, size_t id) {
   for (size_t each : ids) {
     if (each == id) return true;
@@ -511,13 +524,18 @@ class Graph {
     }
     const Owned graph = MAKE(dnnl, dnnl_graph_graph, kCpu);
     for (size_t at = 0; at < call.ops.size(); ++at) add(graph.get(), at, call.ops[at]);
+    end(graph.get());
     CALL(dnnl, dnnl_graph_graph_finalize, graph.get());
     CALL(dnnl, dnnl_graph_graph_filter, graph.get(), kFusion);
     size_t count = 0;
     CALL(dnnl, dnnl_graph_graph_get_partition_num, graph.get(), &count);
     std::vector<void*> handles(count);
     CALL(dnnl, dnnl_graph_graph_get_partitions, graph.get(), count, handles.data());
-    for (void* each : handles) partitions.emplace_back(each, dnnl.dnnl_graph_partition_destroy);
+    for (void* each : handles) {
+      Owned partition(each, dnnl.dnnl_graph_partition_destroy);
+      const bool is_end = operators(dnnl, each).front() >= call.ops.size();
+      if (!is_end) partitions.push_back(std::move(partition));
+    }
     object();
   }
 
@@ -539,6 +557,25 @@ class Graph {
     for (size_t value : op.inputs) CALL(dnnl_, dnnl_graph_op_add_input, made.get(), tensor(value));
     CALL(dnnl_, dnnl_graph_op_add_output, made.get(), tensor(op.output));
     CALL(dnnl_, dnnl_graph_add_op, graph, made.get());
+  }
+
+  // Say which values that operators read are read outside, too, so that all are made.
+  void end(void* graph) {
+    size_t id = call_.ops.size();
+    for (const auto& [value, dtype] : call_.dtypes) {
+      if (!contains(call_.outputs, value) || !is_read(value)) continue;
+      const Owned made = MAKE(dnnl_, dnnl_graph_op, id, kEnd, ("op_" + std::to_string(id)).c_str());
+      CALL(dnnl_, dnnl_graph_op_add_input, made.get(), tensor(value));
+      CALL(dnnl_, dnnl_graph_add_op, graph, made.get());
+      ++id;
+    }
+  }
+
+  bool is_read(size_t value) const {
+    for (const PlanOp& op : call_.ops) {
+      if (contains(op.inputs, value)) return true;
+    }
+    return false;
   }
 
   void set(void* op, const Setting& s) const {
@@ -609,14 +646,9 @@ Rewritten with_convolution(const Library& dnnl, const Call& call, const std::vec
                            void* partition, const Tensors& known) {
   Rewritten none{{}, 0, {}};
   if (!dnnl.has_slow_products) return none;
-  size_t count = 0;
-  CALL(dnnl, dnnl_graph_partition_get_op_num, partition, &count);
-  std::vector<size_t> numbers(count);
-  CALL(dnnl, dnnl_graph_partition_get_ops, partition, count, numbers.data());
-  std::sort(numbers.begin(), numbers.end());
   std::vector<PlanOp> ops;
   PlanOp* product = nullptr;
-  for (size_t number : numbers) ops.push_back(call.ops.at(number));
+  for (size_t number : operators(dnnl, partition)) ops.push_back(call.ops.at(number));
   for (PlanOp& op : ops) {
     if (op.kind != kMatmul) continue;
     if (product) return none;
@@ -1192,7 +1224,7 @@ std::vector<std::string> libraries(const std::string& stated) {
   if (!stated.empty()) return {stated};
   const char* named = std::getenv("DPL_DNNL_LIBRARY");
   if (named && *named) return {named};
-  return {DPL_DNNL_LIBRARY, "libdnnl.so.3"};
+  return {DPL_DNNL_LIBRARY, "libdnnl.so.3", "libdnnl.so.3.6"};  // the last is Debian 13's
 }
 
 void register_all(const OrtApi* api, OrtSessionOptions* options) {

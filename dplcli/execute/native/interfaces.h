@@ -100,7 +100,7 @@ constexpr int kAnyLayout = 1, kStrided = 2;
 constexpr int kVarying = 1, kConstant = 2;
 constexpr int kFusion = 1;
 constexpr int kFloat32 = 3;
-constexpr int kConvolution = 13, kMatmul = 39;
+constexpr int kConvolution = 13, kEnd = 25, kMatmul = 39;
 constexpr int kGroups = 0x32, kDilations = 0x41, kPadsBegin = 0x46, kPadsEnd = 0x47, kStrides = 0x4B;
 constexpr int kTransposeA = 0x65, kTransposeB = 0x66, kDataFormat = 0x83, kWeightsFormat = 0x87;
 constexpr int kAvx2 = 0x4, kAvx512 = 0x20;  // bits of dnnl_cpu_isa_t
@@ -135,6 +135,7 @@ struct DnnlVersion {  // dnnl_version_t
   X(dnnl_stream_create, (void** stream, void* engine, unsigned flags))                                 \
   X(dnnl_stream_wait, (void* stream))                                                                  \
   X(dnnl_stream_destroy, (void* stream))                                                               \
+  X(dnnl_graph_get_constant_tensor_cache, (int* flag))                                                 \
   X(dnnl_graph_set_constant_tensor_cache, (int flag))                                                  \
   X(dnnl_graph_logical_tensor_init,                                                                    \
     (LogicalTensor * made, size_t id, int dtype, int rank, int layout, int property))                  \

@@ -115,6 +115,7 @@ SETTINGS = {
 DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "int8": 5, "uint8": 6}
 """``dnnl_data_type_t``, by numpy's names."""
 
+_END = 25
 _CPU = 1
 _ANY, _STRIDED = 1, 2
 _VARYING, _CONSTANT = 1, 2
@@ -220,6 +221,7 @@ class _Graph:
         try:
             for number, op in enumerate(plan.ops):
                 self._add(graph, number, op)
+            self._end(graph)
             library.call("dnnl_graph_graph_finalize", graph)
             library.call("dnnl_graph_graph_filter", graph, _FUSION)
             count = c.c_size_t()
@@ -230,7 +232,12 @@ class _Graph:
             raise RefusedError(f"oneDNN refuses it: {error}") from error
         finally:
             library.call("dnnl_graph_graph_destroy", graph)
-        self.partitions = [_Partition(library, handle) for handle in handles if handle]
+        self.partitions = []
+        for part in (_Partition(library, handle) for handle in handles if handle):
+            if part.ops[0] < len(plan.ops):
+                self.partitions.append(part)
+            else:
+                part.destroy()  # of an end alone
 
     def _add(self, graph: c.c_void_p, number: int, op: PlanOp) -> None:
         handle = c.c_void_p()
@@ -247,6 +254,17 @@ class _Graph:
         except LibraryError as error:
             raise LibraryError(f"{op.kind}: {error}") from error
         finally:
+            call("dnnl_graph_op_destroy", handle)
+
+    def _end(self, graph: c.c_void_p) -> None:
+        """Say which values that operators read are read outside, too, so that all are made."""
+        read = {number for op in self.plan.ops for number in op.inputs}
+        call = self.library.call
+        for at, value in enumerate(sorted(read.intersection(self.plan.outputs))):
+            handle, number = c.c_void_p(), len(self.plan.ops) + at
+            call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), _END, b"end")
+            call("dnnl_graph_op_add_input", handle, c.byref(self._tensor(value)))
+            call("dnnl_graph_add_op", graph, handle)
             call("dnnl_graph_op_destroy", handle)
 
     def _tensor(self, number: int) -> _Tensor:

@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager
+from ctypes.util import find_library
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,13 +56,20 @@ class _Version(c.Structure):
     )
 
 
-def candidates() -> list[str]:
-    """Return the names to try, in order."""
+def candidates() -> Iterator[str]:
+    """Yield the names to try, in order: the one that is asked for, or the wheel's and the system's.
+
+    The system's may have a number of its own: Debian 13 calls it ``libdnnl.so.3.6``.
+    """
     named = os.environ.get(VARIABLE)
     if named:
-        return [named]
-    own = sorted(map(str, Path(sys.prefix, "lib").glob("libdnnl.so.3*")))
-    return [*own[:1], "libdnnl.so.3"]
+        yield named
+        return
+    yield from sorted(map(str, Path(sys.prefix, "lib").glob("libdnnl.so.3*")))[:1]
+    yield "libdnnl.so.3"
+    installed = find_library("dnnl") or ""
+    if installed.startswith("libdnnl.so.3."):
+        yield installed
 
 
 class Library:
@@ -102,9 +110,16 @@ class Library:
         self.engine, self.stream = c.c_void_p(), c.c_void_p()
         self.call("dnnl_engine_create", c.byref(self.engine), _CPU, c.c_size_t(0))
         self.call("dnnl_stream_create", c.byref(self.stream), self.engine, _IN_ORDER)
-        self.call("dnnl_graph_set_constant_tensor_cache", 1)
+        self._keep_constants()
         if threads and hasattr(self.functions, "omp_set_num_threads"):
             self.functions.omp_set_num_threads(c.c_int(threads))
+
+    def _keep_constants(self) -> None:
+        """Have weights brought into the library's layouts once, and not in each run."""
+        is_kept = c.c_int()
+        self.call("dnnl_graph_get_constant_tensor_cache", c.byref(is_kept))
+        if not is_kept.value:  # asked again, oneDNN 3.7 forgets what it has kept
+            self.call("dnnl_graph_set_constant_tensor_cache", 1)
 
     @property
     def name(self) -> str:
@@ -169,12 +184,12 @@ class Library:
                 os.close(kept)
             file.seek(0)
             for line in file.read().decode(errors="replace").splitlines():
-                primitive = _primitive(line)
+                primitive = read_primitive(line)
                 if primitive:
                     found.append(primitive)
 
 
-def _primitive(line: str) -> Primitive | None:
+def read_primitive(line: str) -> Primitive | None:
     """Read a line that tells of a primitive; None for other lines."""
     parts = line.split(",")
     if "exec" not in parts or "graph" in parts:
