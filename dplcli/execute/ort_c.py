@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from dplcli.errors import UsageError
 from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.verify.engines import RUNTIME_FOLDER, RUNTIME_VERSION
 from dplcli.verify.settings import RunError
@@ -291,7 +292,8 @@ class CSession:
         """Return every output.
 
         Raises:
-            RunError: onnxruntime or a kernel fails, or something is no tensor that numpy has.
+            RunError: onnxruntime or a kernel fails.
+            UsageError: Something is no tensor that numpy has.
         """
         api = self._api
         arrays = {name: np.ascontiguousarray(feeds[name]) for name in self.inputs if name in feeds}
@@ -324,7 +326,8 @@ class CSession:
     def _tensor(self, name: str, array: NDArray[np.generic]) -> c.c_void_p:
         code = TYPE_CODES.get(array.dtype.name)
         if code is None:
-            raise RunError(f"{name}: an input of type {array.dtype} is not taken with kernels")
+            kind = "string" if array.dtype.kind in "OUS" else array.dtype
+            raise cannot_be_had(f"the input {name!r} is of type {kind}")
         value = _P()
         self._api.call(
             "CreateTensorWithDataAsOrtValue",
@@ -342,10 +345,10 @@ class CSession:
         is_tensor = c.c_int()
         self._api.call("IsTensor", value, c.byref(is_tensor))
         if not is_tensor.value:
-            raise RunError(f"{name}: an output that is no tensor is not read with kernels")
+            raise cannot_be_had(f"the output {name!r} is no tensor")
         shape, code = self._api.shape(value)
         if code not in _TYPES:
-            raise RunError(f"{name}: an output of this type is not read with kernels")
+            raise cannot_be_had(f"the output {name!r} is no tensor of numbers that numpy has")
         dtype = np.dtype(_TYPES[code])
         data = _P()
         self._api.call("GetTensorMutableData", value, c.byref(data))
@@ -458,6 +461,11 @@ class CSession:
             self._failures.append(error)
             return self._api.failure(str(error))
         return None
+
+
+def cannot_be_had(why: str) -> UsageError:
+    """Return the error for a model that runs in Python's onnxruntime, and not in a session here."""
+    return UsageError(f"--with cannot run the model: {why}", hint="leave --with out")
 
 
 def _texts(names: Sequence[str]) -> object:

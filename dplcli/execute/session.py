@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.errors import DplError, UsageError
-from dplcli.execute.ort_c import TYPE_CODES, CSession, Operator
+from dplcli.execute.ort_c import TYPE_CODES, CSession, Operator, cannot_be_had
 from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.translate import translate
 from dplcli.files import is_text
@@ -156,7 +156,7 @@ class KernelSession:
         given = {}
         for name, feed in feeds.items():
             if not isinstance(feed, np.ndarray):
-                raise RunError(f"{name}: an input that is no tensor cannot be had with kernels")
+                raise cannot_be_had(f"the input {name!r} is no tensor")
             given[name] = feed
         return {name: leaves_of(array) for name, array in self._session.run(given).items()}
 

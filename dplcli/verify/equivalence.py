@@ -704,7 +704,8 @@ class _Check:
     def original_at(self, level: str) -> Runs | None:
         """Return what the original gives at *level*; None, with a warning, if it does not run."""
         if level not in self._at_levels:
-            source = replace(self._reference.source, execution=self._settings.execution)
+            execution = replace(self._settings.execution, kernels=None)
+            source = replace(self._reference.source, execution=execution)
             try:
                 runs = self._run_cases(self._session(source, "original", level))
             except (RunError, StoppedError) as error:

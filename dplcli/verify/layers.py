@@ -108,12 +108,13 @@ def _array_of(leaf: Leaf) -> Array | None:
     return None if is_raw else leaf.data
 
 
-def type_of(value: Array | list[Array]) -> onnx.TypeProto:
-    """Return the type of a value, sizes included."""
+def type_of(value: Array | list[Array], *, is_sized: bool = True) -> onnx.TypeProto:
+    """Return the type of a value, with its sizes or their number."""
     if isinstance(value, list):
         inner = onnx.helper.make_tensor_type_proto(_element_type(value[0]), None)
         return onnx.helper.make_sequence_type_proto(inner)
-    return onnx.helper.make_tensor_type_proto(_element_type(value), value.shape)
+    shape = value.shape if is_sized else [None] * value.ndim
+    return onnx.helper.make_tensor_type_proto(_element_type(value), shape)
 
 
 def _element_type(array: Array) -> int:

@@ -688,22 +688,28 @@ class _Regions:
         values: Values,
         precision: _Precision | None = None,
     ) -> Iterator[tuple[_Region, Sequence[Leaf] | RunError]]:
-        """Yield what regions give for the original's values, or why they do not run."""
-        pending = [list(regions)] if regions else []
+        """Yield what regions give for the original's values, or why they do not run.
+
+        The sizes of what they are fed are stated, but not if one does not run so: a body may state
+        others, which onnxruntime overlooks where it cannot tell beforehand.
+        """
+        pending = [(list(regions), True)] if regions else []
         while pending:
-            some = pending.pop()
+            some, is_sized = pending.pop()
             try:
-                source, feeds = self._cut_out(side, some, values)
+                source, feeds = self._cut_out(side, some, values, is_sized=is_sized)
                 if precision is None:
                     given = Runner(source, REFERENCE_LEVEL).run(feeds)
                 else:
                     given = precision.run(source, feeds)
             except RunError as error:
-                if len(some) == 1:
-                    yield some[0], error
-                else:
+                if len(some) > 1:
                     middle = len(some) // 2
-                    pending += [some[:middle], some[middle:]]
+                    pending += [(some[:middle], True), (some[middle:], True)]
+                elif is_sized:
+                    pending.append((some, False))
+                else:
+                    yield some[0], error
             else:
                 for region in some:
                     yield region, given[made_name(region.parts[side.place].end)]
@@ -714,6 +720,8 @@ class _Regions:
         regions: Sequence[_Region],
         values: Values,
         cuts: Mapping[str, Pair] | None = None,
+        *,
+        is_sized: bool = True,
     ) -> tuple[ModelSource, dict[str, Feed]]:
         """Return the regions of one model as one model, and what the original feeds them.
 
@@ -722,6 +730,7 @@ class _Regions:
             regions: Its regions.
             values: What the original computes.
             cuts: What can be fed, by its name in the model; None for all pairs.
+            is_sized: Whether the model states the sizes of what it is fed.
 
         Raises:
             RunError: Something cannot be fed.
@@ -735,7 +744,9 @@ class _Regions:
                 raise RunError(f"{name!r} cannot be fed")
             original = cuts[name].original
             feeds[name] = value_of(values[original]) if original in values else self.feeds[original]
-        types = {name: type_of(_known(value, name)) for name, value in feeds.items()}
+        types = {
+            name: type_of(_known(value, name), is_sized=is_sized) for name, value in feeds.items()
+        }
         nodes = {row for part in parts for row in part.nodes}
         model = cut(side.wiring, nodes, types, [part.end for part in parts], cuts)
         content, held = model.SerializeToString(), side.source.weights or {}

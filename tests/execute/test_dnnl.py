@@ -23,7 +23,7 @@ from dplcli.execute.translate import translate
 from dplcli.onnx_io import model_from_proto
 from dplcli.pipeline import verify
 from dplcli.verify import engines
-from dplcli.verify.settings import Execution, Kernels, ModelSource
+from dplcli.verify.settings import Execution, Kernels, ModelSource, RunError
 from tests.execute.support import (
     HEADER,
     NET,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dplcli.execute.plan import KernelPlan
+    from dplcli.execute.session import KernelSession
     from dplcli.ir import Node
 
 
@@ -126,6 +127,45 @@ def test_a_partition_is_judged_by_itself(tmp_path: Path, monkeypatch: pytest.Mon
     found = verify(original, result, settings=here)
     assert found.verdict == "different"
     assert "by itself gives something else than its body" in found.reasons[0]
+
+
+def test_what_fails_at_one_level_is_the_candidates_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The original runs there without kernels, so onnxruntime's optimiser is not to blame."""
+    needs_onednn()
+    create = session.open_session
+
+    def failing(source: ModelSource, level: str) -> KernelSession:
+        if level == "all":
+            raise RunError("a kernel failed")
+        return create(source, level)
+
+    monkeypatch.setattr(session, "open_session", failing)
+    settings = asking()
+    here = replace(settings, execution=replace(settings.execution, isolated=False))
+    found = verify(*partitioned(net(), tmp_path), settings=here)
+    assert found.verdict == "different"
+    assert found.warnings == ()
+    assert "(optimisation level all): a kernel failed" in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "g (string[2] x) => (string[2] y) { y = Identity (x) }",
+            "input 'x' is of type string",
+        ),
+        ("g (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct (x) }", "'y' is no tensor"),
+    ],
+)
+def test_what_the_session_cannot_be_given_is_said(tmp_path: Path, text: str, why: str) -> None:
+    """It is no difference between two models."""
+    needs_onednn()
+    model = written(net(text), tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match=f"--with cannot run the model: .*{why}"):
+        verify(model, model, settings=asking())
 
 
 @pytest.mark.long

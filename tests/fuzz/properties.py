@@ -221,7 +221,7 @@ _KEPT: list[TemporaryDirectory[str]] = []
 @st.composite
 def on_onednn(draw: st.DrawFn) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Draw a valid model, and how to partition it for oneDNN."""
-    policy = draw(st.sampled_from(POLICIES))
+    policy = draw(st.sampled_from((*POLICIES, ("--prepare", "--merge"))))
     return draw(typed_models()), ("partition", "-p", "dnnl", "-p", "dnnl_ops", *policy)
 
 

@@ -452,6 +452,22 @@ def test_one_place_that_does_not_run_leaves_the_others_alone(save: Save) -> None
     assert "onnxruntime does not run it" in said
 
 
+@pytest.mark.parametrize(("other", "same"), [("x", True), ("r", False)])
+def test_a_body_may_state_other_sizes(save: Save, other: str, *, same: bool) -> None:
+    """In the whole, where it cannot tell beforehand, onnxruntime overlooks that."""
+    net = """g (float[n] x) => (float[m] y) <int64 k = {3}>
+        { y = Loop (k, "", x) <
+            body = b (int64 i, bool c, float[4] s) => (bool d, float[4] o)
+            { d = Identity (c) r = Relu (s) LAST }> }"""
+    ours = save(net.replace("LAST", "o = Add (r, x)"))
+    last = f"h = Sub (r, x) e = Add (x, {other}) o = Add (h, e)"
+    theirs = save(net.replace("LAST", last), "theirs")
+    found = check(ours, theirs, InputRequest(shapes={"x": (3,)}))
+    assert found.equivalent == same
+    assert found.regions is not None
+    assert [why for why in found.regions.differing if "does not run" in why] == []
+
+
 def judge_places(ours: Path, theirs: Path) -> LocalJudgement:
     """Judge the places of a candidate that does not run as a whole."""
     settings = Settings(levels=("disable",))
