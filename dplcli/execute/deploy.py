@@ -20,7 +20,14 @@ from urllib.parse import quote
 import numpy as np
 
 from dplcli.errors import UsageError
-from dplcli.execute.onednn.graph import DTYPES, KINDS, SETTINGS, OneDnn, multiplies_steps
+from dplcli.execute.onednn.graph import (
+    DTYPES,
+    KINDS,
+    SETTINGS,
+    OneDnn,
+    ends_of,
+    multiplies_steps,
+)
 from dplcli.execute.onednn.library import KNOWN_BAD, OLDEST, candidates
 from dplcli.execute.ort_c import TYPE_CODES
 from dplcli.execute.session import planned_calls, signature_of
@@ -30,7 +37,7 @@ from dplcli.verify.call_types import complete_types
 from dplcli.verify.settings import ModelSource, PartitionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dplcli.execute.plan import KernelPlan, OpenShape, PlanOp, Setting
     from dplcli.execute.session import PlannedCall
@@ -81,13 +88,13 @@ def plan_model(path: Path, target: str) -> tuple[str, list[PartitionRun]]:
 class _ForEveryCpu(OneDnn):
     """oneDNN as far as it computes the same on every CPU."""
 
-    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
+    def judge(self, plan: KernelPlan) -> str:
         """Return why a plan is not to run elsewhere; "" if it is."""
-        return INEXACT_ELSEWHERE if multiplies_steps(plan) else super().judge(plan, shapes)
+        return INEXACT_ELSEWHERE if multiplies_steps(plan) else super().judge(plan)
 
 
 def _plan_lines(calls: Iterable[PlannedCall], comment: str) -> Iterator[str]:
-    yield "dpl-plan 1"
+    yield "dpl-plan 2"
     yield comment
     yield _line("oldest", *OLDEST)
     for version, fault in KNOWN_BAD.items():
@@ -129,6 +136,7 @@ def _call_lines(call: PlannedCall, plan: KernelPlan) -> Iterator[str]:
     for op in plan.ops:
         yield from _op_lines(op)
     yield _line("outputs", *_several(plan.outputs))
+    yield _line("ends", *_several(ends_of(plan)))
     yield _line("parts", plan.parts)
     if plan.is_region:
         yield "region"

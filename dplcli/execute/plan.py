@@ -78,6 +78,8 @@ class KernelPlan:
         fixed: The numbers of those constant inputs that settings were made from.
         views: By input, the shape that the operators see if it is not the call's: the elements are
             the same, in the same order.
+        shapes: The shape that the operators see of each input whose rank the model tells; a name or
+            None stands for a size that is open.
         numbers: The constants of the body.
         scalars: The constants of one element, of the body or the call.
         is_region: Whether it is a region of partitions, each of which the library runs by itself.
@@ -92,6 +94,7 @@ class KernelPlan:
     constant: set[int] = field(default_factory=set)
     fixed: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     views: dict[int, Shape] = field(default_factory=dict)
+    shapes: dict[int, OpenShape] = field(default_factory=dict)
     numbers: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     scalars: dict[int, float] = field(default_factory=dict)
     is_region: bool = False
@@ -124,13 +127,8 @@ class KernelLibrary(Protocol):
     def name(self) -> str:
         """Its version."""
 
-    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
-        """Return why the library does not run a plan; "" if it does.
-
-        Args:
-            plan: The plan.
-            shapes: The shapes of its inputs, as far as they are known.
-        """
+    def judge(self, plan: KernelPlan) -> str:
+        """Return why the library does not run a plan; "" if it does."""
 
     def compile(self, plan: KernelPlan, shapes: Mapping[int, Shape]) -> CompiledCall:
         """Make a plan ready to run for given shapes of all its inputs.

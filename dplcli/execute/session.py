@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         CompiledCall,
         KernelLibrary,
         KernelPlan,
-        OpenShape,
         Primitive,
         Shape,
     )
@@ -252,7 +251,7 @@ def planned_calls(
         for call in calls:
             try:
                 plan = translate(call.node, weights)
-                call.why = library.judge(plan, _known_shapes(call.node, plan))
+                call.why = library.judge(plan)
                 call.plan = None if call.why else plan
             except (RefusedError, DplError) as error:
                 call.why = str(error)
@@ -290,17 +289,6 @@ def _settle(calls: Sequence[PlannedCall], *, is_inner: bool) -> None:
     for call in calls if why else ():
         call.why = call.why or why
         call.plan = None
-
-
-def _known_shapes(node: Node, plan: KernelPlan) -> dict[int, OpenShape]:
-    """Return the shapes of a call's inputs, where the rank is known."""
-    found: dict[int, OpenShape] = {}
-    for number, value in zip(plan.inputs, node.inputs, strict=True):
-        known = None if value is None else value.known_type()
-        shape = plan.views.get(number) or (None if known is None else known.shape)
-        if shape is not None:
-            found[number] = tuple(shape)
-    return found
 
 
 class _Kernel:

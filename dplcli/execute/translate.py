@@ -104,6 +104,7 @@ class _Translator:
         made = self.body(function, call.attributes, self.plan.inputs)
         self.plan.outputs = made
         self._drop_unread()
+        self.plan.shapes = self._seen(call)
         if not self.plan.ops:
             raise RefusedError("it computes nothing")
         if set(made) & {*self.plan.inputs, *self.plan.numbers} or len(set(made)) < len(made):
@@ -118,6 +119,16 @@ class _Translator:
         self.plan.scalars = {n: float(self.arrays[n]().reshape(-1)[0]) for n in scalars}
         self.plan.fixed = fixed  # no setting was made from these
         return self.plan
+
+    def _seen(self, call: Node) -> dict[int, tuple[int | str | None, ...]]:
+        """Return the shapes of the inputs as the operators see them, where the rank is known."""
+        found: dict[int, tuple[int | str | None, ...]] = {}
+        for number, value in zip(self.plan.inputs, call.inputs, strict=True):
+            known = None if value is None else value.known_type()
+            shape = self.plan.views.get(number) or (None if known is None else known.shape)
+            if shape is not None:
+                found[number] = tuple(shape)
+        return found
 
     def _drop_unread(self) -> None:
         """Leave out what nothing reads: transposes that products do by themselves."""

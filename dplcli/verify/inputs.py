@@ -1297,7 +1297,7 @@ def _at_corner(corner: str, chosen: Range, array: Array) -> Array:
     return wanted.astype(array.dtype)
 
 
-def _info(dtype: np.dtype[np.generic]) -> np.finfo[np.floating]:
+def _info(dtype: np.dtype[np.generic]) -> "np.finfo[np.floating]":  # no numpy 1 has [] here
     """Return the limits of a float type, also of one that numpy lacks."""
     found: np.finfo[np.floating] = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return found

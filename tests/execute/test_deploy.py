@@ -402,7 +402,7 @@ REFUSED = {
     "another type": (r"(?m)^(function \S+ \S+ \d) 1", r"\1 11", "input parameter (x)"),
     "a kind that is none": (r"(?m)^op 13 ", "op 9999 ", "no operator has this number"),
     "no settings": (r"(?m)^set .*\n", "", "returned status"),
-    "another version": (r"^dpl-plan 1", "dpl-plan 9", "no plan of this version of dpl"),
+    "another version": (r"^dpl-plan 2", "dpl-plan 9", "no plan of this version of dpl"),
     "no end": (r"(?m)^end\n", "", "the end of the plan is missing"),
     "half a line": (r"(?m)^(outputs) .*$", r"\1 1", "something is missing"),
     "words": (r"(?m)^outputs .*$", "outputs 1 one", "'one' is no number"),

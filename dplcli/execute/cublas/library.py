@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.execute.plan import KernelPlan, OpenShape, Shape
+    from dplcli.execute.plan import KernelPlan, Shape
 
 EXTRA = "dplcli[cublas]"
 LIBRARY = ("cublasLt", "cublasLtMatmul", "DPL_CUBLASLT_LIBRARY", EXTRA)
@@ -112,10 +112,10 @@ class CublasLt(DeviceLibrary):
         except LibraryError as error:
             raise UsageError(f"cuBLASLt {self.name} does not start here: {error}") from error
 
-    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
+    def judge(self, plan: KernelPlan) -> str:
         """Return why a plan is no product of cuBLASLt; "" if it is one."""
         try:
-            lower(plan, sampled(shapes))
+            lower(plan, sampled(plan.shapes))
         except RefusedError as error:
             return str(error)
         return ""

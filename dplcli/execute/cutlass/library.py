@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.execute.plan import KernelPlan, OpenShape, Shape
+    from dplcli.execute.plan import KernelPlan, Shape
     from dplcli.execute.product import Product
 
     Arrangement = Callable[[NDArray[Any]], NDArray[Any]]
@@ -343,10 +343,10 @@ class Cutlass(DeviceLibrary):
                 f"and instances are compiled for {self.name}"
             )
 
-    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
+    def judge(self, plan: KernelPlan) -> str:
         """Return why no instance computes a plan; "" if one does."""
         try:
-            instance_of(product_of(plan, sampled(shapes)))
+            instance_of(product_of(plan, sampled(plan.shapes)))
         except RefusedError as error:
             return str(error)
         return ""

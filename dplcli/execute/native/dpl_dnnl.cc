@@ -112,6 +112,7 @@ struct Call {
   std::map<size_t, Number> numbers;
   std::vector<PlanOp> ops;
   std::vector<size_t> outputs;
+  std::vector<size_t> ends;  // what has to be made though operators read it
   size_t parts = 1;  // into how many parts oneDNN may split it
   bool is_region = false;
 };
@@ -244,7 +245,7 @@ class Reader {
     std::string text;
     for (size_t at = 1; std::getline(file, text); ++at) {
       try {
-        if (at == 1 && text != "dpl-plan 1") throw Failure("this is no plan of this version of dpl");
+        if (at == 1 && text != "dpl-plan 2") throw Failure("this is no plan of this version of dpl");
         if (at == 1 || text.empty() || text[0] == '#') continue;
         if (is_whole_) throw Failure("something follows the end");
         Line line(text);
@@ -326,6 +327,9 @@ class Reader {
     } else if (what == "set") {
       if (call.ops.empty()) throw Failure("a setting without an operator");
       call.ops.back().settings.push_back(setting(line));
+    } else if (what == "ends") {
+      call.ends = line.several(&Line::id);
+      for (size_t id : call.ends) known(call, id);
     } else if (what == "outputs") {
       call.outputs = line.several(&Line::id);
       for (size_t id : call.outputs) known(call, id);
@@ -440,6 +444,9 @@ struct Library {
     CALL(*this, dnnl_graph_get_constant_tensor_cache, &is_kept);
     // Asked again, oneDNN 3.7 forgets the weights that it has kept.
     if (!is_kept) CALL(*this, dnnl_graph_set_constant_tensor_cache, 1);
+    // It may take the code of a partition for that of another that is like it, with the weights that
+    // it has kept if they lay at the same address.
+    CALL(*this, dnnl_graph_set_compiled_partition_cache_capacity, 0);
   }
 };
 
@@ -559,23 +566,15 @@ class Graph {
     CALL(dnnl_, dnnl_graph_add_op, graph, made.get());
   }
 
-  // Say which values that operators read are read outside, too, so that all are made.
+  // Say which values have to be made though operators read them.
   void end(void* graph) {
     size_t id = call_.ops.size();
-    for (const auto& [value, dtype] : call_.dtypes) {
-      if (!contains(call_.outputs, value) || !is_read(value)) continue;
+    for (size_t value : call_.ends) {
       const Owned made = MAKE(dnnl_, dnnl_graph_op, id, kEnd, ("op_" + std::to_string(id)).c_str());
       CALL(dnnl_, dnnl_graph_op_add_input, made.get(), tensor(value));
       CALL(dnnl_, dnnl_graph_add_op, graph, made.get());
       ++id;
     }
-  }
-
-  bool is_read(size_t value) const {
-    for (const PlanOp& op : call_.ops) {
-      if (contains(op.inputs, value)) return true;
-    }
-    return false;
   }
 
   void set(void* op, const Setting& s) const {

@@ -136,6 +136,7 @@ struct DnnlVersion {  // dnnl_version_t
   X(dnnl_stream_wait, (void* stream))                                                                  \
   X(dnnl_stream_destroy, (void* stream))                                                               \
   X(dnnl_graph_get_constant_tensor_cache, (int* flag))                                                 \
+  X(dnnl_graph_set_compiled_partition_cache_capacity, (int capacity))                                  \
   X(dnnl_graph_set_constant_tensor_cache, (int flag))                                                  \
   X(dnnl_graph_logical_tensor_init,                                                                    \
     (LogicalTensor * made, size_t id, int dtype, int rank, int layout, int property))                  \

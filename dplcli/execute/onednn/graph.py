@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dplcli.execute.onednn.faults import misread
 from dplcli.execute.onednn.library import Library
 from dplcli.execute.plan import LibraryError, PlanOp, RefusedError
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.execute.plan import KernelPlan, OpenShape, Setting, Shape
+    from dplcli.execute.plan import KernelPlan, Setting, Shape
 
 _MOST_DIMS = 12
 _Dims = c.c_int64 * _MOST_DIMS
@@ -143,7 +144,7 @@ class OneDnn(Library):
         super().__init__(threads)
         self._allow_inexact = allow_inexact
 
-    def judge(self, plan: KernelPlan, shapes: Mapping[int, OpenShape]) -> str:
+    def judge(self, plan: KernelPlan) -> str:
         """Return why the library does not run a plan; "" if it does."""
         if not (self._allow_inexact or self.is_exact_in_steps) and multiplies_steps(plan):
             return INEXACT
@@ -152,7 +153,7 @@ class OneDnn(Library):
             return f"values are of type {min(strange)}"
         known = {
             number: tuple(size for size in shape if isinstance(size, int))
-            for number, shape in shapes.items()
+            for number, shape in plan.shapes.items()
             if all(isinstance(size, int) for size in shape)
         }
         try:
@@ -168,6 +169,15 @@ class OneDnn(Library):
     def compile(self, plan: KernelPlan, shapes: Mapping[int, Shape]) -> CompiledPlan:
         """Compile a plan for given shapes of all its inputs."""
         return CompiledPlan(self, plan, shapes)
+
+
+def ends_of(plan: KernelPlan) -> list[int]:
+    """Return the values that operators read, and that are to be made all the same, in order.
+
+    These are read outside, too, or fused with what reads them they would be wrong.
+    """
+    read = {number for op in plan.ops for number in op.inputs}
+    return sorted(read.intersection(plan.outputs) | misread(plan))
 
 
 def multiplies_steps(plan: KernelPlan) -> bool:
@@ -257,10 +267,8 @@ class _Graph:
             call("dnnl_graph_op_destroy", handle)
 
     def _end(self, graph: c.c_void_p) -> None:
-        """Say which values that operators read are read outside, too, so that all are made."""
-        read = {number for op in self.plan.ops for number in op.inputs}
         call = self.library.call
-        for at, value in enumerate(sorted(read.intersection(self.plan.outputs))):
+        for at, value in enumerate(ends_of(self.plan)):
             handle, number = c.c_void_p(), len(self.plan.ops) + at
             call("dnnl_graph_op_create", c.byref(handle), c.c_size_t(number), _END, b"end")
             call("dnnl_graph_op_add_input", handle, c.byref(self._tensor(value)))

@@ -120,6 +120,9 @@ class Library:
         self.call("dnnl_graph_get_constant_tensor_cache", c.byref(is_kept))
         if not is_kept.value:  # asked again, oneDNN 3.7 forgets what it has kept
             self.call("dnnl_graph_set_constant_tensor_cache", 1)
+        # It may take the code of a partition for that of another that is like it, with the weights
+        # that it has kept if they lay at the same address.
+        self.call("dnnl_graph_set_compiled_partition_cache_capacity", 0)
 
     @property
     def name(self) -> str:
