@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 EXIT_NO = 1
 EXIT_COULD_NOT = 2
 _STDERR = 2
-_NO_ARGUMENTS: type[click.UsageError] = getattr(
-    click.exceptions, "NoArgsIsHelpError", click.exceptions.NoSuchOption
-)
-"""How click says that a command needs a word more; before 8.2 it shows the help by itself."""
 _EXCERPT = re.compile(r"\n(?= {4})")
 
 
@@ -149,7 +145,7 @@ def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of
         return _invoke(command)
     except click.exceptions.Exit as error:
         return error.exit_code
-    except _NO_ARGUMENTS as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         write(f"{error.format_message()}\n")
         return EXIT_COULD_NOT
     except click.ClickException as error:
