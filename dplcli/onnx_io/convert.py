@@ -130,9 +130,10 @@ class ProtoTensor(Tensor):
             if not self.is_external:
                 array = numpy_helper.to_array(proto)
                 return array
+            # A copy: onnx 1.22 and before put the data into what they read it for.
+            proto = TensorProto.FromString(proto.SerializeToString())
             with text_path(folder) as base:
                 if _has_two_names(proto, folder):
-                    proto = TensorProto.FromString(proto.SerializeToString())
                     load_data(proto, folder)
                 array = numpy_helper.to_array(proto, base)
         except UNREADABLE as error:
