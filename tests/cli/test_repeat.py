@@ -1,6 +1,7 @@
 """``dpl repeat`` as a user meets it."""
 
 import json
+import re
 from pathlib import Path
 
 import onnx
@@ -115,8 +116,8 @@ def test_expectations(dpl: Dpl, folder: Path, expectation: str, code: int) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--patterns", "conv_relu"), "No such option '--patterns'"),
-        (("--merge",), "No such option '--merge'"),
+        (("--patterns", "conv_relu"), "No such option:? '?--patterns"),
+        (("--merge",), "No such option:? '?--merge"),
         (("--expect", "dnnl.x>=1"), "there is no rule 'dnnl.x'"),
         (("--expect", "nonsense"), "not an expectation"),
         (("--min-repeats", "1"), "Invalid value for '--min-repeats'"),
@@ -127,7 +128,7 @@ def test_bad_usage(dpl: Dpl, folder: Path, arguments: tuple[str, ...], message: 
     """One clear message, exit 2, nothing written."""
     answer = dpl("repeat", "m.onnx", *arguments)
     assert answer.code == 2
-    assert message in answer.message
+    assert re.search(message, answer.message)
     assert sorted(contents(folder)) == ["m.onnx"]
 
 
