@@ -26,6 +26,7 @@ from dplcli.execute.onednn.graph import (
     SETTINGS,
     OneDnn,
     ends_of,
+    most_parts,
     multiplies_steps,
 )
 from dplcli.execute.onednn.library import KNOWN_BAD, OLDEST, candidates
@@ -137,7 +138,7 @@ def _call_lines(call: PlannedCall, plan: KernelPlan) -> Iterator[str]:
         yield from _op_lines(op)
     yield _line("outputs", *_several(plan.outputs))
     yield _line("ends", *_several(ends_of(plan)))
-    yield _line("parts", plan.parts)
+    yield _line("parts", most_parts(plan))
     if plan.is_region:
         yield "region"
 

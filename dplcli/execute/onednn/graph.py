@@ -180,6 +180,11 @@ def ends_of(plan: KernelPlan) -> list[int]:
     return sorted(read.intersection(plan.outputs) | misread(plan))
 
 
+def most_parts(plan: KernelPlan) -> int:
+    """Return into how many parts the library may split a plan that is no region."""
+    return plan.parts + len(misread(plan))
+
+
 def multiplies_steps(plan: KernelPlan) -> bool:
     """Tell whether some product is one of 8-bit numbers."""
     converted = {op.output for op in plan.ops if op.kind == "dequantize"}
@@ -188,7 +193,7 @@ def multiplies_steps(plan: KernelPlan) -> bool:
 
 def _objection(plan: KernelPlan, partitions: Sequence[_Partition]) -> str:
     groups = ["+".join(plan.ops[n].kind for n in part.ops) for part in partitions]
-    if len(partitions) > plan.parts and not plan.is_region:
+    if len(partitions) > most_parts(plan) and not plan.is_region:
         return f"oneDNN would run it in {len(partitions)} parts: {', '.join(groups)}"
     refused = [
         group for part, group in zip(partitions, groups, strict=True) if not part.is_supported
@@ -444,6 +449,7 @@ class CompiledPlan:
         Raises:
             RefusedError: The library does not run it for these shapes.
         """
+        plan = replace(plan, shapes=dict(shapes))  # now that they are known
         self._library, self._plan = library, plan
         graph = _Graph(library, plan, shapes)
         if why := _objection(plan, graph.partitions):
