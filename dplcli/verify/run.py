@@ -252,6 +252,9 @@ _MOST_IDLE = 2
 _LARGEST_IDLE = 512 << 20
 """Bytes of an idle worker; onnxruntime keeps much of what a model once took."""
 
+_READ_ONCE = ("DPL_", "OMP_", "ONEDNN_")
+"""How variables begin that libraries read when they are loaded."""
+
 IS_POSSIBLE = hasattr(socket, "send_fds") and sys.platform != "win32"
 """Whether this system lets us pass memory between processes."""
 
@@ -263,6 +266,7 @@ class Worker:
         """Start the process, and do not wait for it."""
         self._socket, theirs = socket.socketpair()
         self._is_ready = False
+        self._variables = _variables()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603  # our own program
                 [sys.executable, "-P", "-c", _START, str(theirs.fileno()), json.dumps(sys.path)],
@@ -280,6 +284,11 @@ class Worker:
     def is_alive(self) -> bool:
         """Whether the process still runs."""
         return self._process.poll() is None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it was started with the variables that are set now."""
+        return self._variables == _variables()
 
     @property
     def memory(self) -> int:
@@ -405,6 +414,10 @@ def _pass_on(said: IO[bytes], shortages: list[bytes]) -> None:
                 sys.stderr.writelines([line.decode("utf-8", "backslashreplace")])
 
 
+def _variables() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if name.startswith(_READ_ONCE)}
+
+
 class _Pool:
     """Workers that wait for their next model.
 
@@ -431,7 +444,7 @@ class _Pool:
         """Return a worker that runs nothing else."""
         with self._lock:
             self._settle()
-            while self._idle and not self._idle[-1].is_alive:
+            while self._idle and not (self._idle[-1].is_alive and self._idle[-1].is_current):
                 self._idle.pop().kill()
             worker = self._idle.pop() if self._idle else Worker()
             self._busy.add(worker)

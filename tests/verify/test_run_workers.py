@@ -217,6 +217,24 @@ def test_a_worker_that_has_grown_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
     run.end_workers()
 
 
+def test_a_worker_that_was_started_with_other_variables_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A library that a variable names now would not be the one that it has loaded."""
+    run.end_workers()
+    before = run.take_worker()
+    run.give_back(before, reusable=True)
+    monkeypatch.setenv("DPL_DNNL_LIBRARY", "/nowhere.so")
+
+    after = run.take_worker()
+
+    assert after is not before
+    assert not before.is_alive
+    run.give_back(after, reusable=True)
+    assert run.take_worker() is after
+    run.end_workers()
+
+
 def test_a_worker_that_died_is_replaced(save: Save) -> None:
     """An idle worker that somebody killed is not the next model's crash."""
     run.end_workers()
