@@ -7,7 +7,8 @@ smallest set that several libraries share: https://uxlfoundation.github.io/oneDN
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
     Shape: TypeAlias = "tuple[int, ...]"
     OpenShape: TypeAlias = "tuple[int | str | None, ...]"
     Setting: TypeAlias = "bool | int | float | str | Sequence[int]"
+
+
+Size = TypeVar("Size", "int | None", "int | str | None")
+
+
+def broadcast(one: Sequence[Size], other: Sequence[Size]) -> tuple[Size, ...]:
+    """Return what two shapes broadcast to; None for a size that is open."""
+    pairs = zip_longest(reversed(one), reversed(other), fillvalue=1)
+    sizes = [b if a == 1 else a if b in {1, a} else None for a, b in pairs]
+    return tuple(reversed(sizes))
 
 
 class RefusedError(Exception):

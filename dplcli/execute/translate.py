@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.execute.composites import as_meant, composite_from
-from dplcli.execute.plan import KernelPlan, PlanOp, RefusedError
+from dplcli.execute.plan import KernelPlan, PlanOp, RefusedError, broadcast
 from dplcli.ir.model import called_function
 from dplcli.ir.types import tensor_of_attributes
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dplcli.execute.composites import Composite
-    from dplcli.execute.plan import Setting, Shape
+    from dplcli.execute.plan import OpenShape, Setting, Shape
     from dplcli.ir import Attribute, Function, Node, Value
 
-    OpenShape = tuple[int | None, ...]
+    PlainShape = tuple[int | None, ...]
 
 _SAME_SHAPE = {
     "Abs": "abs",
@@ -84,7 +84,7 @@ class _Translator:
     def __init__(self, numbers: Mapping[str, np.ndarray]) -> None:
         self.plan = KernelPlan()
         self.given = numbers
-        self.shapes: dict[int, OpenShape | None] = {}
+        self.shapes: dict[int, PlainShape | None] = {}
         self.arrays: dict[int, Callable[[], np.ndarray]] = {}
 
     def translate(self, call: Node, function: Function) -> KernelPlan:
@@ -120,9 +120,9 @@ class _Translator:
         self.plan.fixed = fixed  # no setting was made from these
         return self.plan
 
-    def _seen(self, call: Node) -> dict[int, tuple[int | str | None, ...]]:
+    def _seen(self, call: Node) -> dict[int, OpenShape]:
         """Return the shapes of the inputs as the operators see them, where the rank is known."""
-        found: dict[int, tuple[int | str | None, ...]] = {}
+        found: dict[int, OpenShape] = {}
         for number, value in zip(self.plan.inputs, call.inputs, strict=True):
             known = None if value is None else value.known_type()
             shape = self.plan.views.get(number) or (None if known is None else known.shape)
@@ -158,7 +158,7 @@ class _Translator:
             raise RefusedError(f"the shape of {value.name!r} is not known")
         return tensor.shape
 
-    def new(self, dtype: str, shape: OpenShape | None) -> int:
+    def new(self, dtype: str, shape: PlainShape | None) -> int:
         number = len(self.plan.dtypes)
         self.plan.dtypes[number] = dtype
         self.shapes[number] = shape
@@ -172,7 +172,7 @@ class _Translator:
         return number
 
     def emit(
-        self, kind: str, inputs: Sequence[int], shape: OpenShape | None, **settings: Setting
+        self, kind: str, inputs: Sequence[int], shape: PlainShape | None, **settings: Setting
     ) -> int:
         output = self.new(self.plan.dtypes[inputs[0]], shape)
         self.plan.ops.append(PlanOp(kind, list(inputs), output, settings))
@@ -257,7 +257,7 @@ class _Translator:
 
     def _paired(self, kind: str, one: int, other: int) -> int:
         a, b = self.shapes[one], self.shapes[other]
-        shape = None if a is None or b is None else _broadcast(a, b)
+        shape = None if a is None or b is None else broadcast(a, b)
         read = [self._lifted(one), self._lifted(other)]
         return self.emit(kind, read, shape, auto_broadcast="numpy")
 
@@ -324,7 +324,7 @@ class _Translator:
             "data_format": "NCX",
         }
 
-    def _ranked(self, number: int | None, what: str) -> OpenShape:
+    def _ranked(self, number: int | None, what: str) -> PlainShape:
         shape = None if number is None else self.shapes[number]
         if shape is None:
             raise RefusedError(f"the rank of {what} is not known")
@@ -398,8 +398,7 @@ class _Translator:
         a, b = self._ranked(read[0], "an operand"), self._ranked(read[1], "an operand")
         if min(len(a), len(b)) < 2:  # noqa: PLR2004  # matrices
             raise RefusedError("a MatMul of vectors")
-        batch = _broadcast(a[:-2], b[:-2])
-        shape = None if batch is None else (*batch, a[-2], b[-1])
+        shape = (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
         (first, is_first), (second, is_second) = map(self._turned, read[:2])
         return self.emit(
             "matmul", [first, second], shape, transpose_a=is_first, transpose_b=is_second
@@ -653,7 +652,7 @@ class _Translator:
             made[spelt.result] = self.emit(spelt.kind, [data], shape)
 
     def _row_beside(
-        self, user: Node, value: Value, made: Mapping[Value, int], shape: OpenShape | None
+        self, user: Node, value: Value, made: Mapping[Value, int], shape: PlainShape | None
     ) -> int | None:
         """Return what scales or shifts the last axis of *value*; None if nothing does."""
         (other,) = [each for each in user.inputs if each is not value] or [None]
@@ -664,7 +663,7 @@ class _Translator:
         fits = row is not None and len(row) == 1 and (row[0] == shape[-1] or shape[-1] is None)
         return number if fits else None
 
-    def _normalized(self, read: Sequence[int], shape: OpenShape | None, epsilon: float) -> int:
+    def _normalized(self, read: Sequence[int], shape: PlainShape | None, epsilon: float) -> int:
         """Add a layer normalisation of the last axis; scale and shift go together."""
         given = list(read)
         if len(given) == 2:  # noqa: PLR2004  # a scale alone
@@ -771,26 +770,15 @@ def _only(node: Node) -> Value:
     return value
 
 
-def _plain(shape: Sequence[int | str | None] | None) -> OpenShape | None:
+def _plain(shape: Sequence[int | str | None] | None) -> PlainShape | None:
     """Return a shape with None for what is a symbol."""
     if shape is None:
         return None
     return tuple(size if isinstance(size, int) else None for size in shape)
 
 
-def _broadcast(one: Sequence[int | None], other: Sequence[int | None]) -> OpenShape | None:
-    """Return the shape of a broadcast; None for a size that is open."""
-    length = max(len(one), len(other))
-    pairs = zip(
-        (1,) * (length - len(one)) + tuple(one),
-        (1,) * (length - len(other)) + tuple(other),
-        strict=True,
-    )
-    return tuple(b if a == 1 else a if b in {1, a} else None for a, b in pairs)
-
-
 def _windows(
-    sizes: OpenShape, kernel: Sequence[int | None], spatial: Mapping[str, Any]
+    sizes: PlainShape, kernel: Sequence[int | None], spatial: Mapping[str, Any]
 ) -> list[int | None]:
     """Return over how many places windows run, by dimension."""
     found: list[int | None] = []

@@ -130,7 +130,7 @@ class ProtoTensor(Tensor):
             if not self.is_external:
                 array = numpy_helper.to_array(proto)
                 return array
-            # A copy: onnx 1.22 and before put the data into what they read it for.
+            # A copy: onnx 1.22 puts the data into what they read it for.
             proto = TensorProto.FromString(proto.SerializeToString())
             with text_path(folder) as base:
                 if _has_two_names(proto, folder):
@@ -195,7 +195,7 @@ def load_data(proto: TensorProto, folder: Path) -> None:
 
 
 def _hold(proto: TensorProto) -> None:
-    """Say that a tensor has its data itself; onnx 1.22 and before leave that to the caller."""
+    """Say that a tensor has its data itself; onnx 1.22 leaves that to the caller."""
     proto.data_location = TensorProto.DEFAULT
     del proto.external_data[:]
 
@@ -519,9 +519,7 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
             name for name, attribute in schema.attributes.items() if attribute.required
         ),
         integer_inputs=frozenset(
-            slot
-            for slot, formal in enumerate(schema.inputs)
-            if _types(schema, formal) <= _INDEX_TYPES
+            slot for slot, formal in enumerate(schema.inputs) if formal.types <= _INDEX_TYPES
         ),
         required_inputs=frozenset(
             slot for slot, formal in enumerate(schema.inputs) if formal.option != _OPTIONAL
@@ -530,20 +528,11 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
     )
 
 
-def _types(schema: OnnxSchema, formal: OnnxSchema.FormalParameter) -> frozenset[str]:
-    """Return the types that an input or output may have; onnx 1.20 fails to say so itself."""
-    for constraint in schema.type_constraints:
-        if constraint.type_param_str == formal.type_str:
-            return frozenset(constraint.allowed_type_strs)
-    return frozenset({formal.type_str})
-
-
 def _typed_by(schema: OnnxSchema, made: OnnxSchema.FormalParameter) -> int | str | None:
     if not made.is_homogeneous:
         return None
-    types = _types(schema, made)
-    if types <= {"tensor(bool)"} or types <= {"tensor(int64)"}:
-        return min(types).removeprefix("tensor(").removesuffix(")")
+    if made.types <= {"tensor(bool)"} or made.types <= {"tensor(int64)"}:
+        return min(made.types).removeprefix("tensor(").removesuffix(")")
     slots = (slot for slot, formal in enumerate(schema.inputs) if formal.type_str == made.type_str)
     return next(slots, None)
 

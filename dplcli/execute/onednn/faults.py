@@ -13,15 +13,17 @@ operator and a binary one behind it for all shapes that broadcast, with oneDNN 3
 
 from __future__ import annotations
 
-from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from dplcli.execute.plan import broadcast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dplcli.execute.plan import KernelPlan, OpenShape, PlanOp
 
 _BINARY = frozenset({"add", "divide", "maximum", "minimum", "multiply", "subtract"})
+# Behind these, no binary operator is fused.
 _ALONE = frozenset({"avg_pool", "layer_norm", "log_softmax", "max_pool", "softmax"})
 _OF_ONE_SHAPE = frozenset({"dequantize", "layer_norm", "log_softmax", "quantize", "softmax"}) | {
     *("abs", "clamp", "elu", "exp", "gelu", "hard_swish", "leaky_relu", "log", "mish"),
@@ -37,8 +39,8 @@ def misread(plan: KernelPlan) -> set[int]:
     """
     shapes: dict[int, OpenShape] = {n: array.shape for n, array in plan.numbers.items()}
     shapes |= plan.shapes
-    alone: set[int] = set()
-    products: set[int] = set()
+    alone: set[int] = set()  # what operators of _ALONE made, and activations behind them
+    products: set[int] = set()  # the same of products by matrices, and of what is fused with them
     found: set[int] = set()
     for op in plan.ops:
         first = op.inputs[0]
@@ -70,10 +72,9 @@ def _fits(product: int, operand: int, shapes: Mapping[int, OpenShape]) -> bool:
 
 def _is_by_matrix(op: PlanOp, shapes: Mapping[int, OpenShape]) -> bool:
     """Tell whether a product is, for all that is known, one of more dimensions by a matrix."""
-    data, weights = (shapes.get(value, (None,) * (_MATRIX + 1)) for value in op.inputs[:2])
-    if op.inputs[1] not in shapes:
-        return True
-    return len(data) > _MATRIX and len(weights) == _MATRIX
+    data, weights = (shapes.get(value) for value in op.inputs[:2])
+    is_product_of_matrices = data is not None and len(data) == _MATRIX
+    return not is_product_of_matrices and (weights is None or len(weights) == _MATRIX)
 
 
 def _shape(op: PlanOp, shapes: Mapping[int, OpenShape]) -> OpenShape | None:
@@ -85,20 +86,11 @@ def _shape(op: PlanOp, shapes: Mapping[int, OpenShape]) -> OpenShape | None:
     if first is None or last is None:
         return None
     if op.kind in _BINARY:
-        return _broadcast(first, last)
+        return broadcast(first, last)
     if op.kind == "static_transpose":
-        order = op.settings["order"]
-        assert isinstance(order, list)  # noqa: S101  # as operators are written
-        return tuple(first[axis] for axis in order)
+        return tuple(first[axis] for axis in cast("Sequence[int]", op.settings["order"]))
     if op.kind == "matmul" and min(len(first), len(last)) >= _MATRIX:
         rows = first[-1] if op.settings.get("transpose_a") else first[-2]
         columns = last[-2] if op.settings.get("transpose_b") else last[-1]
-        return (*_broadcast(first[:-2], last[:-2]), rows, columns)
+        return (*broadcast(first[:-2], last[:-2]), rows, columns)
     return None
-
-
-def _broadcast(one: OpenShape, other: OpenShape) -> OpenShape:
-    """Return what two shapes broadcast to; None for a size that is open."""
-    pairs = zip_longest(reversed(one), reversed(other), fillvalue=1)
-    sizes = [b if a == 1 else a if b in (1, a) else None for a, b in pairs]
-    return tuple(reversed(sizes))

@@ -193,7 +193,7 @@ def multiplies_steps(plan: KernelPlan) -> bool:
 
 def _objection(plan: KernelPlan, partitions: Sequence[_Partition]) -> str:
     groups = ["+".join(plan.ops[n].kind for n in part.ops) for part in partitions]
-    if len(partitions) > most_parts(plan) and not plan.is_region:
+    if not plan.is_region and len(partitions) > most_parts(plan):
         return f"oneDNN would run it in {len(partitions)} parts: {', '.join(groups)}"
     refused = [
         group for part, group in zip(partitions, groups, strict=True) if not part.is_supported
