@@ -19,10 +19,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpression
+from simpleeval import (
+    DEFAULT_OPERATORS,
+    DISALLOW_METHODS,
+    DISALLOW_PREFIXES,
+    EvalWithCompoundTypes,
+    InvalidExpression,
+)
 
 from dplcli.errors import PatternSyntaxError, did_you_mean
-from dplcli.ir import Tensor
+from dplcli.ir import Tensor, Value
+from dplcli.ir.model import is_exact
 from dplcli.ir.operators import (
     BROADCASTING,
     KEEPS_SHAPE,
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Node, TensorType, Value
+    from dplcli.ir import Node, TensorType
     from dplcli.shapes.rules import Dims
 
     Bound: TypeAlias = Value | tuple[Value, ...] | str
@@ -335,10 +342,10 @@ _COMPUTED_WIDE = 4
 
 def _array(given: object) -> Array:
     """Turn a number or a list into an array."""
-    if isinstance(given, ValueFacts):
-        raise ExpressionError(f"write {given.name}.value for the data of {given.name!r}")
     if isinstance(given, np.ndarray):
         return given
+    if isinstance(given, ValueFacts):
+        raise ExpressionError(f"write {given.name}.value for the data of {given.name!r}")
     made = np.asarray(given)
     if made.dtype.kind not in _NUMERIC_KINDS:
         raise ExpressionError("expected numbers or an array")
@@ -367,6 +374,9 @@ def _whole(number: object) -> int:
     Raises:
         ValueError: It has a fraction, or is no number at all.
     """
+    if type(number) is int:
+        claim(1)
+        return number
     data = _array(number)
     claim(data.size)
     item = data.reshape(()).item()
@@ -417,7 +427,12 @@ def expand(data: object, dims: object) -> Array:
     """Repeat an array along dimensions of 1 until it has the dimensions *dims*."""
     wanted = _dims(dims)
     claim(math.prod(wanted))
-    return np.broadcast_to(_array(data), wanted).copy()
+    source = _array(data)
+    if source.shape == wanted:
+        return source.copy()
+    if not source.ndim:
+        return np.full(wanted, source, source.dtype)
+    return np.broadcast_to(source, wanted).copy()
 
 
 def transpose(data: object, perm: object = None) -> Array:
@@ -441,7 +456,8 @@ def along(data: object, axis: object, rank: object) -> Array:
     """Put all elements along *axis* of an array of rank *rank*; its other dimensions are 1."""
     dims = [1] * _whole(rank)
     dims[_whole(axis)] = -1
-    return _array(data).reshape(dims)
+    source = _array(data)
+    return source if source.ndim == 1 == len(dims) else source.reshape(dims)
 
 
 def concat(parts: object, axis: object = 0) -> Array:
@@ -464,6 +480,12 @@ def cast(data: object, dtype: object) -> Array:
     kind, exponent, rest = dtype.partition("e")  # numpy calls float8e4m3fn float8_e4m3fn
     is_small = kind in {"float8", "float6", "float4"}
     made = source.astype(np.dtype(f"{kind}_{exponent}{rest}" if is_small else dtype))
+    if made.dtype.kind == "f" and made.dtype.itemsize >= _COMPUTED_WIDE:
+        was = source.dtype
+        if was.kind in "iub" or (was.kind == "f" and made.dtype.itemsize >= was.itemsize):
+            return made  # what it can hold it holds
+        if was.kind == "f" and np.isfinite(made).all():
+            return made  # what is finite now was so before
     if dtype.startswith(("float", "bfloat", "complex")):
         fits = np.array_equal(_finite(source, like=made), _finite(made, like=made))
     else:
@@ -966,6 +988,8 @@ def is_static(value: ValueFacts) -> bool:
         UnknownFactError: Not even the rank is known.
     """
     known = value.subject.known_type()
+    if is_exact(known):
+        return True
     shapes = [dims(value), None if known is None else known.shape]
     return any(
         shape is not None and all(isinstance(extent, int) for extent in shape) for shape in shapes
@@ -1124,6 +1148,11 @@ VALUE_OR = "value_or"
 
 FUNCTION_NAMES = (*FUNCTIONS, VALUE_OR)
 
+_QUIET = frozenset(
+    {"prod", "len", "all", "any", "dims", "per_channel", "broadcasts_to", "same_shape", "is_static"}
+)
+"""Functions that do no arithmetic on data."""
+
 SHAPE_FUNCTIONS = frozenset({"dims", "is_static", "keeps_order", "reshape_target"})
 """The functions that ask what the nodes above a value say of sizes."""
 
@@ -1197,6 +1226,8 @@ def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object],
 
     def checked(left: object, right: object) -> object:
         for operand in (left, right):
+            if type(operand) is np.ndarray:
+                continue
             if isinstance(operand, (str, bytes, list, tuple)):
                 raise ExpressionError("arithmetic is for numbers")
             if isinstance(operand, int) and abs(operand) > LARGEST_NUMBER:
@@ -1216,7 +1247,8 @@ def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object]
         left = tuple(left) if isinstance(left, list) else left
         right = tuple(right) if isinstance(right, list) else right
         if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-            claim(math.prod(np.broadcast_shapes(_dims_of(left), _dims_of(right))))
+            a, b = _dims_of(left), _dims_of(right)
+            claim(math.prod(a if a == b or not b else np.broadcast_shapes(a, b)))
         return operation(left, right)
 
     return checked
@@ -1440,6 +1472,198 @@ def _check_form(node: ast.AST) -> None:
             )
 
 
+# Expressions as Python code: what was checked against the language once is translated once.
+#
+# The code calls the same functions in the same order as the evaluator. Where it fails, the evaluator
+# is asked, so messages are its own. Facts that are not known are raised as they are.
+
+
+_TRANSLATED_AT = 4
+"""How often an expression is evaluated before it is translated: most never match."""
+
+
+class _NotTranslatedError(Exception):
+    """The evaluator alone knows what a part means."""
+
+
+class _Translator:
+    """Writes an expression as Python over ``names``; ``used`` is what the code needs beside."""
+
+    def __init__(self, needed: frozenset[str]) -> None:
+        self.needed = needed
+        self.used: dict[str, object] = {
+            "present": _present,
+            "either": _either_of,
+            "chain": _chained,
+            "bounded": _bounded,
+        }
+
+    def code(self, node: ast.AST, local: frozenset[str]) -> str:
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise _NotTranslatedError
+        text: str = method(node, local)
+        return text
+
+    def _kept(self, thing: object) -> str:
+        name = f"k{len(self.used)}"
+        self.used[name] = thing
+        return name
+
+    def _all(self, nodes: Sequence[ast.AST], local: frozenset[str]) -> list[str]:
+        return [self.code(node, local) for node in nodes]
+
+    def _constant(self, node: ast.Constant, _local: frozenset[str]) -> str:
+        if isinstance(node.value, (str, bytes)) and len(node.value) > _MOST_TEXTS:
+            raise _NotTranslatedError
+        return self._kept(node.value)
+
+    def _name(self, node: ast.Name, local: frozenset[str]) -> str:
+        if node.id in local:
+            return f"v_{node.id}"
+        return f"names[{node.id!r}]" if node.id in self.needed else f"present(names, {node.id!r})"
+
+    def _attribute(self, node: ast.Attribute, local: frozenset[str]) -> str:
+        if node.attr in DISALLOW_METHODS or node.attr.startswith(tuple(DISALLOW_PREFIXES)):
+            raise _NotTranslatedError
+        return f"({self.code(node.value, local)}).{node.attr}"
+
+    def _call(self, node: ast.Call, local: frozenset[str]) -> str:
+        assert isinstance(node.func, ast.Name)  # noqa: S101  # _check_form saw to it
+        if node.func.id == VALUE_OR:
+            first = _optional_fact(node.args[0]) if len(node.args) == len("12") else None
+            if first is None:
+                raise _NotTranslatedError
+            one, other = self._all(node.args, local)
+            if isinstance(node.args[0], ast.Name) and first.id not in local:
+                one = f"names[{first.id!r}]"
+            return f"either(names, {first.id!r}, lambda: {one}, lambda: {other})"
+        function = self._kept(FUNCTIONS[node.func.id])
+        return f"{function}({', '.join(self._all(node.args, local))})"
+
+    def _subscript(self, node: ast.Subscript, local: frozenset[str]) -> str:
+        return f"({self.code(node.value, local)})[{self.code(node.slice, local)}]"
+
+    def _slice(self, node: ast.Slice, local: frozenset[str]) -> str:
+        parts = [node.lower, node.upper, node.step]
+        texts = ["None" if part is None else self.code(part, local) for part in parts]
+        return f"slice({', '.join(texts)})"
+
+    def _boolop(self, node: ast.BoolOp, local: frozenset[str]) -> str:
+        sign = " and " if isinstance(node.op, ast.And) else " or "
+        return f"({sign.join(self._all(node.values, local))})"
+
+    def _operator(self, kind: type[ast.AST]) -> str:
+        if kind not in _OPERATORS:
+            raise _NotTranslatedError
+        return self._kept(_OPERATORS[kind])
+
+    def _unaryop(self, node: ast.UnaryOp, local: frozenset[str]) -> str:
+        return f"{self._operator(type(node.op))}({self.code(node.operand, local)})"
+
+    def _binop(self, node: ast.BinOp, local: frozenset[str]) -> str:
+        left, right = self._all([node.left, node.right], local)
+        return f"{self._operator(type(node.op))}({left}, {right})"
+
+    def _compare(self, node: ast.Compare, local: frozenset[str]) -> str:
+        left, *others = self._all([node.left, *node.comparators], local)
+        signs = [self._operator(type(sign)) for sign in node.ops]
+        if len(signs) == 1:
+            return f"{signs[0]}({left}, {others[0]})"
+        rest = ", ".join(
+            f"({sign}, lambda: {other})" for sign, other in zip(signs, others, strict=True)
+        )
+        return f"chain({left}, {rest})"
+
+    def _ifexp(self, node: ast.IfExp, local: frozenset[str]) -> str:
+        test, body, other = self._all([node.test, node.body, node.orelse], local)
+        return f"({body} if {test} else {other})"
+
+    def _list(self, node: ast.List, local: frozenset[str]) -> str:
+        return f"[{', '.join(self._all(node.elts, local))}]"
+
+    def _tuple(self, node: ast.Tuple, local: frozenset[str]) -> str:
+        return f"({''.join(f'{text}, ' for text in self._all(node.elts, local))})"
+
+    def _set(self, node: ast.Set, local: frozenset[str]) -> str:
+        return f"{{{', '.join(self._all(node.elts, local))}}}"
+
+    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp, local: frozenset[str]) -> str:
+        texts = []
+        for part in node.generators:
+            source = self.code(part.iter, local)
+            local = local | {
+                name.id for name in ast.walk(part.target) if isinstance(name, ast.Name)
+            }
+            target = self._target(part.target)
+            tests = "".join(f" if {text}" for text in self._all(part.ifs, local))
+            texts.append(f" for {target} in bounded({source}, count){tests}")
+        return f"[{self.code(node.elt, local)}{''.join(texts)}]"
+
+    _generatorexp = _listcomp
+
+    def _target(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Name):
+            return f"v_{node.id}"
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return f"({''.join(f'{self._target(item)}, ' for item in node.elts)})"
+        raise _NotTranslatedError
+
+
+def _present(names: Mapping[str, Facts], name: str) -> Facts:
+    found = names[name]
+    if found is None:
+        raise UnknownFactError(f"{name!r} took no part in the match")
+    return found
+
+
+def _either_of(
+    names: Mapping[str, Facts], name: str, first: Callable[[], Any], other: Callable[[], object]
+) -> object:
+    if names[name] is None:
+        return other()
+    try:
+        found = first()
+    except NoAttributeError:
+        return other()
+    if isinstance(found, list):
+        raise ExpressionError(f"{name!r} is several inputs, not one constant")
+    return found.value if isinstance(found, ValueFacts) else found
+
+
+def _chained(left: object, *rest: tuple[Callable[..., Any], Callable[[], object]]) -> object:
+    answer: object = True
+    for sign, other in rest:
+        if not answer:
+            break
+        right = other()
+        answer = sign(left, right)
+        left = right
+    return answer
+
+
+def _bounded(items: Iterable[Any], count: list[int]) -> Iterator[Any]:
+    for item in items:
+        count[0] += 1
+        if count[0] > MOST_ITEMS:
+            raise ExpressionError("a comprehension of too many items")
+        yield item
+
+
+def _translated(tree: ast.expr, needed: frozenset[str]) -> Callable[..., object] | None:
+    """Return a function of names and a counter that does what the evaluator would; None if not."""
+    translator = _Translator(needed)
+    try:
+        text = translator.code(tree, frozenset())
+        code = compile(f"lambda names, count: {text}", "<expression>", "eval")
+    except (_NotTranslatedError, SyntaxError, RecursionError, MemoryError, KeyError):
+        return None
+    made: Callable[..., object] = eval(  # noqa: S307  # of checked parts alone
+        code, {"__builtins__": {"slice": slice}, **translator.used}
+    )
+    return made
+
+
 class Expression:
     """An expression over captured names.
 
@@ -1470,13 +1694,14 @@ class Expression:
                 column=column,
             ) from error
         self._answers: dict[tuple[object, ...], object] = {}
+        self._codes: dict[int, list[Any]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Keep what it was made of; the rest is made again when somebody asks."""
         return {name: vars(self)[name] for name in ("role", "text", "captures", "_indent")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _answers={})
+        vars(self).update(state, _answers={}, _codes={})
 
     @cached_property
     def _parts(self) -> _Parts:
@@ -1572,6 +1797,11 @@ class Expression:
             isinstance(function, ast.Name) and function.id in functions for function in called
         )
 
+    @cached_property
+    def says_target(self) -> bool:
+        """Whether it computes the target of a Reshape, which several places may share."""
+        return self.calls({"reshape_target"})
+
     def value(self, bindings: Mapping[str, Bound]) -> object:
         """Return its value; a name may be bound to several inputs, or to an operator's type.
 
@@ -1579,8 +1809,8 @@ class Expression:
             UnknownFactError: It needs something that is not known, or a name that took no part.
             ValueError: It cannot be evaluated.
         """
-        absent = sorted(self._parts.needed - bindings.keys())
-        if absent:
+        if not self._parts.needed <= bindings.keys():
+            absent = sorted(self._parts.needed - bindings.keys())
             raise UnknownFactError(f"{absent[0]!r} took no part in the match")
         try:
             return self._evaluate(self._parts.tree, self._facts(bindings))
@@ -1592,6 +1822,9 @@ class Expression:
         facts: dict[str, Facts] = {}
         for name in self._parts.used:
             bound = bindings.get(name)
+            if type(bound) is Value:
+                facts[name] = ValueFacts(bound)
+                continue
             if isinstance(bound, tuple):
                 facts[name] = [ValueFacts(value) for value in bound]
             elif bound is not None:
@@ -1607,17 +1840,55 @@ class Expression:
         key = self._key(facts) if tree is self._parts.tree else None
         if key in self._answers:
             return self._answers[key]
+        code = self._code_of(tree)
+        if code is not None:
+            token = _left.set(FREE)
+            try:
+                if self._may_warn:
+                    with np.errstate(all="ignore"):
+                        answer: object = code(facts, [0])
+                else:
+                    answer = code(facts, [0])
+            except UnknownFactError:
+                raise
+            except UNANSWERABLE:
+                answer = self._interpreted(tree, facts)  # says what is wrong
+            finally:
+                _left.reset(token)
+        else:
+            answer = self._interpreted(tree, facts)
+        if key is not None and isinstance(answer, (bool, int, float, str)):
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
+            self._answers[key] = answer
+        return answer
+
+    @cached_property
+    def _may_warn(self) -> bool:
+        """Whether numpy may have something to say about the numbers."""
+        return any(isinstance(node, (ast.BinOp, ast.UnaryOp)) for node in self._parts.nodes) or (
+            not {n.func.id for n in self._parts.nodes if isinstance(n, ast.Call)} <= _QUIET  # type: ignore[attr-defined]
+        )
+
+    def _interpreted(self, tree: ast.expr, facts: Mapping[str, Facts]) -> object:
         self._evaluator.names = facts
         try:
             with np.errstate(all="ignore"), limited():
                 answer: object = self._evaluator.eval(self.text, previously_parsed=tree)
         finally:
             self._evaluator.names = {}  # rules outlive the models that they are asked about
-        if key is not None and isinstance(answer, (bool, int, float, str)):
-            if len(self._answers) >= _MOST_ANSWERS:
-                self._answers.clear()
-            self._answers[key] = answer
         return answer
+
+    def _code_of(self, tree: ast.expr) -> Callable[..., object] | None:
+        """Return *tree* as code, if it is evaluated often and can be translated."""
+        known = self._codes.get(id(tree))
+        if known is None:
+            known = self._codes[id(tree)] = [tree, 0, None]
+        if known[1] <= _TRANSLATED_AT:
+            known[1] += 1
+            if known[1] > _TRANSLATED_AT:
+                known[2] = _translated(tree, self._parts.needed)
+        return known[2]
 
     def _key(self, facts: Mapping[str, Facts]) -> tuple[object, ...] | None:
         """Return the types that the answer depends on, to remember it by.

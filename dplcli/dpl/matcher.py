@@ -160,6 +160,10 @@ if TYPE_CHECKING:
 
     Requirement: TypeAlias = Ops | tuple[Ops, Ops]
 
+    Sort: TypeAlias = "OpKey | NodeOutline | bool | None"
+
+    NodeOutline: TypeAlias = tuple[OpKey, tuple[Sort, ...]]
+
 
 # The anchors of a pattern with several outputs.
 
@@ -1803,6 +1807,141 @@ class OpIndex:
             nodes = (node for head in present for node in self._nodes[head])
             self._merged[key] = sorted(nodes, key=lambda node: node.position)
         return self._merged[key]
+
+
+# What can be told of a root by its operator and what makes its inputs.
+#
+# Nodes of one outline are alike that far, so each pattern is asked once for each outline whether it
+# may match there; most often it may not.
+
+
+class Outlines:
+    """The outlines of nodes, by number.
+
+    Args:
+        is_far: Whether the outlines of what makes the inputs belong to it; then nothing is edited.
+    """
+
+    def __init__(self, *, is_far: bool = False) -> None:
+        self.known: dict[Node, int] = {}
+        self._near = Outlines() if is_far else None
+        self._numbers: dict[object, int] = {}
+        self._outlines: list[NodeOutline] = []
+
+    def number(self, node: Node) -> int:
+        """Return the number of a node's outline."""
+        near = self._near
+        if near is None:
+            outline = (node.domain, node.op_type), tuple([_sort(value) for value in node.inputs])
+            key: object = outline
+        else:
+            known, parts = near.known, []
+            for value in node.inputs:
+                maker = None if value is None else value.producer
+                if maker is None:
+                    parts.append(value if value is None else value.is_constant)
+                else:
+                    place = known.get(maker)
+                    parts.append(2 + (near.number(maker) if place is None else place))
+            key = (node.domain, node.op_type, tuple(parts))
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._outlines)
+            if near is not None:
+                sorts = [near.outline(part - 2) if type(part) is int else part for part in parts]
+                outline = (node.domain, node.op_type), tuple(sorts)
+            self._outlines.append(outline)
+        self.known[node] = number
+        return number
+
+    def outline(self, number: int) -> NodeOutline:
+        """Return an outline."""
+        return self._outlines[number]
+
+    def forget_readers(self, value: Value) -> None:
+        """Let the outlines of what reads *value* be found anew."""
+        for node, _ in value.iter_uses():
+            self.known.pop(node, None)
+
+    def may_hold(self, number: int, program: Program) -> bool:
+        """Tell whether *program* may match at nodes of an outline; if not, it does not."""
+        return _may_root(program.root, *self._outlines[number])
+
+
+def _sort(value: Value | None) -> Sort:
+    """Return what makes a value; of what nothing makes, whether it is constant."""
+    if value is None:
+        return None
+    maker = value.producer
+    return value.is_constant if maker is None else (maker.domain, maker.op_type)
+
+
+def _may_root(step: Step, op: OpKey, sorts: tuple[Sort, ...]) -> bool:
+    kind = type(step)
+    if op == ("", "Identity"):
+        return True
+    if kind is OrStep:
+        return _may_root(step.left, op, sorts) or _may_root(step.right, op, sorts)  # type: ignore[attr-defined]
+    if kind is AndStep:
+        return _may_root(step.left, op, sorts) and _may_root(step.right, op, sorts)  # type: ignore[attr-defined]
+    if kind is SharedStep:
+        return _may_root(step.inner, op, sorts)  # type: ignore[attr-defined]
+    if kind is OutputsStep:
+        return _may_root(step.outputs[0], op, sorts)  # type: ignore[attr-defined]
+    return _may_call(step, op, sorts) if isinstance(step, CallStep) else True
+
+
+def _may_call(step: CallStep, op: OpKey, sorts: tuple[Sort, ...]) -> bool:
+    if step.functions or (step.ops is not None and op not in step.ops):
+        return bool(step.functions)
+    is_moved = not op[0] and op[1] in MOVED
+    if is_moved or step.attributes or step.is_rotated or step.takers:
+        return True
+    count, args = len(sorts), step.args
+    while count and sorts[count - 1] is None:
+        count -= 1
+    if count > step.least and not step.pattern.rest:
+        return False
+    sorts = (*sorts[:count], *[None] * (step.least - count))
+    commutes = (op[1] in COMMUTATIVE and not op[0]) or step.pattern.is_unordered
+    if len(sorts) < 2 or not commutes:  # noqa: PLR2004
+        return all(map(_may_be, args, sorts))
+    if len(args) == len(sorts) == 2:  # noqa: PLR2004
+        first, second = args
+        a, b = sorts
+        return (_may_be(first, a) and _may_be(second, b)) or (
+            _may_be(first, b) and _may_be(second, a)
+        )
+    return all(any(_may_be(arg, sort) for sort in sorts) for arg in args)
+
+
+def _may_be(step: Step, sort: Sort) -> bool:  # noqa: PLR0911
+    kind = type(step)
+    inner: tuple[Sort, ...] | None = None
+    if type(sort) is tuple and type(sort[0]) is tuple:
+        sort, inner = sort  # type: ignore[assignment]  # it is an outline
+    if sort == ("", "Identity"):
+        return True
+    if inner is not None:
+        if kind is CallStep and not step.functions:  # type: ignore[attr-defined]
+            return _may_call(step, sort, inner)  # type: ignore[arg-type]
+        if kind in (OrStep, AndStep, SharedStep):
+            sort = (sort, inner)  # type: ignore[assignment]
+    if kind is OrStep:
+        return _may_be(step.left, sort) or _may_be(step.right, sort)  # type: ignore[attr-defined]
+    if kind is AndStep:
+        return _may_be(step.left, sort) and _may_be(step.right, sort)  # type: ignore[attr-defined]
+    if kind is SharedStep:
+        return _may_be(step.inner, sort)  # type: ignore[attr-defined]
+    if kind is AbsentStep:
+        return sort is None
+    if kind is ConstantStep:
+        return sort is True or sort == ("", "Constant")
+    if isinstance(step, CallStep) and sort is None:
+        return False
+    if step.heads is None:
+        return not isinstance(step, CallStep) or type(sort) is tuple
+    return type(sort) is tuple and sort in step.heads
 
 
 # The loop that runs goals, depth first.

@@ -711,11 +711,23 @@ class Replacement:
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand]:
         """Make the calls; a further output that nothing outside reads stays with the match."""
+        if self._is_simple:
+            caller = _Caller(match, build, self._all_counts)
+            return [caller.part(part) for part in self.outputs]
         pairs = list(zip(self.outputs, match.outputs, strict=True))
         idle = {p for p, old in pairs if isinstance(p, CallOutput) and not _is_needed(old, match)}
         counts = self._output_counts([part for part in self.outputs if part not in idle])
         caller = _Caller(match, build, counts)
         return [old if part in idle else caller.part(part) for part, old in pairs]
+
+    @cached_property
+    def _is_simple(self) -> bool:
+        """Whether no output is one of several of a node."""
+        return not any(isinstance(part, CallOutput) for part in self.outputs)
+
+    @cached_property
+    def _all_counts(self) -> dict[NodeCall, int]:
+        return self._output_counts(self.outputs)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -1048,7 +1060,9 @@ class _Caller:
         self.match = match
         self.builder = builder
         self.output_counts = output_counts
-        self.bound = {**match.bound, **{n: op.op_type for n, op in match.operators.items()}}
+        self.bound = match.bound
+        if match.operators:
+            self.bound = {**match.bound, **{n: op.op_type for n, op in match.operators.items()}}
         self.made: dict[NodeCall, DraftNode] = {}
         self.constants: dict[tuple[Expression, np.dtype[Any]], DraftConstant] = {}
         self.present: dict[int, bool] = {}
@@ -1088,7 +1102,7 @@ class _Caller:
         array = self.array(*part)
         key = (part.expression, array.dtype)
         if key not in self.constants:
-            is_shared = part.expression.calls({"reshape_target"})
+            is_shared = part.expression.says_target
             self.constants[key] = made = self.builder.constant(array, is_shared=is_shared)
             made.source = part
         return self.constants[key]

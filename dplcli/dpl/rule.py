@@ -7,7 +7,18 @@ import re
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypeVar,
+    get_args,
+)
 
 from dplcli.dpl.matcher import Matcher
 from dplcli.dpl.pattern import OutputsPattern
@@ -450,6 +461,7 @@ class Match:
 
 
 _POSITION = attrgetter("position")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Rejection(NamedTuple):
@@ -498,11 +510,11 @@ def read_match(rule: Rule, root: Node, state: State) -> Match | None:
         tuple(sorted(nodes, key=_POSITION)),
         program.bindings(slots),
         _constants(rule, slots, repeated),
-        program.bound_attributes(slots) if program.attribute_names else {},
+        program.bound_attributes(slots) if program.attribute_names else _NOTHING,
         outputs,
         slots=tuple(slots),
-        operators=program.bound_operators(slots),
-        variadic=program.bound_inputs(slots),
+        operators=program.bound_operators(slots) if program.operators else _NOTHING,
+        variadic=program.bound_inputs(slots) if program.variadic else _NOTHING,
     )
 
 
@@ -511,6 +523,11 @@ def _constants(rule: Rule, slots: list[object], repeated: list[Value]) -> tuple[
     program = rule.matcher.program
     if not program.constant_slots:
         return ()
+    if len(program.constant_slots) == 1 and not repeated:
+        found = slots[program.constant_slots[0]]
+        if found is None or any([slots[slot] is found for slot in program.other_slots]):
+            return ()
+        return (found,)  # type: ignore[return-value]  # it binds values
     by_other = {slots[slot] for slot in program.other_slots}
-    found = dict.fromkeys([*(slots[slot] for slot in program.constant_slots), *repeated])
-    return tuple(v for v in found if isinstance(v, Value) and v not in by_other)
+    each = dict.fromkeys([*(slots[slot] for slot in program.constant_slots), *repeated])
+    return tuple([v for v in each if isinstance(v, Value) and v not in by_other])

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from dplcli.ir.types import Tensor, TensorType, shared_type, tensor_of_attributes
 
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir.relations import Ids
-    from dplcli.ir.table import Payload, Table
     from dplcli.ir.types import Attribute
 
     Use: TypeAlias = "tuple[Node, int]"
@@ -260,49 +256,6 @@ def _outermost_name(graph: Graph) -> str:
 # Models and model-local functions.
 
 
-@dataclass(eq=False)
-class Rows:
-    """The rows of the table that a model was read into, as objects.
-
-    Attributes:
-        model: The model.
-        table: The table, as the file has it.
-        nodes: By row, the nodes.
-        values: By row, the values; the first stands for what is omitted.
-    """
-
-    model: Model
-    table: Table
-    nodes: list[Node]
-    values: list[Value | None]
-
-    has_exact_types: ClassVar[bool] = False
-    """Whether all types are known for sure to be what the file states, in numbers."""
-
-    def node(self, row: int) -> Node:
-        """Return the node of a row."""
-        return self.nodes[row]
-
-    def value(self, row: int) -> Value:
-        """Return the value of a row; it must not be the omitted one."""
-        value = self.values[row]
-        assert value is not None  # noqa: S101  # the caller knows which is omitted
-        return value
-
-    def types(self) -> Ids:
-        """Number what the file states of values and what is known of their types by now, (v,).
-
-        The omitted value has -1.
-        """
-        is_checked = self.model.is_checked
-        numbers: dict[tuple[int, TensorType | None], int] = {}
-        found = [-1]
-        for value in map(self.value, range(1, len(self.values))):
-            key = (id(value.type_source), value.known_type() if is_checked else None)
-            found.append(numbers.setdefault(key, len(numbers)))
-        return np.array(found, np.int32)
-
-
 Memory = TypeVar("Memory")
 
 QUICKLY_CHECKED = 10_000
@@ -370,7 +323,6 @@ class Model:
         self.functions: dict[tuple[str, str, str], Function] = {}
         self.ir_version = 0
         self.source: object = None
-        self.rows: Rows | None = None
         self.path: Path | None = None
         self.may_have_external_data = True
         self.notes: list[str] = []
@@ -522,13 +474,12 @@ def _unknown_makers(node: Node, opened: Container[Node]) -> list[Node]:
     return [m for m in makers if m is not None and m.source is None and m not in opened]
 
 
+_NUMBERS = {int}
+
+
 def is_exact(known: TensorType | None) -> bool:
     """Tell whether a type is known, and every dimension is a number."""
-    return (
-        known is not None
-        and known.shape is not None
-        and all(type(dim) is int for dim in known.shape)
-    )
+    return known is not None and known.shape is not None and set(map(type, known.shape)) <= _NUMBERS
 
 
 def says_more(found: TensorType, known: TensorType | None) -> bool:
@@ -724,18 +675,6 @@ class Codec(Protocol):
     ) -> tuple[NDArray[Any], ...] | None:
         """Compute the outputs of one node; None if that is not possible."""
 
-    def encoded_attribute(self, name: str, attribute: Attribute) -> bytes:
-        """Encode an attribute."""
-
-    def encoded_tensor(self, tensor: Tensor) -> tuple[bytes, Payload]:
-        """Encode a tensor without a name: its type, and all of it."""
-
-    def encoded_function(self, function: Function) -> bytes:
-        """Encode a function but for nodes, inputs, outputs and opsets."""
-
-    def encoded_metadata(self, metadata: Mapping[str, str]) -> bytes:
-        """Encode the metadata of a node."""
-
 
 # Values: what flows between nodes, with maintained use-lists.
 
@@ -761,6 +700,7 @@ class Value:
 
     __slots__ = (
         "_constant",
+        "_exact",
         "_uses",
         "graph",
         "index",
@@ -782,6 +722,7 @@ class Value:
         self.returned_by: tuple[Graph, ...] = ()
         self.type_source: object = None
         self._constant: object = None
+        self._exact: TensorType | None = None
         self._uses: list[Use] | dict[Use, None] = []
 
     def __repr__(self) -> str:
@@ -892,6 +833,7 @@ class Value:
     def note_type(self, found: TensorType) -> None:
         """Let *found* be the declared type; what the file states stays known."""
         source = self.type_source
+        self._exact = None
         self.type_source = source.refined(found) if type(source) is TypeStatement else found
 
     def known_type(self) -> TensorType | None:
@@ -899,6 +841,8 @@ class Value:
 
         onnx gives up at a Reshape to sizes that the model computes, and so at all behind it.
         """
+        if self._exact is not None:
+            return self._exact
         found = self.inferred_type()
         if found is None or found.shape is None:
             return self.graph.model.codec.derived_type(self) or found
@@ -909,6 +853,8 @@ class Value:
 
         What a pass has made is inferred node by node.
         """
+        if self._exact is not None:
+            return self._exact
         known = self.type_source
         if type(known) is TypeStatement:
             if not self.graph.model.is_checked:
@@ -930,7 +876,10 @@ class Value:
         declared = self.declared_type
         if declared is not None and declared.dtype is not None and declared.shape is not None:
             return declared
-        return self.graph.model.inferred_types().get(self, declared)
+        found = self.graph.model.inferred_types().get(self, declared)
+        if declared is None and found is not None and found.dtype is not None and is_exact(found):
+            self._exact = found  # nothing more can be known of it
+        return found
 
 
 def record_uses(node: Node) -> None:

@@ -15,18 +15,15 @@ if TYPE_CHECKING:
     from dplcli.onnx_io.infer import check_model, check_sizes, open_sizes
     from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
     from dplcli.onnx_io.read import (
-        TableRows,
         as_written,
         built_again,
         check_imports,
         load_model,
-        load_rows,
         model_from_proto,
         parse_model,
         paused_gc,
         read_model_file,
     )
-    from dplcli.onnx_io.splice import pieces
     from dplcli.onnx_io.strip import STRIPPERS
     from dplcli.onnx_io.write import (
         StagedModel,
@@ -47,10 +44,9 @@ else:
             "dplcli.onnx_io.infer": "check_model check_sizes open_sizes",
             "dplcli.onnx_io.opset": "AdaptedNode RaisedOpset raise_opset",
             "dplcli.onnx_io.read": (
-                "TableRows as_written built_again check_imports load_model load_rows "
+                "as_written built_again check_imports load_model "
                 "model_from_proto parse_model paused_gc read_model_file"
             ),
-            "dplcli.onnx_io.splice": "pieces",
             "dplcli.onnx_io.strip": "STRIPPERS",
             "dplcli.onnx_io.write": (
                 "StagedModel check_destination is_modified staged to_proto written_size"

@@ -1377,23 +1377,55 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> Types | Non
     if model.functions or model.graph.inner:
         return None
     known = {value: found for value, found in given.items() if is_exact(found)}
-    made: Types = {}
     nodes = NodeInference()
+    alike: dict[Hashable, list[tuple[TensorType, int]]] = {}
+    numbers: dict[Value, int] = {}
+    by_type: dict[TensorType, int] = {}
     try:
         for node in model.graph:
+            key: Hashable = None
+            outputs = node.outputs
+            if node.op_type in TYPED_BY_TYPES and not node.domain and not node.subgraphs:
+                read: list[Hashable] = [node.op_type, id(node.attributes), len(outputs)]
+                for value in node.inputs:
+                    number = -1 if value is None else numbers.get(value)
+                    if number is None and value is not None:
+                        if not _is_typed(value, known):
+                            return None
+                        number = numbers[value] = by_type.setdefault(known[value], len(by_type))
+                    read.append(number)
+                key = tuple(read)
+                same = alike.get(key)
+                if same is not None:
+                    for value, (output, number) in zip(outputs, same, strict=True):
+                        if value is None:
+                            continue
+                        if value.type_source is not None and not _is_certain(
+                            output, value.declared_type
+                        ):
+                            return None
+                        known[value] = output
+                        numbers[value] = number
+                    continue
             if not all(value is None or _is_typed(value, known) for value in node.inputs):
                 return None
             found = nodes.infer(node, known, {})
-            if len(found) != len(node.outputs):
+            if len(found) != len(outputs):
                 return None
-            for value, output in zip(node.outputs, found, strict=True):
+            for value, output in zip(outputs, found, strict=True):
                 if value is not None and not _is_certain(output, value.declared_type):
                     return None
                 if value is not None and output is not None:
-                    known[value] = made[value] = output
+                    known[value] = output
+            if key is not None and None not in outputs and node.source is not None:
+                alike[key] = [
+                    (output, by_type.setdefault(output, len(by_type)))
+                    for output in found
+                    if output is not None
+                ]
     except DplError:
         return None  # a constant that cannot be read
-    return made
+    return {value: found for value, found in known.items() if value.producer is not None}
 
 
 def _is_typed(value: Value, known: Types) -> bool:

@@ -6,7 +6,6 @@ import gc
 import re
 import stat
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,9 +18,6 @@ from google.protobuf.message import DecodeError
 from onnx import (
     GraphProto,
     ModelProto,
-    NodeProto,
-    StringStringEntryProto,
-    TensorProto,
     ValueInfoProto,
 )
 
@@ -39,11 +35,9 @@ from dplcli.ir import (
     TypeStatement,
     Value,
 )
-from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, Rows, is_in_function, record_uses
+from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, is_in_function, record_uses
 from dplcli.ir.operators import canonical_domain
-from dplcli.ir.relations import distinct
-from dplcli.ir.table import OMITTED, GraphKind, Payload
-from dplcli.ir.types import DTYPE_CODES, ArrayTensor, UnknownTypeError, dtype_name
+from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
     Home,
@@ -51,15 +45,12 @@ from dplcli.onnx_io.convert import (
     decode_attribute,
     decode_statement,
     decode_type,
-    encode_attribute,
     remarks_of,
-    tensor_to_proto,
 )
 from dplcli.onnx_io.source import Source, source_of
-from dplcli.onnx_io.splice import field_of, head_of
-from dplcli.onnx_io.table import read_table
+from dplcli.onnx_io.table import GraphKind, read_table
 from dplcli.onnx_io.wire import PADDING, padded_file
-from dplcli.onnx_io.write import encode_interface, to_proto
+from dplcli.onnx_io.write import to_proto
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
@@ -68,8 +59,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx import OperatorSetIdProto
 
-    from dplcli.ir.relations import Ids
-    from dplcli.ir.table import GraphRow, Table
+    from dplcli.onnx_io.table import GraphRow, Table
     from dplcli.onnx_io.wire import Bytes
 
 
@@ -122,6 +112,18 @@ class ProtoCodec:
         is_remarked = self.source.table.nodes.remarked[row]
         return remarks_of(self.source.node(row)) if is_remarked else NO_REMARKS
 
+    @staticmethod
+    def has_remarks(model: Model) -> bool:
+        """Tell whether any node carries documentation or metadata."""
+        table = source_of(model).table
+        if bool(table.nodes.remarked.any()):
+            return True
+        return any(
+            node.source is None and (node.doc or node.metadata)
+            for graph in model.graphs()
+            for node in graph
+        )
+
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
         return source if isinstance(source, Tensor) else self.source.tensor(_row(source))
@@ -132,47 +134,6 @@ class ProtoCodec:
         if source not in self._types:
             self._types[source] = decode_type(ValueInfoProto.FromString(source).type)
         return self._types[source]
-
-    @staticmethod
-    def encoded_attribute(name: str, attribute: Attribute) -> bytes:
-        """Encode an attribute."""
-        text: bytes = encode_attribute(name, attribute).SerializeToString()
-        return text
-
-    @staticmethod
-    def encoded_tensor(tensor: Tensor) -> tuple[bytes, Payload]:
-        """Encode a tensor without a name: its type, and all of it."""
-        if type(tensor) is ArrayTensor and tensor.dtype in _RAW_TYPES:
-            array = tensor.numpy()
-            data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-            kind = _type_of_tensor(DTYPE_CODES[tensor.dtype], tensor.shape)
-            return kind, Payload(kind, (head_of(_RAW, len(data)), data))
-        proto = tensor_to_proto(tensor, "")
-        proto.ClearField("name")
-        kind = _type_of_tensor(proto.data_type, tuple(proto.dims))
-        if not proto.HasField("raw_data"):
-            return kind, Payload(proto.SerializeToString())
-        data = proto.raw_data
-        proto.ClearField("raw_data")
-        return kind, Payload(proto.SerializeToString(), (head_of(_RAW, len(data)), data))
-
-    @staticmethod
-    def encoded_function(function: Function) -> bytes:
-        """Encode a function but for nodes, inputs, outputs and opsets."""
-        proto = encode_interface(function)
-        del proto.input[:], proto.output[:]
-        text: bytes = proto.SerializeToString()
-        return text
-
-    @staticmethod
-    def encoded_metadata(metadata: Mapping[str, str]) -> bytes:
-        """Encode the metadata of a node."""
-        found = []
-        for key, text in metadata.items():
-            content = text.encode()
-            front = _field_of_key(key) + head_of(_TEXT, len(content))
-            found += [head_of(_METADATA, len(front) + len(content)), front, content]
-        return b"".join(found)
 
     def infer_types(
         self, model: Model, *, anew: bool = False
@@ -197,21 +158,6 @@ class ProtoCodec:
         return value.graph.model.memory(Knowledge).type_of(value)
 
     evaluate = staticmethod(infer.evaluate)
-
-
-_RAW_TYPES = frozenset({"float32", "float64", "float16", "int64", "int32", "bool", "uint8", "int8"})
-"""Element types whose data is stored as numpy has it in memory."""
-
-
-@lru_cache(1024)
-def _type_of_tensor(dtype: int, shape: tuple[int, ...]) -> bytes:
-    text: bytes = TensorProto(dims=shape, data_type=dtype).SerializeToString()
-    return text
-
-
-@lru_cache(1024)
-def _field_of_key(key: str) -> bytes:
-    return field_of(_KEY, key.encode())
 
 
 def _row(source: object) -> int:
@@ -290,10 +236,6 @@ def _what_is_wrong(beginning: bytes) -> str:
 # Read an ONNX file into the IR.
 
 
-_METADATA = NodeProto.METADATA_PROPS_FIELD_NUMBER
-_RAW = TensorProto.RAW_DATA_FIELD_NUMBER
-_KEY = StringStringEntryProto.KEY_FIELD_NUMBER
-_TEXT = StringStringEntryProto.VALUE_FIELD_NUMBER
 _GIVEN = GraphProto.INPUT_FIELD_NUMBER
 _RETURNED = GraphProto.OUTPUT_FIELD_NUMBER
 _EXTERNAL_MARK = b"location"
@@ -325,18 +267,6 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
 def may_refer(data: Bytes) -> bool:
     """Tell whether a file may refer to external data."""
     return re.search(_EXTERNAL_MARK, data.data) is not None
-
-
-def load_rows(path: Path) -> TableRows:
-    """Read the model at *path* as :func:`load_model` does, but make no objects yet.
-
-    Raises:
-        ModelLoadError: The file is missing, empty, truncated or not ONNX.
-        InvalidModelError: Its graph contradicts itself.
-    """
-    data = read_model_file(path)
-    source = Source(_read_table(data, path), Home(path.parent, str(path)))
-    return TableRows(source, path, has_mark=may_refer(data))
 
 
 def _raised(model: Model, opset: int, path: Path) -> Model:
@@ -402,11 +332,7 @@ def _model(table: Table, home: Home) -> Model:
 def built_again(model: Model) -> Model:
     """Build a loaded model anew, as it was before any pass edited it."""
     source = source_of(model)
-    table = source.table
-    if table.modified:
-        file = table.original or bytes(table.data[:-PADDING])
-        table = _read_table(file, Path(source.home.label))
-    again = _model(table, source.home)
+    again = _model(source.table, source.home)
     again.path = model.path
     again.may_have_external_data = model.may_have_external_data
     return again
@@ -467,7 +393,6 @@ class _Builder:
         self._state_types()
         for graph in self.table.sorted:
             self.graphs[graph].modified = True
-        self.model.rows = Rows(self.model, self.table, self.nodes, self.values)
 
     def imports(self, stated: Iterable[OperatorSetIdProto], where: str = "") -> dict[str, int]:
         """Read which version of each domain is in force; note what is imported in two.
@@ -587,9 +512,9 @@ class _Builder:
         values = table.values
         made_by = values.producer
         out_at = table.nodes.out_at
-        index = np.zeros(values.size, np.int64)
-        row, made = table.outputs_of(np.arange(table.nodes.size))
-        index[made] = np.arange(made.size) - out_at[row]
+        index = np.zeros(values.graph.size, np.int64)
+        made, count = table.outputs, table.nodes.out_count
+        index[made] = np.arange(made.size) - np.repeat(out_at, count)
         nodes: list[Node | None] = [*self.nodes, None]  # the last stands for none
         graphs = self.graphs
         _, *found = map(
@@ -600,20 +525,24 @@ class _Builder:
             index.tolist(),
         )
         self.values = [None, *found]
-        for number in np.flatnonzero((values.tensor >= 0) & (made_by < 0)).tolist():
-            found[number - 1].set_initializer(int(values.tensor[number]))
+        stored = np.flatnonzero((values.tensor >= 0) & (made_by < 0))
+        for number, tensor in zip(stored.tolist(), values.tensor[stored].tolist(), strict=True):
+            found[number - 1].set_initializer(tensor)
         for number in np.flatnonzero(values.given).tolist():
             value = found[number - 1]
             value.is_graph_input = True
             value.graph.inputs.append(value)
+        if len(graphs) == 1:
+            graphs[0].values = {value.name: value for value in found}
+            return
         for value in found:
             value.graph.values[value.name] = value
 
     def _let_nodes_read(self) -> None:
         """Set what nodes read and make, and the uses of values: in the order of the document."""
         nodes, values = self.table.nodes, self.values
-        read = [values[value] for value in self.table.inputs.value.tolist()]
-        made = [values[value] for value in self.table.outputs.value.tolist()]
+        read = [values[value] for value in self.table.inputs.tolist()]
+        made = [values[value] for value in self.table.outputs.tolist()]
         spans = zip(
             *(
                 column.tolist()
@@ -632,6 +561,14 @@ class _Builder:
             node.outputs = tuple(made[c:d])
             if is_plain:
                 node.attributes = NO_ATTRIBUTES
+        if len(self.graphs) == 1:
+            for node in self.nodes:
+                slot = 0
+                for value in node.inputs:
+                    if value is not None:
+                        value._uses.append((node, slot))  # noqa: SLF001  # all are lists yet
+                    slot += 1
+            return
         for function in (self.model.graph, *(f.body for f in self.model.functions.values())):
             for node in _in_document_order(function):
                 record_uses(node)
@@ -653,9 +590,10 @@ class _Builder:
         """
         table, values = self.table, self.values
         types = self.source.tensor_types
-        stored = (table.values.tensor >= 0) & (table.values.producer < 0)
-        for number in np.flatnonzero(stored).tolist():
-            value, kind = values[number], int(table.tensors.type[table.values.tensor[number]])
+        stored = np.flatnonzero((table.values.tensor >= 0) & (table.values.producer < 0))
+        kinds = table.tensors.type[table.values.tensor[stored]]
+        for number, kind in zip(stored.tolist(), kinds.tolist(), strict=True):
+            value = values[number]
             if value is not None and kind >= 0:
                 value.type_source = types[kind]
         infos = table.infos
@@ -907,302 +845,6 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     except (*_UNFIT, KeyError):
         return None
     return model_from_proto(proto, Path(), "made up")
-
-
-# A model as its table alone, with objects for the few rows that somebody asks for.
-
-
-_MOST_KINDS, _LARGEST_SHARE = 1000, 1 / 20
-"""Of more kinds of nodes, and of a larger share of all, it is cheaper to infer all at once."""
-
-
-class RowNode(Node):
-    """A node that looks up what it reads and makes when it is first asked.
-
-    What the table does not tell, or no more, it asks the same node of the model read again.
-    """
-
-    __slots__ = ("row", "rows")
-
-    def __init__(self, rows: TableRows, row: int, operator: tuple[str, str, str]) -> None:
-        domain, op_type, overload = operator
-        nodes = rows.table.nodes
-        (name,) = rows.table.node_names(np.array([row]))
-        of_file = bool(nodes.head[row] >= 0)
-        super().__init__(rows.model.graph, op_type, domain, name.decode(), row if of_file else None)
-        self.overload = overload
-        self.row = row
-        self.rows = rows
-        self.position = int(nodes.place[row])
-        if not nodes.attributes[row]:
-            self.attributes = NO_ATTRIBUTES
-        elif not of_file:
-            self.attributes = rows.made_attributes[int(nodes.attributes[row])]
-        del self.inputs, self.outputs, self.prev, self.next
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # Node says what each attribute is
-        """Look up inputs or outputs; from then on they are attributes like others."""
-        if name not in {"inputs", "outputs", "prev", "next"}:
-            raise AttributeError(name)
-        of = self.rows.table
-        if self.rows.is_outdated or name in {"prev", "next"}:
-            return getattr(self.rows.again.node(self.row), name)
-        look_up = of.inputs_of if name == "inputs" else of.outputs_of
-        _, found = look_up(np.array([self.row]))
-        values = tuple([self.rows.value(row) if row else None for row in found.tolist()])
-        setattr(self, name, values)
-        return values
-
-
-class RowValue(Value):
-    """A value that looks up its name, and who makes and reads it, when it is first asked."""
-
-    __slots__ = ("row", "rows")
-
-    def __init__(self, rows: TableRows, row: int) -> None:
-        values = rows.table.values
-        super().__init__("", rows.model.graph)
-        self.rows = rows
-        self.row = row
-        self.is_graph_input = bool(values.given[row])
-        self.returned_by = (rows.model.graph,) * int(values.returned[row])
-        self.type_source = rows.stated(row)
-        if values.tensor[row] >= 0 and values.producer[row] < 0:
-            number = int(values.tensor[row])
-            self.set_initializer(rows.made_tensors.get(number, number))
-        del self.name, self.producer, self.index, self._uses
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # Value says what each attribute is
-        """Look up the name, the producer or the uses; from then on they are attributes."""
-        table = self.rows.table
-        found: object
-        if name == "name":
-            found = table.names(np.array([self.row]))[0].decode()
-        elif self.rows.is_outdated and name in {"producer", "index", "_uses"}:
-            return getattr(self.rows.again.value(self.row), name)
-        elif name == "producer":
-            maker = int(table.values.producer[self.row])
-            found = None if maker < 0 else self.rows.node(maker)
-        elif name == "index":
-            maker = int(table.values.producer[self.row])
-            made = [] if maker < 0 else table.outputs_of(np.array([maker]))[1].tolist()
-            found = made.index(self.row) if made else 0
-        elif name == "_uses":
-            found = self.rows.uses(self.row)
-        else:
-            raise AttributeError(name)
-        setattr(self, name, found)
-        return found
-
-    def known_type(self) -> TensorType | None:
-        """The declared type, if it can be relied on.
-
-        Raises:
-            UnknownTypeError: It cannot, so inference is to find one, and the table is edited.
-        """
-        if not self.rows.follows_edits:
-            return super().inferred_type()
-        declared = self.declared_type
-        is_made = self.rows.table.values.producer[self.row] >= 0
-        if declared is None or declared.dtype is None or declared.shape is None:
-            raise UnknownTypeError
-        if is_made and not self.rows.has_exact_types:
-            raise UnknownTypeError
-        return declared
-
-    def settled_type(self) -> TensorType | None:
-        """As :meth:`known_type`."""
-        return self.known_type() if self.rows.follows_edits else super().settled_type()
-
-
-class TableRows:
-    """A table without objects but for the rows that are asked for; these can be walked from.
-
-    They are as in the file, also after the table was edited; from :meth:`follow_edits` on, new ones
-    are as the table is then. If :meth:`states_all_types` does not hold, types are to be inferred,
-    which takes objects of all rows: these know types of what is given and stored alone.
-
-    Args:
-        source: The file.
-        path: Where it lies.
-        has_mark: Whether it may refer to external data.
-
-    Attributes:
-        source: The file.
-        table: Its table.
-        model: A model whose graph lists nothing.
-        made_attributes: What sets of attributes hold that new nodes have, by number.
-        made_tensors: What tensors hold that passes have made, by number.
-        follows_edits: Whether objects are of the table as it is now.
-    """
-
-    def __init__(self, source: Source, path: Path | None, *, has_mark: bool) -> None:
-        self.source = source
-        self.table = source.table
-        self.model = Model(ProtoCodec(source))
-        self.model.source = source
-        self.model.path = path
-        self.model.ir_version = source.header.ir_version
-        builder = _Builder(self.model, source)
-        self.model.opset_imports.update(builder.imports(source.header.opset_import))
-        self.model.notes += self.table.notes
-        self.model.graph.name = source.name_of(0)
-        self.model.graph.source = 0
-        self.model.graph.node_count = self.table.nodes.size
-        self.model.may_have_external_data = has_mark
-        self._operators = builder.operators()
-        self.made_attributes: dict[int, Mapping[str, Attribute]] = {}
-        self.made_tensors: dict[int, Tensor] = {}
-        self.follows_edits = False
-        self._nodes: dict[int, RowNode] = {}
-        self._values: dict[int, RowValue] = {}
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether the table no longer tells what objects are to be."""
-        return bool(self.table.modified) and not self.follows_edits
-
-    def follow_edits(self) -> None:
-        """Forget all objects: new ones are of the table as it is now, until its next edit."""
-        self.follows_edits = True
-        self._nodes.clear()
-        self._values.clear()
-
-    @property
-    def has_exact_types(self) -> bool:
-        """Whether all types are known for sure to be what the file states, in numbers."""
-        return self.model.is_checked
-
-    def types(self) -> Ids:
-        """Return which type is stated of each value, (v,); -1 for the omitted one.
-
-        What passes have made has numbers of its own.
-        """
-        stated, sources = self._stated
-        made = len(sources) + np.arange(self.table.values.size - stated.size, dtype=np.int32)
-        return np.concatenate([stated, made]) if made.size else stated
-
-    @cached_property
-    def again(self) -> Rows:
-        """The same as objects of all rows."""
-        rows = built_again(self.model).rows
-        assert rows is not None  # noqa: S101  # an edit drops them, and there was none
-        return rows
-
-    def states_all_types(self) -> bool:
-        """Find out whether the file is of one graph and states all types truly, in numbers.
-
-        One node of each kind is inferred for that. If it is so, the model counts as checked.
-        """
-        if self.is_whole and not self.model.is_checked:
-            self.model.is_checked = self._statements_hold()
-        return self.model.is_checked
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is one graph, with all its data in the file and no doubt of its opsets."""
-        has_more = self.model.may_have_external_data or self.model.conflicts
-        return self.table.is_one_graph and not has_more
-
-    def node(self, row: int) -> Node:
-        """Return the node of a row."""
-        if row not in self._nodes:
-            number = int(self.table.nodes.operator[row])
-            if number >= len(self._operators):
-                self._operators = _Builder(self.model, self.source).operators()
-            self._nodes[row] = RowNode(self, row, self._operators[number])
-        return self._nodes[row]
-
-    def value(self, row: int) -> Value:
-        """Return the value of a row."""
-        if row not in self._values:
-            self._values[row] = RowValue(self, row)
-        return self._values[row]
-
-    def stated(self, value: int) -> object:
-        """Return what the file states of a value."""
-        number, sources = self._stated
-        return sources[number[value]] if value < number.size else None
-
-    def uses(self, value: int) -> list[tuple[Node, int]]:
-        """Return who reads a value, and in which slot."""
-        table = self.table
-        place = np.flatnonzero(table.inputs.value == value)
-        reader = np.searchsorted(table.nodes.in_at, place, side="right") - 1
-        # nodes without inputs begin where the next one does
-        place, reader = place[table.nodes.live[reader]], reader[table.nodes.live[reader]]
-        slot = place - table.nodes.in_at[reader]
-        return [(self.node(n), s) for n, s in zip(reader.tolist(), slot.tolist(), strict=True)]
-
-    @cached_property
-    def _stated(self) -> tuple[Ids, list[object]]:
-        """Number what the file states of values, as :meth:`_Builder._state_types` would.
-
-        Returns:
-            The number of each value's, (v,); and what each number stands for, at 0 nothing.
-        """
-        table, source = self.table, self.source
-        types = source.tensor_types
-        which, texts = source.statements()
-        statements = [TypeStatement(text, decode_statement) for text in texts]
-        sources: list[object] = [None, *types, *texts, *statements]
-        of_text, of_statement = 1 + len(types), 1 + len(types) + len(texts)
-        number = np.zeros(table.values.size, np.int32)
-        stored = np.flatnonzero((table.values.tensor >= 0) & (table.values.producer < 0))
-        number[stored] = 1 + table.tensors.type[table.values.tensor[stored]]
-        value, field = source.values_stated(), table.infos.number
-        is_given, is_returned = field == _GIVEN, field == _RETURNED
-        # the first statement counts, so it is written last
-        between = np.flatnonzero(~is_given & ~is_returned)[::-1]
-        number[value[between]] = of_statement + which[between]
-        given = np.flatnonzero(is_given)
-        number[value[given]] = of_text + which[given]
-        returned = np.flatnonzero(is_returned)[::-1]
-        returned = returned[number[value[returned]] == 0]
-        number[value[returned]] = of_text + which[returned]
-        number[OMITTED] = -1
-        # a Constant of which nothing is stated says itself what it is, by its attributes
-        own = np.flatnonzero((number == 0) & (table.values.producer >= 0))
-        number[own] = len(sources) + table.nodes.attributes[table.values.producer[own]]
-        return number, [*sources, *[None] * len(table.attribute_sets)]
-
-    def _statements_hold(self) -> bool:
-        """Tell what :func:`dplcli.onnx_io.infer.statements_hold` does, of all alike at once.
-
-        It gives up where few nodes are alike, as then objects of all cost less.
-        """
-        table, values = self.table, self.table.values
-        tensor = values.tensor
-        stored = (tensor >= 0) & (values.producer < 0)
-        if (stored & values.given).any():
-            return False
-        known = np.flatnonzero(stored | values.given)
-        kinds = np.append(table.tensors.type, -1)  # the last is that of no tensor
-        kind = kinds[tensor[known]]
-        which, example = distinct(self.types()[known], kind)
-        constants: set[Value] = set()
-        is_data = np.zeros(values.size, np.bool_)
-        for number, row in enumerate(known[example].tolist()):
-            if not infer.is_given(self.value(row), constants):
-                return False
-            if self.value(row) in constants:
-                is_data[known[which == number]] = True
-        constant = [
-            number
-            for number, (domain, op_type, _) in enumerate(self._operators)
-            if op_type == "Constant"
-        ]
-        nodes = table.nodes
-        # shapes may depend on data: what is stored is of a kind of its own, and so is what
-        # Constants of equal attributes make
-        kinds = np.where(is_data, -2 - np.arange(values.size), self.types())
-        data = np.flatnonzero(np.isin(nodes.operator, constant))
-        row, made = table.outputs_of(data)
-        kinds[made] = -2 - values.size - nodes.attributes[data[row]]
-        _, example = table.alike(np.arange(nodes.size), kinds)
-        if example.size > _MOST_KINDS + int(nodes.size * _LARGEST_SHARE):
-            return False
-        return all(infer.makes_what_is_stated(self.node(row)) for row in example.tolist())
 
 
 # What a model's file says of itself beside its graphs.

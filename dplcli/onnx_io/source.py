@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from onnx import (
@@ -17,8 +18,8 @@ from onnx import (
 )
 
 from dplcli.ir import Tensor, TensorType
-from dplcli.ir.relations import lookup
 from dplcli.ir.types import dtype_name
+from dplcli.onnx_io.arrays import lookup
 from dplcli.onnx_io.convert import Home, ProtoTensor, SparseTensor
 from dplcli.onnx_io.wire import PADDING, intern
 
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from google.protobuf.message import Message
+    from numpy.typing import NDArray
 
     from dplcli.ir import Model
-    from dplcli.ir.relations import Ids, Places
-    from dplcli.ir.table import Table
+    from dplcli.onnx_io.arrays import Ids, Places
+    from dplcli.onnx_io.table import Table
 
 _SHORT = 4096
 """Up to how many bytes a tensor is kept once it was read."""
@@ -44,6 +46,17 @@ _SEPARATE = (
 
 
 _TENSORS = _SEPARATE[:2]
+
+
+_PLAIN_TYPES = {
+    code: np.dtype(name)
+    for code, name in (
+        *((TensorProto.FLOAT, "<f4"), (TensorProto.DOUBLE, "<f8"), (TensorProto.INT64, "<i8")),
+        *((TensorProto.INT32, "<i4"), (TensorProto.FLOAT16, "<f2"), (TensorProto.BOOL, "?")),
+        *((TensorProto.UINT8, "u1"), (TensorProto.INT8, "i1")),
+    )
+}
+"""The types whose raw data is what numpy has in memory."""
 
 
 _Message = TypeVar("_Message", bound="Message")
@@ -61,16 +74,35 @@ class FileTensor(ProtoTensor):
 
     Args:
         source: The file.
-        row: Which of :attr:`dplcli.ir.table.Table.tensors` it is.
+        row: Which of :attr:`dplcli.onnx_io.table.Table.tensors` it is.
     """
 
-    __slots__ = ("row", "source")
+    __slots__ = ("_array", "row", "source")
 
     def __init__(self, source: Source, row: int) -> None:
         """Look at nothing yet."""
         super().__init__(None, source.home)
         self.source = source
         self.row = row
+        self._array: NDArray[Any] | None = None
+
+    def numpy(self) -> NDArray[Any]:
+        """Decode the data; what is short is decoded once."""
+        if self._array is not None:
+            return self._array
+        proto = self.proto
+        kind = _PLAIN_TYPES.get(proto.data_type)
+        raw = proto.raw_data
+        if kind is None or not raw or proto.data_location or proto.HasField("segment"):
+            return super().numpy()
+        shape = self.shape
+        if len(raw) != math.prod(shape) * kind.itemsize:
+            return super().numpy()
+        array: NDArray[Any] = np.frombuffer(raw, kind).reshape(shape)
+        if len(raw) <= _SHORT:
+            self._array = array
+            self._proto = None
+        return array
 
     @property
     def proto(self) -> TensorProto:
@@ -230,7 +262,7 @@ class Source:
         """Number what is stated of values, names left out.
 
         Returns:
-            The number of each of :attr:`dplcli.ir.table.Table.infos`, and what that stands for.
+            The number of each of the table's ``infos``, and what that stands for.
         """
         infos = self.table.infos
         begin = infos.name_at + infos.name_size
@@ -239,14 +271,14 @@ class Source:
         return number, [self.copied(a, b) for a, b in spans]
 
     def values_stated(self) -> Places:
-        """Return the value that each of :attr:`dplcli.ir.table.Table.infos` is of; 0 for none."""
+        """Return the value that each of the table's ``infos`` is of; 0 for none."""
         infos, values = self.table.infos, self.table.values
         at = np.concatenate([values.name_at, infos.name_at])
         size = np.concatenate([values.name_size, infos.name_size])
         number, _ = intern(self.table.data, at, at + size)
         graph = np.concatenate([values.graph, infos.graph])
         key = graph.astype(np.int64) * at.size + number
-        return lookup(key[1 : values.size], key[values.size :]) + 1
+        return lookup(key[1 : values.graph.size], key[values.graph.size :]) + 1
 
     def names_declared(self, graph: int, number: int) -> list[str]:
         """Return the names of what a graph declares in the fields of a number, in order."""

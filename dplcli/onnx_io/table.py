@@ -8,8 +8,9 @@ Format: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
@@ -27,23 +28,8 @@ from onnx import (
 
 from dplcli.errors import InvalidModelError
 from dplcli.ir.model import in_order
-from dplcli.ir.relations import Flags, Ids, Places, ascending, distinct, group, lookup, offsets
-from dplcli.ir.table import (
-    OMITTED,
-    ROOM,
-    FileParts,
-    GraphKind,
-    GraphRow,
-    Infos,
-    Nodes,
-    Slots,
-    Table,
-    Tensors,
-    Values,
-    is_constant,
-)
+from dplcli.onnx_io.arrays import ascending, distinct, group, lookup, offsets
 from dplcli.onnx_io.convert import graphs_of, names_read
-from dplcli.onnx_io.small import SMALL, NotPlainError, read_small
 from dplcli.onnx_io.wire import (
     PADDING,
     Fields,
@@ -61,6 +47,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from dplcli.onnx_io.arrays import Flags, Ids, Places
     from dplcli.onnx_io.wire import Bytes
 
 # Numbers of fields, by message.
@@ -104,6 +91,210 @@ _LEVELS = 20
 """From how many levels of graphs on we ask protobuf, which has a limit, too."""
 
 
+OMITTED: Final = 0
+"""The value that stands for an input or output that is left out."""
+
+
+class GraphKind(Enum):
+    """Where a graph is in its model."""
+
+    MAIN = "main"
+    BODY = "body"
+    FUNCTION = "function"
+
+
+@dataclass(frozen=True)
+class GraphRow:
+    """A graph; a model has few, so they are objects.
+
+    Attributes:
+        kind: Where it is.
+        begin: Where it begins in the file, in bytes.
+        end: Where it ends.
+        parent: The graph that holds its owner; -1 for none.
+        owner: The node whose attribute it is; -1 for none.
+        attribute: The name of that; with ``[i]`` behind it, if it is a list of graphs.
+    """
+
+    kind: GraphKind
+    begin: int
+    end: int
+    parent: int = -1
+    owner: int = -1
+    attribute: bytes = b""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes, of all graphs; n of them.
+
+    Attributes:
+        operator: Which of :attr:`Table.operators`.
+        attributes: Which of :attr:`Table.attribute_sets`.
+        graph: The graph that it is in.
+        in_at: Where its inputs begin in :attr:`Table.inputs`, and how many there are.
+        in_count: See there.
+        out_at: Where its outputs begin in :attr:`Table.outputs`, and how many there are.
+        out_count: See there.
+        head: Where it begins in the file, its tag included.
+        end: Where it ends there.
+        name_at: Where its name begins in the file.
+        name_size: How many bytes that has.
+        remarked: Whether it has documentation or metadata.
+    """
+
+    operator: Places
+    attributes: Places
+    graph: Places
+    in_at: Places
+    in_count: Places
+    out_at: Places
+    out_count: Places
+    head: Places
+    end: Places
+    name_at: Places
+    name_size: Places
+    remarked: Flags
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values, of all graphs; a name that two scopes define is two values.
+
+    Attributes:
+        name_at: Where its name begins in the file.
+        name_size: How many bytes that has.
+        graph: The graph that defines it.
+        producer: The node that makes it; -1 for none.
+        tensor: Its row in :attr:`Table.tensors`, if it is stored or made by a Constant; else -1.
+        given: Whether it is an input of its graph.
+    """
+
+    name_at: Places
+    name_size: Places
+    graph: Places
+    producer: Places
+    tensor: Places
+    given: Flags
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Encoded tensors.
+
+    Attributes:
+        begin: Where it begins in the file.
+        end: Where it ends there.
+        type: Which of :attr:`Table.tensor_types`; of a sparse tensor -1.
+        external: Whether its data lies in a file beside the model.
+    """
+
+    begin: Places
+    end: Places
+    type: Places
+    external: Flags
+
+    def at(self, rows: Places) -> Tensors:
+        """Return some of them."""
+        return Tensors(*(column[rows] for column in vars(self).values()))
+
+    def moved(self, by: Places) -> Tensors:
+        """Return equal ones that stand elsewhere."""
+        return Tensors(self.begin + by, self.end + by, self.type, self.external)
+
+
+@dataclass(frozen=True)
+class FileParts:
+    """What the file holds of graphs beside their nodes, and of the model beside its graphs.
+
+    Attributes:
+        graph: The graph that it is of; -1 for the model.
+        number: The number of the field.
+        head: Where it begins in the file, tag and size included.
+        begin: Where its content begins.
+        end: Where it ends.
+    """
+
+    graph: Places
+    number: Places
+    head: Places
+    begin: Places
+    end: Places
+
+
+@dataclass(frozen=True)
+class Infos:
+    """What the file states of values: inputs and outputs of graphs, and what lies between.
+
+    Attributes:
+        graph: The graph that states it.
+        number: The number of the field, as in :class:`FileParts`.
+        head: Where it begins in the file, tag and size included.
+        name_at: Where the value's name begins; all else that is stated stands behind that.
+        name_size: How many bytes that has.
+        end: Where it ends.
+    """
+
+    graph: Places
+    number: Places
+    head: Places
+    name_at: Places
+    name_size: Places
+    end: Places
+
+
+@dataclass(eq=False)
+class Table:
+    """What a file holds, as columns, and where in it that stands; nothing is decoded.
+
+    The main graph, the bodies of If, Loop and Scan, and functions share one table of nodes and one
+    of values. Operators and sets of attributes are numbered, equal ones alike. Who refers to a
+    node or a value says its row; value 0 is the omitted one.
+
+    Attributes:
+        data: The file's bytes, zeros behind them.
+        graphs: Its graphs; the main one is the first, and a body is behind the graph that holds it.
+        nodes: Their nodes.
+        values: Their values.
+        inputs: The values that nodes read.
+        outputs: The values that nodes make.
+        tensors: What is stored.
+        parts: What else the file holds.
+        infos: What it states of values.
+        returned: The values that each graph returns, in order.
+        operators: Domain, type and overload of each operator, as the file spells them.
+        attribute_sets: The encoded attributes of each set; the first has none.
+        tensor_types: Encoded tensors without name and data.
+        notes: What a reader should know about the file.
+        sorted: The main graph (0) and functions whose nodes stand in another order than there.
+        original: The file, if it is spelled in another way than *data*.
+    """
+
+    data: Bytes
+    graphs: list[GraphRow]
+    nodes: Nodes
+    values: Values
+    inputs: Places
+    outputs: Places
+    tensors: Tensors
+    parts: FileParts
+    infos: Infos
+    returned: list[Places]
+    operators: list[tuple[bytes, bytes, bytes]]
+    attribute_sets: list[tuple[bytes, ...]]
+    tensor_types: list[bytes]
+    notes: list[str] = field(default_factory=list)
+    sorted: list[int] = field(default_factory=list)
+    original: bytes = b""
+
+    def rows_by_graph(self) -> tuple[list[int], list[int]]:
+        """Return the first node of each graph in the file, and how many it has there."""
+        graph = self.nodes.graph
+        numbers = np.arange(len(self.graphs))
+        first = np.searchsorted(graph, numbers)
+        return first.tolist(), (np.searchsorted(graph, numbers, "right") - first).tolist()
+
+
 def read_table(data: bytes | Bytes, label: str) -> Table:
     """Read a model.
 
@@ -134,9 +325,6 @@ def read_table(data: bytes | Bytes, label: str) -> Table:
 
 
 def _read(data: bytes | Bytes, label: str) -> Table:
-    if len(data) <= SMALL:
-        with suppress(NotPlainError):
-            return read_small(data if isinstance(data, bytes) else data[:-PADDING].tobytes())
     with suppress(IrregularError):
         read = padded(data) if isinstance(data, bytes) else data
         return _Reader(read, label, levels=_LEVELS).table()
@@ -161,18 +349,18 @@ def _mended(proto: ModelProto, label: str) -> list[str]:
         InvalidModelError: A name in it is not UTF-8.
     """
     places = []
-    for message, field, where in _strings(proto, ""):
-        value = getattr(message, field.name)
-        wrong = [each for each in (value if field.is_repeated else [value]) if type(each) is bytes]
+    for message, part, where in _strings(proto, ""):
+        value = getattr(message, part.name)
+        wrong = [each for each in (value if part.is_repeated else [value]) if type(each) is bytes]
         if not wrong:
             continue
-        if field.name not in _PROSE and not (field.name == "value" and "metadata_props[" in where):
+        if part.name not in _PROSE and not (part.name == "value" and "metadata_props[" in where):
             raise InvalidModelError(
-                f"{label}: invalid model: {wrong[0]!r} is not UTF-8 text ({where}.{field.name})",
+                f"{label}: invalid model: {wrong[0]!r} is not UTF-8 text ({where}.{part.name})",
                 hint="save the model again with names in UTF-8",
             )
-        setattr(message, field.name, wrong[0].decode(errors="backslashreplace"))
-        places.append(f"{where}.{field.name}")
+        setattr(message, part.name, wrong[0].decode(errors="backslashreplace"))
+        places.append(f"{where}.{part.name}")
     if not places:  # a later field of the file replaced what is not text
         return []
     more = f" and {len(places) - 1} more" if len(places) > 1 else ""
@@ -181,14 +369,14 @@ def _mended(proto: ModelProto, label: str) -> list[str]:
 
 def _strings(message: Message, where: str) -> Iterator[tuple[Message, FieldDescriptor, str]]:
     """Find the fields of *message* that hold strings, and say where each stands."""
-    for field, value in message.ListFields():
-        if field.type == FieldDescriptor.TYPE_STRING:
-            yield message, field, where or "model"
-        elif field.type == FieldDescriptor.TYPE_MESSAGE:
-            for number, item in enumerate(value if field.is_repeated else [value]):
-                label = _label(item) if field.is_repeated else ""
-                place = f"[{label or number}]" if field.is_repeated else ""
-                yield from _strings(item, f"{where}.{field.name}{place}".lstrip("."))
+    for part, value in message.ListFields():
+        if part.type == FieldDescriptor.TYPE_STRING:
+            yield message, part, where or "model"
+        elif part.type == FieldDescriptor.TYPE_MESSAGE:
+            for number, item in enumerate(value if part.is_repeated else [value]):
+                label = _label(item) if part.is_repeated else ""
+                place = f"[{label or number}]" if part.is_repeated else ""
+                yield from _strings(item, f"{where}.{part.name}{place}".lstrip("."))
 
 
 def _label(item: Any) -> str:  # noqa: ANN401  # any message
@@ -261,7 +449,7 @@ class _Names:
 
 @dataclass(frozen=True)
 class _Nodes:
-    """The nodes of one level, n of them: see :class:`dplcli.ir.table.Nodes`.
+    """The nodes of one level, n of them: see :class:`Nodes`.
 
     ``operator`` has where domain, type and overload of each begin and end, (6, n); ``name`` where
     its name does, (2, n).
@@ -276,24 +464,6 @@ class _Nodes:
     operator: Places
     name: Places
     remarked: Flags
-
-
-@dataclass(frozen=True)
-class _Tensors:
-    """Tensors, n of them: see :class:`dplcli.ir.table.Tensors`."""
-
-    begin: Places
-    end: Places
-    type: Places
-    external: Flags
-
-    def at(self, rows: Places) -> _Tensors:
-        """Return some of them."""
-        return _Tensors(*(column[rows] for column in vars(self).values()))
-
-    def moved(self, by: Places) -> _Tensors:
-        """Return equal ones that stand elsewhere."""
-        return _Tensors(self.begin + by, self.end + by, self.type, self.external)
 
 
 class _Reader:
@@ -323,8 +493,8 @@ class _Reader:
         self.nodes: list[_Nodes] = []
         # which tensors are stored, and which are in attributes of which nodes
         self.tensor_types: dict[bytes, int] = {}
-        self.tensors: list[_Tensors] = []
-        self.in_attributes: list[tuple[Places, _Tensors]] = []
+        self.tensors: list[Tensors] = []
+        self.in_attributes: list[tuple[Places, Tensors]] = []
         self.parts: list[tuple[Places, Fields]] = []
         self.infos: list[tuple[Places, Fields, Fields]] = []
 
@@ -389,7 +559,7 @@ class _Reader:
         self.infos.append((graphs[rows.owner], rows, named))
         return _Names(begin, end, graphs[rows.owner])
 
-    def _read_tensors(self, begin: Places, end: Places) -> tuple[_Tensors, Fields]:
+    def _read_tensors(self, begin: Places, end: Places) -> tuple[Tensors, Fields]:
         """Read what tensors are, n of them, but not their data; return their fields, too."""
         found = self._walk(TensorProto, begin, end)
         is_type = np.isin(found.number, _TENSOR_TYPE)
@@ -402,7 +572,7 @@ class _Reader:
         external = np.zeros(begin.size, np.bool_)
         places = found.of(_TENSOR_PLACE)
         external[places.owner] = self.data[places.begin] == TensorProto.EXTERNAL
-        return _Tensors(begin, end, np.array(ids, np.int64)[number], external), found
+        return Tensors(begin, end, np.array(ids, np.int64)[number], external), found
 
     # One level of graphs.
 
@@ -438,7 +608,7 @@ class _Reader:
         self.stored.append(_named(names, _TENSOR_NAME, graphs[owner]))
         begin, end = sparse.begin[inner.owner], sparse.end[inner.owner]
         none = np.full(begin.size, -1)
-        self.tensors.append(_Tensors(begin, end, none, np.zeros(begin.size, np.bool_)))
+        self.tensors.append(Tensors(begin, end, none, np.zeros(begin.size, np.bool_)))
         self.given.append(self._read_infos(found, graphs, _GIVEN))
         self.returned.append(self._read_infos(found, graphs, _RETURNED))
         self._read_infos(found, graphs, _VALUE_INFO)
@@ -580,32 +750,22 @@ class _Reader:
                 out_at=offsets(out_count),
                 name_at=name_at,
                 name_size=name_end - name_at,
-                remark=np.zeros(size),
-                place=(np.arange(size) + 1) * ROOM,
-                room=np.full(size, ROOM),
-                live=np.ones(size),
-                touched=np.zeros(size),
             ),
             values=Values(
                 name_at=names.name_at,
                 name_size=names.name_size,
                 graph=names.graph,
                 producer=producer,
-                uses=np.bincount(names.read, minlength=count),
-                returned=np.bincount(names.returned, minlength=count),
                 tensor=tensor,
                 given=given,
             ),
-            inputs=Slots(value=names.read),
-            outputs=Slots(value=names.made),
-            tensors=Tensors(
-                **vars(_all_tensors([stored, constants.at(here)])),
-                stored_as=np.concatenate([names.stored, np.full(here.size, -1)]),
-            ),
+            inputs=names.read,
+            outputs=names.made,
+            tensors=_all_tensors([stored, constants.at(here)]),
             parts=self._parts(),
             infos=self._infos(),
             returned=[
-                names.returned[order[a : a + n]].astype(np.int32)
+                names.returned[order[a : a + n]]
                 for a, n in zip(first.tolist(), many.tolist(), strict=True)
             ],
             operators=operators,
@@ -802,10 +962,10 @@ def _require_once(keys: Places, part: int, rows: Places | None = None, declared:
         raise _UnresolvedError(part, again if rows is None else int(rows[again]))
 
 
-def _all_tensors(parts: Sequence[_Tensors]) -> _Tensors:
+def _all_tensors(parts: Sequence[Tensors]) -> Tensors:
     """Return tensors one part behind the other."""
     columns = zip(*(vars(part).values() for part in parts), strict=True)
-    return _Tensors(*map(np.concatenate, columns))
+    return Tensors(*map(np.concatenate, columns))
 
 
 def _joined(parts: Sequence[_Names]) -> _Names:
@@ -829,3 +989,8 @@ def _single(found: Fields, number: int, size: int) -> Places:
     spans = np.zeros((2, size), np.int64)
     spans[:, rows.owner] = rows.begin, rows.end
     return spans
+
+
+def is_constant(operator: tuple[bytes, bytes, bytes]) -> bool:
+    """Tell whether an operator is the standard's Constant."""
+    return operator[0] in {b"", b"ai.onnx"} and operator[1] == b"Constant"

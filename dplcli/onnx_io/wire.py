@@ -26,7 +26,7 @@ from zlib import crc32
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
-from dplcli.ir.relations import Flags, Ids, Places, offsets, unnest
+from dplcli.onnx_io.arrays import offsets, unnest
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import Descriptor
     from numpy.typing import NDArray
+
+    from dplcli.onnx_io.arrays import Flags, Ids, Places
 
     Bytes = NDArray[np.uint8]
 
@@ -234,13 +236,6 @@ def _form(descriptor: Descriptor) -> _Form:
         tuple((n, tuple(f.enum_type.values_by_number)) for n, f in known.items() if f.enum_type),
         tuple((n, field.message_type) for n, field in known.items() if field.message_type),
     )
-
-
-@cache
-def tags(descriptor: Descriptor) -> dict[int, FieldDescriptor]:
-    """Return the fields of a message by the tag that each begins with."""
-    kinds = _form(descriptor).kinds
-    return {n << 3 | int(kinds[n]): field for n, field in descriptor.fields_by_number.items()}
 
 
 def fields(

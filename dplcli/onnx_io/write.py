@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from onnx import (
@@ -34,13 +34,13 @@ from dplcli.onnx_io.source import Source, source_of
 from dplcli.onnx_io.strip import strip_file, stripped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from google.protobuf.message import Message
     from onnx import OperatorSetIdProto
 
-    from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
+    from dplcli.ir import Function, Graph, Model, Node, Value
     from dplcli.onnx_io.external_data import ExternalData
 
 
@@ -183,7 +183,6 @@ def check_destination(destination: Path) -> None:
 def staged(
     model: Model,
     destination: Path,
-    parts: Iterable[bytes | memoryview] | None = None,
     strip: Collection[str] = (),
     external_data: ExternalData = "copy",
 ) -> Iterator[StagedModel]:
@@ -195,7 +194,6 @@ def staged(
     Args:
         model: The model.
         destination: The place that it is for.
-        parts: What to write, if that is not in *model*.
         strip: What to leave out, by its names in :mod:`dplcli.onnx_io.strip`.
         external_data: What becomes of external data.
 
@@ -216,7 +214,7 @@ def staged(
         if external_data == "copy":
             bring_external_data(model, destination, made)
         try:
-            _write(model, path, parts)
+            _write(model, path)
             freed = strip_file(path, strip) if strip else {}
             path.chmod(mode_for(destination))
         except OSError as error:
@@ -247,17 +245,16 @@ def _cannot_write(destination: Path, error: OSError) -> ModelExportError:
     return ModelExportError(f"{destination}: cannot be written: {error.strerror or error}")
 
 
-def _write(model: Model, path: Path, parts: Iterable[bytes | memoryview] | None) -> None:
-    if parts is None and model.path is not None and not is_modified(model):
+def _write(model: Model, path: Path) -> None:
+    if model.path is not None and not is_modified(model):
         shutil.copyfile(model.path, path)
         return
     with path.open("wb", buffering=_BUFFER) as file:
-        file.writelines(convert.encode(model_parts(model)) if parts is None else parts)
+        file.writelines(convert.encode(model_parts(model)))
 
 
 def written_size(
     model: Model,
-    parts: Sequence[bytes | memoryview] | None = None,
     strip: Collection[str] = (),
 ) -> int:
     """Return how many bytes :func:`staged` would write, external data apart.
@@ -266,10 +263,7 @@ def written_size(
         ModelExportError: The model is too large to be stripped.
     """
     if strip:
-        data = _joined(model_parts(model)) if parts is None else b"".join(parts)
-        return len(stripped(data, strip)[0])
-    if parts is not None:
-        return sum(map(len, parts))
+        return len(stripped(_joined(model_parts(model)), strip)[0])
     if model.path is not None and not is_modified(model):
         return model.path.stat().st_size
     return convert.size(model_parts(model))
@@ -315,6 +309,12 @@ def model_parts(model: Model) -> list[convert.Part]:
 
 
 _BUFFER = 1 << 20
+_SIZES = [bytes([size]) for size in range(128)]
+_FIRST, _SECOND = b"\x0a", b"\x12"
+_NODE_INPUT = bytes([NodeProto.INPUT_FIELD_NUMBER << 3 | 2])
+_NODE_OUTPUT = bytes([NodeProto.OUTPUT_FIELD_NUMBER << 3 | 2])
+_NODE_NAME = bytes([NodeProto.NAME_FIELD_NUMBER << 3 | 2])
+_NODE_METADATA = bytes([NodeProto.METADATA_PROPS_FIELD_NUMBER << 3 | 2])
 _MODEL_GRAPH = ModelProto.GRAPH_FIELD_NUMBER
 _MODEL_FUNCTIONS = ModelProto.FUNCTIONS_FIELD_NUMBER
 _GRAPH_NODE = GraphProto.NODE_FIELD_NUMBER
@@ -352,7 +352,7 @@ class _Writer:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._attributes: dict[int, bytes] = {}
+        self._attributes: dict[tuple[object, ...], bytes] = {}
 
     def graph(self, graph: Graph) -> list[convert.Part]:
         """Encode a graph: nodes, then what it states of itself, then what it declares."""
@@ -412,18 +412,36 @@ class _Writer:
 
     def _nodes(self, graph: Graph, field: int) -> Iterator[convert.Part]:
         """Encode the nodes of a graph; runs of those that are as they were are copied."""
-        head, end = self._source.table.nodes.head, self._source.table.nodes.end
-        rows: list[int] = []
+        heads, ends = self._places
+        view = self._source.view
+        headers: dict[int, bytes] = {}
+        begin = stop = -1
         for node in graph:
-            if type(node.source) is int and self._is_untouched(node):
-                rows.append(node.source)
+            row = node.source
+            if type(row) is int and (not node.rewired) and self._is_untouched(node):
+                if heads[row] != stop:
+                    if begin >= 0:
+                        yield view[begin:stop]
+                    begin = heads[row]
+                stop = ends[row]
                 continue
-            if rows:
-                yield from self._source.runs(head[rows], end[rows])
-                rows = []
-            yield from convert.embedded(field, [self.node(node)])
-        if rows:
-            yield from self._source.runs(head[rows], end[rows])
+            if begin >= 0:
+                yield view[begin:stop]
+                begin = stop = -1
+            data = self.node(node)
+            head = headers.get(len(data))
+            if head is None:
+                head = headers[len(data)] = convert.header(field, len(data))
+            yield head
+            yield data
+        if begin >= 0:
+            yield view[begin:stop]
+
+    @cached_property
+    def _places(self) -> tuple[list[int], list[int]]:
+        """Where each node of the file begins and ends."""
+        nodes = self._source.table.nodes
+        return nodes.head.tolist(), nodes.end.tolist()
 
     def _is_untouched(self, node: Node) -> bool:
         if node.rewired:
@@ -438,22 +456,15 @@ class _Writer:
             if node.rewired:
                 _rewire(node, source)
             return self._with_bodies(node, source) if node.subgraphs else _bytes(source)
-        proto = NodeProto(
-            op_type=node.op_type,
-            name=node.name,
-            input=[_name(value) for value in node.inputs],
-            output=[_name(value) for value in node.outputs],
-        )
-        behind = NodeProto()  # attributes, by the order of fields
-        if node.domain:
-            behind.domain = node.domain
-        if node.overload:
-            behind.overload = node.overload
-        if node.doc:
-            behind.doc_string = node.doc
+        parts = [_text(_NODE_INPUT, "" if v is None else v.name) for v in node.inputs]
+        parts += [_text(_NODE_OUTPUT, "" if v is None else v.name) for v in node.outputs]
+        parts.append(_text(_NODE_NAME, node.name))
+        parts.append(self._encoded(node))
         for key, value in node.metadata.items():
-            behind.metadata_props.add(key=key, value=value)
-        data = _bytes(proto) + self._encoded(node.attributes) + _bytes(behind)
+            front, back = key.encode(), value.encode()
+            entry = _FIRST + _sized(front) + _SECOND + _sized(back)
+            parts += (_NODE_METADATA, _sized(entry))
+        data = b"".join(parts)
         return self._with_bodies(node, NodeProto.FromString(data)) if node.subgraphs else data
 
     def _with_bodies(self, node: Node, source: NodeProto) -> bytes:
@@ -470,15 +481,32 @@ class _Writer:
                 body.ParseFromString(_joined(self.graph(edited[name])))
         return _bytes(source)
 
-    def _encoded(self, attributes: Mapping[str, Attribute]) -> bytes:
-        """Encode the attributes of a node; many nodes share one mapping."""
-        known = self._attributes.get(id(attributes))
+    def _encoded(self, node: Node) -> bytes:
+        """Encode operator and attributes of a node; many nodes share both."""
+        key = (id(node.attributes), node.op_type, node.domain, node.overload, node.doc)
+        known = self._attributes.get(key)
         if known is None:
-            proto = NodeProto()
-            proto.attribute.extend(encode_attribute(*item) for item in attributes.items())
-            known = _bytes(proto)
-            self._attributes[id(attributes)] = known
+            proto = NodeProto(op_type=node.op_type)
+            proto.attribute.extend(encode_attribute(*item) for item in node.attributes.items())
+            if node.doc:
+                proto.doc_string = node.doc
+            if node.domain:
+                proto.domain = node.domain
+            if node.overload:
+                proto.overload = node.overload
+            known = self._attributes[key] = _bytes(proto)
         return known
+
+
+def _sized(content: bytes) -> bytes:
+    size = len(content)
+    return (_SIZES[size] if size < len(_SIZES) else convert.varint(size)) + content
+
+
+def _text(tag: bytes, text: str) -> bytes:
+    content = text.encode()
+    size = len(content)
+    return tag + (_SIZES[size] if size < len(_SIZES) else convert.varint(size)) + content
 
 
 def encode_function(function: Function) -> bytes:

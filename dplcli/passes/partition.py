@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.dpl.rule import PatternRule
-from dplcli.ir import Attribute, Function
+from dplcli.ir import Attribute, Function, TypeStatement
 from dplcli.ir.model import NODES_KEY, called_function
 from dplcli.ir.operators import attribute_of, possible_attributes, schema_of
 from dplcli.ir.traversal import behind_identities, dependents_before, is_identity
@@ -83,6 +83,7 @@ class Outline:
         nodes: The nodes of the match, in the order of the function's body.
         swapped: The numbers of those whose two operands the body has the other way round.
         form: What the function of such matches is called after; None if it is no match of a rule.
+        likeness: What it has in common with others that were drawn with it.
     """
 
     match: Match
@@ -98,6 +99,7 @@ class Outline:
     nodes: tuple[Node, ...] = ()
     swapped: tuple[int, ...] = ()
     form: Form | None = None
+    likeness: Likeness | None = None
 
     def __post_init__(self) -> None:
         """Take the order of the file if no other is given."""
@@ -106,7 +108,12 @@ class Outline:
     @property
     def last(self) -> Node:
         """The last node in program order, where the call is to stand."""
-        return max(self.match.nodes, key=_POSITION)
+        found = self.match.nodes[-1]  # it was the last when they were matched
+        position = found.position
+        for node in self.match.nodes:
+            if node.position > position:
+                return max(self.match.nodes, key=_POSITION)
+        return found
 
 
 @dataclass(slots=True)
@@ -181,6 +188,124 @@ def rule_of(match: Match) -> PatternRule:
     """Return the rule of a match that is to be outlined."""
     assert isinstance(match.rule, PatternRule)  # noqa: S101  # the other rules rewrite
     return match.rule
+
+
+@dataclass(slots=True)
+class Likeness:
+    """What matches of one rule have in common that differ in their values alone.
+
+    Attributes:
+        first: The outline of the first of them.
+        order: The order of the nodes in the function's body; None if it is that of the match.
+        inputs: The order of what the call reads; None if it is that in which it is read.
+        outputs: The order of what it makes; None if it is as it was found.
+        text: What a call says of its nodes, with places for names; None as long as nobody asked.
+    """
+
+    first: Outline
+    order: tuple[int, ...] | None
+    inputs: tuple[int, ...] | None
+    outputs: tuple[int, ...] | None
+    text: str | None = None
+
+
+class Drawer:
+    """Draws outlines; of matches that are alike, the first one in full."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, Likeness] = {}
+        self._kept: list[object] = []
+
+    def outline(self, match: Match) -> Outline:
+        """Work out interface and structure of *match*."""
+        rule = match.rule
+        plain = rule.constants == "lift" or (rule.constants == "auto" and not match.constants)  # type: ignore[attr-defined]
+        found = _values_apart(match) if plain else None
+        if found is None:
+            return outline(match)
+        key, read = found
+        outputs, escaping = _outputs_of(match)
+        nodes = match.nodes
+        slots = {value: slot for slot, value in enumerate(read)}
+        bindings = match.bindings
+        names = (*bindings, *[slots.get(value) for value in bindings.values()])
+        made = [(output.producer, output.index) for output in outputs]
+        numbers = {node: number for number, node in enumerate(nodes)}
+        ends = tuple([(numbers[node], index) for node, index in made])  # type: ignore[index]
+        whole = (id(rule), tuple(key), names, ends, escaping)
+        known = self._known.get(whole)
+        if known is None:
+            first = outline(match)
+            if not first.reads_plainly or first.form is None:
+                return first
+            form = first.form
+            known = self._known[whole] = first.likeness = Likeness(
+                first, *map(_unless_sorted, (form.order, form.inputs, form.outputs))
+            )
+            self._kept.append(rule)
+            return first
+        first, order = known.first, known.order
+        if order is not None:
+            nodes = tuple([nodes[number] for number in order])
+        if known.inputs is not None:
+            read = [read[number] for number in known.inputs]
+        if known.outputs is not None:
+            outputs = [outputs[number] for number in known.outputs]
+        return Outline(
+            match,
+            read,
+            outputs,
+            [],
+            match.nodes if not match.escaping else replaced_nodes(match),
+            first.structure,
+            first.stated,
+            reads_plainly=True,
+            nodes=nodes,
+            swapped=first.swapped,
+            form=first.form,
+            likeness=known,
+        )
+
+
+def _unless_sorted(order: tuple[int, ...]) -> tuple[int, ...] | None:
+    return None if order == tuple(range(len(order))) else order
+
+
+def _values_apart(match: Match) -> tuple[list[object], list[Value]] | None:
+    """Return what a match is apart from its values, and those that it reads.
+
+    None if that takes a closer look: Identity nodes, or inputs omitted at the end.
+    """
+    key: list[object] = [id(match.root.graph.opset_imports)]
+    numbers: dict[Node, int] = {}
+    inputs: dict[Value, int] = {}
+    for number, node in enumerate(match.nodes):
+        outputs, read = node.outputs, node.inputs
+        key += (node.op_type, node.domain, id(node.attributes), len(outputs), len(read))
+        if node.overload:
+            key.append(node.overload)
+        if len(outputs) != 1:
+            key.append(tuple([value is None for value in outputs]))
+        for value in read:
+            if value is None:
+                key.append(None)
+                continue
+            producer = value.producer
+            if producer is not None:
+                maker = numbers.get(producer)
+                if maker is not None:
+                    key.append((maker, value.index))
+                    continue
+                if producer.op_type == "Identity":
+                    return None
+            slot = inputs.get(value)
+            if slot is None:
+                slot = inputs[value] = len(inputs)
+            key.append(slot)
+        if read and read[-1] is None:
+            return None
+        numbers[node] = number
+    return key, list(inputs)
 
 
 def outline(match: Match) -> Outline:
@@ -487,6 +612,9 @@ class OriginRecorder:
         self._statements: dict[int, tuple[StatedType, str]] = {}
         self._last: dict[Node, Node] = {}
         self._found: dict[int, tuple[str, str]] = {}
+        self._run: int = 0
+        self._run_of: Graph | None = None
+        self._has_remarks = model.codec.has_remarks(model)
         seen = []
         for item in outlines:
             seen.append(item)
@@ -511,7 +639,7 @@ class OriginRecorder:
         """
         nodes, rest = self._found.pop(id(item))
         if item.completed:
-            nodes = _describe_nodes(item)
+            nodes = _describe_fully(item)
         if moved:
             places = encode_json(self._moved(moved, self._anchors.get(id(item))))
             rest += f'{rest and ","}"moved":{places}'
@@ -524,6 +652,11 @@ class OriginRecorder:
         if run is None:
             run = self._runs[graph] = _runs_of(graph)
         repeated = self._repeated
+        if not (run or repeated or item.embedded or item.swapped or self._has_remarks) and (
+            item.reads_plainly and _stands_in_one_row(item)
+        ):
+            types = self._types(item)
+            return f'"types":{{{",".join(types)}}}' if types else ""
         nodes = item.nodes
         found: Json = {
             "run": run,
@@ -581,6 +714,8 @@ class OriginRecorder:
             for value in node.outputs:
                 if value is None or value in outputs:
                     continue
+                if type(value.type_source) is not TypeStatement and not value.graph.stated_types:
+                    continue
                 stated = value.stated_type
                 if stated is not None:
                     place = f"{number}.{value.index}" if value.index else f"{number}"
@@ -611,6 +746,26 @@ class OriginRecorder:
 
 
 def _describe_nodes(item: Outline) -> str:
+    """As :func:`_describe_fully`, nothing left out; outlines that are alike share the frame."""
+    like = item.likeness
+    if like is None:
+        return _describe_fully(item)
+    if like.text is None:
+        entries = []
+        for node in item.nodes:
+            made = ",".join(['""' if out is None else "%s" for out in node.outputs])
+            entries.append(f"[{quoted(node.qualified_op).replace('%', '%%')},%s,[{made}]")
+        like.text = f"[{'],'.join(entries)}]]"
+    names = []
+    for node in item.nodes:
+        names.append(quoted(node.name))
+        for out in node.outputs:
+            if out is not None:
+                names.append(quoted(out.name))
+    return like.text % tuple(names)
+
+
+def _describe_fully(item: Outline) -> str:
     """Write down, as JSON, what a call stands for, so that it can be undone.
 
     One entry per node of the function's body: operator, node name, names of the outputs, and
@@ -759,10 +914,11 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
         return []
     matches = in_program_order(selection.matches)
     by_rule: dict[str, list[Outline]] = {}
+    drawer = Drawer()
 
     def outlines() -> Iterator[Outline]:
         for match in matches:
-            item = outline(match)
+            item = drawer.outline(match)
             by_rule.setdefault(match.rule.qualified_name, []).append(item)
             yield item
 
@@ -842,10 +998,14 @@ class _Outliner:
         rewriter = GraphRewriter(graph)
         anchor = item.last
         moved: list[Node] = []
-        if any(output.producer is not anchor for output in item.outputs):
+        outputs = item.outputs
+        if (len(outputs) != 1 or outputs[0].producer is not anchor) and any(
+            output.producer is not anchor for output in outputs
+        ):
             moved = dependents_before(anchor, item.outputs, match.nodes)
         metadata = self.origins.metadata(item, moved)
-        rewriter.move_behind(anchor, moved)
+        if moved:
+            rewriter.move_behind(anchor, moved)
         call = rewriter.insert(
             anchor,
             function.name,

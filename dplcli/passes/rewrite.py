@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from dplcli.dpl.explain import why_not
-from dplcli.dpl.matcher import StepBudgetExceededError
+from dplcli.dpl.matcher import Outlines, StepBudgetExceededError
 from dplcli.dpl.replacement import (
     Draft,
     DraftConstant,
@@ -1074,6 +1074,7 @@ class Worklist:
         self._recounted: dict[Value, None] = {}
         self.has_new_sizes = False
         self.edits = 0
+        self.outlines = Outlines()
         for graph in self.graphs:
             self._list(graph)
 
@@ -1100,6 +1101,7 @@ class Worklist:
                 self._nodes.pop(graph, None)
         self._recount(node)
         self.edits += 1
+        self.outlines.known.pop(node, None)
 
     def _recount(self, node: Node) -> None:
         """Remember that the values that *node* reads have other readers than before."""
@@ -1121,10 +1123,12 @@ class Worklist:
     def value_changed(self, value: Value) -> None:
         """Remember that what lies below *value* must be looked at again."""
         self._changed[value] = None
+        self.outlines.forget_readers(value)
 
     def inputs_changed(self, node: Node) -> None:
         """Remember that *node* must be looked at again, and what lies below it."""
         self._rewired[node] = None
+        self.outlines.known.pop(node, None)
 
     def readers_changed(self, value: Value) -> None:
         """Remember that what depends on how often *value* is read must be looked at again."""
@@ -1132,6 +1136,7 @@ class Worklist:
 
     def constant_made(self, value: Value) -> None:
         """Remember that more shapes may be known, if *value* can be a size."""
+        self.outlines.forget_readers(value)
         self.has_new_sizes = self.has_new_sizes or _is_size(value)
 
     def takes_new_sizes(self) -> bool:
@@ -1298,6 +1303,8 @@ class RuleProgress:
         self.has_begun = False
         self.edits = -1
         self.function = rule.instance()
+        self.concerns = getattr(self.function, "concerns", None)
+        self.hopes: dict[int, bool] = {}
         own = rule.check if rule.text or rule.is_nodewise else self.function
         self.looks_afar = own is not None and not rule.once
 
@@ -1352,7 +1359,10 @@ class RewriteDriver:
     @property
     def is_over(self) -> bool:
         """Whether an observer wants no more."""
-        return any(observer.is_over for observer in self.observers)
+        for observer in self.observers:
+            if observer.is_over:
+                return True
+        return False
 
     def run(self) -> int:
         """Apply the rules until none matches; return how many rounds changed something.
@@ -1450,16 +1460,40 @@ class RewriteDriver:
         rule, worklist = progress.rule, self.worklist
         edits = worklist.edits
         asked = [observer for observer in self.observers if observer.may_refuse]
+        may_apply = self._may_apply(progress) if not asked else None
+        name = rule.qualified_name
         for graph, roots in found.items():
             if not rule.holds_for(graph):
                 continue
             for root in roots if rule.producers_first else reversed(roots):
                 if worklist.edits != edits and not worklist.is_listed(root):
                     continue
+                if may_apply is not None and not may_apply(root):
+                    if self.refused:
+                        self.refused.pop((name, root), None)
+                    continue
                 if asked and not all(observer.admits(rule, root) for observer in asked):
                     continue
                 if self._rewrite_at(progress, root) and self.is_over:
                     return
+
+    def _may_apply(self, progress: RuleProgress) -> Callable[[Node], bool] | None:
+        """Return what tells cheaply whether a rule may apply at a node; if not, it does not."""
+        if progress.rule.is_nodewise:
+            return progress.concerns
+        outlines, hopes = self.worklist.outlines, progress.hopes
+        known, program = outlines.known, progress.rule.matcher.program
+
+        def may_match(root: Node) -> bool:
+            number = known.get(root)
+            if number is None:
+                number = outlines.number(root)
+            hope = hopes.get(number)
+            if hope is None:
+                hope = hopes[number] = outlines.may_hold(number, program)
+            return hope
+
+        return may_match
 
     def apply_at(self, rule: RewriteRule, root: Node) -> bool:
         """Try one of the rules at one node, out of turn; tell whether it was applied."""
@@ -1512,8 +1546,9 @@ class RewriteDriver:
         draft = draft_replacement(match, progress.function)
         if not isinstance(draft, Draft):
             return draft
-        if not all(observer.wants(match) for observer in self.observers):
-            return None
+        for observer in self.observers:
+            if not observer.wants(match):
+                return None
         self.loops.note(match, draft)
         outcome = replace_match(match, draft, self.names, self.functions, self.worklist)
         if isinstance(outcome, Change):

@@ -274,7 +274,6 @@ class GraphRewriter:
     def __init__(self, graph: Graph, listener: RewriteListener | None = None) -> None:
         self.graph = graph
         self.listener = listener
-        graph.model.rows = None  # it is about to be edited
 
     def insert(  # noqa: PLR0913  # these are the parts of a node
         self,
@@ -417,16 +416,24 @@ class GraphRewriter:
         made = _made_and_unused(nodes, members)
         graph = self.graph
         for node in nodes:
-            for slot, read in enumerate(node.inputs):
+            slot = -1
+            for read in node.inputs:
+                slot += 1
                 if read is not None and read.producer not in members:
-                    read.remove_use(node, slot)
+                    uses = read._uses  # noqa: SLF001  # the hot loop of all passes
+                    if len(uses) == 1:
+                        uses.clear()
+                    else:
+                        read.remove_use(node, slot)
             graph.unlink(node)
-            for body in node.subgraphs.values():
-                _forget_body(body)
-                graph.inner.remove(body)
+            if node.subgraphs:
+                for body in node.subgraphs.values():
+                    _forget_body(body)
+                    graph.inner.remove(body)
+        values, erased = graph.values, graph.erased
         for value in made:
-            del graph.values[value.name]
-            graph.erased.add(value.name)
+            del values[value.name]
+            erased.add(value.name)
         graph.modified = True
         if self.listener is not None:
             for node in nodes:
@@ -455,7 +462,7 @@ def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
         if output is not None and output.producer is node
     ]
     for value in made:
-        for user, _ in value.iter_uses():
+        for user, _ in value._uses:  # noqa: SLF001  # the hot loop of all passes
             if user not in members and enclosing_node(user, value.graph) not in members:
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
         for body in value.returned_by:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from dplcli.dpl.explain import Explainer
-from dplcli.dpl.matcher import OpIndex, StepBudgetExceededError
+from dplcli.dpl.matcher import OpIndex, Outlines, StepBudgetExceededError
 from dplcli.dpl.pattern import (
     CallPattern,
     FunctionName,
@@ -47,8 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from dplcli.dpl.joins import Joins
-    from dplcli.dpl.matcher import State
     from dplcli.dpl.rule import Check, Rule
     from dplcli.ir import Function, Graph, Model, Node, Value
     from dplcli.ir.operators import Shapes
@@ -109,8 +103,7 @@ class Taken:
                 if smaller in self.copying.get(node, ()):
                     self.copying[node].remove(smaller)
         replaced = replaced_nodes(match)
-        for node in replaced:
-            self.claimed[node] = match
+        self.claimed.update(dict.fromkeys(replaced, match))
         if len(replaced) < len(match.nodes):
             for node in set(match.nodes).difference(replaced):
                 self.copying.setdefault(node, []).append(match)
@@ -125,6 +118,9 @@ class Taken:
         return [match for match in copying if value.producer not in match.nodes]
 
 
+_NOTHING_TAKEN = Taken()
+
+
 def judge(
     match: Match, taken: Taken | None = None, absorbed: Sequence[Match] = ()
 ) -> Match | Rejection:
@@ -135,7 +131,7 @@ def judge(
         taken: The matches taken before.
         absorbed: Those of them that it takes the place of.
     """
-    taken = taken or Taken()
+    taken = taken or _NOTHING_TAKEN
     if isinstance(match.rule, RewriteRule) and not any(map(is_read, match.outputs)):
         return Rejection(match.rule, match.root, "check", "nobody reads what it makes", match.root)
     objection = _object_to_nodes(match, taken.claimed, absorbed)
@@ -145,7 +141,8 @@ def judge(
     if escaping:
         objection = _object_to_escape(match, escaping, taken)
         match = match.with_escaping(tuple(escaping))
-    objection = objection or _object_to_facts(match)
+    if objection is None and (match.rule.where or match.rule.check is not None):
+        objection = _object_to_facts(match)
     if objection is not None:
         return objection
     return _object_to_shape(match, taken.contracted.get(match.root.graph, {})) or match
@@ -205,20 +202,34 @@ def escaping_values(match: Match, taken: Taken) -> list[Value]:
     A function may return all that the nodes of the outputs make; a replacement makes the outputs
     alone.
     """
-    members = set(match.nodes)
+    if len(match.nodes) == 1 and len(match.outputs) == len(match.root.outputs):
+        return []
+    nodes = match.nodes
+    members: AbstractSet[Node] | Sequence[Node] = nodes if len(nodes) < _FEW else set(nodes)
     roots = match.roots if isinstance(match.rule, PatternRule) else ()
-    return [
-        output
-        for node in match.nodes
-        if node not in roots
-        for output in node.outputs
-        if output is not None
-        and _is_read_outside(output, members, taken)
-        and output not in match.outputs
-    ]
+    found = []
+    for node in nodes:
+        if node in roots:
+            continue
+        for output in node.outputs:
+            if output is None:
+                continue
+            uses = output._uses  # noqa: SLF001  # asked of all inner values of all matches
+            if len(uses) == 1 and not output.returned_by:
+                ((user, _),) = uses
+                if user in members and not taken.copying:
+                    continue
+            if _is_read_outside(output, members, taken) and output not in match.outputs:
+                found.append(output)
+    return found
 
 
-def _is_read_outside(value: Value, members: AbstractSet[Node], taken: Taken) -> bool:
+_FEW = 8
+
+
+def _is_read_outside(
+    value: Value, members: AbstractSet[Node] | Sequence[Node], taken: Taken
+) -> bool:
     if value.returned_by:
         return True
     for user, _ in value.iter_uses():
@@ -441,7 +452,7 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
             function = model.functions.get((domain, op_type, ""))
             if function is not None and is_written(function) and is_for_target(function):
                 selection.outlined[op] = selection.totals[op]
-    selector = _Selector(selection, joins_of(model))
+    selector = _Selector(selection)
     by_edges = len(rules) >= _MANY_RULES
     for rule in rules:
         selection.candidates[rule.qualified_name] = 0
@@ -477,68 +488,36 @@ def matchable_graphs(model: Model) -> list[Graph]:
     return [graph for graph in model.graphs() if graph not in written]
 
 
-_MANY_ROOTS = 500
-"""From how many roots on a join costs less than a search at each."""
-
-
-def joins_of(model: Model) -> Joins | None:
-    """Return what answers queries over a model as it was read; None if anything was edited."""
-    rows = model.rows
-    if rows is None or len(rows.nodes) < _MANY_ROOTS:
-        return None
-    if any(graph.modified for graph in model.graphs()):
-        return None
-    from dplcli.dpl.joins import Joins  # noqa: PLC0415  # large models alone need it
-
-    return Joins(rows.table, rows)
-
-
 class _Selector:
     """Takes matches of one rule after the other.
 
     Args:
         selection: What was found.
-        joins: Finds the matches of a rule at many roots at once; None to search root by root.
     """
 
-    def __init__(self, selection: Selection, joins: Joins | None) -> None:
+    def __init__(self, selection: Selection) -> None:
         self.selection = selection
         self.matches: list[Match] = []
-        self.joins = joins
         self.taken = Taken()
         self.absorbed: set[int] = set()
+        self.outlines = Outlines(is_far=True)
 
     def select(self, rule: Rule, roots: Sequence[Node]) -> None:
         self.selection.candidates[rule.qualified_name] += len(roots)
         absorbs = rule.order == "program"
         claimed = self.taken.claimed
         ordered = roots if rule.producers_first else roots[::-1]
-        for root, states in self._searches(rule, ordered):
-            if absorbs or root not in claimed:
-                refused = self._select_at(root, rule, states)
+        known, hopes, program = self.outlines.known, {}, rule.matcher.program
+        for root in ordered:
+            number = known.get(root)
+            if number is None:
+                number = self.outlines.number(root)
+            if number not in hopes:
+                hopes[number] = self.outlines.may_hold(number, program)
+            if hopes[number] and (absorbs or root not in claimed):
+                refused = self._select_at(root, rule)
                 if refused is not None:
                     self.selection.refused.append(refused)
-
-    def _searches(
-        self, rule: Rule, roots: Sequence[Node]
-    ) -> Iterator[tuple[Node, Iterable[State] | None]]:
-        """Yield the roots at which a rule may match, in order, and all ways in which it does.
-
-        These are None where only a search can tell.
-        """
-        if self.joins is None or len(roots) < _MANY_ROOTS:
-            yield from ((root, None) for root in roots)
-            return
-        rows = np.array([root.source for root in roots], np.int32)
-        found = self.joins.matches(rule.matcher.program, rows)
-        by_root = groupby(found.states(), itemgetter(0))
-        is_left = np.isin(rows, found.left)
-        for place in np.flatnonzero(is_left | np.isin(rows, found.roots)).tolist():
-            if is_left[place]:
-                yield roots[place], None
-            else:
-                root, states = next(by_root)
-                yield root, map(itemgetter(1), states)
 
     def try_again(self) -> None:
         """Try what was refused again, as long as that finds something.
@@ -553,26 +532,16 @@ class _Selector:
                 if item.stage != "budget" and item.root not in self.taken.claimed:
                     self._select_at(item.root, item.rule)
 
-    def _select_at(
-        self, root: Node, rule: Rule, states: Iterable[State] | None = None
-    ) -> Rejection | None:
-        """Take the first match at *root* that may be taken; if none may, say why.
-
-        Args:
-            root: The node to match at.
-            rule: The rule.
-            states: The ways in which it matches; None to search for them.
-        """
+    def _select_at(self, root: Node, rule: Rule) -> Rejection | None:
+        """Take the first match at *root* that may be taken; if none may, say why."""
         first: Rejection | None = None
         try:
             claimed = self.taken.claimed
-            if states is None:
-                states = rule.matcher.solutions(root, () if rule.order == "program" else claimed)
-            for state in states:
+            for state in rule.matcher.solutions(root, () if rule.order == "program" else claimed):
                 match = read_match(rule, root, state)
                 if match is None:
                     continue
-                inside = _contained(match, claimed) if rule.order == "program" else []
+                inside = _contained(match, claimed) if rule.order == "program" else ()
                 verdict = judge(match, self.taken, inside)
                 if isinstance(rule, RewriteRule) and isinstance(verdict, Match):
                     verdict = _object_to_replacement(verdict, rule) or verdict
@@ -836,21 +805,32 @@ class _Costs:
         self._shapes = shapes
         self._bodies = set(graphs)
         self._known: dict[tuple[object, ...], int | None] = {}
+        self._kept: dict[int, object] = {}
 
     def of(self, node: Node) -> int | None:
         """Return the cost of a node; None if it is not known."""
-        function = called_function(node)
+        function = called_function(node) if node.graph.model.functions else None
         if function is not None and function.body in self._bodies:
             return 0
-        shapes = self._shapes
-        key = (
+        shapes, kept = self._shapes, self._kept
+        parts: list[object] = [
             node.op_type,
             node.domain,
             id(node.attributes),  # nodes with the same attributes share them
             id(node.graph.opset_imports),
-            tuple([None if value is None else (shapes(value),) for value in node.inputs]),
-            tuple([None if value is None else (shapes(value),) for value in node.outputs]),
-        )
+            len(node.inputs),
+        ]
+        for values in (node.inputs, node.outputs):
+            for value in values:
+                if value is None:
+                    parts.append(0)
+                    continue
+                shape = shapes(value)
+                place = id(shape)
+                if place not in kept:
+                    kept[place] = shape  # so that no other gets its identity
+                parts.append(place)
+        key = tuple(parts)
         if key not in self._known:
             self._known[key] = flops(node, shapes)
         return self._known[key]

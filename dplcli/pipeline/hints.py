@@ -73,6 +73,7 @@ def hints_on_rewrite(
     rules: Sequence[RewriteRule],
     counts: Mapping[str, int],
     refused: Iterable[Rejection],
+    nodes: int,
 ) -> tuple[str, ...]:
     """Say what would let more rules of a rewrite apply, or apply more often.
 
@@ -81,10 +82,11 @@ def hints_on_rewrite(
         rules: The rules.
         counts: How often each was applied.
         refused: What was refused.
+        nodes: How many nodes the model has.
     """
-    model = load_model(path)
-    if sum(graph.node_count for graph in model.graphs()) > _MOST_NODES:
+    if nodes > _MOST_NODES:
         return ()
+    model = load_model(path)
     rules = [rule for rule in rules if not rule.is_nodewise]
 
     return _said(

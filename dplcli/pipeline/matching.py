@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from dplcli.dpl.rule import Policies, judge_expectations, parse_expectations
 from dplcli.errors import UsageError, did_you_mean_rule
-from dplcli.lazy import Deferred
 from dplcli.onnx_io import (
     built_again,
     check_sizes,
     load_model,
-    load_rows,
     open_sizes,
     paused_gc,
 )
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
-from dplcli.passes.select import Selection, explain_rules, measure, select_matches
-from dplcli.passes.tabular import MANY_NODES, count_operators, select_rows
+from dplcli.passes.select import explain_rules, measure, select_matches
 from dplcli.pipeline.hints import hints_on_matches
 from dplcli.pipeline.inspecting import exact_types, find_nodes, sizes_in
 from dplcli.pipeline.rules import RuleSource, load_any_rules, names_of, rules_named
@@ -32,9 +26,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, Shape, Value
-    from dplcli.onnx_io import TableRows
     from dplcli.passes.select import Coverage, GapCause
-    from dplcli.passes.tabular import RowSelection
     from dplcli.pipeline.rules import PatternSource
     from dplcli.verify import Settings as VerifySettings
     from dplcli.verify.settings import VerificationResult
@@ -73,69 +65,19 @@ def match(  # noqa: PLR0913  # all by keyword
         DplError: The model or a catalogue cannot be used.
     """
     source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
-    rows = load_rows(model_path)
-    is_large = rows.table.nodes.size >= MANY_NODES and not lists
-    needs_objects = not (is_large and rows.states_all_types())
-    model = _built(rows) if needs_objects else rows.model
-    tried, _ = load_any_rules(source, model)
+    model, tried = _read(model_path, source)
     expected = parse_expectations(expectations, tried)
-    table = model.rows if needs_objects else rows
-    found = select_rows(table, tried) if is_large and table is not None else None
-    selection: Selection
-    if found is not None:
-        selection = DeferredSelection(found, tried)
-    else:
-        model = model if needs_objects else _built(rows)
-        selection = select_matches(model, tried)
+    selection = select_matches(model, tried)
     outcome = MatchOutcome(
         label=model_path.name,
         rules=tuple(tried),
         selection=selection,
         notes=tuple(model.notes),
     )
-    if hints and found is None:
+    if hints:
         said = hints_on_matches(model_path, model, selection)
         outcome = replace(outcome, hints=said)
     return replace(outcome, expected=judge_expectations(expected, outcome.counts))
-
-
-def _built(rows: TableRows) -> Model:
-    """Return as objects what was read."""
-    model = built_again(rows.model)
-    model.note_refutations()
-    return model
-
-
-class DeferredSelection(Selection):
-    """What rules found in a table: as objects only if somebody asks for them."""
-
-    def __init__(self, found: RowSelection, rules: Sequence[Rule]) -> None:
-        self._model = found.rows.model
-        self._counts = found.counts
-        inside = np.flatnonzero(found.owner >= 0)
-        self._covered = count_operators(found.rows.table, inside)
-        super().__init__(
-            rules=tuple(rules),
-            matches=Deferred(sum(self._counts.values()), lambda: self.objects[1].matches),
-            refused=found.refused,
-            totals=count_operators(found.rows.table, np.arange(found.owner.size)),
-        )
-
-    @cached_property
-    def objects(self) -> tuple[Model, Selection]:
-        """The model as it was, and the same found in that."""
-        model = built_again(self._model)
-        return model, select_matches(model, self.rules)
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many matches of each rule were taken, of those that have any."""
-        return self._counts
-
-    @property
-    def covered(self) -> Mapping[str, int]:
-        """How many nodes of each operator are in matches."""
-        return self._covered
 
 
 @paused_gc()

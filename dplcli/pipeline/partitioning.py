@@ -13,20 +13,14 @@ from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Policies, Rejection, judge_expectations, parse_expectations, unmet_of
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
-from dplcli.lazy import Deferred
-from dplcli.onnx_io import as_written, is_modified, load_model, paused_gc, pieces, staged
+from dplcli.onnx_io import as_written, is_modified, load_model, paused_gc, staged
 from dplcli.outcomes import InlineOutcome, PartitionOutcome, Preparation, RepeatOutcome
-from dplcli.passes.inline import inline as inline_functions
-from dplcli.passes.merge import light_regions, merge_partitions
-from dplcli.passes.outlining import outline_rows
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.records import REPEAT_DOMAIN, is_written
-from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from dplcli.passes.select import Selection, fates, select_matches
-from dplcli.passes.tabular import MANY_NODES, measure_rows, row_fates, select_rows
 from dplcli.pipeline.hints import hints_on_matches
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.matching import DeferredSelection, Measuring, given_sizes
+from dplcli.pipeline.matching import Measuring, given_sizes
 from dplcli.pipeline.rules import RuleSource, load_rewrites, load_rules
 from dplcli.pipeline.verifying import prove
 from dplcli.pipeline.writing import WriteJob, WriteSettings
@@ -36,12 +30,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.ir import Function, Model, Node
-    from dplcli.ir.table import Table
-    from dplcli.onnx_io import TableRows
     from dplcli.outcomes import Verdict
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
-    from dplcli.passes.tabular import TypedRows
+    from dplcli.passes.repeat import RepeatOptions
     from dplcli.pipeline.rules import PatternSource
     from dplcli.pipeline.writing import Progress
 
@@ -91,6 +83,8 @@ def inline(
         DplError: The model cannot be used, something chosen is not there, the output cannot be
             written, or no verdict on the result can be reached.
     """
+    from dplcli.passes.inline import inline as inline_functions  # noqa: PLC0415  # only here
+
     job = WriteJob(model_path, output, settings or WriteSettings(), progress)
     model = job.open()
     job.protect(model, set())
@@ -215,6 +209,8 @@ def light_matches(
         The reason to leave a match out, by its position among all matches.
     """
     reasons = {}
+    from dplcli.passes.merge import light_regions  # noqa: PLC0415  # only to prune
+
     for region in light_regions(regions):
         count = len(region.partitions)
         several = f"none of the {count} partitions of its region has a heavy operator"
@@ -289,9 +285,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     settings = settings or PartitionSettings()
     check_merge(merge=settings.merge, prune=settings.prune)
     job = _PartitionJob(model_path, output, settings, progress)
-    rows = job.open_rows()
-    needs_objects = settings.prepare or not _needs_no_objects(rows, settings)
-    model = job.built(rows) if needs_objects else rows.model
+    model = job.open()
     if settings.prepare:
         model = job.prepare(model)
     job.say("loading rules")
@@ -300,20 +294,15 @@ def partition(  # noqa: PLR0913  # all by keyword
     job.protect(model, files)
     expected = parse_expectations(settings.expectations, tried)
     job.say("matching")
-    known = None if job.prepared is not None else model.rows if needs_objects else rows
-    outlined = _outline_rows(known, tried, job, settings)
-    if outlined is None:
-        model = model if needs_objects else job.built(rows)
-        outlined = _outline_matches(model, tried, job.say, settings)
+    outlined = _outline_matches(model, tried, job.say, settings)
     if settings.merge:
         outlined = _merged(tried, outlined, job, settings)
-    model, outcome, measuring, parts = outlined
+    model, outcome, measuring = outlined
     judged = judge_expectations(expected, outcome.counts)
     verdict = job.finish(
         model,
         is_changed=outcome.is_changed,
         is_wanted=lambda _size: not unmet_of(judged),
-        parts=parts,
     )
     coverage = outcome.coverage
     if measuring is not None:
@@ -377,15 +366,11 @@ def _count(model: Model) -> int:
 
 
 class _Outlined(NamedTuple):
-    """A model whose matches are outlined, the outcome, what will be measured, and the file.
-
-    The file is in the model if there are no parts.
-    """
+    """A model whose matches are outlined, the outcome, and what will be measured."""
 
     model: Model
     outcome: PartitionOutcome
     measuring: Measuring | None
-    parts: list[bytes | memoryview] | None = None
 
 
 def _merged(
@@ -395,10 +380,12 @@ def _merged(
     settings: PartitionSettings,
 ) -> _Outlined:
     """Merge partitions; to prune, begin anew without the matches whose regions are light."""
+    from dplcli.passes.merge import merge_partitions  # noqa: PLC0415  # only to merge
+
     light: dict[int, str] = {}
     while True:
         job.say("merging")
-        model, outcome, _, _ = outlined
+        model, outcome, _ = outlined
         regions = merge_partitions(model, {rule.name for rule in rules})
         found = light_matches(outcome.selection, outcome.partitions, regions, light)
         if not found or not settings.prune:
@@ -408,63 +395,6 @@ def _merged(
         job.say("matching")
         anew = load_model(job.path) if job.prepared is None else as_written(job.prepared)
         outlined = _outline_matches(anew, rules, job.say, settings, light)
-
-
-def _is_large(table: Table, settings: PartitionSettings) -> bool:
-    """Tell whether matches are worth outlining in batches."""
-    return table.nodes.size >= MANY_NODES and not (settings.merge or settings.lists)
-
-
-def _needs_no_objects(rows: TableRows, settings: PartitionSettings) -> bool:
-    """Tell whether no objects are needed, as far as model and settings tell."""
-    asked = settings.verification
-    has_sizes = asked is not None and bool(asked.request.shapes or asked.sizes)
-    return _is_large(rows.table, settings) and not has_sizes and rows.states_all_types()
-
-
-def _outline_rows(
-    rows: TypedRows | None,
-    rules: Sequence[PatternRule],
-    job: WriteJob,
-    settings: PartitionSettings,
-) -> _Outlined | None:
-    """Outline matches on the table; None if it is small, or that is not the common case."""
-    if rows is None or not _is_large(rows.table, settings):
-        return None
-    found = select_rows(rows, rules)
-    if found is None:
-        return None
-    model, before = rows.model, rows.table.nodes.size
-    selection = DeferredSelection(found, rules)
-    coverage = measuring = None
-    if settings.measure:
-        job.say("measuring")
-        if rows.has_exact_types:
-            coverage = measure_rows(found)
-        else:
-            sizes = given_sizes(model, settings.verification)
-            listed = row_fates(found).listed()
-            measuring = Measuring(model, listed, sizes, can_wait=settings.verify)
-    job.say("outlining")
-    written = outline_rows(found)
-    nodes = rows.table.nodes
-    outcome = PartitionOutcome(
-        label=job.path.name,
-        rules=tuple(rules),
-        selection=selection,
-        notes=tuple(model.notes),
-        partitions=Deferred(sum(found.counts.values()), lambda: _partitions_of(selection)),
-        nodes=(before, int((nodes.live & (nodes.graph == 0)).sum())),
-        coverage=coverage,
-        written=written,
-    )
-    return _Outlined(model, outcome, measuring, pieces(rows.table))
-
-
-def _partitions_of(selection: DeferredSelection) -> list[Partition]:
-    """Return what becomes of matches: all is done once more, with objects."""
-    model, found = selection.objects
-    return outline_matches(model, found)
 
 
 def _outline_matches(
@@ -530,6 +460,8 @@ def repeat(
         DplError: The model cannot be used, the output cannot be written, or no verdict on the
             result can be reached.
     """
+    from dplcli.passes.repeat import RepeatOptions  # noqa: PLC0415  # only here
+
     settings = settings or PartitionSettings()
     placeholders = _named_in(settings.expectations)
     expected = parse_expectations(settings.expectations, placeholders)
@@ -554,6 +486,8 @@ def _named_in(expectations: Iterable[str]) -> list[PatternRule]:
 
 
 def _outline_blocks(model: Model, options: RepeatOptions, say: Progress) -> RepeatOutcome:
+    from dplcli.passes.repeat import outline_repeats  # noqa: PLC0415  # only here
+
     before, is_sorted = model.graph.node_count, is_modified(model)
     say("searching for repeated blocks")
     result = outline_repeats(model, options)

@@ -15,20 +15,14 @@ from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_p
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
-from dplcli.ir.model import QUICKLY_CHECKED
-from dplcli.lazy import Deferred
 from dplcli.onnx_io import (
-    built_again,
     external_files,
     is_modified,
     load_model,
-    load_rows,
     paused_gc,
-    pieces,
     written_size,
 )
 from dplcli.outcomes import RewriteOutcome, Verdict
-from dplcli.passes.replacing import replace_rows
 from dplcli.passes.rewrite import (
     RestrictingObserver,
     Restriction,
@@ -37,7 +31,6 @@ from dplcli.passes.rewrite import (
     replay,
 )
 from dplcli.passes.rewrite import rewrite as rewrite_model
-from dplcli.passes.tabular import MANY_NODES, count_operators
 from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import RuleSource, catalogs_in, load_rewrites, names_of
@@ -55,7 +48,6 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import RewriteRule
     from dplcli.ir import Model, Node
-    from dplcli.onnx_io import TableRows
     from dplcli.passes.rewrite import Application, RewriteObserver, Trace
     from dplcli.pipeline.rules import PatternSource
     from dplcli.pipeline.writing import Progress
@@ -345,10 +337,7 @@ def rewrite(  # noqa: PLR0913  # all by keyword
     settings = settings or RewriteSettings()
     job = _RewriteJob(model_path, output, settings, progress)
     source = RuleSource(patterns, targets, rules, allow_code)
-    job.load(source, in_batches=trace is None and not settings.asks_for_each)
-    outcome = job.replaced_in_batches()
-    if outcome is not None:
-        return job.written(outcome)
+    job.load(source)
     observer = NotedRestrictions(
         parse_restrictions("--only", settings.only, job.rules, job.model),
         parse_restrictions("--skip", settings.skip, job.rules, job.model),
@@ -366,7 +355,7 @@ def rewrite(  # noqa: PLR0913  # all by keyword
         catalogs = [*catalogs_in(patterns), *targets]
         save_plan(settings.plan, model_path, catalogs, done.applications, opset=settings.opset)
     if settings.hints and not settings.is_restricted:
-        said = hints_on_rewrite(model_path, job.rules, done.counts, done.refused)
+        said = hints_on_rewrite(model_path, job.rules, done.counts, done.refused, job.ops.total())
         outcome = replace(outcome, hints=said)
     return job.written(outcome)
 
@@ -441,7 +430,6 @@ class _RewriteJob(WriteJob):
         super().__init__(path, output, settings, progress)
         self.settings = settings
         self.steps: StepVerifier | None = None
-        self.rows: TableRows | None = None
         if settings.verify_each and (settings.dry_run or not settings.verify):
             option = "--dry-run" if settings.dry_run else "--no-verify"
             raise UsageError(
@@ -450,15 +438,12 @@ class _RewriteJob(WriteJob):
         if not settings.dry_run:
             check_output(path, output, in_place=settings.in_place)
 
-    def load(
-        self, source: RuleSource, plan: Path | None = None, *, in_batches: bool = False
-    ) -> None:
+    def load(self, source: RuleSource, plan: Path | None = None) -> None:
         """Read the model and the rules, and check early what could fail later.
 
         Args:
             source: Where the rules come from.
             plan: The plan that is read. Like a catalogue, it must not be overwritten.
-            in_batches: Whether a large model may do without objects.
         """
         settings = self.settings
         if plan is not None and plan.resolve() == self.output.resolve():
@@ -466,48 +451,16 @@ class _RewriteJob(WriteJob):
         if settings.plan is not None:
             check_plan_path(settings.plan, (self.path, self.output, self.failed))
         self.begin(will_run=settings.verify and not settings.dry_run)
-        if in_batches and settings.opset is None:
-            rows = load_rows(self.path)
-            if _may_be_batched(rows):
-                self.rows = rows
-                self.model = rows.model
-            else:
-                self.model = self.built(rows)
-        else:
-            self.model = load_editable(self.path, settings.opset)
-            self.model.note_refutations()
+        self.model = load_editable(self.path, settings.opset)
+        self.model.note_refutations()
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:
             self.protect(self.model, files)
         self.expected = parse_expectations(settings.expectations, self.rules)
-        if self.rows is not None:
-            self.ops = count_operators(self.rows.table, self.rows.table.in_order())
-        else:
-            self.ops = _count(load_model(self.path) if is_modified(self.model) else self.model)
+        self.ops = _count(load_model(self.path) if is_modified(self.model) else self.model)
         external = external_files(self.model, self.path.parent)
         self.external = sum(path.stat().st_size for path in external)
         self.size = self.path.stat().st_size
-
-    def replaced_in_batches(self) -> RewriteOutcome | None:
-        """Rewrite on the table; None if that is not the common case, and then there are objects."""
-        if self.rows is None:
-            return None
-        self.say("rewriting")
-        done = replace_rows(self.rows, self.rules)
-        if done is None:
-            self.model = self.built(self.rows)
-            self.rows = None
-            return None
-        total = sum(done.counts.values())
-        applications = Deferred(total, self._applications)
-        return self.describe(
-            Rewriting(done.counts, done.rounds, done.refused, applications),
-            notes=tuple(self.model.notes),
-        )
-
-    def _applications(self) -> Sequence[Application]:
-        """Rewrite the model once more, with objects, to list what is done."""
-        return rewrite_model(built_again(self.model), self.rules).applications
 
     def watchers(self, trace: Trace | None) -> list[RewriteObserver]:
         """Return the observers of the rewrite."""
@@ -528,9 +481,9 @@ class _RewriteJob(WriteJob):
             applications=done.applications,
             rounds=done.rounds,
             refused=done.refused,
-            ops=(self.ops, self._count()),
+            ops=(self.ops, _count(self.model)),
             size=(before, before),
-            is_changed=is_modified(self.model) if self.rows is None else done.rounds > 0,
+            is_changed=is_modified(self.model),
             expected=judge_expectations(self.expected, done.counts),
             broken=None if self.steps is None else self.steps.broken,
             is_dry=self.settings.dry_run,
@@ -543,24 +496,16 @@ class _RewriteJob(WriteJob):
             return outcome
         if outcome.broken is not None and not self.settings.keep_failed:
             return replace(outcome, verdict=outcome.broken.verdict)
-        parts = None if self.rows is None else pieces(self.rows.table)
         if self.settings.dry_run:
-            size = written_size(self.model, parts, self.settings.strip)
+            size = written_size(self.model, self.settings.strip)
             return self._measured(outcome, Verdict(size=size))
         verdict = self.finish(
             self.model,
-            parts=parts,
             is_changed=outcome.is_changed,
             is_wanted=lambda verdict: self._measured(outcome, verdict).is_wanted,
             known=None if self.steps is None else self.steps.verdict,
         )
         return replace(self._measured(outcome, verdict), verdict=verdict)
-
-    def _count(self) -> Counter[str]:
-        """Count nodes by operator, as they are now."""
-        if self.rows is None:
-            return _count(self.model)
-        return count_operators(self.rows.table, self.rows.table.in_order())
 
     def _measured(self, outcome: RewriteOutcome, written: Verdict) -> RewriteOutcome:
         """Add the size of the file, and whether it grew too much."""
@@ -568,15 +513,6 @@ class _RewriteJob(WriteJob):
         before, after = outcome.size[0], written.size + data
         growth = _growth(before, after, self.settings.max_growth)
         return replace(outcome, size=(before, after), growth=growth)
-
-
-def _may_be_batched(rows: TableRows) -> bool:
-    """Tell whether a model may do without objects, as far as its file tells."""
-    size = rows.table.nodes.size
-    if size < MANY_NODES or not rows.is_whole:
-        return False
-    # statements of a smaller model are checked in any case, to note those that are wrong
-    return rows.states_all_types() or size > QUICKLY_CHECKED
 
 
 def _growth(before: int, after: int, most: float | None) -> str:

@@ -11,7 +11,6 @@ from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import (
     EXTERNAL_DATA,
     STRIPPERS,
-    built_again,
     check_destination,
     check_external_data,
     check_imports,
@@ -19,7 +18,6 @@ from dplcli.onnx_io import (
     external_files,
     is_modified,
     load_model,
-    load_rows,
     staged,
 )
 from dplcli.outcomes import BrokenTurn, Verdict
@@ -27,12 +25,12 @@ from dplcli.passes.rewrite import RewriteObserver
 from dplcli.pipeline.verifying import compare, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from dplcli.dpl import RewriteRule
     from dplcli.ir import Model
-    from dplcli.onnx_io import ExternalData, TableRows
+    from dplcli.onnx_io import ExternalData
     from dplcli.passes.rewrite import Application
     from dplcli.verify import Settings as VerifySettings
 
@@ -121,29 +119,11 @@ class WriteJob:
         self.begin(will_run=self.writing.verify)
         return _checked(load_model(self.path))
 
-    def open_rows(self) -> TableRows:
-        """Read the model, but make no objects yet.
-
-        Raises:
-            DplError: It cannot be used, or the output cannot be written.
-        """
-        check_output(self.path, self.output, in_place=self.writing.in_place)
-        self.begin(will_run=self.writing.verify)
-        return load_rows(self.path)
-
     def begin(self, *, will_run: bool) -> None:
         """Say that the model is read; start the process that will run it, if one will."""
         if will_run:
             prepare(self.writing.verification)
         self.say(f"reading {self.path.name}")
-
-    def built(self, rows: TableRows) -> Model:
-        """Return as objects what was read.
-
-        Raises:
-            DplError: It cannot be used.
-        """
-        return _checked(built_again(rows.model))
 
     def protect(self, model: Model, catalogs: set[Path]) -> None:
         """Refuse to overwrite a file that the run reads or that the result needs.
@@ -178,7 +158,6 @@ class WriteJob:
         is_changed: bool,
         is_wanted: Callable[[Verdict], bool] = lambda _verdict: True,
         known: Verdict | None = None,
-        parts: Iterable[bytes | memoryview] | None = None,
     ) -> Verdict:
         """Write *model* beside the output, check it, and put it there if all is well.
 
@@ -187,14 +166,13 @@ class WriteJob:
             is_changed: Whether it differs from the file; if not, there is nothing to check.
             is_wanted: Tells whether a sound file of such a size is to be written.
             known: The verdict of an earlier check; None if there was none.
-            parts: The bytes to write, if they are not in *model*.
 
         Raises:
             DplError: The output cannot be written, or no verdict can be reached.
         """
         self.say("writing")
         strip = self.writing.strip
-        with staged(model, self.output, parts, strip, self.writing.external_data) as written:
+        with staged(model, self.output, strip, self.writing.external_data) as written:
             size, data = written.path.stat().st_size, written.data_size
             verdict = Verdict()
             asked = self.writing.verification

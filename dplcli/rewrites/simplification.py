@@ -20,6 +20,7 @@ from dplcli.ir.operators import (
     flops,
     is_placeholder,
 )
+from dplcli.ir.traversal import is_read
 from dplcli.rewrites.operands import dtype_of, fill_of, input_of, remade
 from dplcli.shapes import Knowledge, shape_of
 from dplcli.shapes.rules import CONTENT_RULES, WHOLE
@@ -283,6 +284,13 @@ def drop_unread(match: Match, build: GraphBuilder) -> Sequence[Operand] | None: 
     return None if match.outputs else ()
 
 
+drop_unread.concerns = lambda node: not _is_read_at_all(node)  # type: ignore[attr-defined]
+
+
+def _is_read_at_all(node: Node) -> bool:
+    return any(value is not None and is_read(value) for value in node.outputs)
+
+
 def can_store(graph: Graph) -> bool:
     """Tell whether initializers may be put in: function bodies have none."""
     return not is_in_function(graph) and graph.model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
@@ -308,6 +316,13 @@ class fold_constants:  # noqa: N801  # catalogues call it by this name
     def __init__(self) -> None:
         self.meets_shapes = False
         self.operations = 0
+
+    def concerns(self, node: Node) -> bool:
+        """Tell whether *node* may be folded."""
+        if not self.meets_shapes and node.op_type in MEASURING and _is_read_at_all(node):
+            self.meets_shapes = True
+        knows = self.meets_shapes and not node.domain and node.op_type in CONTENT_RULES
+        return knows or is_foldable(node)
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
         """Describe the constants that take the place of a node."""
@@ -442,6 +457,18 @@ class merge_common:  # noqa: N801  # catalogues call it by this name
     def __init__(self) -> None:
         self._known: dict[Signature, list[Node]] = {}
 
+    def concerns(self, node: Node) -> bool:
+        """Tell whether an earlier node may compute the same; if not, remember *node*."""
+        if node.op_type in _RANDOM or node.subgraphs or node.domain not in _DOMAINS:
+            return False
+        if not _is_read_at_all(node) or is_placeholder(node):
+            return False
+        alike = self._known.setdefault(_signature(node), [])
+        if alike and (len(alike) > 1 or alike[0] is not node):
+            return True
+        alike[:] = [node]
+        return False
+
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | None:  # noqa: ARG002  # nothing is made
         """Return the outputs of an earlier node that computes the same."""
         node = match.root
@@ -533,6 +560,13 @@ class merge_initializers:  # noqa: N801  # catalogues call it by this name
         self._sizes: dict[Key, Value] = {}
         self._known: dict[Key, Value] = {}
 
+    def concerns(self, node: Node) -> bool:
+        """Tell whether an earlier node may read the same constant under another name."""
+        if node.subgraphs or not _is_read_at_all(node):
+            return False
+        first = self._first
+        return any(value is not None and first(value) is not value for value in node.inputs)
+
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
         """Make the node anew if an earlier one reads the same constant under another name."""
         node = match.root
@@ -594,6 +628,12 @@ class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
     def __init__(self) -> None:
         self._known: dict[Key, Value] = {}
         self._meets_shapes = False
+
+    def concerns(self, node: Node) -> bool:
+        """Tell whether whole numbers may follow from shapes."""
+        if not self._meets_shapes and node.op_type in MEASURING and _is_read_at_all(node):
+            self._meets_shapes = True
+        return self._meets_shapes
 
     def __call__(self, match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG002  # nothing is made
         """Return an earlier value with the same elements."""

@@ -87,6 +87,7 @@ class Knowledge:
         self._stored: dict[Value, NDArray[Any]] = {}
         self._up_to_callers: set[Value] | None = None
         self._types: dict[Value, TensorType | None] = {}
+        self._told: dict[Value, TensorType | None] = {}
         self._named: dict[str, Number] = {}
 
     def fact(self, value: Value) -> Fact:
@@ -198,6 +199,10 @@ class Knowledge:
         return size is not None and size > MOST_COMPUTED
 
     def _learn(self, value: Value) -> None:
+        self._learn_of(value)
+        self._told.clear()  # more may be known of types when somebody asks again
+
+    def _learn_of(self, value: Value) -> None:
         node = value.producer
         tensor = value.constant if value.is_constant else None
         if tensor is not None:
@@ -226,6 +231,12 @@ class Knowledge:
         """
         if self._bound is not None:
             return self._bound.get(value) or value.declared_type
+        if value in self._told:
+            return self._told[value]
+        known = self._told[value] = self._type_told(value)
+        return known
+
+    def _type_told(self, value: Value) -> TensorType | None:
         known = value.inferred_type()
         if known is None or known.shape is None:
             return known
