@@ -11,21 +11,14 @@ import builtins
 import math
 import operator
 import re
-from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import IntEnum
 from functools import cached_property, lru_cache, wraps
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from simpleeval import (
-    DEFAULT_OPERATORS,
-    DISALLOW_METHODS,
-    DISALLOW_PREFIXES,
-    EvalWithCompoundTypes,
-    InvalidExpression,
-)
 
 from dplcli.errors import PatternSyntaxError, did_you_mean
 from dplcli.ir import Tensor, Value
@@ -57,6 +50,7 @@ if TYPE_CHECKING:
 
     Bound: TypeAlias = Value | tuple[Value, ...] | str
     Facts: TypeAlias = "ValueFacts | list[ValueFacts] | str | None"
+    Code: TypeAlias = Callable[[Mapping[str, Facts], list[int]], object]
     from dplcli.shapes.terms import Number
 
     Array: TypeAlias = NDArray[Any]
@@ -135,16 +129,6 @@ MOST_ITEMS = 10_000
 """The most items of a list."""
 
 _left: ContextVar[int] = ContextVar("left", default=FREE)
-
-
-@contextmanager
-def limited() -> Iterator[None]:
-    """Let the expression that is evaluated inside compute :data:`FREE` elements."""
-    token = _left.set(FREE)
-    try:
-        yield
-    finally:
-        _left.reset(token)
 
 
 def allow_for(size: int) -> None:
@@ -1157,61 +1141,11 @@ SHAPE_FUNCTIONS = frozenset({"dims", "is_static", "keeps_order", "reshape_target
 """The functions that ask what the nodes above a value say of sizes."""
 
 
-# Expressions over the captured names, evaluated by simpleeval, never executed.
-
-
-class _Evaluator(EvalWithCompoundTypes):  # type: ignore[misc]  # simpleeval has no types
-    """Evaluates expressions; a name that took no part is bound to None."""
-
-    def __init__(self) -> None:
-        super().__init__(functions={}, operators=_OPERATORS)
-        self.functions = FUNCTIONS
-
-    def _eval_name(self, node: ast.Name) -> object:
-        found: object = super()._eval_name(node)
-        if found is None:
-            raise UnknownFactError(f"{node.id!r} took no part in the match")
-        return found
-
-    def _eval_call(self, node: ast.Call) -> object:
-        if isinstance(node.func, ast.Name) and node.func.id == VALUE_OR:
-            return self._either(*node.args)
-        result: object = super()._eval_call(node)
-        return result
-
-    def _either(self, *args: ast.expr) -> object:
-        """Return the data of a constant, or an attribute; else what the second argument says."""
-        first = _optional_fact(args[0]) if len(args) == len(("first", "other")) else None
-        if first is None or first.id not in self.names:
-            raise ExpressionError(f"{VALUE_OR} takes a name of the pattern first, or an attribute")
-        if self.names[first.id] is None:
-            return self._eval(args[1])
-        try:
-            found: object = self._eval(args[0])
-        except NoAttributeError:
-            return self._eval(args[1])
-        if isinstance(found, list):
-            raise ExpressionError(f"{first.id!r} is several inputs, not one constant")
-        return found.value if isinstance(found, ValueFacts) else found
-
-
-def _optional_fact(tree: ast.expr) -> ast.Name | None:
-    """Return the name in ``c`` or ``y.attrs.alpha``; None if *tree* is something else."""
-    match tree:
-        case ast.Name() as name:
-            return name
-        case ast.Attribute(value=ast.Attribute(value=ast.Name() as name, attr="attrs")):
-            return name
-        case _:
-            return None
+# Expressions over the captured names: parsed, checked against the language, and only then compiled.
 
 
 _LARGEST_EXPONENT = 64
 _FACTS = ("dtype", "shape", "rank", "name", "is_const", "value", "uses", "attrs")
-_TYPE_FACTS = frozenset({"dtype", "shape", "rank"})
-_SCOPES = {"same_shape": "types", "broadcasts_to": "types", "per_channel": "makers"}
-"""What the answer of a helper depends on (:attr:`Expression.scope`); of others ``values``."""
-_MOST_ANSWERS = 10_000
 _MOST_TEXTS = 4096
 _ALLOWED = (
     *(ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Slice, ast.BoolOp),
@@ -1273,26 +1207,41 @@ def _power(base: Any, exponent: Any) -> object:  # noqa: ANN401  # a number or a
     return base**exponent
 
 
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: _power,
-}
-_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _plus = _numeric(operator.add)
-_OPERATORS = (
-    DEFAULT_OPERATORS
-    | {kind: _numeric(operation) for kind, operation in _ARITHMETIC.items()}
-    | {kind: _compared(DEFAULT_OPERATORS[kind]) for kind in _COMPARISONS}
-    | {ast.Add: _added}
-)
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], object]] = {
+    ast.Add: _added,
+    **{
+        kind: _numeric(operation)
+        for kind, operation in (
+            (ast.Sub, operator.sub),
+            (ast.Mult, operator.mul),
+            (ast.Div, operator.truediv),
+            (ast.FloorDiv, operator.floordiv),
+            (ast.Mod, operator.mod),
+            (ast.Pow, _power),
+            (ast.BitAnd, operator.and_),
+            (ast.BitOr, operator.or_),
+            (ast.BitXor, operator.xor),
+        )
+    },
+    **{
+        kind: _compared(operation)
+        for kind, operation in (
+            (ast.Eq, operator.eq),
+            (ast.NotEq, operator.ne),
+            (ast.Lt, operator.lt),
+            (ast.LtE, operator.le),
+            (ast.Gt, operator.gt),
+            (ast.GtE, operator.ge),
+        )
+    },
+}
+"""What computes within bounds, by the operator that it is written as."""
+_OTHER_OPERATORS = (ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.And, ast.Or, ast.Not)
+_SIGNS = (ast.USub, ast.UAdd, ast.Invert)
 
 
 UNANSWERABLE = (
-    InvalidExpression,
     ValueError,
     TypeError,
     AttributeError,
@@ -1334,7 +1283,6 @@ _BY_KIND: tuple[tuple[type[Exception], str], ...] = (
     (AttributeError, "a fact is asked for that there is not"),
     (MemoryError, "it needs too much memory"),
     (RecursionError, "it is nested too deeply"),
-    (InvalidExpression, "it computes more than expressions may"),
     (TypeError, "it computes with something that is no number, or that is no list"),
 )
 
@@ -1353,20 +1301,6 @@ def in_plain_words(error: Exception) -> str:
     return next((said for kind, said in _BY_KIND if isinstance(error, kind)), "it has no answer")
 
 
-class _Call(NamedTuple):
-    """A call of a function with captured values: the commonest conditions need no evaluator.
-
-    Attributes:
-        function: What is called.
-        names: The captured names, in the order of its arguments.
-        scope: As in :attr:`Expression.scope`.
-    """
-
-    function: Callable[..., object]
-    names: list[str]
-    scope: str
-
-
 NO_CAPTURES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -1380,8 +1314,7 @@ class _Parts(NamedTuple):
         names: Where names stand, but for those of functions.
         used: The captured names.
         needed: Those of them that must have taken part in a match.
-        call: The same as one call of a function, if it is no more than that.
-        asked: What is asked of the type of each name; nothing if more is asked.
+        computes: Whether it computes with arrays, so that numpy may have something to say.
     """
 
     tree: ast.expr
@@ -1390,8 +1323,7 @@ class _Parts(NamedTuple):
     names: list[ast.Name]
     used: frozenset[str]
     needed: frozenset[str]
-    call: _Call | None
-    asked: tuple[tuple[str, str], ...]
+    computes: bool
 
 
 class _FormError(Exception):
@@ -1445,14 +1377,19 @@ def _parsed(text: str, captures: tuple[tuple[str, str], ...]) -> _Parts:
     used = frozenset({node.id for node in names} - local)
     optional = {id(node) for node in _optional_names(nodes)}
     needed = frozenset({node.id for node in names if id(node) not in optional} - local)
-    call = _helper_call(tree) or _comparison_of_names(tree)
-    return _Parts(tree, nodes, local, names, used, needed, call, _type_facts(nodes, used))
+    called = {call.func.id for call in nodes if isinstance(call, ast.Call)}  # type: ignore[attr-defined]  # names alone pass the check
+    computes = not called.isdisjoint(_COMPUTING)
+    computes = computes or any(isinstance(node, (ast.BinOp, ast.UnaryOp)) for node in nodes)
+    return _Parts(tree, nodes, local, names, used, needed, computes)
 
 
 def _check_form(node: ast.AST) -> None:
     """Refuse what is not in the language, so that it is never evaluated."""
     if isinstance(node, ast.expr) and not isinstance(node, _ALLOWED):
         raise _FormError(node, f"{ast.unparse(node)!r} is not allowed")
+    signs = node.ops if isinstance(node, ast.Compare) else [getattr(node, "op", None)]
+    if any(sign is not None and not _is_known(sign) for sign in signs):
+        raise _FormError(node, f"{ast.unparse(node)!r} is not allowed")  # type: ignore[arg-type]  # it has an operator
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Name) or node.keywords:
             raise _FormError(node, "only the listed functions may be called")
@@ -1472,158 +1409,128 @@ def _check_form(node: ast.AST) -> None:
             )
 
 
-# Expressions as Python code: what was checked against the language once is translated once.
-#
-# The code calls the same functions in the same order as the evaluator. Where it fails, the evaluator
-# is asked, so messages are its own. Facts that are not known are raised as they are.
+def _is_known(sign: ast.AST) -> bool:
+    return type(sign) in _OPERATORS or isinstance(sign, (*_OTHER_OPERATORS, *_SIGNS))
 
 
-_TRANSLATED_AT = 4
-"""How often an expression is evaluated before it is translated: most never match."""
+class _Compiler(ast.NodeTransformer):
+    """Rewrites a checked expression as code that computes within bounds.
 
+    What the code can reach is what stands here: the facts of captured values, the listed
+    functions, and operators that are calls of :data:`_OPERATORS`. It sees no built-in function.
 
-class _NotTranslatedError(Exception):
-    """The evaluator alone knows what a part means."""
+    Args:
+        needed: The captured names that are bound whenever the code runs; others may be None.
+        local: The variables of comprehensions.
+    """
 
-
-class _Translator:
-    """Writes an expression as Python over ``names``; ``used`` is what the code needs beside."""
-
-    def __init__(self, needed: frozenset[str]) -> None:
+    def __init__(self, needed: AbstractSet[str], local: AbstractSet[str]) -> None:
         self.needed = needed
-        self.used: dict[str, object] = {
-            "present": _present,
-            "either": _either_of,
-            "chain": _chained,
-            "bounded": _bounded,
-        }
+        self.local = local
 
-    def code(self, node: ast.AST, local: frozenset[str]) -> str:
-        method = getattr(self, f"_{type(node).__name__.lower()}", None)
-        if method is None:
-            raise _NotTranslatedError
-        text: str = method(node, local)
-        return text
+    def compiled(self, tree: ast.expr) -> Code:
+        """Return a function of the facts and of a count of the items gone over."""
+        names = [ast.arg("facts"), ast.arg("count")]
+        made = ast.Expression(_function(self.visit(tree), names))
+        code = compile(ast.fix_missing_locations(made), "<expression>", "eval")
+        function: Code = eval(code, _REACHABLE)  # noqa: S307  # a lambda of checked parts alone
+        return function
 
-    def _kept(self, thing: object) -> str:
-        name = f"k{len(self.used)}"
-        self.used[name] = thing
-        return name
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Make a copy with parts made anew: the checked tree stays as it is."""
+        parts = {}
+        for name, part in ast.iter_fields(node):
+            if isinstance(part, list):
+                parts[name] = [self.visit(item) for item in part]
+            else:
+                parts[name] = self.visit(part) if isinstance(part, ast.AST) else part
+        return type(node)(**parts)
 
-    def _all(self, nodes: Sequence[ast.AST], local: frozenset[str]) -> list[str]:
-        return [self.code(node, local) for node in nodes]
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Read a captured value; variables get names that no function has."""
+        if node.id in self.local:
+            return ast.Name(f"v_{node.id}", node.ctx)
+        if node.id in self.needed:
+            return ast.Subscript(_FACTS_GIVEN, ast.Constant(node.id), ast.Load())
+        return _call_of("_present", _FACTS_GIVEN, ast.Constant(node.id))
 
-    def _constant(self, node: ast.Constant, _local: frozenset[str]) -> str:
-        if isinstance(node.value, (str, bytes)) and len(node.value) > _MOST_TEXTS:
-            raise _NotTranslatedError
-        return self._kept(node.value)
-
-    def _name(self, node: ast.Name, local: frozenset[str]) -> str:
-        if node.id in local:
-            return f"v_{node.id}"
-        return f"names[{node.id!r}]" if node.id in self.needed else f"present(names, {node.id!r})"
-
-    def _attribute(self, node: ast.Attribute, local: frozenset[str]) -> str:
-        if node.attr in DISALLOW_METHODS or node.attr.startswith(tuple(DISALLOW_PREFIXES)):
-            raise _NotTranslatedError
-        return f"({self.code(node.value, local)}).{node.attr}"
-
-    def _call(self, node: ast.Call, local: frozenset[str]) -> str:
-        assert isinstance(node.func, ast.Name)  # noqa: S101  # _check_form saw to it
-        if node.func.id == VALUE_OR:
-            first = _optional_fact(node.args[0]) if len(node.args) == len("12") else None
-            if first is None:
-                raise _NotTranslatedError
-            one, other = self._all(node.args, local)
-            if isinstance(node.args[0], ast.Name) and first.id not in local:
-                one = f"names[{first.id!r}]"
-            return f"either(names, {first.id!r}, lambda: {one}, lambda: {other})"
-        function = self._kept(FUNCTIONS[node.func.id])
-        return f"{function}({', '.join(self._all(node.args, local))})"
-
-    def _subscript(self, node: ast.Subscript, local: frozenset[str]) -> str:
-        return f"({self.code(node.value, local)})[{self.code(node.slice, local)}]"
-
-    def _slice(self, node: ast.Slice, local: frozenset[str]) -> str:
-        parts = [node.lower, node.upper, node.step]
-        texts = ["None" if part is None else self.code(part, local) for part in parts]
-        return f"slice({', '.join(texts)})"
-
-    def _boolop(self, node: ast.BoolOp, local: frozenset[str]) -> str:
-        sign = " and " if isinstance(node.op, ast.And) else " or "
-        return f"({sign.join(self._all(node.values, local))})"
-
-    def _operator(self, kind: type[ast.AST]) -> str:
-        if kind not in _OPERATORS:
-            raise _NotTranslatedError
-        return self._kept(_OPERATORS[kind])
-
-    def _unaryop(self, node: ast.UnaryOp, local: frozenset[str]) -> str:
-        return f"{self._operator(type(node.op))}({self.code(node.operand, local)})"
-
-    def _binop(self, node: ast.BinOp, local: frozenset[str]) -> str:
-        left, right = self._all([node.left, node.right], local)
-        return f"{self._operator(type(node.op))}({left}, {right})"
-
-    def _compare(self, node: ast.Compare, local: frozenset[str]) -> str:
-        left, *others = self._all([node.left, *node.comparators], local)
-        signs = [self._operator(type(sign)) for sign in node.ops]
-        if len(signs) == 1:
-            return f"{signs[0]}({left}, {others[0]})"
-        rest = ", ".join(
-            f"({sign}, lambda: {other})" for sign, other in zip(signs, others, strict=True)
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Call a listed function; what ``value_or`` may not need is left to it."""
+        args = [self.visit(arg) for arg in node.args]
+        if not isinstance(node.func, ast.Name) or node.func.id != VALUE_OR:
+            return ast.Call(node.func, args, [])
+        first = _optional_fact(node.args[0]) if len(args) == len(("first", "other")) else None
+        if first is None or first.id in self.local:
+            raise ExpressionError(f"{VALUE_OR} takes a name of the pattern first, or an attribute")
+        return _call_of(
+            "_either", _FACTS_GIVEN, ast.Constant(first.id), *[_function(arg, []) for arg in args]
         )
-        return f"chain({left}, {rest})"
 
-    def _ifexp(self, node: ast.IfExp, local: frozenset[str]) -> str:
-        test, body, other = self._all([node.test, node.body, node.orelse], local)
-        return f"({body} if {test} else {other})"
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """Call what computes within bounds."""
+        return _call_of(type(node.op).__name__, self.visit(node.left), self.visit(node.right))
 
-    def _list(self, node: ast.List, local: frozenset[str]) -> str:
-        return f"[{', '.join(self._all(node.elts, local))}]"
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Compare two by two."""
+        operands = [self.visit(operand) for operand in (node.left, *node.comparators)]
+        pairs = [
+            _call_of(type(sign).__name__, left, right)
+            if type(sign) in _OPERATORS
+            else ast.Compare(left, [sign], [right])
+            for sign, (left, right) in zip(node.ops, pairwise(operands), strict=True)
+        ]
+        return pairs[0] if len(pairs) == 1 else ast.BoolOp(ast.And(), pairs)
 
-    def _tuple(self, node: ast.Tuple, local: frozenset[str]) -> str:
-        return f"({''.join(f'{text}, ' for text in self._all(node.elts, local))})"
+    def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
+        """Count the items."""
+        items = _call_of("_bounded", self.visit(node.iter), ast.Name("count", ast.Load()))
+        tests = [self.visit(test) for test in node.ifs]
+        return ast.comprehension(self.visit(node.target), items, tests, 0)
 
-    def _set(self, node: ast.Set, local: frozenset[str]) -> str:
-        return f"{{{', '.join(self._all(node.elts, local))}}}"
-
-    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp, local: frozenset[str]) -> str:
-        texts = []
-        for part in node.generators:
-            source = self.code(part.iter, local)
-            local = local | {
-                name.id for name in ast.walk(part.target) if isinstance(name, ast.Name)
-            }
-            target = self._target(part.target)
-            tests = "".join(f" if {text}" for text in self._all(part.ifs, local))
-            texts.append(f" for {target} in bounded({source}, count){tests}")
-        return f"[{self.code(node.elt, local)}{''.join(texts)}]"
-
-    _generatorexp = _listcomp
-
-    def _target(self, node: ast.expr) -> str:
-        if isinstance(node, ast.Name):
-            return f"v_{node.id}"
-        if isinstance(node, (ast.Tuple, ast.List)):
-            return f"({''.join(f'{self._target(item)}, ' for item in node.elts)})"
-        raise _NotTranslatedError
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
+        """Make a list, whose length is known."""
+        parts = [self.visit(part) for part in node.generators]
+        return ast.ListComp(self.visit(node.elt), parts)
 
 
-def _present(names: Mapping[str, Facts], name: str) -> Facts:
-    found = names[name]
+_FACTS_GIVEN = ast.Name("facts", ast.Load())
+
+
+def _function(body: ast.expr, names: list[ast.arg]) -> ast.Lambda:
+    arguments = ast.arguments([], names, kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.Lambda(arguments, body)
+
+
+def _call_of(function: str, *args: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(function, ast.Load()), [*args], [])
+
+
+def _optional_fact(tree: ast.expr) -> ast.Name | None:
+    """Return the name in ``c`` or ``y.attrs.alpha``; None if *tree* is something else."""
+    match tree:
+        case ast.Name() as name:
+            return name
+        case ast.Attribute(value=ast.Attribute(value=ast.Name() as name, attr="attrs")):
+            return name
+        case _:
+            return None
+
+
+def _present(facts: Mapping[str, Facts], name: str) -> Facts:
+    found = facts[name]
     if found is None:
         raise UnknownFactError(f"{name!r} took no part in the match")
     return found
 
 
-def _either_of(
-    names: Mapping[str, Facts], name: str, first: Callable[[], Any], other: Callable[[], object]
+def _either(
+    facts: Mapping[str, Facts], name: str, first: Callable[[], Any], other: Callable[[], object]
 ) -> object:
-    if names[name] is None:
+    """Return the data of a constant, or an attribute; else what the second argument says."""
+    if facts[name] is None:
         return other()
     try:
-        found = first()
+        found: object = first()
     except NoAttributeError:
         return other()
     if isinstance(found, list):
@@ -1631,37 +1538,30 @@ def _either_of(
     return found.value if isinstance(found, ValueFacts) else found
 
 
-def _chained(left: object, *rest: tuple[Callable[..., Any], Callable[[], object]]) -> object:
-    answer: object = True
-    for sign, other in rest:
-        if not answer:
-            break
-        right = other()
-        answer = sign(left, right)
-        left = right
-    return answer
-
-
 def _bounded(items: Iterable[Any], count: list[int]) -> Iterator[Any]:
     for item in items:
         count[0] += 1
         if count[0] > MOST_ITEMS:
-            raise ExpressionError("a comprehension of too many items")
+            raise ExpressionError(f"a list of more than {MOST_ITEMS} items")
         yield item
 
 
-def _translated(tree: ast.expr, needed: frozenset[str]) -> Callable[..., object] | None:
-    """Return a function of names and a counter that does what the evaluator would; None if not."""
-    translator = _Translator(needed)
-    try:
-        text = translator.code(tree, frozenset())
-        code = compile(f"lambda names, count: {text}", "<expression>", "eval")
-    except (_NotTranslatedError, SyntaxError, RecursionError, MemoryError, KeyError):
-        return None
-    made: Callable[..., object] = eval(  # noqa: S307  # of checked parts alone
-        code, {"__builtins__": {"slice": slice}, **translator.used}
-    )
-    return made
+_REACHABLE: dict[str, Any] = {
+    "__builtins__": {},
+    **FUNCTIONS,
+    **{kind.__name__: operation for kind, operation in _OPERATORS.items()},
+    **{function.__name__: function for function in (_present, _either, _bounded)},
+}
+"""All that compiled expressions can name."""
+
+_COMPUTING = ARRAY_FUNCTIONS.keys() - {"all", "any", "list", "len"}
+
+
+@lru_cache(maxsize=_MOST_TEXTS)
+def _code_of(text: str, captures: tuple[tuple[str, str], ...]) -> Code:
+    """Compile an expression: equal texts share the code."""
+    parts = _parsed(text, captures)
+    return _Compiler(parts.needed, parts.local).compiled(parts.tree)
 
 
 class Expression:
@@ -1693,34 +1593,17 @@ class Expression:
                 f"{self.role}: {self.text!r} is not an expression: {_syntax_message(error)}",
                 column=column,
             ) from error
-        self._answers: dict[tuple[object, ...], object] = {}
-        self._codes: dict[int, list[Any]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Keep what it was made of; the rest is made again when somebody asks."""
         return {name: vars(self)[name] for name in ("role", "text", "captures", "_indent")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _answers={}, _codes={})
+        vars(self).update(state)
 
     @cached_property
     def _parts(self) -> _Parts:
         return _parsed(self.text, self.captures)
-
-    @cached_property
-    def _evaluator(self) -> _Evaluator:
-        return _Evaluator()
-
-    @property
-    def scope(self) -> str:
-        """What the answer depends on.
-
-        ``types``: those of the named values. ``makers``: also who makes these, and from what type
-        of second input. ``names``: which of the values have the same name. ``values``: more.
-        """
-        if self._parts.call is not None:
-            return self._parts.call.scope
-        return "types" if self._parts.asked else "values"
 
     def __repr__(self) -> str:
         """Read as written."""
@@ -1783,7 +1666,7 @@ class Expression:
 
     def constant(self, part: ast.expr) -> object:
         """Return the value of a part that is constant; what cannot be computed raises."""
-        return self._evaluate(part, {})
+        return self._run(self._compile(part), {})
 
     def asks_for(self, fact: str) -> bool:
         """Tell whether it may ask a captured value for *fact*, as in ``x.uses``."""
@@ -1813,7 +1696,7 @@ class Expression:
             absent = sorted(self._parts.needed - bindings.keys())
             raise UnknownFactError(f"{absent[0]!r} took no part in the match")
         try:
-            return self._evaluate(self._parts.tree, self._facts(bindings))
+            return self._run(self._code, self._facts(bindings))
         except UNANSWERABLE as error:
             raise ValueError(in_plain_words(error)) from error
 
@@ -1824,107 +1707,36 @@ class Expression:
             bound = bindings.get(name)
             if type(bound) is Value:
                 facts[name] = ValueFacts(bound)
-                continue
-            if isinstance(bound, tuple):
+            elif isinstance(bound, tuple):
                 facts[name] = [ValueFacts(value) for value in bound]
-            elif bound is not None:
-                facts[name] = bound if isinstance(bound, str) else ValueFacts(bound)
+            elif isinstance(bound, str):
+                facts[name] = bound
             elif name not in self._parts.needed:
                 facts[name] = None
         return facts
 
-    def _evaluate(self, tree: ast.expr, facts: Mapping[str, Facts]) -> object:
-        call = self._parts.call
-        if call is not None:
-            return call.function(*[facts[name] for name in call.names])
-        key = self._key(facts) if tree is self._parts.tree else None
-        if key in self._answers:
-            return self._answers[key]
-        code = self._code_of(tree)
-        if code is not None:
-            token = _left.set(FREE)
-            try:
-                if self._may_warn:
-                    with np.errstate(all="ignore"):
-                        answer: object = code(facts, [0])
-                else:
-                    answer = code(facts, [0])
-            except UnknownFactError:
-                raise
-            except UNANSWERABLE:
-                answer = self._interpreted(tree, facts)  # says what is wrong
-            finally:
-                _left.reset(token)
-        else:
-            answer = self._interpreted(tree, facts)
-        if key is not None and isinstance(answer, (bool, int, float, str)):
-            if len(self._answers) >= _MOST_ANSWERS:
-                self._answers.clear()
-            self._answers[key] = answer
-        return answer
-
     @cached_property
-    def _may_warn(self) -> bool:
-        """Whether numpy may have something to say about the numbers."""
-        return any(isinstance(node, (ast.BinOp, ast.UnaryOp)) for node in self._parts.nodes) or (
-            not {n.func.id for n in self._parts.nodes if isinstance(n, ast.Call)} <= _QUIET  # type: ignore[attr-defined]
-        )
+    def _code(self) -> Code:
+        return _code_of(self.text, self.captures)
 
-    def _interpreted(self, tree: ast.expr, facts: Mapping[str, Facts]) -> object:
-        self._evaluator.names = facts
+    def _compile(self, part: ast.expr) -> Code:
+        return _Compiler(self._parts.needed, self._parts.local).compiled(part)
+
+    def _run(self, code: Code, facts: Mapping[str, Facts]) -> object:
+        token = _left.set(FREE)
         try:
-            with np.errstate(all="ignore"), limited():
-                answer: object = self._evaluator.eval(self.text, previously_parsed=tree)
+            if not self._parts.computes:
+                return code(facts, [0])
+            with np.errstate(all="ignore"):
+                return code(facts, [0])
         finally:
-            self._evaluator.names = {}  # rules outlive the models that they are asked about
-        return answer
-
-    def _code_of(self, tree: ast.expr) -> Callable[..., object] | None:
-        """Return *tree* as code, if it is evaluated often and can be translated."""
-        known = self._codes.get(id(tree))
-        if known is None:
-            known = self._codes[id(tree)] = [tree, 0, None]
-        if known[1] <= _TRANSLATED_AT:
-            known[1] += 1
-            if known[1] > _TRANSLATED_AT:
-                known[2] = _translated(tree, self._parts.needed)
-        return known[2]
-
-    def _key(self, facts: Mapping[str, Facts]) -> tuple[object, ...] | None:
-        """Return the types that the answer depends on, to remember it by.
-
-        None if it depends on more than types, or if one is unknown. Models repeat their types.
-        """
-        if not self._parts.asked:
-            return None
-        try:
-            key = tuple([getattr(facts[name], fact) for name, fact in self._parts.asked])
-            hash(key)
-        except (UnknownFactError, AttributeError, KeyError):
-            return None
-        return key
+            _left.reset(token)
 
 
 def names_in(nodes: Sequence[ast.AST]) -> list[ast.Name]:
     """Return the names among the parts of an expression that are not those of called functions."""
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     return [node for node in nodes if isinstance(node, ast.Name) and id(node) not in called]
-
-
-def _type_facts(nodes: Sequence[ast.AST], used: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
-    """Return what is asked of the type of each name in *used*; nothing if more is asked."""
-    facts = {}
-    for part in nodes:
-        match part:
-            case ast.Attribute(value=ast.Name(id=name) as mention, attr=fact) if (
-                fact in _TYPE_FACTS
-            ):
-                facts[id(mention)] = (name, fact)
-            case _:
-                pass
-    mentions = [id(node) for node in names_in(nodes) if node.id in used]
-    known = all(mention in facts for mention in mentions)
-    return tuple(sorted({facts[mention] for mention in mentions})) if known else ()
 
 
 def _optional_names(nodes: Sequence[ast.AST]) -> list[ast.Name]:
@@ -1943,35 +1755,6 @@ def _local_names(nodes: Sequence[ast.AST]) -> set[str]:
         for target in ast.walk(node.target)
         if isinstance(target, ast.Name)
     }
-
-
-def _helper_call(tree: ast.expr) -> _Call | None:
-    """Take apart ``helper(name, …)``."""
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.keywords:
-        return None
-    function = FUNCTIONS.get(tree.func.id)
-    arguments = [arg.id for arg in tree.args if isinstance(arg, ast.Name)]
-    unchecked = getattr(function, "__wrapped__", None)
-    if unchecked is None or len(arguments) < len(tree.args):
-        return None
-    if len(arguments) != unchecked.__code__.co_argcount:
-        return None
-    return _Call(unchecked, arguments, _SCOPES.get(tree.func.id, "values"))
-
-
-def _comparison_of_names(tree: ast.expr) -> _Call | None:
-    """Take apart ``a.name != b.name``."""
-    match tree:
-        case ast.Compare(
-            left=ast.Attribute(value=ast.Name(id=first), attr="name"),
-            ops=[ast.Eq() | ast.NotEq() as sign],
-            comparators=[ast.Attribute(value=ast.Name(id=second), attr="name")],
-        ):
-            are_equal = isinstance(sign, ast.Eq)
-            names = [first, second]
-            return _Call(lambda a, b: (a.name == b.name) is are_equal, names, "names")
-        case _:
-            return None
 
 
 def _syntax_message(error: Exception) -> str:
@@ -2008,7 +1791,7 @@ class Condition(Expression):
 
     def __init__(self, text: str, captures: Mapping[str, str] = NO_CAPTURES) -> None:
         super().__init__(text, captures=captures)
-        self._shorter: dict[frozenset[str], ast.expr | None] = {}
+        self._shorter: dict[frozenset[str], Code | None] = {}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         super().__setstate__(state)
@@ -2027,22 +1810,23 @@ class Condition(Expression):
         holds.
         """
         facts = self._facts(bindings)
-        is_whole = len(facts) == len(self._parts.used)
-        tree = self._parts.tree if is_whole else self._left_of(self._parts.used.difference(facts))
-        if tree is None:
-            return None
         try:
-            holds = bool(self._evaluate(tree, facts))
+            is_whole = len(facts) == len(self._parts.used)
+            code = self._code if is_whole else self._left_of(self._parts.used.difference(facts))
+            if code is None:
+                return None
+            holds = bool(self._run(code, facts))
         except UnknownFactError as error:
             return Unmet(f"{self.text!r} is not known to hold: {error}", error.unranked)
         except UNANSWERABLE as error:
             return Unmet(f"{self.text!r} cannot be evaluated: {in_plain_words(error)}")
         return None if holds else Unmet(f"{self.text!r} does not hold")
 
-    def _left_of(self, absent: frozenset[str]) -> ast.expr | None:
+    def _left_of(self, absent: frozenset[str]) -> Code | None:
         """Return the expression without the operands that use *absent* names; None if all do."""
         if absent not in self._shorter:
-            self._shorter[absent] = _without(self._parts.tree, absent)
+            tree = _without(self._parts.tree, absent)
+            self._shorter[absent] = None if tree is None else self._compile(tree)
         return self._shorter[absent]
 
 
