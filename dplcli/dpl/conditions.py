@@ -13,7 +13,7 @@ import operator
 import re
 from contextvars import ContextVar
 from enum import IntEnum
-from functools import cached_property, lru_cache, wraps
+from functools import cache, cached_property, lru_cache, wraps
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -93,6 +93,7 @@ _RANGES = {
 }
 
 
+@cache
 def widens(source: str, target: str) -> bool:
     """Tell whether *target* holds every number of *source* exactly.
 
@@ -461,15 +462,9 @@ def cast(data: object, dtype: object) -> Array:
         raise ExpressionError(f"{dtype!r} is not an element type")
     source = _array(data)
     claim(source.size)
-    kind, exponent, rest = dtype.partition("e")  # numpy calls float8e4m3fn float8_e4m3fn
-    is_small = kind in {"float8", "float6", "float4"}
-    made = source.astype(np.dtype(f"{kind}_{exponent}{rest}" if is_small else dtype))
-    if made.dtype.kind == "f" and made.dtype.itemsize >= _COMPUTED_WIDE:
-        was = source.dtype
-        if was.kind in "iub" or (was.kind == "f" and made.dtype.itemsize >= was.itemsize):
-            return made  # what it can hold it holds
-        if was.kind == "f" and np.isfinite(made).all():
-            return made  # what is finite now was so before
+    made = source.astype(_numpy_type(dtype))
+    if widens(source.dtype.name, dtype):
+        return made
     if dtype.startswith(("float", "bfloat", "complex")):
         fits = np.array_equal(_finite(source, like=made), _finite(made, like=made))
     else:
@@ -479,6 +474,13 @@ def cast(data: object, dtype: object) -> Array:
     return made
 
 
+@cache
+def _numpy_type(dtype: str) -> np.dtype[Any]:
+    kind, exponent, rest = dtype.partition("e")  # numpy calls float8e4m3fn float8_e4m3fn
+    is_small = kind in {"float8", "float6", "float4"}
+    return np.dtype(f"{kind}_{exponent}{rest}" if is_small else dtype)
+
+
 def double(data: object) -> Array:
     """Convert to float64, to compute with."""
     return cast(data, "float64")
@@ -486,6 +488,8 @@ def double(data: object) -> Array:
 
 def _finite(numbers: Array, like: Array) -> NDArray[np.bool_]:
     """Tell of each number whether it is neither infinite nor NaN; *like* says if it is complex."""
+    if numbers.dtype.kind == "f" and numbers.dtype.itemsize >= _COMPUTED_WIDE:
+        return np.isfinite(numbers)
     return np.isfinite(numbers.astype(np.complex128 if like.dtype.kind == "c" else np.float64))
 
 
@@ -1088,7 +1092,7 @@ def is_close(constant: ValueFacts, number: float, rtol: float = 1e-3) -> bool:
 def _product(numbers: object) -> float:
     """Multiply numbers of ordinary size, such as dimensions."""
     product: float = 1
-    for number in items_of(numbers):
+    for number in numbers if type(numbers) is tuple else items_of(numbers):
         product = product * number
         if abs(product) > LARGEST_NUMBER:
             raise ExpressionError("a product is too large")
@@ -1178,11 +1182,17 @@ def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object]
     """
 
     def checked(left: object, right: object) -> object:
-        left = tuple(left) if isinstance(left, list) else left
-        right = tuple(right) if isinstance(right, list) else right
-        if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-            a, b = _dims_of(left), _dims_of(right)
-            claim(math.prod(a if a == b or not b else np.broadcast_shapes(a, b)))
+        if type(left) is list:
+            left = tuple(left)
+        if type(right) is list:
+            right = tuple(right)
+        if isinstance(left, np.ndarray):
+            if isinstance(right, (np.ndarray, list, tuple)):
+                claim(math.prod(np.broadcast_shapes(left.shape, _dims_of(right))))
+            else:
+                claim(left.size)
+        elif isinstance(right, np.ndarray):
+            claim(math.prod(np.broadcast_shapes(_dims_of(left), right.shape)))
         return operation(left, right)
 
     return checked

@@ -321,6 +321,11 @@ class State:
         choices: Goals to try next, each with the length of the trail to go back to.
     """
 
+    __slots__ = (
+        *("budget", "choices", "claimed", "deferred", "graph", "negations", "noted", "slots"),
+        *("spent", "subject", "trail", "unavailable"),
+    )
+
     def __init__(self, graph: Graph, slot_count: int, budget: int, subject: Value) -> None:
         self.subject = subject
         self.graph = graph
@@ -440,7 +445,11 @@ class Step(ABC):
         heads: The operators whose nodes can match it; None if any value might.
         required: What every match needs of the graph: operators (a set to choose from), and edges
             (a pair of such sets: of what makes a value, and of what reads it).
+        is_decided: Whether :meth:`run` leaves neither goals nor choices, so that it may be asked
+            before its turn.
     """
+
+    is_decided = False
 
     def __init__(self, pattern: DFPattern, slot: int = 0) -> None:
         self.pattern = pattern
@@ -510,6 +519,8 @@ class RestStep(Step):
 class AnyStep(Step):
     """A wildcard that nothing else refers to."""
 
+    is_decided = True
+
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Accept whatever is present."""
         return False if value is None else rest
@@ -533,6 +544,8 @@ class ValueStep(Step):
 class UnnamedStep(ValueStep):
     """A wildcard without a name, bound for a function that holds the pattern object."""
 
+    is_decided = True
+
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Accept and bind whatever is present."""
         if value is not None and state.slots[self.slot] is None:
@@ -542,6 +555,8 @@ class UnnamedStep(ValueStep):
 
 class LeafStep(ValueStep):
     """A leaf that binds the value, whatever makes it."""
+
+    is_decided = True
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Bind the value, or compare it with the one bound before."""
@@ -597,6 +612,12 @@ class ConstantStep(ChoosyLeafStep):
     """A constant, perhaps of one given number or of exact data."""
 
     pattern: ConstantPattern
+
+    def is_plausible(self, value: Value | None) -> bool:
+        """Tell whether it is a constant; to explain, that is told in its turn."""
+        if not self.is_decided:
+            return True
+        return value is not None and behind_identities(value).is_constant
 
     @property
     def sort(self) -> str:
@@ -677,6 +698,8 @@ class InputStep(ChoosyLeafStep):
 
 class AbsentStep(Step):
     """An omitted input."""
+
+    is_decided = True
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Accept only nothing."""
@@ -1261,7 +1284,7 @@ class CallStep(Step):
                 return self._permuted(state, inputs, rest)
         if self.takers:
             return (SpreadStep(self, self.args, inputs), None, rest)
-        return self._in_order(inputs, rest)
+        return self._in_order(state, inputs, rest)
 
     def _bind_attributes(self, state: State, node: Node) -> bool:
         """Bind the attributes that are not named, or compare them with those bound before."""
@@ -1333,12 +1356,15 @@ class CallStep(Step):
             return inputs
         return [value for place, value in enumerate(inputs) if place not in consumed]
 
-    def _in_order(self, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
+    def _in_order(
+        self, state: State, inputs: Sequence[Value | None], rest: Goals
+    ) -> Outcome:
+        """Match each input with the argument at its place; what is decided at once is."""
         args = self.args
         for place in range(len(args) - 1, -1, -1):
             step, value = args[place], inputs[place]
-            if type(step) is AnyStep:
-                if value is None:
+            if step.is_decided:
+                if step.run(state, value, None) is False:
                     return False
             elif step.heads is None or step.is_plausible(value):
                 rest = (step, value, rest)
@@ -1359,16 +1385,14 @@ class CallStep(Step):
         if len(self.args) == 2 and len(inputs) == 2:  # noqa: PLR2004  # the common case
             first, second = self.args
             a, b = inputs
-            if type(first) is AnyStep and type(second) is AnyStep:
-                return False if a is None or b is None else rest
-            swapped = first.is_plausible(b) and second.is_plausible(a)
-            swapped = swapped and a is not None and b is not None
+            swapped = a is not None and b is not None
+            swapped = swapped and first.is_plausible(b) and second.is_plausible(a)
             if first.is_plausible(a) and second.is_plausible(b):
-                if swapped:
+                if swapped and not (type(first) is AnyStep and type(second) is AnyStep):
                     goals = (first, b, (second, a, rest))
                     state.choices.append((goals, len(state.trail)))
-                return (first, a, (second, b, rest))
-            return (first, b, (second, a, rest)) if swapped else False
+                return self._in_order(state, inputs, rest)
+            return self._in_order(state, (b, a), rest) if swapped else False
         wanted = [(slot, arg) for slot, arg in enumerate(self.args) if type(arg) is not AnyStep]
         spare = len(self.args) - len(wanted)
         offered = tuple(enumerate(inputs))
@@ -2305,6 +2329,7 @@ class _Compiler:
                 self.made.append(step)
             if not self.prune:
                 step.heads = None
+                step.is_decided = False
             self.steps[id(part)] = step
         attributes = {
             step.pattern.attributes_name: step.attributes_slot
