@@ -22,7 +22,8 @@ The words:
 * **defer**: to leave a decision until everything else is bound. The goal ``SETTLE``, which is the
   last one, makes these decisions.
 * **prune**: to see early that a step cannot match: ``heads`` are the operators that its node may
-  have, ``required`` are the operators and edges that every match needs somewhere in the graph.
+  have, ``required`` are the operators and edges that every match needs somewhere in the graph; a
+  leaf is *decided* with the node that reads it, before the goals that are left.
 * **budget**: the number of goals that a search may run; messages call them steps.
 * **chain**: what ``repeat`` matches. **Link**: one node of it. **Progress**: how many links there
   are.
@@ -30,7 +31,7 @@ The words:
 * **anchor**: a part that two outputs of a pattern share; the second output is looked for below it.
 * **root**: the node at which a search begins.
 
-A match, goal by goal. The graph is ``p = MatMul(a, b)``, ``q = MatMul(c, k)``, ``s = Add(p, q)``,
+A match, goal by goal, without pruning. The graph is ``p = MatMul(a, b)``, ``q = MatMul(c, k)``, ``s = Add(p, q)``,
 where only ``k`` is a constant. The pattern is ``Add(MatMul(x, const(w)), y)``, the root is ``s``::
 
     Add(MatMul(x, const(w)), y) at s   binds s; leaves a choice: the operands swapped
