@@ -31,7 +31,7 @@ The words:
 * **anchor**: a part that two outputs of a pattern share; the second output is looked for below it.
 * **root**: the node at which a search begins.
 
-A match, goal by goal, without pruning. The graph is ``p = MatMul(a, b)``, ``q = MatMul(c, k)``, ``s = Add(p, q)``,
+A match, goal by goal, where no leaf is decided before its turn. The graph is ``p = MatMul(a, b)``, ``q = MatMul(c, k)``, ``s = Add(p, q)``,
 where only ``k`` is a constant. The pattern is ``Add(MatMul(x, const(w)), y)``, the root is ``s``::
 
     Add(MatMul(x, const(w)), y) at s   binds s; leaves a choice: the operands swapped
