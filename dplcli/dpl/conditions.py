@@ -1847,4 +1847,6 @@ def _without(tree: ast.expr, absent: AbstractSet[str]) -> ast.expr | None:
     if not isinstance(tree, ast.BoolOp):
         return None
     kept = [left for value in tree.values if (left := _without(value, absent)) is not None]
-    return ast.BoolOp(op=tree.op, values=kept) if kept else None
+    if not kept:
+        return None
+    return kept[0] if len(kept) == 1 else ast.BoolOp(tree.op, kept)

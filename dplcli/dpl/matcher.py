@@ -1357,9 +1357,7 @@ class CallStep(Step):
             return inputs
         return [value for place, value in enumerate(inputs) if place not in consumed]
 
-    def _in_order(
-        self, state: State, inputs: Sequence[Value | None], rest: Goals
-    ) -> Outcome:
+    def _in_order(self, state: State, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
         """Match each input with the argument at its place; what is decided at once is."""
         args = self.args
         for place in range(len(args) - 1, -1, -1):

@@ -757,12 +757,13 @@ class Value:
 
     def remove_use(self, node: Node, slot: int) -> None:
         """Forget that *node* reads this value in *slot*, in constant time also for many uses."""
-        if type(self._uses) is list and len(self._uses) > _MANY_USES:
-            self._uses = dict.fromkeys(self._uses)
-        if type(self._uses) is list:
-            self._uses.remove((node, slot))
-        else:
-            del self._uses[node, slot]  # type: ignore[arg-type]  # narrowed above
+        uses = self._uses
+        if type(uses) is list:
+            if len(uses) <= _MANY_USES:
+                uses.remove((node, slot))
+                return
+            uses = self._uses = dict.fromkeys(uses)
+        del uses[node, slot]  # type: ignore[arg-type]  # narrowed above
 
     # -- constants ---------------------------------------------------------------------------
 

@@ -83,6 +83,7 @@ class ProtoCodec:
         self._attributes: dict[int, dict[str, Attribute]] = {}
         self._types: dict[bytes, TensorType | None] = {}
         self._nodes = infer.NodeInference()
+        self._remarked = frozenset(np.flatnonzero(source.table.nodes.remarked).tolist())
 
     def attributes(self, node: Node) -> dict[str, Attribute]:
         """Decode the attributes of *node*."""
@@ -108,21 +109,8 @@ class ProtoCodec:
 
     def remarks(self, node: Node) -> Remarks:
         """Read the documentation and metadata of a loaded node."""
-        row = _row(node.source)
-        is_remarked = self.source.table.nodes.remarked[row]
-        return remarks_of(self.source.node(row)) if is_remarked else NO_REMARKS
-
-    @staticmethod
-    def has_remarks(model: Model) -> bool:
-        """Tell whether any node carries documentation or metadata."""
-        table = source_of(model).table
-        if bool(table.nodes.remarked.any()):
-            return True
-        return any(
-            node.source is None and (node.doc or node.metadata)
-            for graph in model.graphs()
-            for node in graph
-        )
+        row = node.source
+        return remarks_of(self.source.node(_row(row))) if row in self._remarked else NO_REMARKS
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""

@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections import Counter
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from dplcli.dpl.rule import PatternRule
 from dplcli.ir import Attribute, Function, TypeStatement
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Match
     from dplcli.ir import Graph, Model, Node, Value
     from dplcli.ir.model import Remarks, StatedType
-    from dplcli.passes.forms import Form, OperatorUse, Wire
+    from dplcli.passes.forms import Form, Wire
     from dplcli.passes.select import Selection
 
     Structure: TypeAlias = tuple[object, ...]
@@ -65,6 +65,24 @@ _OPSET_OF_CONSTANTS = 13
 
 
 @dataclass(slots=True)
+class Blueprint:
+    """What outlines have in common whose matches differ in nothing but their values.
+
+    Attributes:
+        form: What the function of such matches is called after.
+        structure: Equal for structurally equal matches of one rule, whatever their attributes; the
+            same object where one :class:`OutlineDrawer` has drawn them.
+        stated: By node, the attributes that the file states.
+        frame: What a call says of its nodes, with places for their names (:meth:`described`).
+    """
+
+    form: Form
+    structure: Structure
+    stated: Sequence[Mapping[str, Attribute]]
+    frame: str
+
+
+@dataclass(slots=True)
 class Outline:
     """One match as a function call to be.
 
@@ -74,16 +92,14 @@ class Outline:
         outputs: What the call makes.
         embedded: The constants that go into the body.
         replaced: The nodes that the call takes the place of.
-        structure: Equal for structurally equal matches of one rule, whatever their attributes.
-        stated: By node, the attributes that the file states.
+        common: What it has in common with others.
+        nodes: The nodes of the match, in the order of the function's body.
+        swapped: The numbers of those whose two operands the body has the other way round.
+        form: What the function of such matches is called after; None if it is no match of a rule.
         reads_plainly: Whether what the nodes read can be told from structure and inputs: nothing
             is embedded, read through Identity nodes or omitted at the end.
         attributes: By node number and name, the attributes to give at the call.
         completed: Which of them the file left out.
-        nodes: The nodes of the match, in the order of the function's body.
-        swapped: The numbers of those whose two operands the body has the other way round.
-        form: What the function of such matches is called after; None if it is no match of a rule.
-        likeness: What it has in common with others that were drawn with it.
     """
 
     match: Match
@@ -91,29 +107,18 @@ class Outline:
     outputs: list[Value]
     embedded: list[Value]
     replaced: Sequence[Node]
-    structure: Structure
-    stated: Sequence[Mapping[str, Attribute]] = ()
-    reads_plainly: bool = False
+    common: Blueprint
+    nodes: tuple[Node, ...]
+    swapped: tuple[int, ...]
+    form: Form | None
+    reads_plainly: bool
     attributes: dict[AttributeKey, Attribute] = field(default_factory=dict)
     completed: list[AttributeKey] = field(default_factory=list)
-    nodes: tuple[Node, ...] = ()
-    swapped: tuple[int, ...] = ()
-    form: Form | None = None
-    likeness: Likeness | None = None
-
-    def __post_init__(self) -> None:
-        """Take the order of the file if no other is given."""
-        self.nodes = self.nodes or self.match.nodes
 
     @property
     def last(self) -> Node:
         """The last node in program order, where the call is to stand."""
-        found = self.match.nodes[-1]  # it was the last when they were matched
-        position = found.position
-        for node in self.match.nodes:
-            if node.position > position:
-                return max(self.match.nodes, key=_POSITION)
-        return found
+        return max(self.match.nodes, key=_POSITION)
 
 
 @dataclass(slots=True)
@@ -190,184 +195,107 @@ def rule_of(match: Match) -> PatternRule:
     return match.rule
 
 
-@dataclass(slots=True)
-class Likeness:
-    """What matches of one rule have in common that differ in their values alone.
-
-    Attributes:
-        first: The outline of the first of them.
-        order: The order of the nodes in the function's body; None if it is that of the match.
-        inputs: The order of what the call reads; None if it is that in which it is read.
-        outputs: The order of what it makes; None if it is as it was found.
-        text: What a call says of its nodes, with places for names; None as long as nobody asked.
-    """
-
-    first: Outline
-    order: tuple[int, ...] | None
-    inputs: tuple[int, ...] | None
-    outputs: tuple[int, ...] | None
-    text: str | None = None
-
-
-class Drawer:
-    """Draws outlines; of matches that are alike, the first one in full."""
+class OutlineDrawer:
+    """Works out interface and structure of matches; what those that are alike share, once."""
 
     def __init__(self) -> None:
-        self._known: dict[object, Likeness] = {}
-        self._kept: list[object] = []
+        self._blueprints: dict[tuple[object, ...], Blueprint] = {}
+        self._structures: dict[Structure, Structure] = {}
 
     def outline(self, match: Match) -> Outline:
-        """Work out interface and structure of *match*."""
-        rule = match.rule
-        plain = rule.constants == "lift" or (rule.constants == "auto" and not match.constants)  # type: ignore[attr-defined]
-        found = _values_apart(match) if plain else None
-        if found is None:
-            return outline(match)
-        key, read = found
-        outputs, escaping = _outputs_of(match)
-        nodes = match.nodes
-        slots = {value: slot for slot, value in enumerate(read)}
-        bindings = match.bindings
-        names = (*bindings, *[slots.get(value) for value in bindings.values()])
-        made = [(output.producer, output.index) for output in outputs]
-        numbers = {node: number for number, node in enumerate(nodes)}
-        ends = tuple([(numbers[node], index) for node, index in made])  # type: ignore[index]
-        whole = (id(rule), tuple(key), names, ends, escaping)
-        known = self._known.get(whole)
-        if known is None:
-            first = outline(match)
-            if not first.reads_plainly or first.form is None:
-                return first
-            form = first.form
-            known = self._known[whole] = first.likeness = Likeness(
-                first, *map(_unless_sorted, (form.order, form.inputs, form.outputs))
-            )
-            self._kept.append(rule)
-            return first
-        first, order = known.first, known.order
-        if order is not None:
-            nodes = tuple([nodes[number] for number in order])
-        if known.inputs is not None:
-            read = [read[number] for number in known.inputs]
-        if known.outputs is not None:
-            outputs = [outputs[number] for number in known.outputs]
+        """Draw one match as a call."""
+        may_embed = rule_of(match).constants != "lift"
+        numbers: dict[Node, int] = {}
+        inputs: dict[Value, int] = {}
+        read: list[Value] = []
+        embedded: list[Value] = []
+        operators: list[object] = []
+        wires: list[tuple[Wire, ...]] = []
+        reads_plainly = True
+        for number, node in enumerate(match.nodes):
+            numbers[node] = number
+            of_node: list[Wire] = []
+            for value in node.inputs:
+                if value is None:
+                    of_node.append(None)
+                    continue
+                producer = value.producer
+                if producer in numbers:
+                    of_node.append((numbers[producer], value.index))
+                elif may_embed and _is_embedded(value, match):
+                    of_node.append(_constant_key(value))
+                    embedded.append(value)
+                else:
+                    origin = value if producer is None else behind_identities(value)
+                    reads_plainly = reads_plainly and origin is value
+                    if origin not in inputs:
+                        inputs[origin] = len(read)
+                        read.append(value)
+                    of_node.append(inputs[origin])
+            while of_node and of_node[-1] is None:
+                of_node.pop()
+                reads_plainly = False
+            wires.append(tuple(of_node))
+            outputs = node.outputs
+            operators += (node.op_type, node.domain, node.overload, id(node.attributes))
+            operators.append(len(outputs) if None not in outputs else _which_are_there(outputs))
+        returned, escaping = _outputs_of(match)
+        named: dict[Value, tuple[int, str]] = {}
+        for place, (name, value) in enumerate(match.bindings.items()):
+            named.setdefault(value, (place, name))
+        names = tuple([named.get(origin, _UNNAMED) for origin in inputs])
+        made = tuple([(numbers[output.producer], output.index) for output in returned])  # type: ignore[index]  # nodes of the match make them
+        key = (id(match.root.graph.opset_imports), *operators, *wires, names, made, escaping)
+        common = self._blueprints.get(key)
+        if common is None:
+            common = self._blueprints[key] = self._blueprint(match, wires, names, made, escaping)
+        form = common.form
         return Outline(
             match,
-            read,
-            outputs,
-            [],
-            match.nodes if not match.escaping else replaced_nodes(match),
-            first.structure,
-            first.stated,
-            reads_plainly=True,
-            nodes=nodes,
-            swapped=first.swapped,
-            form=first.form,
-            likeness=known,
+            _ordered(read, form.inputs),
+            _ordered(returned, form.outputs),
+            embedded,
+            replaced_nodes(match),
+            common,
+            tuple(_ordered(match.nodes, form.order)),
+            form.swapped,
+            form,
+            reads_plainly=reads_plainly and not embedded,
         )
 
-
-def _unless_sorted(order: tuple[int, ...]) -> tuple[int, ...] | None:
-    return None if order == tuple(range(len(order))) else order
-
-
-def _values_apart(match: Match) -> tuple[list[object], list[Value]] | None:
-    """Return what a match is apart from its values, and those that it reads.
-
-    None if that takes a closer look: Identity nodes, or inputs omitted at the end.
-    """
-    key: list[object] = [id(match.root.graph.opset_imports)]
-    numbers: dict[Node, int] = {}
-    inputs: dict[Value, int] = {}
-    for number, node in enumerate(match.nodes):
-        outputs, read = node.outputs, node.inputs
-        key += (node.op_type, node.domain, id(node.attributes), len(outputs), len(read))
-        if node.overload:
-            key.append(node.overload)
-        if len(outputs) != 1:
-            key.append(tuple([value is None for value in outputs]))
-        for value in read:
-            if value is None:
-                key.append(None)
-                continue
-            producer = value.producer
-            if producer is not None:
-                maker = numbers.get(producer)
-                if maker is not None:
-                    key.append((maker, value.index))
-                    continue
-                if producer.op_type == "Identity":
-                    return None
-            slot = inputs.get(value)
-            if slot is None:
-                slot = inputs[value] = len(inputs)
-            key.append(slot)
-        if read and read[-1] is None:
-            return None
-        numbers[node] = number
-    return key, list(inputs)
+    def _blueprint(
+        self,
+        match: Match,
+        wires: list[tuple[Wire, ...]],
+        names: tuple[tuple[int, str], ...],
+        made: tuple[tuple[int, int], ...],
+        escaping: int,
+    ) -> Blueprint:
+        opsets = match.root.graph.opset_imports
+        operators = []
+        for node in match.nodes:
+            operator = (node.domain, node.op_type, node.overload)
+            schema = schema_of(node) if node.attributes else None
+            opset = opsets.get(node.domain, 0)
+            operators.append(use_of(operator, opset, schema, node.attributes, node.outputs))
+        form = form_of(FormKey(tuple(operators), tuple(wires), names, made, escaping))
+        nodes = _ordered(match.nodes, form.order)
+        versions = [opsets.get(domain, 0) for domain in dict.fromkeys(n.domain for n in nodes)]
+        structure = (form.wiring, *versions)
+        structure = self._structures.setdefault(structure, structure)
+        return Blueprint(form, structure, [node.attributes for node in nodes], frame_of(nodes))
 
 
-def outline(match: Match) -> Outline:
-    """Work out interface and structure of *match*."""
-    may_embed = rule_of(match).constants != "lift"
-    opsets = match.root.graph.opset_imports
-    numbers: dict[Node | None, int] = {}
-    inputs: dict[Value, int] = {}
-    read: list[Value] = []
-    embedded: list[Value] = []
-    operators: list[OperatorUse] = []
-    wires: list[tuple[Wire, ...]] = []
-    reads_plainly = True
-    for number, node in enumerate(match.nodes):
-        numbers[node] = number
-        of_node: list[Wire] = []
-        for value in node.inputs:
-            producer = None if value is None else value.producer
-            if value is None:
-                of_node.append(None)
-            elif (maker := numbers.get(producer)) is not None:
-                of_node.append((maker, value.index))
-            elif may_embed and _is_embedded(value, match):
-                of_node.append(_constant_key(value))
-                embedded.append(value)
-                reads_plainly = False
-            else:
-                origin = value if producer is None else behind_identities(value)
-                reads_plainly = reads_plainly and origin is value
-                if origin not in inputs:
-                    inputs[origin] = len(read)
-                    read.append(value)
-                of_node.append(inputs[origin])
-        while of_node and of_node[-1] is None:
-            of_node.pop()
-            reads_plainly = False
-        wires.append(tuple(of_node))
-        operator = (node.domain, node.op_type, node.overload)
-        opset = opsets.get(node.domain, 0)
-        schema = schema_of(node) if node.attributes else None
-        operators.append(use_of(operator, opset, schema, node.attributes, node.outputs))
-    outputs, escaping = _outputs_of(match)
-    named: dict[Value, tuple[int, str]] = {}
-    for place, (name, value) in enumerate(match.bindings.items()):
-        named.setdefault(value, (place, name))
-    names = tuple([named.get(origin, (0, "")) for origin in inputs])
-    made = tuple([(numbers[output.producer], output.index) for output in outputs])
-    form = form_of(FormKey(tuple(operators), tuple(wires), names, made, escaping))
-    nodes = tuple([match.nodes[number] for number in form.order])
-    return Outline(
-        match,
-        [read[number] for number in form.inputs],
-        [outputs[number] for number in form.outputs],
-        embedded,
-        replaced_nodes(match),
-        (form.wiring, *[opsets.get(domain, 0) for domain in {node.domain: None for node in nodes}]),
-        [node.attributes for node in nodes],
-        reads_plainly,
-        nodes=nodes,
-        swapped=form.swapped,
-        form=form,
-    )
+_UNNAMED = (0, "")
+_Item = TypeVar("_Item")
+
+
+def _ordered(items: Sequence[_Item], order: Sequence[int]) -> list[_Item]:
+    return [items[number] for number in order]
+
+
+def _which_are_there(outputs: Iterable[Value | None]) -> tuple[bool, ...]:
+    return tuple([value is not None for value in outputs])
 
 
 def _outputs_of(match: Match) -> tuple[list[Value], int]:
@@ -401,23 +329,23 @@ def _constant_key(value: Value) -> str:
 
 
 def group(outlines: Iterable[Outline]) -> list[OutlinedFunction]:
-    """Sort outlines of one rule into kinds, in order of first appearance."""
-    by_structure: dict[Structure, list[Outline]] = {}
+    """Sort outlines of one rule, drawn by one drawer, into kinds; in order of first appearance."""
+    by_structure: dict[int, list[Outline]] = {}
     for item in outlines:
-        by_structure.setdefault(item.structure, []).append(item)
+        by_structure.setdefault(id(item.common.structure), []).append(item)
     kinds = []
     for members in by_structure.values():
         _gather_attributes(members)
-        by_attributes: dict[tuple[tuple[AttributeKey, str], ...], list[Outline]] = {}
-        keys: dict[int, tuple[tuple[AttributeKey, str], ...]] = {}
+        by_kinds: dict[tuple[tuple[AttributeKey, str], ...], list[Outline]] = {}
+        alike: dict[int, list[Outline]] = {}
         for item in members:
-            key = keys.get(id(item.attributes))
-            if key is None:
+            same = alike.get(id(item.attributes))
+            if same is None:
                 key = tuple([(where, attr.kind) for where, attr in item.attributes.items()])
-                keys[id(item.attributes)] = key
-            by_attributes.setdefault(key, []).append(item)
-        wanted = {where for key in by_attributes for where, _ in key}
-        for key, same in by_attributes.items():
+                same = alike[id(item.attributes)] = by_kinds.setdefault(key, [])
+            same.append(item)
+        wanted = {where for key in by_kinds for where, _ in key}
+        for key, same in by_kinds.items():
             names = _name_attributes(same[0])
             kinds.append(OutlinedFunction(same, names, lacking=_lacking(wanted, same[0], key)))
     return kinds
@@ -441,32 +369,31 @@ def _lacking(
 def _gather_attributes(outlines: Sequence[Outline]) -> None:
     """Give each outline every attribute that the nodes of any of them state.
 
-    Nodes share decoded attributes, so outlines whose nodes share all of theirs share the result.
+    Outlines of one blueprint share the result, unless something was completed.
     """
-    keys = [tuple(map(id, item.stated)) for item in outlines]
-    shared = dict(zip(keys, [item.stated for item in outlines], strict=True))
+    blueprints = {id(item.common): item.common for item in outlines}
     wanted = {
         (number, name): None
-        for of_nodes in shared.values()
-        for number, attributes in enumerate(of_nodes)
+        for common in blueprints.values()
+        for number, attributes in enumerate(common.stated)
         for name in attributes
     }
     ordered = sorted(wanted, key=lambda where: where[0])
-    complete: dict[tuple[int, ...], dict[AttributeKey, Attribute]] = {}
-    for item, key in zip(outlines, keys, strict=True):
-        known = complete.get(key)
+    complete: dict[int, dict[AttributeKey, Attribute]] = {}
+    for item in outlines:
+        known = complete.get(id(item.common))
         if known is not None:
             item.attributes = known
             continue
         _complete(item, ordered)
         if not item.completed and len(item.attributes) == len(ordered):
-            complete[key] = item.attributes
+            complete[id(item.common)] = item.attributes
 
 
 def _complete(item: Outline, wanted: Iterable[AttributeKey]) -> None:
     for where in wanted:
         number, name = where
-        attribute = item.stated[number].get(name)
+        attribute = item.common.stated[number].get(name)
         if attribute is None:
             attribute = attribute_of(item.nodes[number], name)
             if attribute is None:
@@ -612,9 +539,6 @@ class OriginRecorder:
         self._statements: dict[int, tuple[StatedType, str]] = {}
         self._last: dict[Node, Node] = {}
         self._found: dict[int, tuple[str, str]] = {}
-        self._run: int = 0
-        self._run_of: Graph | None = None
-        self._has_remarks = model.codec.has_remarks(model)
         seen = []
         for item in outlines:
             seen.append(item)
@@ -639,7 +563,7 @@ class OriginRecorder:
         """
         nodes, rest = self._found.pop(id(item))
         if item.completed:
-            nodes = _describe_fully(item)
+            nodes = _with_completed(nodes, item.completed)
         if moved:
             places = encode_json(self._moved(moved, self._anchors.get(id(item))))
             rest += f'{rest and ","}"moved":{places}'
@@ -651,22 +575,20 @@ class OriginRecorder:
         run = self._runs.get(graph)
         if run is None:
             run = self._runs[graph] = _runs_of(graph)
-        repeated = self._repeated
-        if not (run or repeated or item.embedded or item.swapped or self._has_remarks) and (
-            item.reads_plainly and _stands_in_one_row(item)
-        ):
-            types = self._types(item)
-            return f'"types":{{{",".join(types)}}}' if types else ""
-        nodes = item.nodes
-        found: Json = {
-            "run": run,
-            "offsets": [] if _stands_in_one_row(item) else self._offsets(item),
-            "reads": {} if item.reads_plainly else outside_reads(item),
-            "swapped": list(item.swapped),
-            "constants": self._constants(item) if item.embedded else {},
-            "remarks": remarks_by_number(nodes),
-            "repeated": [i for i, n in enumerate(nodes) if n.name in repeated] if repeated else [],
-        }
+        nodes, repeated = item.nodes, self._repeated
+        found: Json = {"run": run} if run else {}
+        if not _stands_in_one_row(item):
+            found["offsets"] = self._offsets(item)
+        if not item.reads_plainly:
+            found["reads"] = outside_reads(item)
+        if item.swapped:
+            found["swapped"] = list(item.swapped)
+        if item.embedded:
+            found["constants"] = self._constants(item)
+        if remarks := remarks_by_number(nodes):
+            found["remarks"] = remarks
+        if repeated:
+            found["repeated"] = [i for i, node in enumerate(nodes) if node.name in repeated]
         types = self._types(item)
         members = [json_members(found), f'"types":{{{",".join(types)}}}' if types else ""]
         return ",".join(filter(None, members))
@@ -745,43 +667,37 @@ class OriginRecorder:
         return found
 
 
+def frame_of(nodes: Iterable[Node]) -> str:
+    """Write down, as JSON, what a call stands for, so that it can be undone; without names.
+
+    One entry per node of the function's body: operator, place for the node's name, places for the
+    names of the outputs.
+    """
+    entries = []
+    for node in nodes:
+        made = ",".join(["%s"] * len(node.outputs))
+        entries.append(f"[{quoted(node.qualified_op).replace('%', '%%')},%s,[{made}]")
+    return f"[{'],'.join(entries)}]]"
+
+
 def _describe_nodes(item: Outline) -> str:
-    """As :func:`_describe_fully`, nothing left out; outlines that are alike share the frame."""
-    like = item.likeness
-    if like is None:
-        return _describe_fully(item)
-    if like.text is None:
-        entries = []
-        for node in item.nodes:
-            made = ",".join(['""' if out is None else "%s" for out in node.outputs])
-            entries.append(f"[{quoted(node.qualified_op).replace('%', '%%')},%s,[{made}]")
-        like.text = f"[{'],'.join(entries)}]]"
+    """Write down, as JSON, what a call stands for, so that it can be undone."""
     names = []
     for node in item.nodes:
-        names.append(quoted(node.name))
-        for out in node.outputs:
-            if out is not None:
-                names.append(quoted(out.name))
-    return like.text % tuple(names)
+        names.append(node.name)
+        names += ["" if output is None else output.name for output in node.outputs]
+    return item.common.frame % tuple(map(quoted, names))
 
 
-def _describe_fully(item: Outline) -> str:
-    """Write down, as JSON, what a call stands for, so that it can be undone.
-
-    One entry per node of the function's body: operator, node name, names of the outputs, and
-    the attributes that the file left to their defaults.
-    """
-    completed: dict[int, list[str]] = {}
-    for number, name in item.completed:
-        completed.setdefault(number, []).append(name)
-    entries = []
-    for number, node in enumerate(item.nodes):
-        outputs = ",".join([quoted("" if out is None else out.name) for out in node.outputs])
-        entry = f"[{quoted(node.qualified_op)},{quoted(node.name)},[{outputs}]"
-        if number in completed:
-            entry += f",[{','.join(map(quoted, completed[number]))}]"
-        entries.append(entry)
-    return f"[{'],'.join(entries)}]]"
+def _with_completed(nodes: str, completed: Iterable[AttributeKey]) -> str:
+    """Add to the entries of nodes the attributes that the file left to their defaults."""
+    entries = json.loads(nodes)
+    names: dict[int, list[str]] = {}
+    for number, name in completed:
+        names.setdefault(number, []).append(name)
+    for number, of_node in names.items():
+        entries[number].append(of_node)
+    return encode_json(entries)
 
 
 def _runs_of(graph: Graph) -> int:
@@ -914,7 +830,7 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
         return []
     matches = in_program_order(selection.matches)
     by_rule: dict[str, list[Outline]] = {}
-    drawer = Drawer()
+    drawer = OutlineDrawer()
 
     def outlines() -> Iterator[Outline]:
         for match in matches:

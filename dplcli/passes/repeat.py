@@ -20,9 +20,10 @@ from dplcli.passes.partition import (
     OriginRecorder,
     Outline,
     OutlinedFunction,
+    OutlineDrawer,
     Partition,
     formal_input,
-    outline,
+    frame_of,
     rule_of,
     write_calls,
 )
@@ -736,10 +737,11 @@ def _is_read_outside(index: RepeatIndex, node: int, output: int, block_of: dict[
 def _outline(kind: RepeatKind, nodes: list[Node], block: int, rule: PatternRule) -> Outline:
     outputs = [value for row, o in kind.outputs if (value := nodes[row].outputs[o]) is not None]
     match = Match(rule, nodes[-1], tuple(nodes), {}, (), {}, tuple(outputs))
-    item = outline(match)
+    item = OutlineDrawer().outline(match)
     item.inputs = [given[block] for given in kind.inputs]
     item.outputs = outputs
     item.nodes, item.swapped, item.form = match.nodes, (), None  # blocks have names of their own
+    item.common.frame = frame_of(match.nodes)
     return item
 
 

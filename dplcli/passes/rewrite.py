@@ -1359,10 +1359,7 @@ class RewriteDriver:
     @property
     def is_over(self) -> bool:
         """Whether an observer wants no more."""
-        for observer in self.observers:
-            if observer.is_over:
-                return True
-        return False
+        return any(observer.is_over for observer in self.observers)
 
     def run(self) -> int:
         """Apply the rules until none matches; return how many rounds changed something.

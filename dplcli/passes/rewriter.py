@@ -416,15 +416,9 @@ class GraphRewriter:
         made = _made_and_unused(nodes, members)
         graph = self.graph
         for node in nodes:
-            slot = -1
-            for read in node.inputs:
-                slot += 1
+            for slot, read in enumerate(node.inputs):
                 if read is not None and read.producer not in members:
-                    uses = read._uses  # noqa: SLF001  # the hot loop of all passes
-                    if len(uses) == 1:
-                        uses.clear()
-                    else:
-                        read.remove_use(node, slot)
+                    read.remove_use(node, slot)
             graph.unlink(node)
             if node.subgraphs:
                 for body in node.subgraphs.values():
@@ -462,7 +456,7 @@ def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
         if output is not None and output.producer is node
     ]
     for value in made:
-        for user, _ in value._uses:  # noqa: SLF001  # the hot loop of all passes
+        for user, _ in value.iter_uses():
             if user not in members and enclosing_node(user, value.graph) not in members:
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
         for body in value.returned_by:
