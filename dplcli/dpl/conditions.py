@@ -1104,7 +1104,7 @@ def _on_values(function: Callable[..., object], count: int) -> Callable[..., obj
 
     @wraps(function)
     def checked(*args: object) -> object:
-        if len(args) < count or {*map(type, args[:count])} != {ValueFacts}:
+        if len(args) < count or any(type(arg) is not ValueFacts for arg in args[:count]):
             names = "a name" if count == 1 else f"{count} names"
             raise ExpressionError(f"{function.__name__} takes {names} of the pattern first")
         return function(*args)

@@ -31,8 +31,9 @@ The words:
 * **anchor**: a part that two outputs of a pattern share; the second output is looked for below it.
 * **root**: the node at which a search begins.
 
-A match, goal by goal, where no leaf is decided before its turn. The graph is ``p = MatMul(a, b)``, ``q = MatMul(c, k)``, ``s = Add(p, q)``,
-where only ``k`` is a constant. The pattern is ``Add(MatMul(x, const(w)), y)``, the root is ``s``::
+A match, goal by goal, where no leaf is decided before its turn. The graph is ``p = MatMul(a, b)``,
+``q = MatMul(c, k)``, ``s = Add(p, q)``, where only ``k`` is a constant. The pattern is
+``Add(MatMul(x, const(w)), y)``, the root is ``s``::
 
     Add(MatMul(x, const(w)), y) at s   binds s; leaves a choice: the operands swapped
     MatMul(x, const(w)) at p           binds p
@@ -85,7 +86,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -1187,6 +1188,8 @@ class CallStep(Step):
         self.least = len(args) - len(self.takers)
         self.is_plain = not (functions or bodies or attributes_slot is not None)
         self.consumed: dict[tuple[str, int], frozenset[int]] = {}
+        self.takes_inputs = not self.attributes and ops is not None
+        self.takes_inputs &= all(domain or op not in MOVED for domain, op in ops or ())
         self.sees_identity = ops is not None and ("", "Identity") in ops
         if ops is not None and not functions:
             self.heads = ops
@@ -1216,7 +1219,8 @@ class CallStep(Step):
         is_named = self.ops is None or (node.domain, node.op_type) in self.ops
         if node in state.claimed or not (is_named or self.functions):
             return False
-        inputs = self._fitting_inputs(node)
+        is_fit = self.takes_inputs and len(node.inputs) == self.least
+        inputs = node.inputs if is_fit else self._fitting_inputs(node)
         if inputs is None:
             return False
         state.bind_node(self.slot, node)
@@ -1832,50 +1836,51 @@ class OpIndex:
         return self._merged[key]
 
 
-# What can be told of a root by its operator and what makes its inputs.
+# What can be told of a root by its operator and by what lies just above it.
 #
 # Nodes of one outline are alike that far, so each pattern is asked once for each outline whether it
 # may match there; most often it may not.
 
 
 class Outlines:
-    """The outlines of nodes, by number.
+    """The outlines of nodes, by number: operators, and of constants nothing but that they are.
 
     Args:
-        is_far: Whether the outlines of what makes the inputs belong to it; then nothing is edited.
+        depth: How many nodes lie one above the other in an outline. If more than one do, nothing
+            may be edited while it is in use.
     """
 
-    def __init__(self, *, is_far: bool = False) -> None:
+    def __init__(self, depth: int = 1) -> None:
         self.known: dict[Node, int] = {}
-        self._near = Outlines() if is_far else None
-        self._numbers: dict[object, int] = {}
+        self._above = Outlines(depth - 1) if depth > 1 else None
+        self._numbers: dict[tuple[object, ...], int] = {}
         self._outlines: list[NodeOutline] = []
 
     def number(self, node: Node) -> int:
         """Return the number of a node's outline."""
-        near = self._near
-        if near is None:
-            outline = (node.domain, node.op_type), tuple([_sort(value) for value in node.inputs])
-            key: object = outline
-        else:
-            known, parts = near.known, []
-            for value in node.inputs:
-                maker = None if value is None else value.producer
-                if maker is None:
-                    parts.append(value if value is None else value.is_constant)
-                else:
-                    place = known.get(maker)
-                    parts.append(2 + (near.number(maker) if place is None else place))
-            key = (node.domain, node.op_type, tuple(parts))
-        number = self._numbers.get(key)
+        known = self.known.get(node)
+        if known is not None:
+            return known
+        above = self._above
+        key: list[object] = [node.domain, node.op_type]
+        for value in node.inputs:
+            maker = None if value is None else value.producer
+            if maker is None:
+                key.append(value and value.is_constant)
+            elif above is not None:
+                key.append(2 + above.number(maker))  # False and True equal 0 and 1
+            else:
+                key.append((maker.domain, maker.op_type))
+        alike = tuple(key)
+        number = self._numbers.get(alike)
         if number is None:
-            number = self._numbers[key] = len(self._outlines)
-            if near is not None:
-                sorts = [near.outline(part - 2) if type(part) is int else part for part in parts]
-                outline = (node.domain, node.op_type), tuple(sorts)
-            self._outlines.append(outline)
+            number = self._numbers[alike] = len(self._outlines)
+            self._outlines.append(((node.domain, node.op_type), tuple(map(self._sort, key[2:]))))
         self.known[node] = number
         return number
+
+    def _sort(self, part: Any) -> Sort:  # noqa: ANN401  # what :meth:`number` has put into the key
+        return self._above.outline(part - 2) if self._above and type(part) is int else part
 
     def outline(self, number: int) -> NodeOutline:
         """Return an outline."""
@@ -1888,33 +1893,45 @@ class Outlines:
 
     def may_hold(self, number: int, program: Program) -> bool:
         """Tell whether *program* may match at nodes of an outline; if not, it does not."""
-        return _may_root(program.root, *self._outlines[number])
+        op, sorts = self._outlines[number]
+        return op == _IDENTITY_OP or _may_be(program.root, (op, sorts))
 
 
-def _sort(value: Value | None) -> Sort:
-    """Return what makes a value; of what nothing makes, whether it is constant."""
-    if value is None:
-        return None
-    maker = value.producer
-    return value.is_constant if maker is None else (maker.domain, maker.op_type)
+_IDENTITY_OP = ("", "Identity")
 
 
-def _may_root(step: Step, op: OpKey, sorts: tuple[Sort, ...]) -> bool:
-    kind = type(step)
-    if op == ("", "Identity"):
+def _may_be(step: Step, sort: Sort) -> bool:  # noqa: PLR0911  # a case per kind
+    """Tell whether a step may match a value, by what makes it: all that is not known may be.
+
+    Args:
+        step: The step.
+        sort: The outline of the node that makes the value, or its operator; of what no node makes,
+            whether it is constant; None if there is no value.
+    """
+    op = sort[0] if isinstance(sort, tuple) and isinstance(sort[0], tuple) else sort
+    if op == _IDENTITY_OP:
         return True
-    if kind is OrStep:
-        return _may_root(step.left, op, sorts) or _may_root(step.right, op, sorts)  # type: ignore[attr-defined]
-    if kind is AndStep:
-        return _may_root(step.left, op, sorts) and _may_root(step.right, op, sorts)  # type: ignore[attr-defined]
-    if kind is SharedStep:
-        return _may_root(step.inner, op, sorts)  # type: ignore[attr-defined]
-    if kind is OutputsStep:
-        return _may_root(step.outputs[0], op, sorts)  # type: ignore[attr-defined]
-    return _may_call(step, op, sorts) if isinstance(step, CallStep) else True
+    match step:
+        case OrStep():
+            return _may_be(step.left, sort) or _may_be(step.right, sort)
+        case AndStep(left=inner) | SharedStep(inner=inner) | OutputsStep(outputs=[inner, *_]):
+            return _may_be(inner, sort)
+        case AbsentStep():
+            return sort is None
+        case ConstantStep():
+            return op is True or op == ("", "Constant")
+        case CallStep() if op is not sort:
+            return _may_call(step, *sort)  # type: ignore[misc]  # it is an outline
+        case CallStep() if not isinstance(op, tuple):
+            return False
+        case LeafStep() | AnyStep() | UnnamedStep():
+            return sort is not None
+        case _:
+            return step.heads is None or op in step.heads
 
 
 def _may_call(step: CallStep, op: OpKey, sorts: tuple[Sort, ...]) -> bool:
+    """Tell whether a step may match a node of an operator whose inputs are of these sorts."""
     if step.functions or (step.ops is not None and op not in step.ops):
         return bool(step.functions)
     is_moved = not op[0] and op[1] in MOVED
@@ -1930,41 +1947,8 @@ def _may_call(step: CallStep, op: OpKey, sorts: tuple[Sort, ...]) -> bool:
     if len(sorts) < 2 or not commutes:  # noqa: PLR2004
         return all(map(_may_be, args, sorts))
     if len(args) == len(sorts) == 2:  # noqa: PLR2004
-        first, second = args
-        a, b = sorts
-        return (_may_be(first, a) and _may_be(second, b)) or (
-            _may_be(first, b) and _may_be(second, a)
-        )
+        return any(all(map(_may_be, args, order)) for order in (sorts, sorts[::-1]))
     return all(any(_may_be(arg, sort) for sort in sorts) for arg in args)
-
-
-def _may_be(step: Step, sort: Sort) -> bool:  # noqa: PLR0911
-    kind = type(step)
-    inner: tuple[Sort, ...] | None = None
-    if type(sort) is tuple and type(sort[0]) is tuple:
-        sort, inner = sort  # type: ignore[assignment]  # it is an outline
-    if sort == ("", "Identity"):
-        return True
-    if inner is not None:
-        if kind is CallStep and not step.functions:  # type: ignore[attr-defined]
-            return _may_call(step, sort, inner)  # type: ignore[arg-type]
-        if kind in (OrStep, AndStep, SharedStep):
-            sort = (sort, inner)  # type: ignore[assignment]
-    if kind is OrStep:
-        return _may_be(step.left, sort) or _may_be(step.right, sort)  # type: ignore[attr-defined]
-    if kind is AndStep:
-        return _may_be(step.left, sort) and _may_be(step.right, sort)  # type: ignore[attr-defined]
-    if kind is SharedStep:
-        return _may_be(step.inner, sort)  # type: ignore[attr-defined]
-    if kind is AbsentStep:
-        return sort is None
-    if kind is ConstantStep:
-        return sort is True or sort == ("", "Constant")
-    if isinstance(step, CallStep) and sort is None:
-        return False
-    if step.heads is None:
-        return not isinstance(step, CallStep) or type(sort) is tuple
-    return type(sort) is tuple and sort in step.heads
 
 
 # The loop that runs goals, depth first.
@@ -2499,7 +2483,7 @@ class _Compiler:
         others = part.link.args[1:]
         args = [*map(self._step, others), step.next]
         link = self._call_step(part.link, self._slot(), args)
-        link.is_rotated = True
+        link.is_rotated, link.takes_inputs = True, False
         inside = {id(p): p for arg in others for p in all_parts(arg)}
         own = [self.steps[key] for key in inside if key in self.steps]
         bound = [s for s in own if isinstance(s, (LeafStep, CallStep, SharedStep))]

@@ -531,28 +531,6 @@ def _at_every_byte(data: Bytes) -> NDArray[np.uint64]:
     return np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
 
 
-def gathered(sources: Sequence[Bytes], source: Places, at: Places, size: Places | Ids) -> Bytes:
-    """Return strings one behind the other, word by word, and the zeros behind them.
-
-    Args:
-        sources: The bytes, with zeros behind.
-        source: Which of these each string is in, (n,).
-        at: Where it begins there, (n,).
-        size: Its size, (n,).
-    """
-    result = np.empty(int(size.sum()) + PADDING, np.uint8)
-    row, word = unnest(np.zeros_like(size), (size + 7) >> 3)
-    step = word << 3
-    words = np.empty(row.size, np.uint64)
-    for number, data in enumerate(sources):
-        here = np.flatnonzero((source == number)[row])
-        words[here] = _at_every_byte(data)[at[row[here]] + step[here]]
-    # the last word of a string goes beyond it; the strings behind it are written later
-    _at_every_byte(result)[offsets(size)[row] + step] = words
-    result[-PADDING:] = 0
-    return result
-
-
 def _hashes(data: Bytes, begin: Places, size: Places, turn: int) -> NDArray[np.uint64]:
     """Return a hash of each string; another one each turn (multiply and fold, as FNV does)."""
     prime = _PRIME + np.uint64(2 * turn)

@@ -1479,12 +1479,10 @@ class RewriteDriver:
         if progress.rule.is_nodewise:
             return progress.concerns
         outlines, hopes = self.worklist.outlines, progress.hopes
-        known, program = outlines.known, progress.rule.matcher.program
+        program = progress.rule.matcher.program
 
         def may_match(root: Node) -> bool:
-            number = known.get(root)
-            if number is None:
-                number = outlines.number(root)
+            number = outlines.number(root)
             hope = hopes.get(number)
             if hope is None:
                 hope = hopes[number] = outlines.may_hold(number, program)

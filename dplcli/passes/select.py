@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.rule import Check, Rule
-    from dplcli.ir import Function, Graph, Model, Node, Value
+    from dplcli.ir import Function, Graph, Model, Node, Shape, TensorType, Value
     from dplcli.ir.operators import Shapes
 
 
@@ -488,6 +488,10 @@ def matchable_graphs(model: Model) -> list[Graph]:
     return [graph for graph in model.graphs() if graph not in written]
 
 
+_OUTLINED = 3
+"""How many nodes above one another tell where a rule can match: most patterns are no deeper."""
+
+
 class _Selector:
     """Takes matches of one rule after the other.
 
@@ -500,20 +504,17 @@ class _Selector:
         self.matches: list[Match] = []
         self.taken = Taken()
         self.absorbed: set[int] = set()
-        self.outlines = Outlines(is_far=True)
+        self.outlines = Outlines(_OUTLINED)
 
     def select(self, rule: Rule, roots: Sequence[Node]) -> None:
         self.selection.candidates[rule.qualified_name] += len(roots)
         absorbs = rule.order == "program"
         claimed = self.taken.claimed
         ordered = roots if rule.producers_first else roots[::-1]
-        known, hopes, program = self.outlines.known, {}, rule.matcher.program
-        for root in ordered:
-            number = known.get(root)
-            if number is None:
-                number = self.outlines.number(root)
-            if number not in hopes:
-                hopes[number] = self.outlines.may_hold(number, program)
+        outlines, program = self.outlines, rule.matcher.program
+        numbers = list(map(outlines.number, ordered))
+        hopes = {number: outlines.may_hold(number, program) for number in set(numbers)}
+        for root, number in zip(ordered, numbers, strict=True):
             if hopes[number] and (absorbs or root not in claimed):
                 refused = self._select_at(root, rule)
                 if refused is not None:
@@ -722,7 +723,7 @@ def _counted(graphs: Iterable[Graph]) -> Iterator[Node]:
 def measure(
     model: Model,
     outcome: Iterable[str | GapCause],
-    shapes: Shapes,
+    types: Mapping[Value, TensorType],
     symbols: tuple[str, ...] = (),
 ) -> Coverage:
     """Say how much of *model* is inside matches.
@@ -730,14 +731,19 @@ def measure(
     Args:
         model: The model that was matched, or the same one read again.
         outcome: What became of each node (:func:`fates`).
-        shapes: Tells the shape of a value.
+        types: What is known of types beside what values state themselves.
         symbols: The dimensions of inputs whose sizes are not known.
     """
+
+    def shape_of(value: Value) -> Shape | None:
+        known = types.get(value) or value.declared_type
+        return None if known is None else known.shape
+
     alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}
     graphs = matchable_graphs(model)
     runs = _runs_of(model)
     times = {graph: runs[_outermost(graph)] for graph in graphs}
-    costs = _Costs(shapes, graphs)
+    costs = _Costs(shape_of, types, graphs)
     for node, fate in zip(_counted(graphs), outcome, strict=True):
         cost = costs.of(node)
         cost = None if cost is None else cost * times[node.graph]
@@ -798,42 +804,34 @@ class _Costs:
 
     Args:
         shapes: Tells the shape of a value.
+        types: What is known of types beside what values state themselves.
         graphs: The graphs that are counted; what a call costs is counted inside the function.
     """
 
-    def __init__(self, shapes: Shapes, graphs: Iterable[Graph]) -> None:
+    def __init__(
+        self, shapes: Shapes, types: Mapping[Value, TensorType], graphs: Iterable[Graph]
+    ) -> None:
         self._shapes = shapes
+        self._types = types
         self._bodies = set(graphs)
         self._known: dict[tuple[object, ...], int | None] = {}
-        self._kept: dict[int, object] = {}
 
     def of(self, node: Node) -> int | None:
         """Return the cost of a node; None if it is not known."""
         function = called_function(node) if node.graph.model.functions else None
         if function is not None and function.body in self._bodies:
             return 0
-        shapes, kept = self._shapes, self._kept
-        parts: list[object] = [
-            node.op_type,
-            node.domain,
-            id(node.attributes),  # nodes with the same attributes share them
-            id(node.graph.opset_imports),
-            len(node.inputs),
-        ]
-        for values in (node.inputs, node.outputs):
-            for value in values:
-                if value is None:
-                    parts.append(0)
-                    continue
-                shape = shapes(value)
-                place = id(shape)
-                if place not in kept:
-                    kept[place] = shape  # so that no other gets its identity
-                parts.append(place)
-        key = tuple(parts)
-        if key not in self._known:
-            self._known[key] = flops(node, shapes)
-        return self._known[key]
+        # nodes share attributes, and values what is stated of their types
+        key: list[object] = [node.op_type, node.domain, id(node.attributes), len(node.inputs)]
+        key.append(id(node.graph.opset_imports))
+        types = self._types
+        for value in node.inputs + node.outputs:
+            known = value and (types.get(value) or value.type_source or value.declared_type)
+            key.append(id(known))
+        alike = tuple(key)
+        if alike not in self._known:
+            self._known[alike] = flops(node, self._shapes)
+        return self._known[alike]
 
 
 def _targets(selection: Selection) -> dict[Node, str]:

@@ -180,12 +180,8 @@ class Measuring:
     def _measured(self, model: Model, chosen: tuple[str, ...]) -> Coverage:
         types, problem = exact_types(model, self._sizes)
 
-        def shape_of(value: Value) -> Shape | None:
-            known = types.get(value) or value.declared_type
-            return None if known is None else known.shape
-
         missing = tuple(name for name in open_sizes(model) if name not in self._sizes)
-        found = measure(model, self._fates, shape_of, missing)
+        found = measure(model, self._fates, types, missing)
         return replace(found, problem=problem, sizes=self._sizes, chosen=chosen)
 
 
