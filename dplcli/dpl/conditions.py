@@ -93,7 +93,6 @@ _RANGES = {
 }
 
 
-@cache
 def widens(source: str, target: str) -> bool:
     """Tell whether *target* holds every number of *source* exactly.
 
@@ -463,8 +462,10 @@ def cast(data: object, dtype: object) -> Array:
     source = _array(data)
     claim(source.size)
     made = source.astype(_numpy_type(dtype))
-    if widens(source.dtype.name, dtype):
-        return made
+    if made.dtype.kind == "f" and made.dtype.itemsize >= _COMPUTED_WIDE:
+        is_certain = source.dtype.kind in "biu" or source.dtype == np.float32
+        if is_certain or (source.dtype.kind == "f" and np.isfinite(made).all()):
+            return made
     if dtype.startswith(("float", "bfloat", "complex")):
         fits = np.array_equal(_finite(source, like=made), _finite(made, like=made))
     else:
@@ -488,8 +489,6 @@ def double(data: object) -> Array:
 
 def _finite(numbers: Array, like: Array) -> NDArray[np.bool_]:
     """Tell of each number whether it is neither infinite nor NaN; *like* says if it is complex."""
-    if numbers.dtype.kind == "f" and numbers.dtype.itemsize >= _COMPUTED_WIDE:
-        return np.isfinite(numbers)
     return np.isfinite(numbers.astype(np.complex128 if like.dtype.kind == "c" else np.float64))
 
 
@@ -599,10 +598,10 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "rsqrt": _pointwise(lambda data: np.asarray(1 / np.sqrt(data))),
     "exp": _pointwise(np.exp),
     "log": _pointwise(np.log),
-    "min": _or_reduced(min, np.min),
-    "max": _or_reduced(max, np.max),
-    "all": _or_reduced(all, np.all),
-    "any": _or_reduced(any, np.any),
+    "min": _or_reduced(min, np.ndarray.min),
+    "max": _or_reduced(max, np.ndarray.max),
+    "all": _or_reduced(all, np.ndarray.all),
+    "any": _or_reduced(any, np.ndarray.any),
     "sum": total,
     "range": whole_numbers,
     "round": rounded,
@@ -1186,22 +1185,18 @@ def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object]
             left = tuple(left)
         if type(right) is list:
             right = tuple(right)
-        if isinstance(left, np.ndarray):
-            if isinstance(right, (np.ndarray, list, tuple)):
-                claim(math.prod(np.broadcast_shapes(left.shape, _dims_of(right))))
-            else:
-                claim(left.size)
-        elif isinstance(right, np.ndarray):
-            claim(math.prod(np.broadcast_shapes(_dims_of(left), right.shape)))
+        if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+            a, b = _dims_of(left), _dims_of(right)
+            claim(math.prod(a if a == b or not b else np.broadcast_shapes(a, b)))
         return operation(left, right)
 
     return checked
 
 
 def _dims_of(operand: object) -> tuple[int, ...]:
-    if isinstance(operand, (list, tuple)):
-        return np.asarray(operand).shape
-    return operand.shape if isinstance(operand, np.ndarray) else ()
+    if isinstance(operand, np.ndarray):
+        return operand.shape
+    return np.asarray(operand).shape if isinstance(operand, (list, tuple)) else ()
 
 
 def _added(left: Any, right: Any) -> object:  # noqa: ANN401  # numbers, arrays, lists

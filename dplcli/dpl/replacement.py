@@ -1239,7 +1239,8 @@ class _Caller:
     def _folded(self, array: NDArray[Any], part: Expression) -> NDArray[Any]:
         """Accept an array that was computed from constants if it has the type of one of them."""
         found = ArrayTensor(array).dtype
-        if found not in {_known_dtype(self.match.bindings.get(name)) for name in part.names}:
+        bindings = self.match.bindings
+        if not any(found == _known_dtype(bindings.get(name)) for name in part.names):
             raise BuildError(
                 f"{part.text!r} has the element type {found}, but none of its constants has"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,7 +47,7 @@ _SEPARATE = (
 _TENSORS = _SEPARATE[:2]
 
 
-_PLAIN_TYPES = {
+_PLAIN_TYPES: dict[int, np.dtype[Any]] = {
     code: np.dtype(name)
     for code, name in (
         *((TensorProto.FLOAT, "<f4"), (TensorProto.DOUBLE, "<f8"), (TensorProto.INT64, "<i8")),
@@ -77,7 +76,7 @@ class FileTensor(ProtoTensor):
         row: Which of :attr:`dplcli.onnx_io.table.Table.tensors` it is.
     """
 
-    __slots__ = ("_array", "row", "source")
+    __slots__ = ("_array", "_type", "row", "source")
 
     def __init__(self, source: Source, row: int) -> None:
         """Look at nothing yet."""
@@ -85,6 +84,7 @@ class FileTensor(ProtoTensor):
         self.source = source
         self.row = row
         self._array: NDArray[Any] | None = None
+        self._type: TensorType | None = None
 
     def numpy(self) -> NDArray[Any]:
         """Decode the data; what is short is decoded once."""
@@ -95,10 +95,9 @@ class FileTensor(ProtoTensor):
         raw = proto.raw_data
         if kind is None or not raw or proto.data_location or proto.HasField("segment"):
             return super().numpy()
-        shape = self.shape
-        if len(raw) != math.prod(shape) * kind.itemsize:
+        if len(raw) != self.size * kind.itemsize:
             return super().numpy()
-        array: NDArray[Any] = np.frombuffer(raw, kind).reshape(shape)
+        array: NDArray[Any] = np.frombuffer(raw, kind).reshape(self.shape)
         if len(raw) <= _SHORT:
             self._array = array
             self._proto = None
@@ -119,7 +118,9 @@ class FileTensor(ProtoTensor):
     @property
     def type(self) -> TensorType:
         """Element type and shape."""
-        return self.source.tensor_types[int(self.source.table.tensors.type[self.row])]
+        if self._type is None:
+            self._type = self.source.tensor_types[self.source.table.tensors.type[self.row]]
+        return self._type
 
     @property
     def dtype(self) -> str:

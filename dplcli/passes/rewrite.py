@@ -1068,6 +1068,7 @@ class Worklist:
         self.concern = concern
         self.graphs = matchable_graphs(model)
         self._nodes: dict[Graph, dict[OpKey, dict[Node, None]]] = {}
+        self._gone: set[Node] = set()
         self._journals = (Journal(), Journal())
         self._changed: dict[Value, None] = {}
         self._rewired: dict[Node, None] = {}
@@ -1096,9 +1097,11 @@ class Worklist:
     def node_erased(self, node: Node) -> None:
         """Take a node off the list."""
         self._nodes[node.graph][node.domain, node.op_type].pop(node, None)
+        self._gone.add(node)
         for body in node.subgraphs.values():
             for graph in body.and_inner():
                 self._nodes.pop(graph, None)
+                self._gone.update(graph)
         self._recount(node)
         self.edits += 1
         self.outlines.known.pop(node, None)
@@ -1148,8 +1151,7 @@ class Worklist:
 
     def is_listed(self, node: Node) -> bool:
         """Tell whether *node* is still in its graph."""
-        of_graph = self._nodes.get(node.graph)
-        return of_graph is not None and node in of_graph.get((node.domain, node.op_type), ())
+        return node not in self._gone
 
     def has_any(self, graph: Graph, ops: Iterable[OpKey]) -> bool:
         """Tell whether *graph* has a node of one of the operators."""
@@ -1158,9 +1160,12 @@ class Worklist:
 
     def all_of(self, graph: Graph, heads: Iterable[OpKey] | None) -> list[Node]:
         """Return the nodes of *graph* of the operators *heads*, in topological order."""
-        of_graph = self._nodes.get(graph, {})
-        keys = of_graph.keys() if heads is None else heads
-        nodes = [node for key in keys for node in of_graph.get(key, ())]
+        of_graph = self._nodes.get(graph)
+        if of_graph is None:
+            return []
+        if heads is None:
+            return list(graph)
+        nodes = [node for key in heads for node in of_graph.get(key, ())]
         nodes.sort(key=_POSITION)
         return nodes
 
