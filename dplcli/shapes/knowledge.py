@@ -89,6 +89,7 @@ class Knowledge:
         self._types: dict[Value, TensorType | None] = {}
         self._told: dict[Value, TensorType | None] = {}
         self._named: dict[str, Number] = {}
+        self._closed: dict[Graph, bool] = {}
 
     def fact(self, value: Value) -> Fact:
         """Return what is known of *value*."""
@@ -107,7 +108,21 @@ class Knowledge:
 
     def shape(self, value: Value) -> Dims | None:
         """Return the dimensions of *value*; None if even the rank is unknown."""
+        if value not in self._facts:
+            known = self._known_type(value)
+            if known is not None and is_exact(known) and self._has_numbers(value.graph):
+                return known.shape  # type: ignore[return-value]  # all are numbers
         return self.fact(value).shape
+
+    def _has_numbers(self, graph: Graph) -> bool:
+        """Tell whether all that *graph* is given has sizes that are numbers.
+
+        If not, a type may state a number where a size follows from one that callers choose.
+        """
+        if graph not in self._closed:
+            given = (value.declared_type for value in graph.inputs)
+            self._closed[graph] = graph.owner is None and all(map(is_exact, given))
+        return self._closed[graph]
 
     def content(self, value: Value) -> Dims | None:
         """Return the elements of a scalar or vector of whole numbers."""
