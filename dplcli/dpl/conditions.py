@@ -965,6 +965,16 @@ def dims(value: object) -> Dims:
     return shape
 
 
+def _are_equal_dims(first: object, second: object) -> bool:
+    """Tell what ``dims(first) == dims(second)`` does; where types have other ranks, soon."""
+    if isinstance(first, ValueFacts) and isinstance(second, ValueFacts):
+        known = (first.subject.inferred_type(), second.subject.inferred_type())
+        ranks = {len(each.shape) for each in known if each is not None and each.shape is not None}
+        if len(ranks) > 1:
+            return False
+    return dims(first) == dims(second)
+
+
 def is_static(value: ValueFacts) -> bool:
     """Tell whether every dimension of *value* is a number.
 
@@ -1194,9 +1204,9 @@ def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object]
 
 
 def _dims_of(operand: object) -> tuple[int, ...]:
-    if isinstance(operand, np.ndarray):
-        return operand.shape
-    return np.asarray(operand).shape if isinstance(operand, (list, tuple)) else ()
+    if isinstance(operand, (list, tuple)):
+        operand = np.asarray(operand)
+    return operand.shape if isinstance(operand, np.ndarray) else ()
 
 
 def _added(left: Any, right: Any) -> object:  # noqa: ANN401  # numbers, arrays, lists
@@ -1477,8 +1487,17 @@ class _Compiler(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """Compare two by two."""
+        match node:
+            case ast.Compare(
+                left=ast.Call(func=ast.Name(id="dims"), args=[first]),
+                ops=[ast.Eq()],
+                comparators=[ast.Call(func=ast.Name(id="dims"), args=[second])],
+            ):
+                return _call_of(_are_equal_dims.__name__, self.visit(first), self.visit(second))
+            case _:
+                pass
         operands = [self.visit(operand) for operand in (node.left, *node.comparators)]
-        pairs = [
+        pairs: list[ast.expr] = [
             _call_of(type(sign).__name__, left, right)
             if type(sign) in _OPERATORS
             else ast.Compare(left, [sign], [right])
@@ -1551,11 +1570,12 @@ def _bounded(items: Iterable[Any], count: list[int]) -> Iterator[Any]:
         yield item
 
 
+_HELPERS: tuple[Callable[..., object], ...] = (_present, _either, _bounded, _are_equal_dims)
 _REACHABLE: dict[str, Any] = {
     "__builtins__": {},
     **FUNCTIONS,
     **{kind.__name__: operation for kind, operation in _OPERATORS.items()},
-    **{function.__name__: function for function in (_present, _either, _bounded)},
+    **{function.__name__: function for function in _HELPERS},
 }
 """All that compiled expressions can name."""
 

@@ -1351,11 +1351,14 @@ class Nodewise:
         operators: The operators (domain, type) of its nodes; None for all.
         reach: How many levels of nodes above its node the answer may depend on.
         unread: Whether it also looks at nodes that nobody reads.
+        concerns: Tells cheaply of a node whether it may do something there; None if nothing does.
+            A class may have a method of that name instead.
     """
 
     operators: frozenset[tuple[str, str]] | None
     reach: int
     unread: bool
+    concerns: Callable[[Node], bool] | None
 
 
 _NODEWISE = "dpl_nodewise"
@@ -1363,7 +1366,11 @@ _FAR = "dpl_far_sighted"
 
 
 def nodewise(
-    *op_types: str, reach: int = 1, domain: str = "", unread: bool = False
+    *op_types: str,
+    reach: int = 1,
+    domain: str = "",
+    unread: bool = False,
+    concerns: Callable[[Node], bool] | None = None,
 ) -> Callable[[AnyFunction], AnyFunction]:
     """Mark a rewrite function, or a class of them, as one that needs no pattern.
 
@@ -1373,11 +1380,12 @@ def nodewise(
         domain: The operators' domain.
         unread: Whether it also looks at nodes that nobody reads. Such a match has no outputs, so
             the function can only take the node out. Most functions skip such nodes.
+        concerns: Tells cheaply of a node whether the function may do something there.
     """
     operators = frozenset((domain, name) for name in op_types)
 
     def mark(function: AnyFunction) -> AnyFunction:
-        setattr(function, _NODEWISE, Nodewise(operators or None, reach, unread))
+        setattr(function, _NODEWISE, Nodewise(operators or None, reach, unread, concerns))
         return function
 
     return mark

@@ -525,7 +525,7 @@ def _constants(rule: Rule, slots: list[object], repeated: list[Value]) -> tuple[
         return ()
     if len(program.constant_slots) == 1 and not repeated:
         found = slots[program.constant_slots[0]]
-        if found is None or any([slots[slot] is found for slot in program.other_slots]):
+        if found is None or any(slots[slot] is found for slot in program.other_slots):
             return ()
         return (found,)  # type: ignore[return-value]  # it binds values
     by_other = {slots[slot] for slot in program.other_slots}

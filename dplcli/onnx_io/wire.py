@@ -29,7 +29,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from dplcli.onnx_io.arrays import offsets, unnest
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Container, Iterator
     from pathlib import Path
 
     from google.protobuf.descriptor import Descriptor

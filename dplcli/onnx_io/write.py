@@ -14,6 +14,7 @@ from onnx import (
     GraphProto,
     ModelProto,
     NodeProto,
+    StringStringEntryProto,
     ValueInfoProto,
 )
 
@@ -32,6 +33,7 @@ from dplcli.onnx_io.convert import (
 from dplcli.onnx_io.external_data import bring_external_data, has_data_elsewhere, locations_of, pack
 from dplcli.onnx_io.source import Source, source_of
 from dplcli.onnx_io.strip import strip_file, stripped
+from dplcli.onnx_io.wire import DELIMITED, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -310,11 +312,18 @@ def model_parts(model: Model) -> list[convert.Part]:
 
 _BUFFER = 1 << 20
 _SIZES = [bytes([size]) for size in range(128)]
-_FIRST, _SECOND = b"\x0a", b"\x12"
-_NODE_INPUT = bytes([NodeProto.INPUT_FIELD_NUMBER << 3 | 2])
-_NODE_OUTPUT = bytes([NodeProto.OUTPUT_FIELD_NUMBER << 3 | 2])
-_NODE_NAME = bytes([NodeProto.NAME_FIELD_NUMBER << 3 | 2])
-_NODE_METADATA = bytes([NodeProto.METADATA_PROPS_FIELD_NUMBER << 3 | 2])
+_INPUT, _OUTPUT, _NAME, _METADATA, _KEY, _VALUE = (
+    bytes([number << 3 | DELIMITED])
+    for number in (
+        NodeProto.INPUT_FIELD_NUMBER,
+        NodeProto.OUTPUT_FIELD_NUMBER,
+        NodeProto.NAME_FIELD_NUMBER,
+        NodeProto.METADATA_PROPS_FIELD_NUMBER,
+        StringStringEntryProto.KEY_FIELD_NUMBER,
+        StringStringEntryProto.VALUE_FIELD_NUMBER,
+    )
+)
+"""The tags of the fields of a node that are written by hand."""
 _MODEL_GRAPH = ModelProto.GRAPH_FIELD_NUMBER
 _MODEL_FUNCTIONS = ModelProto.FUNCTIONS_FIELD_NUMBER
 _GRAPH_NODE = GraphProto.NODE_FIELD_NUMBER
@@ -456,14 +465,12 @@ class _Writer:
             if node.rewired:
                 _rewire(node, source)
             return self._with_bodies(node, source) if node.subgraphs else _bytes(source)
-        parts = [_text(_NODE_INPUT, "" if v is None else v.name) for v in node.inputs]
-        parts += [_text(_NODE_OUTPUT, "" if v is None else v.name) for v in node.outputs]
-        parts.append(_text(_NODE_NAME, node.name))
-        parts.append(self._encoded(node))
-        for key, value in node.metadata.items():
-            front, back = key.encode(), value.encode()
-            entry = _FIRST + _sized(front) + _SECOND + _sized(back)
-            parts += (_NODE_METADATA, _sized(entry))
+        parts = [_field(_INPUT, _name(value).encode()) for value in node.inputs]
+        parts += [_field(_OUTPUT, _name(value).encode()) for value in node.outputs]
+        parts += (_field(_NAME, node.name.encode()), self._encoded(node))
+        for key, text in node.metadata.items():
+            entry = _field(_KEY, key.encode()) + _field(_VALUE, text.encode())
+            parts.append(_field(_METADATA, entry))
         data = b"".join(parts)
         return self._with_bodies(node, NodeProto.FromString(data)) if node.subgraphs else data
 
@@ -498,15 +505,9 @@ class _Writer:
         return known
 
 
-def _sized(content: bytes) -> bytes:
+def _field(tag: bytes, content: bytes) -> bytes:
     size = len(content)
-    return (_SIZES[size] if size < len(_SIZES) else convert.varint(size)) + content
-
-
-def _text(tag: bytes, text: str) -> bytes:
-    content = text.encode()
-    size = len(content)
-    return tag + (_SIZES[size] if size < len(_SIZES) else convert.varint(size)) + content
+    return tag + (_SIZES[size] if size < len(_SIZES) else varint(size)) + content
 
 
 def encode_function(function: Function) -> bytes:

@@ -1297,6 +1297,8 @@ class RuleProgress:
         has_begun: Whether it has looked at all nodes.
         edits: How many edits there had been when it last did so.
         function: What it asks, with a memory of its own for this run.
+        concerns: Of a function without a pattern, what tells cheaply where it may do something.
+        hopes: By number of an outline, whether it may match there.
     """
 
     def __init__(self, rule: RewriteRule) -> None:
@@ -1308,7 +1310,8 @@ class RuleProgress:
         self.has_begun = False
         self.edits = -1
         self.function = rule.instance()
-        self.concerns = getattr(self.function, "concerns", None)
+        plainly = None if rule.nodewise is None else rule.nodewise.concerns
+        self.concerns = getattr(self.function, "concerns", plainly)
         self.hopes: dict[int, bool] = {}
         own = rule.check if rule.text or rule.is_nodewise else self.function
         self.looks_afar = own is not None and not rule.once

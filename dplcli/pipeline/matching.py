@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import Model, Shape, Value
+    from dplcli.ir import Model
     from dplcli.passes.select import Coverage, GapCause
     from dplcli.pipeline.rules import PatternSource
     from dplcli.verify import Settings as VerifySettings

@@ -278,17 +278,14 @@ def constants_to_initializers(match: Match, build: GraphBuilder) -> Operand | No
     return None if tensor is None else build.constant(tensor)
 
 
-@nodewise(unread=True)
+def _is_read_at_all(node: Node) -> bool:
+    return any(value is not None and is_read(value) for value in node.outputs)
+
+
+@nodewise(unread=True, concerns=lambda node: not _is_read_at_all(node))
 def drop_unread(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:  # noqa: ARG001  # nothing is made
     """Take out a node none of whose outputs is read: no operator has an effect but its results."""
     return None if match.outputs else ()
-
-
-drop_unread.concerns = lambda node: not _is_read_at_all(node)  # type: ignore[attr-defined]
-
-
-def _is_read_at_all(node: Node) -> bool:
-    return any(value is not None and is_read(value) for value in node.outputs)
 
 
 def can_store(graph: Graph) -> bool:
@@ -321,8 +318,7 @@ class fold_constants:  # noqa: N801  # catalogues call it by this name
         """Tell whether *node* may be folded."""
         if not self.meets_shapes and node.op_type in MEASURING and _is_read_at_all(node):
             self.meets_shapes = True
-        knows = self.meets_shapes and not node.domain and node.op_type in CONTENT_RULES
-        return knows or is_foldable(node)
+        return is_foldable(node) or (self.meets_shapes and _may_follow_from_shapes(node))
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
         """Describe the constants that take the place of a node."""
@@ -396,14 +392,20 @@ def _computed(
 
 def _known(node: Node, outputs: Sequence[Value]) -> list[NDArray[Any]] | None:
     """Return whole numbers that follow from shapes and constants, whatever the inputs."""
-    if node.domain or node.op_type not in CONTENT_RULES:
-        return None
-    if any(value.known_type() and dtype_of(value) not in WHOLE for value in outputs):
+    if not _may_follow_from_shapes(node):
         return None
     knowledge = node.graph.model.memory(Knowledge)
     arrays = [knowledge.array(value) for value in outputs]
     found = [array for array in arrays if array is not None]
     return found if len(found) == len(arrays) else None
+
+
+def _may_follow_from_shapes(node: Node) -> bool:
+    """Tell whether a node makes whole numbers, as far as is known, in a way that dpl follows."""
+    if node.domain or node.op_type not in CONTENT_RULES:
+        return False
+    known = (value.known_type() for value in node.outputs if value is not None)
+    return all(each is None or each.dtype is None or each.dtype in WHOLE for each in known)
 
 
 def is_foldable(node: Node) -> bool:
@@ -633,16 +635,13 @@ class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
         """Tell whether whole numbers may follow from shapes."""
         if not self._meets_shapes and node.op_type in MEASURING and _is_read_at_all(node):
             self._meets_shapes = True
-        return self._meets_shapes
+        return self._meets_shapes and _may_follow_from_shapes(node)
 
     def __call__(self, match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG002  # nothing is made
         """Return an earlier value with the same elements."""
-        self._meets_shapes = self._meets_shapes or match.root.op_type in MEASURING
-        if not self._meets_shapes or len(match.outputs) != 1:
+        if len(match.outputs) != 1:
             return None
         (value,) = match.outputs
-        if value.known_type() and dtype_of(value) not in WHOLE:
-            return None
         knowledge = value.graph.model.memory(Knowledge)
         fact = knowledge.fact(value)
         if fact.content is None or fact.shape is None or not fact.content:
