@@ -19,6 +19,7 @@ import pytest
 
 from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.dpl import Condition, Matcher, PatternRule, parse_pattern
+from dplcli.dpl.matcher import Outlines
 from dplcli.ir.printer import print_node
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import OnnxSchemas, model_from_proto, to_proto
@@ -117,16 +118,20 @@ def pattern_of(text: str) -> DFPattern:
 def find_solutions(pattern: str | DFPattern, model: Model) -> list[Solution]:
     """Return every solution at every root of every graph, in order of preference per root.
 
-    A root that no node pattern is bound to (a leaf, an Identity looked through) does not count.
+    A root that no node pattern is bound to (a leaf, an Identity looked through) does not count. By
+    the outline of each root that counts, near or far, the pattern may match there.
     """
     value = pattern_of(pattern) if isinstance(pattern, str) else pattern
     matcher = Matcher(value)
+    near, far = Outlines(), Outlines(is_far=True)
     found = []
     for graph in model.graphs():
         for root in graph:
             for state in matcher.solutions(root):
                 if root not in state.claimed:
                     continue
+                assert near.may_hold(near.number(root), matcher.program), root
+                assert far.may_hold(far.number(root), matcher.program), root
                 bound = matcher.program.bindings(state.slots)
                 found.append(
                     Solution(
