@@ -260,7 +260,9 @@ def partitioned(rules: Rules, before: str | bytes) -> tuple[Model, Selection, by
     selection = select_matches(model, rules_of(rules))
     partition(model, selection)
     check_structure(model)
-    return model, selection, to_proto(model).SerializeToString(deterministic=True)
+    written = to_proto(model).SerializeToString(deterministic=True)
+    assert print_model(model_from_bytes(written)) == print_model(model)
+    return model, selection, written
 
 
 def check_partition(

@@ -42,7 +42,9 @@ def check(proto: onnx.ModelProto, rules: Sequence[PatternRule], folder: Path) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outlining, "_values_apart", lambda _match: None)  # none are alike
         assert written(proto, rules, folder) == result
-    return onnx.ModelProto.FromString(result)
+    proto = onnx.ModelProto()
+    proto.ParseFromString(result)
+    return proto
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
