@@ -376,6 +376,47 @@ def test_what_protobuf_would_not_write_is_read_as_protobuf_reads_it() -> None:
     assert check_file(odd).nodes.graph.size == 1
 
 
+def odd_files() -> dict[str, bytes]:
+    """Return files with what is rare, or with what a later version of ONNX may have."""
+    models = {name: ModelProto() for name in ("sparse", "a body in a number", "remarks", "long")}
+    for model in models.values():
+        model.CopyFrom(NESTED)
+    models["sparse"].graph.sparse_initializer.add(dims=[4]).values.name = "s"
+    models["a body in a number"].graph.node[2].attribute[0].type = AttributeProto.INT
+    node, stored = models["remarks"].graph.node[0], models["remarks"].graph.initializer[0]
+    node.doc_string = "a sum: größer"
+    node.metadata_props.add(key="a", value="ü")
+    stored.data_location = TensorProto.EXTERNAL
+    stored.external_data.add(key="location", value="w.bin")
+    models["long"].graph.node[0].attribute.add(name="n" * 300, type=AttributeProto.INTS).ints[:] = [
+        -1,
+        640,
+        1 << 62,
+    ]
+    found = {name: model.SerializeToString() for name, model in models.items()}
+    data = NESTED.SerializeToString()
+    found["no graph"] = ModelProto(ir_version=10).SerializeToString()
+    found["an unknown field"] = data + b"\xa2\x7d\x01\x00"
+    found["a field stated twice"] = data + b"\x08\x0a"
+    found["another type than its own"] = data.replace(b"\x0a\x05value\x2a", b"\x0a\x05value\x2b")
+    return found
+
+
+ODD = odd_files()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_rare_is_read_as_protobuf_reads_it(name: str) -> None:
+    """Or refused as protobuf refuses it."""
+    try:
+        ModelProto.FromString(ODD[name])
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            read_table(ODD[name], "m.onnx")
+    else:
+        check_file(ODD[name])
+
+
 def names_are_broken(model: ModelProto) -> bool:
     """Tell whether a name is defined twice in a graph, or is nowhere where it is read."""
     graphs = graphs_of(model)
