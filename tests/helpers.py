@@ -19,7 +19,7 @@ import pytest
 
 from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.dpl import Condition, Matcher, PatternRule, parse_pattern
-from dplcli.dpl.matcher import Outlines
+from dplcli.dpl.matcher import OpIndex, Outlines
 from dplcli.ir.printer import print_node
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import OnnxSchemas, model_from_proto, to_proto
@@ -118,21 +118,23 @@ def pattern_of(text: str) -> DFPattern:
 def find_solutions(pattern: str | DFPattern, model: Model) -> list[Solution]:
     """Return every solution at every root of every graph, in order of preference per root.
 
-    A root that no node pattern is bound to (a leaf, an Identity looked through) does not count. By
-    the outline of each root that counts, near or far, the pattern may match there.
+    A root that no node pattern is bound to (a leaf, an Identity looked through) does not count.
+    Nothing that saves work rules out a root that counts: no index, and no outline, near or far.
     """
     value = pattern_of(pattern) if isinstance(pattern, str) else pattern
     matcher = Matcher(value)
-    near, far = Outlines(), Outlines(is_far=True)
+    outlines = [Outlines(), Outlines(is_far=True)]
     found = []
     for graph in model.graphs():
+        index, program = OpIndex(graph), matcher.program
+        indexed = [set(index.candidates(program, by_edges=by_edges)) for by_edges in (False, True)]
         for root in graph:
             for state in matcher.solutions(root):
                 if root not in state.claimed:
                     continue
-                assert near.may_hold(near.number(root), matcher.program), root
-                assert far.may_hold(far.number(root), matcher.program), root
-                bound = matcher.program.bindings(state.slots)
+                assert all(root in roots for roots in indexed), root
+                assert all(known.may_hold(known.number(root), program) for known in outlines), root
+                bound = program.bindings(state.slots)
                 found.append(
                     Solution(
                         root.outputs[0].name if root.outputs[0] else "",
