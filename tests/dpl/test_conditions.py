@@ -45,6 +45,7 @@ def holds(text: str, condition: str, pattern: str) -> bool:
         ("x.name != x.name", False),
         ("x.name == x.name != w.name", True),
         ("x.name < w.name", True),
+        ("1 < x.rank < 3", False),
         ("w.is_const and not x.is_const", True),
         ("x.uses == 1 and conv.uses == 1", True),
         ("conv.attrs.strides == (2, 2)", True),

@@ -104,6 +104,20 @@ def test_blocks(rules: Sequence[PatternRule], functions: int, calls: int, tmp_pa
     assert (len(found), text.count("= t.")) == (functions, calls)
 
 
+def test_attributes(tmp_path: Path) -> None:
+    """Stated, stated as the default is, or left to it: each call says what its own nodes do."""
+    text = """g (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] y) <float[1, 1, 1, 1] w = {2}> {
+        a = Conv (x, w)                                            b = LeakyRelu (a)
+        c = Conv <group = 1> (b, w)                                d = LeakyRelu <alpha = 0.5> (c)
+        e = Conv <kernel_shape = [1, 1], strides = [1, 1]> (d, w)  f = LeakyRelu (e)
+        h = Conv <group = 1> (f, w)                                y = LeakyRelu <alpha = 0.25> (h)
+    }"""
+    found = check(proto_from_text(text), [rule("LeakyRelu(Conv(x, w))")], tmp_path)
+    stated = [{item.name: item.f for item in node.attribute} for node in found.graph.node]
+    assert len(found.functions) == 1
+    assert [round(each["alpha"], 2) for each in stated] == [0.01, 0.5, 0.01, 0.25]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", each_model(listed_models()))
 def test_real_models(name: str) -> None:
