@@ -174,14 +174,15 @@ def check_scopes(table: Table) -> None:
         returned = table.returned[graph]
         assert returned.tolist() == [expected(graph, name) for name in names(table, returned)]
         for node in np.flatnonzero(nodes.graph == graph).tolist():
-            read = read_by(table, node)
+            read, made = read_by(table, node), made_by(table, node)
             assert read.tolist() == [expected(graph, name) for name in names(table, read)]
-            assert (values.graph[made_by(table, node)] == graph)[made_by(table, node) > 0].all()
-            for maker_of_it in values.producer[read][values.producer[read] >= 0].tolist():
-                reader, around = node, row
-                while nodes.graph[reader] != nodes.graph[maker_of_it]:
+            assert set(values.graph[made[made != OMITTED]].tolist()) <= {graph}
+            sources = values.producer[read]
+            for source in sources[sources >= 0].tolist():
+                reader, around = node, row  # or the node outside that holds it
+                while nodes.graph[reader] != nodes.graph[source]:
                     reader, around = around.owner, table.graphs[around.parent]
-                assert maker_of_it < reader
+                assert source < reader
 
 
 def ways_in(table: Table) -> Iterator[tuple[int, tuple[object, ...]]]:
