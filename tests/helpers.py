@@ -19,6 +19,7 @@ import pytest
 
 from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.dpl import Condition, Matcher, PatternRule, parse_pattern
+from dplcli.dpl.matcher import OpIndex, Outlines
 from dplcli.ir.printer import print_node
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import OnnxSchemas, model_from_proto, to_proto
@@ -118,16 +119,22 @@ def find_solutions(pattern: str | DFPattern, model: Model) -> list[Solution]:
     """Return every solution at every root of every graph, in order of preference per root.
 
     A root that no node pattern is bound to (a leaf, an Identity looked through) does not count.
+    Nothing that saves work rules out a root that counts: no index, and no outline, near or far.
     """
     value = pattern_of(pattern) if isinstance(pattern, str) else pattern
     matcher = Matcher(value)
+    outlines = [Outlines(), Outlines(is_far=True)]
     found = []
     for graph in model.graphs():
+        index, program = OpIndex(graph), matcher.program
+        indexed = [set(index.candidates(program, by_edges=by_edges)) for by_edges in (False, True)]
         for root in graph:
             for state in matcher.solutions(root):
                 if root not in state.claimed:
                     continue
-                bound = matcher.program.bindings(state.slots)
+                assert all(root in roots for roots in indexed), root
+                assert all(known.may_hold(known.number(root), program) for known in outlines), root
+                bound = program.bindings(state.slots)
                 found.append(
                     Solution(
                         root.outputs[0].name if root.outputs[0] else "",
@@ -255,7 +262,9 @@ def partitioned(rules: Rules, before: str | bytes) -> tuple[Model, Selection, by
     selection = select_matches(model, rules_of(rules))
     partition(model, selection)
     check_structure(model)
-    return model, selection, to_proto(model).SerializeToString(deterministic=True)
+    written = to_proto(model).SerializeToString(deterministic=True)
+    assert print_model(model_from_bytes(written)) == print_model(model)
+    return model, selection, written
 
 
 def check_partition(

@@ -106,7 +106,7 @@ WRITING = {
 """Commands, and how many temporary files each makes at least."""
 STEPS = {
     **dict.fromkeys(("load_rules", "select_matches", "outline_matches"), partitioning),
-    **dict.fromkeys(("load_rows", "built_again", "check_model", "compare"), writing),
+    **dict.fromkeys(("load_model", "staged", "check_model", "compare"), writing),
 }
 """What each module calls on its way."""
 
@@ -148,7 +148,7 @@ def test_a_failure_in_any_step(
 @pytest.mark.usefixtures("model")
 def test_debug_adds_the_traceback(dpl: Dpl, monkeypatch: pytest.MonkeyPatch) -> None:
     """``dpl --debug`` shows where it happened, and then the same message."""
-    monkeypatch.setattr(writing, "load_rows", _raise(ValueError("odd")))
+    monkeypatch.setattr(writing, "load_model", _raise(ValueError("odd")))
 
     answer = dpl("--debug", *PARTITION)
 

@@ -5,6 +5,8 @@ import pytest
 from dplcli.errors import PatternSyntaxError
 from tests.helpers import describe_refusals, rule, selected, taken
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 CONV = """g (float[1,3,8,8] a, float[4,1,1] b) => (o)
   <float[4,3,1,1] k = {1,1,1,1,1,1,1,1,1,1,1,1}> {
   c = Conv <strides = [2, 2]> (a, k) o = Add (c, b) }"""
@@ -43,6 +45,7 @@ def holds(text: str, condition: str, pattern: str) -> bool:
         ("x.name != x.name", False),
         ("x.name == x.name != w.name", True),
         ("x.name < w.name", True),
+        ("1 < x.rank < 3", False),
         ("w.is_const and not x.is_const", True),
         ("x.uses == 1 and conv.uses == 1", True),
         ("conv.attrs.strides == (2, 2)", True),

@@ -23,6 +23,7 @@ from dplcli.dpl import (
     wildcard,
 )
 from dplcli.dpl.explain import Tracer
+from dplcli.dpl.matcher import Outlines
 from dplcli.errors import PatternSyntaxError
 from tests.helpers import SCHEMAS, find_solutions, model_from_text, one_in, pattern_of, rule
 from tests.strategies import within
@@ -49,8 +50,11 @@ def ends(pattern: str | DFPattern, text: str, *, steps: int = 100_000) -> bool:
     value = pattern_of(pattern) if isinstance(pattern, str) else pattern
     root = last_node(model_from_text(text))
     with within(2), suppress(StepBudgetExceededError):
-        matcher = Matcher(value, budget=steps)
-        return any(root in state.claimed for state in matcher.solutions(root))
+        matcher, outlines = Matcher(value, budget=steps), Outlines(is_far=True)
+        may_hold = outlines.may_hold(outlines.number(root), matcher.program)
+        is_found = any(root in state.claimed for state in matcher.solutions(root))
+        assert may_hold or not is_found
+        return is_found
     return False
 
 
@@ -122,6 +126,14 @@ def add_tree(leaves: list[str]) -> tuple[str, str]:
         body += [f"{n} = Add ({p}, {q})" for n, (p, q) in zip(names, pairs, strict=True)]
         count += len(names)
     return texts[0], f"{A} {{ {' '.join(body)} o = Identity ({names[0]}) }}"
+
+
+@pytest.mark.parametrize("sign", "|&")
+@pytest.mark.parametrize(("leaf", "is_found"), [("Relu(Neg(x))", False), ("Relu(Tanh(x))", True)])
+def test_forty_parts_each_of_the_one_before_twice(sign: str, leaf: str, *, is_found: bool) -> None:
+    """There are 2^39 ways down to the first one, which is looked at once."""
+    lines = [f"n0 = {leaf}", *(f"n{i} = n{i - 1} {sign} n{i - 1}" for i in range(1, 40)), "n39"]
+    assert ends("\n".join(lines), f"{A} {{ t = Tanh (a) o = Relu (t) }}") == is_found
 
 
 def test_a_tree_of_fifteen_adds_with_one_wrong_leaf() -> None:

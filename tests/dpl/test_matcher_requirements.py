@@ -1,10 +1,16 @@
 """What a pattern with alternatives needs of a graph, before any node is looked at."""
 
+from functools import cache
+from pathlib import Path
+
 import pytest
 
-from dplcli.dpl import Matcher
+from dplcli.catalog import read_catalogs, shipped_catalogs
+from dplcli.dpl import DFPattern, Matcher
 from dplcli.dpl.matcher import OpIndex
-from tests.helpers import model_from_text, pattern_of
+from dplcli.onnx_io import load_model
+from tests.corpus.nets import ROOT, SAMPLES, each_model, listed_models, real_model
+from tests.helpers import SCHEMAS, find_solutions, model_from_text, pattern_of
 
 CONV = "t = Conv (x, k) y = Relu (t)"
 GEMM = "t = Gemm (a, b) y = Relu (t)"
@@ -72,3 +78,30 @@ def test_many_alternatives_compile_at_once() -> None:
             break
     assert all(len(part) < 1_000 for part in Matcher(pattern_of(deep)).program.root.required)
     assert len(Matcher(pattern_of(deep)).program.root.required) < 1_000
+
+
+@cache
+def shipped_patterns() -> list[DFPattern]:
+    """Return the patterns of all shipped catalogues, equal ones once."""
+    read = [read_catalogs([name], SCHEMAS, with_examples=False) for name in shipped_catalogs()]
+    found = [rule.pattern for each in read for rule in (*each.patterns, *each.rewrites)]
+    return list({repr(pattern): pattern for pattern in found}.values())
+
+
+def check_shipped(path: Path) -> int:
+    """Search for each shipped pattern at every node; return how often they match."""
+    model = load_model(path)
+    return sum(len(find_solutions(pattern, model)) for pattern in shipped_patterns())
+
+
+@pytest.mark.parametrize("model", sorted(SAMPLES.values()))
+def test_shipped_patterns_are_tried_wherever_they_match(model: str) -> None:
+    """In the sample models."""
+    assert check_shipped(ROOT / "sample_models" / f"{model}.onnx")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", each_model([*listed_models()][2::6]))
+def test_shipped_patterns_in_real_models(name: str) -> None:
+    """The same in every sixth model of the corpus."""
+    check_shipped(real_model(name))

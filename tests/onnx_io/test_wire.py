@@ -22,10 +22,8 @@ from onnx import (
 
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.wire import (
-    PADDING,
     IrregularError,
     fields,
-    gathered,
     intern,
     padded,
     require_regular,
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from dplcli.ir.relations import Places
+    from dplcli.onnx_io.arrays import Places
 
 
 def places(*numbers: int) -> Places:
@@ -310,20 +308,3 @@ def test_words_at_the_end_of_the_data() -> None:
     assert data.size == end[-1] + wire.PADDING
     assert intern(data, begin, end)[0].tolist() == [0, 1]
     assert crc32(data[int(begin[1]) : int(end[1])].tobytes()) == crc32(b"h")
-
-
-@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=40)), max_size=12))
-def test_strings_are_gathered(strings: list[tuple[bool, bytes]]) -> None:
-    """From two places, of any size, as they would be joined."""
-    heaps = [b"", b""]
-    at = []
-    for which, text in strings:
-        at.append(len(heaps[which]))
-        heaps[which] += text
-    found = gathered(
-        [padded(heap) for heap in heaps],
-        np.array([which for which, _ in strings], np.int64),
-        np.array(at, np.int64),
-        np.array([len(text) for _, text in strings], np.int64),
-    )
-    assert found.tobytes() == b"".join(text for _, text in strings) + bytes(PADDING)

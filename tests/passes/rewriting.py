@@ -17,6 +17,7 @@ from dplcli.passes.rewrite import (
     ImportedFunctions,
     NewNames,
     RestrictingObserver,
+    Restriction,
     Rewriting,
     replace_match,
     rewrite,
@@ -108,7 +109,11 @@ def rewritten(
     rules: Sequence[RewriteRule],
     **restrictions: Any,  # noqa: ANN401  # as RestrictingObserver
 ) -> Rewritten:
-    """Rewrite, and check what must hold of every result but the numbers."""
+    """Rewrite, and check what must hold of every result but the numbers.
+
+    It is done twice. A restriction that concerns nothing changes nothing, except that every rule is
+    tried in full at every root.
+    """
     proto = proto_from_text(before) if isinstance(before, str) else before
     data = proto.SerializeToString(deterministic=True)
     model = model_from_bytes(data)
@@ -124,8 +129,11 @@ def rewritten(
     check_names(proto, after)
     check_leftovers(proto, after)
     again = model_from_bytes(data)
-    same = rewrite(again, rules, RestrictingObserver(**restrictions))
+    assert print_model(model_from_bytes(written)) == print_model(model)
+    skip = [*restrictions.pop("skip", ()), Restriction("nobody")]
+    same = rewrite(again, rules, RestrictingObserver(skip=skip, **restrictions))
     assert list(map(facts_of, same.applications)) == list(map(facts_of, done.applications))
+    assert list(map(_refusal, same.refused)) == list(map(_refusal, done.refused))
     assert to_proto(again).SerializeToString(deterministic=True) == written
     return Rewritten(proto, model, after, done)
 
@@ -133,6 +141,10 @@ def rewritten(
 def facts_of(item: Application) -> tuple[object, ...]:
     """Say all that an application tells."""
     return (item.number, item.round, item.rule, item.scope, item.root, item.removed, item.added)
+
+
+def _refusal(item: Rejection) -> tuple[str, str, str, str]:
+    return (item.rule.qualified_name, item.root.label, item.stage, item.reason)
 
 
 def check_settled(result: Rewritten, rules: Sequence[RewriteRule]) -> None:

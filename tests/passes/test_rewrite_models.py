@@ -9,9 +9,10 @@ import onnx
 import pytest
 
 from dplcli.ir.traversal import check_structure
-from dplcli.onnx_io import to_proto
-from dplcli.passes.rewrite import rewrite
-from tests.helpers import model_from_bytes
+from dplcli.onnx_io import load_model, to_proto
+from dplcli.passes.rewrite import RestrictingObserver, Restriction, rewrite
+from tests.corpus.nets import each_model, listed_models, real_model
+from tests.helpers import model_from_bytes, rewriting_catalogues, shipped_rewrites
 from tests.passes.rewriting import (
     Rewritten,
     check_interface,
@@ -55,3 +56,29 @@ def test_random_rules_over_a_model(path: Path) -> None:
         check_leftovers(before, after)
         check_settled(Rewritten(before, model, after, done), rules)
     assert applied
+
+
+def check_nothing_is_passed_over(path: Path) -> int:
+    """Rewrite as always, and with each rule tried in full at every root; return how often."""
+    rules = [each for name in rewriting_catalogues() for each in shipped_rewrites(name)]
+    results = []
+    for skip in ([], [Restriction("nobody")]):
+        model = load_model(path)
+        done = rewrite(model, rules, RestrictingObserver(skip=skip))
+        refused = [(item.rule.name, item.root.label, item.reason) for item in done.refused]
+        written = to_proto(model).SerializeToString(deterministic=True)
+        results.append((written, refused, len(done.applications)))
+    assert results[0] == results[1]
+    return results[0][2]
+
+
+def test_shipped_rules_over_the_samples() -> None:
+    """No rule is passed over that could be applied."""
+    assert sum(map(check_nothing_is_passed_over, SAMPLES)) > 40
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", each_model([*listed_models()][::2]))
+def test_shipped_rules_over_real_models(name: str) -> None:
+    """The same for every second model of the corpus."""
+    check_nothing_is_passed_over(real_model(name))

@@ -2,7 +2,7 @@
 
 In each, the first rule matches only after the second one has done something, and that is not where
 the first one's root is. The rules reach no further than they say, so that nothing else reminds of
-the root.
+the root. At the end: what one replacement leaves for the next in the same round.
 """
 
 from __future__ import annotations
@@ -336,3 +336,42 @@ def test_a_function_for_single_nodes_says_how_far_it_looks() -> None:
         NEGATION,
     )
     assert text == "(x) => (y) { y = Sin (k) }"
+
+
+IN_TURN = {
+    "what makes way for the next": (
+        "(m, q) { a = Neg (x) m = Sub (a, z) b = Neg (z) q = Sub (b, a) }",
+        "(x, z) => (m, q) { m = own.f (x) q = own.f (z) }",
+        ["q", "m"],
+    ),
+    "what lets the next die": (
+        "(q) { a = Neg (x) m = Sub (a, z) b = Neg (z) q = Sub (b, m) }",
+        "(x, z) => (q) { q = own.f (z) }",
+        ["q"],
+    ),
+    "what lets the next die by a node between": (
+        "(q) { a = Neg (x) m = Sub (a, z) r = Relu (m) b = Neg (z) q = Sub (b, r) }",
+        "(x, z) => (q) { q = own.f (z) }",
+        ["q"],
+    ),
+    "what lets one die that could not be replaced": (
+        "(q, a) { a = Neg (x) m = Sub (a, z) b = Neg (z) q = Sub (b, m) }",
+        "(x, z) => (q, a) { a = Neg (x) q = own.f (z) }",
+        ["q"],
+    ),
+    "what reads a copy that goes, too": (
+        "(y) { a = Abs (x) b = Abs (a) c = Abs (b) d = Abs (c) y = Sub (z, d) }",
+        "(x, z) => (y) { y = Sub (z, x) }",
+        ["d", "b"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "after", "roots"), IN_TURN.values(), ids=IN_TURN)
+def test_in_turn(body: str, after: str, roots: list[str]) -> None:
+    """A replacement decides what the next one finds, in the same round."""
+    rules = [rewrite_rule("Sub(Neg(a), b)", "own.f(a)"), rewrite_rule("Abs(Abs(a))", "a")]
+    result = rewritten(f"g (float[2] x, float[2] z) => {body}", rules)
+    assert result.text == after
+    assert [root for _, _, root in result.steps] == roots
+    assert (result.done.rounds, result.done.refused) == (1, ())
