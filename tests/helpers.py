@@ -123,7 +123,7 @@ def find_solutions(pattern: str | DFPattern, model: Model) -> list[Solution]:
     """
     value = pattern_of(pattern) if isinstance(pattern, str) else pattern
     matcher = Matcher(value)
-    outlines = [Outlines(), Outlines(is_far=True)]
+    outlines = [Outlines(depth) for depth in (1, 2, 3)]
     found = []
     for graph in model.graphs():
         index, program = OpIndex(graph), matcher.program

@@ -1893,62 +1893,71 @@ class Outlines:
 
     def may_hold(self, number: int, program: Program) -> bool:
         """Tell whether *program* may match at nodes of an outline; if not, it does not."""
-        op, sorts = self._outlines[number]
-        return op == _IDENTITY_OP or _may_be(program.root, (op, sorts))
+        return _Prospects().may_be(program.root, self._outlines[number])
 
 
 _IDENTITY_OP = ("", "Identity")
 
 
-def _may_be(step: Step, sort: Sort) -> bool:  # noqa: PLR0911  # a case per kind
-    """Tell whether a step may match a value, by what makes it: all that is not known may be.
+class _Prospects:
+    """Tells whether steps may match values, by what makes these; all that is not known may be.
 
-    Args:
-        step: The step.
-        sort: The outline of the node that makes the value, or its operator; of what no node makes,
-            whether it is constant; None if there is no value.
+    A sort is the outline of the node that makes a value, or its operator; of what no node makes,
+    whether it is constant; None if there is no value.
     """
-    op = sort[0] if isinstance(sort, tuple) and isinstance(sort[0], tuple) else sort
-    if op == _IDENTITY_OP:
-        return True
-    match step:
-        case OrStep():
-            return _may_be(step.left, sort) or _may_be(step.right, sort)
-        case AndStep(left=inner) | SharedStep(inner=inner) | OutputsStep(outputs=[inner, *_]):
-            return _may_be(inner, sort)
-        case AbsentStep():
-            return sort is None
-        case ConstantStep():
-            return op is True or op == ("", "Constant")
-        case CallStep() if op is not sort:
-            return _may_call(step, *sort)  # type: ignore[misc]  # it is an outline
-        case CallStep() if not isinstance(op, tuple):
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def may_be(self, step: Step, sort: Sort) -> bool:
+        """Tell whether a step may match a value of a sort; a shared part is asked once."""
+        key = (id(step), id(sort))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._may_be(step, sort)
+        return known
+
+    def _may_be(self, step: Step, sort: Sort) -> bool:  # noqa: PLR0911  # a case per kind
+        op = sort[0] if isinstance(sort, tuple) and isinstance(sort[0], tuple) else sort
+        if op == _IDENTITY_OP:
+            return True
+        match step:
+            case OrStep():
+                return self.may_be(step.left, sort) or self.may_be(step.right, sort)
+            case AndStep(left=inner) | SharedStep(inner=inner) | OutputsStep(outputs=[inner, *_]):
+                return self.may_be(inner, sort)
+            case AbsentStep():
+                return sort is None
+            case ConstantStep():
+                return op is True or op == ("", "Constant")
+            case CallStep() if op is not sort:
+                return self._may_call(step, *sort)  # type: ignore[misc]  # it is an outline
+            case CallStep() if not isinstance(op, tuple):
+                return False
+            case LeafStep() | AnyStep() | UnnamedStep():
+                return sort is not None
+            case _:
+                return step.heads is None or op in step.heads
+
+    def _may_call(self, step: CallStep, op: OpKey, sorts: tuple[Sort, ...]) -> bool:
+        """Tell whether a step may match a node of an operator whose inputs are of these sorts."""
+        if step.functions or (step.ops is not None and op not in step.ops):
+            return bool(step.functions)
+        is_moved = not op[0] and op[1] in MOVED
+        if is_moved or step.attributes or step.is_rotated or step.takers:
+            return True
+        count, args = len(sorts), step.args
+        while count and sorts[count - 1] is None:
+            count -= 1
+        if count > step.least and not step.pattern.rest:
             return False
-        case LeafStep() | AnyStep() | UnnamedStep():
-            return sort is not None
-        case _:
-            return step.heads is None or op in step.heads
-
-
-def _may_call(step: CallStep, op: OpKey, sorts: tuple[Sort, ...]) -> bool:
-    """Tell whether a step may match a node of an operator whose inputs are of these sorts."""
-    if step.functions or (step.ops is not None and op not in step.ops):
-        return bool(step.functions)
-    is_moved = not op[0] and op[1] in MOVED
-    if is_moved or step.attributes or step.is_rotated or step.takers:
-        return True
-    count, args = len(sorts), step.args
-    while count and sorts[count - 1] is None:
-        count -= 1
-    if count > step.least and not step.pattern.rest:
-        return False
-    sorts = (*sorts[:count], *[None] * (step.least - count))
-    commutes = (op[1] in COMMUTATIVE and not op[0]) or step.pattern.is_unordered
-    if len(sorts) < 2 or not commutes:  # noqa: PLR2004
-        return all(map(_may_be, args, sorts))
-    if len(args) == len(sorts) == 2:  # noqa: PLR2004
-        return any(all(map(_may_be, args, order)) for order in (sorts, sorts[::-1]))
-    return all(any(_may_be(arg, sort) for sort in sorts) for arg in args)
+        sorts = (*sorts[:count], *[None] * (step.least - count))
+        commutes = (op[1] in COMMUTATIVE and not op[0]) or step.pattern.is_unordered
+        if len(sorts) < 2 or not commutes:  # noqa: PLR2004
+            return all(map(self.may_be, args, sorts))
+        if len(args) == len(sorts) == 2:  # noqa: PLR2004
+            return any(all(map(self.may_be, args, order)) for order in (sorts, sorts[::-1]))
+        return all(any(self.may_be(arg, sort) for sort in sorts) for arg in args)
 
 
 # The loop that runs goals, depth first.

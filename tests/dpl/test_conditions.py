@@ -5,8 +5,6 @@ import pytest
 from dplcli.errors import PatternSyntaxError
 from tests.helpers import describe_refusals, rule, selected, taken
 
-pytestmark = pytest.mark.usefixtures("either_way")
-
 CONV = """g (float[1,3,8,8] a, float[4,1,1] b) => (o)
   <float[4,3,1,1] k = {1,1,1,1,1,1,1,1,1,1,1,1}> {
   c = Conv <strides = [2, 2]> (a, k) o = Add (c, b) }"""

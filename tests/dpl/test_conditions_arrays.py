@@ -11,8 +11,6 @@ from dplcli.dpl.conditions import FREE, FUNCTIONS, Expression, UnknownFactError
 from dplcli.ir import ArrayTensor, Value
 from tests.helpers import model_from_text, rule, selected, taken
 
-pytestmark = pytest.mark.usefixtures("either_way")
-
 GRAPH = model_from_text("g (float[2,3] x) => (o) { o = LeakyRelu <alpha = 0.5> (x) }").graph
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 V = np.array([1, 4], np.float32)

@@ -11,8 +11,6 @@ import pytest
 
 from dplcli.dpl.conditions import widens
 
-pytestmark = pytest.mark.usefixtures("either_way")
-
 FLOATS = {
     "float16": "float16",
     "bfloat16": "bfloat16",

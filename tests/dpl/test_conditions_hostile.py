@@ -15,8 +15,6 @@ from dplcli.onnx_io import model_from_proto, to_proto
 from dplcli.passes.select import select_matches
 from tests.helpers import describe_refusals, one_in, proto_from_text, rule, selected, taken
 
-pytestmark = pytest.mark.usefixtures("either_way")
-
 GRAPH = "g (float[2] a) => (float[2] o) <float[2] w = {1, 2}> { o = Add (a, w) }"
 PATTERN = "Add(x, const(w))"
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,6 @@ import pytest
 from dplcli.dpl import Condition
 from tests.helpers import describe_refusals, rule, selected, taken
 
-pytestmark = pytest.mark.usefixtures("either_way")
-
 MATMUL = "p = MatMul(x, w)\nRelu(p)"
 GEMM = "p = Gemm(x, w)\nRelu(p)"
 OPSET = '<ir_version: 10, opset_import: ["": 21]>'

@@ -50,7 +50,7 @@ def ends(pattern: str | DFPattern, text: str, *, steps: int = 100_000) -> bool:
     value = pattern_of(pattern) if isinstance(pattern, str) else pattern
     root = last_node(model_from_text(text))
     with within(2), suppress(StepBudgetExceededError):
-        matcher, outlines = Matcher(value, budget=steps), Outlines(is_far=True)
+        matcher, outlines = Matcher(value, budget=steps), Outlines(2)
         may_hold = outlines.may_hold(outlines.number(root), matcher.program)
         is_found = any(root in state.claimed for state in matcher.solutions(root))
         assert may_hold or not is_found

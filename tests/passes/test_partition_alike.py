@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.dpl import PatternRule
+    from dplcli.dpl.rule import Match
 
 NAMES = ("", "a", "r0_0", "r1", '"quoted" %s', "100 %", "ä\\")
 
@@ -39,8 +40,14 @@ def written(proto: onnx.ModelProto, rules: Sequence[PatternRule], folder: Path) 
 def check(proto: onnx.ModelProto, rules: Sequence[PatternRule], folder: Path) -> onnx.ModelProto:
     """Partition a model both ways; return what is written."""
     result = written(proto, rules, folder)
+    together = outlining.OutlineDrawer.outline
+
+    def alone(drawer: outlining.OutlineDrawer, match: Match) -> outlining.Outline:
+        drawer._blueprints.clear()  # noqa: SLF001  # none are alike
+        return together(drawer, match)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outlining, "_values_apart", lambda _match: None)  # none are alike
+        patch.setattr(outlining.OutlineDrawer, "outline", alone)
         assert written(proto, rules, folder) == result
     proto = onnx.ModelProto()
     proto.ParseFromString(result)
