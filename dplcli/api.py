@@ -186,7 +186,6 @@ class RewriteOptions(ResultOptions, total=False):
         dry_run: Whether nothing is verified and written.
         verify_each: Whether the model is checked after every turn of a rule.
         max_growth: By how many percent the model may grow.
-        lists: Whether all applications will be looked at.
         trace: Filled with what happens.
     """
 
@@ -199,7 +198,6 @@ class RewriteOptions(ResultOptions, total=False):
     dry_run: bool
     verify_each: bool
     max_growth: float
-    lists: bool
     trace: Trace | None
 
 
@@ -215,7 +213,6 @@ class PartitionOptions(ResultOptions, total=False):
         merge: Whether neighbours become regions.
         prune: Whether regions without a heavy operator are left alone.
         prepare: Whether the model is rewritten by the catalogue prepare first.
-        lists: Whether all partitions will be looked at.
     """
 
     expect: Names
@@ -225,7 +222,6 @@ class PartitionOptions(ResultOptions, total=False):
     merge: bool
     prune: bool
     prepare: bool
-    lists: bool
 
 
 class RepeatingOptions(ResultOptions, total=False):
@@ -987,7 +983,6 @@ def match(  # noqa: PLR0913  # all by keyword
     allow_code: bool = False,
     escape: Names = (),
     order: Names = (),
-    lists: bool = False,
     hints: bool = True,
 ) -> MatchResult:
     """Find where rules match; nothing is changed.
@@ -1000,7 +995,6 @@ def match(  # noqa: PLR0913  # all by keyword
         allow_code: Whether YAML may name Python functions to import.
         escape: What if something outside a match reads a value inside, instead of what rules say.
         order: Which matches come first.
-        lists: Whether all matches will be looked at.
         hints: Whether to find out what would let more rules match.
 
     Raises:
@@ -1020,7 +1014,6 @@ def match(  # noqa: PLR0913  # all by keyword
             expectations=_several(expect),
             allow_code=allow_code,
             policies=Policies(escape=_several(escape), order=_several(order)),
-            lists=lists,
             hints=hints,
         )
     outcome = replace(outcome, label=stored.name)
@@ -1205,7 +1198,7 @@ def _rewritten(
     return RewriteResult(outcome, document, path, stored, settings.verify)
 
 
-_REWRITING = ("limit", "opset", "dry_run", "verify_each", "max_growth", "lists")
+_REWRITING = ("limit", "opset", "dry_run", "verify_each", "max_growth")
 
 
 def partition(
@@ -1241,7 +1234,6 @@ def partition(
     settings = partitioning.PartitionSettings(
         expectations=_several(given.pop("expect", ())),
         measure=True,
-        lists=given.pop("lists", False),
         **regions,
         **_written_settings(given),
     )

@@ -46,7 +46,6 @@ def command(  # noqa: PLR0913  # one parameter per option
             target=targets,
             expect=expectations,
             allow_code=allow_code,
-            lists=printing.verbose or printing.json_path is not None,
             hints=printing.wants_hints,
             **POLICIES.take(policies),
         )

@@ -96,7 +96,6 @@ def command(  # noqa: PLR0913  # one parameter per option
             expect=expectations,
             allow_code=allow_code,
             prepare=prepare,
-            lists=printing.verbose or printing.json_path is not None,
             hints=printing.wants_hints,
             progress=say,
             **_POLICIES.take(given),

@@ -126,7 +126,6 @@ def carry_out(  # what the commands hand over
     ):
         result = job(
             output=output,
-            lists=printing.verbose or printing.json_path is not None,
             hints=printing.wants_hints,
             progress=say,
             trace=trace,

@@ -256,12 +256,10 @@ class DraftConstant:
 
     Attributes:
         tensor: Its data.
-        source: What a text says of it; None if a function made it.
         is_shared: Whether an equal one of another match may take its place.
     """
 
     tensor: Tensor
-    source: ConstantPart | None = None
     is_shared: bool = False
 
     def __repr__(self) -> str:
@@ -1028,23 +1026,6 @@ class _Reader:
             raise wrong(node, f"{op.op_type} needs the attribute {missing[0]!r}")
 
 
-class ConstantPart(NamedTuple):
-    """A constant of a text, and which input of which new node it is; None if of none."""
-
-    expression: Expression
-    reader: NodeCall | None
-    place: int
-
-
-def constant_for(match: Match, part: ConstantPart) -> NDArray[Any]:
-    """Compute a constant of a text for one match; of that, bindings and outputs are used.
-
-    Raises:
-        BuildError: It cannot be computed.
-    """
-    return _Caller(match, GraphBuilder(match), {}).array(*part)
-
-
 class _Caller:
     """Describes the nodes of a text for one match.
 
@@ -1060,7 +1041,7 @@ class _Caller:
         self.match = match
         self.builder = builder
         self.output_counts = output_counts
-        self.bound = match.bound
+        self.bound: Mapping[str, Value | tuple[Value, ...] | str] = match.bound
         if match.operators:
             self.bound = {**match.bound, **{n: op.op_type for n, op in match.operators.items()}}
         self.made: dict[NodeCall, DraftNode] = {}
@@ -1076,7 +1057,7 @@ class _Caller:
                     raise BuildError(f"{part!r} took no part in the match")
                 return value
             case Expression():
-                return self._constant(ConstantPart(part, reader, index))
+                return self._constant(part, reader, index)
             case Either():
                 chosen = self._chosen(part)
                 assert chosen is not None  # noqa: S101  # only of an argument
@@ -1097,14 +1078,12 @@ class _Caller:
         is_there = known is not None and wanted in {known, DTYPE_CODES[known]}
         return self.part(source) if is_there else None
 
-    def _constant(self, part: ConstantPart) -> DraftConstant:
+    def _constant(self, part: Expression, reader: NodeCall | None, index: int) -> DraftConstant:
         """Describe a constant; a line of the text that is one is one constant for each type."""
-        array = self.array(*part)
-        key = (part.expression, array.dtype)
+        array = self.array(part, reader, index)
+        key = (part, array.dtype)
         if key not in self.constants:
-            is_shared = part.expression.says_target
-            self.constants[key] = made = self.builder.constant(array, is_shared=is_shared)
-            made.source = part
+            self.constants[key] = self.builder.constant(array, is_shared=part.says_target)
         return self.constants[key]
 
     def _chosen(self, part: Part | None) -> Part | None:

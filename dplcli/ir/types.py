@@ -29,10 +29,6 @@ Dim: TypeAlias = int | str | None
 Shape: TypeAlias = tuple[Dim, ...]
 
 
-class UnknownTypeError(Exception):
-    """The type of a value that a pass has made was asked for, and only inference can tell it."""
-
-
 def dtype_name(code: int) -> str:
     """Name the element type *code*; a code newer than this table reads ``type<code>``."""
     return DTYPE_NAMES[code] if 0 <= code < len(DTYPE_NAMES) else f"type{code}"

@@ -1378,67 +1378,43 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> Types | Non
         return None
     known = {value: found for value, found in given.items() if is_exact(found)}
     nodes = NodeInference()
-    alike: dict[Hashable, list[tuple[TensorType, int]]] = {}
-    numbers: dict[Value, int] = {}
-    by_type: dict[TensorType, int] = {}
+    alike: dict[tuple[object, ...], Sequence[TensorType | None]] = {}
     try:
         for node in model.graph:
-            key: Hashable = None
-            outputs = node.outputs
-            if node.op_type in TYPED_BY_TYPES and not node.domain and not node.subgraphs:
-                read: list[Hashable] = [node.op_type, id(node.attributes), len(outputs)]
-                for value in node.inputs:
-                    number = -1 if value is None else numbers.get(value)
-                    if number is None and value is not None:
-                        if not _is_typed(value, known):
-                            return None
-                        number = numbers[value] = by_type.setdefault(known[value], len(by_type))
-                    read.append(number)
-                key = tuple(read)
-                same = alike.get(key)
-                if same is not None:
-                    for value, (output, number) in zip(outputs, same, strict=True):
-                        if value is None:
-                            continue
-                        if value.type_source is not None and not _is_certain(
-                            output, value.declared_type
-                        ):
-                            return None
-                        known[value] = output
-                        numbers[value] = number
-                    continue
-            if not all(value is None or _is_typed(value, known) for value in node.inputs):
-                return None
-            found = nodes.infer(node, known, {})
-            if len(found) != len(outputs):
-                return None
-            for value, output in zip(outputs, found, strict=True):
-                if value is not None and not _is_certain(output, value.declared_type):
+            read = [v and (known.get(v) or _typed(v, known)) for v in node.inputs]
+            stated = [v and id(v.type_source) for v in node.outputs]
+            key = (node.op_type, id(node.attributes), len(read), *map(id, read), *stated)
+            made = alike.get(key) if not node.domain and node.op_type in TYPED_BY_TYPES else None
+            if made is None:
+                if any(v is not None and t is None for v, t in zip(node.inputs, read, strict=True)):
                     return None
-                if value is not None and output is not None:
-                    known[value] = output
-            if key is not None and None not in outputs and node.source is not None:
-                alike[key] = [
-                    (output, by_type.setdefault(output, len(by_type)))
-                    for output in found
-                    if output is not None
-                ]
+                made = alike[key] = nodes.infer(node, known, {})
+                if not _are_certain(made, node.outputs):
+                    return None
+            pairs = zip(node.outputs, made, strict=True)
+            known.update([(v, found) for v, found in pairs if v is not None and found is not None])
     except DplError:
         return None  # a constant that cannot be read
     return {value: found for value, found in known.items() if value.producer is not None}
 
 
-def _is_typed(value: Value, known: Types) -> bool:
-    """Tell whether the type of an input is known to the last number; add what is declared."""
-    if value in known:
-        return True
+def _typed(value: Value, known: Types) -> TensorType | None:
+    """Return what is declared of an input, if that is known to the last number; note it."""
     if value.is_initializer and type(value.type_source) is not TensorType:
-        return False  # a statement may contradict what is stored
+        return None  # a statement may contradict what is stored
     declared = value.declared_type
     if declared is None or declared.dtype is None or not is_exact(declared):
-        return False
+        return None
     known[value] = declared
-    return True
+    return declared
+
+
+def _are_certain(found: Sequence[TensorType | None], outputs: Sequence[Value | None]) -> bool:
+    """Tell whether the types of outputs are certain, as far as these are there."""
+    return len(found) == len(outputs) and all(
+        value is None or _is_certain(each, value.declared_type)
+        for value, each in zip(outputs, found, strict=True)
+    )
 
 
 def _is_certain(found: TensorType | None, declared: TensorType | None) -> bool:

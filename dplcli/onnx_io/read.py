@@ -549,14 +549,6 @@ class _Builder:
             node.outputs = tuple(made[c:d])
             if is_plain:
                 node.attributes = NO_ATTRIBUTES
-        if len(self.graphs) == 1:
-            for node in self.nodes:
-                slot = 0
-                for value in node.inputs:
-                    if value is not None:
-                        value._uses.append((node, slot))  # noqa: SLF001  # all are lists yet
-                    slot += 1
-            return
         for function in (self.model.graph, *(f.body for f in self.model.functions.values())):
             for node in _in_document_order(function):
                 record_uses(node)

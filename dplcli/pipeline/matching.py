@@ -45,7 +45,6 @@ def match(  # noqa: PLR0913  # all by keyword
     expectations: Sequence[str] = (),
     allow_code: bool = False,
     policies: Policies | None = None,
-    lists: bool = False,
     hints: bool = False,
 ) -> MatchOutcome:
     """Find what :func:`partition` would outline; nothing is changed.
@@ -58,7 +57,6 @@ def match(  # noqa: PLR0913  # all by keyword
         expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
         allow_code: Whether YAML may name Python functions to import.
         policies: What to use instead of the policies that rules state.
-        lists: Whether all matches are to be listed, so that there should be objects of each.
         hints: Whether to find out what would let more rules match.
 
     Raises:

@@ -248,7 +248,6 @@ class PartitionSettings(WriteSettings):
         measure: Whether to estimate how much of the work is inside the functions.
         merge: Whether to merge neighbouring partitions of one target into regions.
         prune: Whether to leave out the matches whose regions have no heavy operator.
-        lists: Whether all partitions are to be listed, so that there should be objects of each.
         prepare: Whether to rewrite the model by the shipped catalogue ``prepare`` first. The result
             is compared with the model as it was before.
     """
@@ -256,7 +255,6 @@ class PartitionSettings(WriteSettings):
     measure: bool = False
     merge: bool = False
     prune: bool = False
-    lists: bool = False
     prepare: bool = False
 
 

@@ -199,7 +199,6 @@ class RewriteSettings(WriteSettings):
         plan: Where to write a plan of what was done; None for nowhere.
         opset: The opset to raise the model to first; None for its own. The result is compared with
             the model as it was before.
-        lists: Whether all applications are to be listed, so that there should be objects of each.
     """
 
     only: Sequence[str] = ()
@@ -210,17 +209,11 @@ class RewriteSettings(WriteSettings):
     dry_run: bool = False
     plan: Path | None = None
     opset: int | None = None
-    lists: bool = False
 
     @property
     def is_restricted(self) -> bool:
         """Whether something is not to be tried."""
         return bool(self.only or self.skip or self.limit is not None)
-
-    @property
-    def asks_for_each(self) -> bool:
-        """Whether single nodes or applications matter, so that there must be objects of each."""
-        return bool(self.is_restricted or self.verify_each or self.plan is not None or self.lists)
 
 
 # Where rules may be tried: ``RULE``, ``RULE@NODE`` or ``@NODE``, as users write it.

@@ -69,7 +69,7 @@ def drawn_by_rewriting(model: Path, output: Path) -> Drawn:
     """Rewrite *model* by the rules, and return what the page draws."""
     rules = model.parent / "rules.yaml"
     rules.write_text(RULES)
-    settings = pipeline.RewriteSettings(verify=False, lists=True, in_place=output == model)
+    settings = pipeline.RewriteSettings(verify=False, in_place=output == model)
     outcome = pipeline.rewrite(model, output=output, patterns=[str(rules)], settings=settings)
     document = rewrite_document(
         "dpl rewrite", outcome, file=model, catalogs=(), is_verified=False, verbose=False
