@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
@@ -103,8 +103,7 @@ class GraphKind(Enum):
     FUNCTION = "function"
 
 
-@dataclass(frozen=True)
-class GraphRow:
+class GraphRow(NamedTuple):
     """A graph; a model has few, so they are objects.
 
     Attributes:
@@ -124,8 +123,7 @@ class GraphRow:
     attribute: bytes = b""
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(NamedTuple):
     """Nodes, of all graphs; n of them.
 
     Attributes:
@@ -157,8 +155,7 @@ class Nodes:
     remarked: Flags
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(NamedTuple):
     """Values, of all graphs; a name that two scopes define is two values.
 
     Attributes:
@@ -178,8 +175,7 @@ class Values:
     given: Flags
 
 
-@dataclass(frozen=True)
-class Tensors:
+class Tensors(NamedTuple):
     """Encoded tensors.
 
     Attributes:
@@ -196,15 +192,14 @@ class Tensors:
 
     def at(self, rows: Places) -> Tensors:
         """Return some of them."""
-        return Tensors(*(column[rows] for column in vars(self).values()))
+        return Tensors(self.begin[rows], self.end[rows], self.type[rows], self.external[rows])
 
     def moved(self, by: Places) -> Tensors:
         """Return equal ones that stand elsewhere."""
         return Tensors(self.begin + by, self.end + by, self.type, self.external)
 
 
-@dataclass(frozen=True)
-class FileParts:
+class FileParts(NamedTuple):
     """What the file holds of graphs beside their nodes, and of the model beside its graphs.
 
     Attributes:
@@ -222,8 +217,7 @@ class FileParts:
     end: Places
 
 
-@dataclass(frozen=True)
-class Infos:
+class Infos(NamedTuple):
     """What the file states of values: inputs and outputs of graphs, and what lies between.
 
     Attributes:
@@ -434,8 +428,7 @@ def _in_order(protos: Sequence[NodeProto]) -> list[NodeProto]:
     return [protos[index] for index in in_order(consumers)]
 
 
-@dataclass(frozen=True)
-class _Names:
+class _Names(NamedTuple):
     """Names that graphs use for one purpose: where each stands, and in which graph, (n,)."""
 
     begin: Places
@@ -447,8 +440,7 @@ class _Names:
         return _Names(self.begin[rows], self.end[rows], self.graph[rows])
 
 
-@dataclass(frozen=True)
-class _Nodes:
+class _Nodes(NamedTuple):
     """The nodes of one level, n of them: see :class:`Nodes`.
 
     ``operator`` has where domain, type and overload of each begin and end, (6, n); ``name`` where
@@ -540,7 +532,7 @@ class _Reader:
     def _keep(self, found: Fields, graphs: Places, but: tuple[int, ...]) -> None:
         """List the fields of *graphs*, but those of some numbers."""
         which = np.flatnonzero(~np.isin(found.number, but))
-        kept = Fields(*(column[which] for column in vars(found).values()))
+        kept = Fields(*[column[which] for column in found])
         self.parts.append((graphs[kept.owner], kept))
 
     def _read_infos(self, found: Fields, graphs: Places, number: int) -> _Names:
@@ -707,8 +699,8 @@ class _Reader:
 
     def _assemble(self) -> Table:
         columns = {
-            name: np.concatenate([vars(level)[name] for level in self.nodes], axis=-1)
-            for name in vars(self.nodes[0])
+            name: np.concatenate([getattr(level, name) for level in self.nodes], axis=-1)
+            for name in _Nodes._fields
         }
         operators, operator = self._operators(columns.pop("operator"))
         name_at, name_end = columns.pop("name")
@@ -775,12 +767,9 @@ class _Reader:
         )
 
     def _parts(self) -> FileParts:
-        kept = [vars(found) for _, found in self.parts]
-        columns = ("number", "head", "begin", "end")
-        return FileParts(
-            graph=np.concatenate([graph for graph, _ in self.parts]),
-            **{name: np.concatenate([found[name] for found in kept]) for name in columns},
-        )
+        graphs, found = zip(*self.parts, strict=True)
+        _, *columns = zip(*found, strict=True)
+        return FileParts(np.concatenate(graphs), *map(np.concatenate, columns))
 
     def _infos(self) -> Infos:
         graphs, rows, names = zip(*self.infos, strict=True)
@@ -862,7 +851,7 @@ class _Reader:
         """Return the operator and the name of the node that reads or makes a value."""
         made = _joined(self.made)
         in_count, out_count, operator, named = (
-            np.concatenate([vars(level)[name] for level in self.nodes], axis=-1)
+            np.concatenate([getattr(level, name) for level in self.nodes], axis=-1)
             for name in ("in_count", "out_count", "operator", "name")
         )
         count = in_count if error.part == _READ else out_count
@@ -964,17 +953,12 @@ def _require_once(keys: Places, part: int, rows: Places | None = None, declared:
 
 def _all_tensors(parts: Sequence[Tensors]) -> Tensors:
     """Return tensors one part behind the other."""
-    columns = zip(*(vars(part).values() for part in parts), strict=True)
-    return Tensors(*map(np.concatenate, columns))
+    return Tensors(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _joined(parts: Sequence[_Names]) -> _Names:
     """Return names one part behind the other."""
-    return _Names(
-        np.concatenate([part.begin for part in parts]),
-        np.concatenate([part.end for part in parts]),
-        np.concatenate([part.graph for part in parts]),
-    )
+    return _Names(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _named(found: Fields, number: int, graph: Places) -> _Names:

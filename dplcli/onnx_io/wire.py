@@ -18,9 +18,8 @@ https://protobuf.dev/programming-guides/encoding/
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -157,8 +156,7 @@ def varint(number: int) -> bytes:
 # Fields.
 
 
-@dataclass(frozen=True)
-class Fields:
+class Fields(NamedTuple):
     """Fields of messages, by message and in order; m of them.
 
     Attributes:
@@ -178,11 +176,10 @@ class Fields:
     def of(self, number: int) -> Fields:
         """Return those of one number."""
         which = np.flatnonzero(self.number == number)
-        return Fields(*(column[which] for column in vars(self).values()))
+        return Fields(*[column[which] for column in self])
 
 
-@dataclass(frozen=True)
-class _Form:
+class _Form(NamedTuple):
     """What regular messages of one type look like.
 
     Attributes:
