@@ -310,6 +310,8 @@ class Model:
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
         is_checked: Whether what the file states of types was compared with the graph.
+        kinds: If all types turned out to be stated, as numbers: by node of the file, a number that
+            is equal for nodes with operator, attributes and types in common.
         refuted: By value, what the file states of its type though the graph contradicts it.
         conflicts: What makes its nodes mean different things to different readers.
         implied: By node and input slot, constants for what the node keeps in attributes though
@@ -330,6 +332,7 @@ class Model:
         self.refuted: dict[Value, TensorType] = {}
         self.implied: dict[tuple[Node, int], Value] = {}
         self.is_checked = False
+        self.kinds: Mapping[Node, int] = {}
         self.on_inference: Callable[[], None] | None = None
         self._inferred: Mapping[Value, TensorType] | None = None
         self._tried: set[Node] = set()
@@ -374,8 +377,11 @@ class Model:
         """
         if not self.is_checked:
             self.is_checked = True
-            if not self.codec.statements_hold(self):
+            kinds = self.codec.kinds_of_nodes(self)
+            if kinds is None:
                 self.inferred_types()
+            else:
+                self.kinds = kinds
 
     def note_refutations(self) -> None:
         """Do :meth:`check_statements` if it is cheap, to note wrong types that nobody reads."""
@@ -650,8 +656,11 @@ class Codec(Protocol):
             The types found, and why there are not more ("" if nothing went wrong).
         """
 
-    def statements_hold(self, model: Model) -> bool:
-        """Tell whether all types are stated, numbers only, and each is what its node makes."""
+    def kinds_of_nodes(self, model: Model) -> Mapping[Node, int] | None:
+        """Number nodes by operator, attributes and the types of what they read and make.
+
+        None unless all types are stated, as numbers, and each is what its node makes.
+        """
 
     def infer_node(
         self,

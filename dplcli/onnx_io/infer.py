@@ -1177,40 +1177,43 @@ class _Settling:
         self.changed.add(value)
 
 
-def statements_hold(model: Model) -> bool:
-    """Tell whether all types are stated, as numbers, and each is what its node makes.
+def kinds_of_nodes(model: Model) -> dict[Node, int] | None:
+    """Number the nodes by kind, if all types are stated, as numbers, and each is what is made.
 
     It is the quick answer for large models: nodes that are alike are inferred once, so a net of
-    100,000 nodes takes some tenths of a second where onnx takes seconds. It is never a wrong yes:
+    100,000 nodes takes a tenth of a second where onnx takes seconds. It is never a wrong yes:
     what holds at each node holds for all.
     """
     if model.graph.inner or model.functions:
-        return False
+        return None
     constants: set[Value] = set()
     for value in model.graph.values.values():
         if value.producer is not None:
             break  # inputs and initializers come first
         if not is_given(value, constants):
-            return False
+            return None
     for value in model.graph.outputs:
         value.declared_type  # noqa: B018  # types that are alike are one object from here on
-    seen: set[tuple[object, ...]] = set()
+    numbers: dict[tuple[object, ...], int] = {}
+    kinds: dict[Node, int] = {}
     for node in model.graph:
-        inputs, outputs = node.inputs, node.outputs
+        outputs = node.outputs
         key = (
             node.op_type,
             node.domain,
             id(node.attributes),
             len(outputs),
-            *[v if v is None or v in constants else id(v.type_source) for v in inputs + outputs],
+            *[v if v in constants else v and id(v.type_source) for v in node.inputs + outputs],
         )
-        if key not in seen:
+        number = numbers.get(key)
+        if number is None:
             if not makes_what_is_stated(node):
-                return False
-            seen.add(key)
+                return None
+            number = numbers[key] = len(numbers)
+        kinds[node] = number
         if node.op_type == "Constant":
             constants.update(value for value in outputs if value is not None)
-    return True
+    return kinds
 
 
 def is_given(value: Value, constants: set[Value]) -> bool:

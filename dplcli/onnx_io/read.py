@@ -129,7 +129,7 @@ class ProtoCodec:
         """Run onnx's shape inference over the model as it was loaded, or as it is now."""
         return infer.infer_types_anew(model) if anew else infer.infer_types(model)
 
-    statements_hold = staticmethod(infer.statements_hold)
+    kinds_of_nodes = staticmethod(infer.kinds_of_nodes)
 
     def infer_node(
         self,

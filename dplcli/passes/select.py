@@ -818,9 +818,17 @@ class _Costs:
 
     def of(self, node: Node) -> int | None:
         """Return the cost of a node; None if it is not known."""
-        function = called_function(node) if node.graph.model.functions else None
+        model = node.graph.model
+        function = called_function(node) if model.functions else None
         if function is not None and function.body in self._bodies:
             return 0
+        kind = None if self._types or node.rewired else model.kinds.get(node)
+        alike = self._key(node) if kind is None else (kind,)
+        if alike not in self._known:
+            self._known[alike] = flops(node, self._shapes)
+        return self._known[alike]
+
+    def _key(self, node: Node) -> tuple[object, ...]:
         # nodes share attributes, and values what is stated of their types
         key: list[object] = [node.op_type, node.domain, id(node.attributes), len(node.inputs)]
         key.append(id(node.graph.opset_imports))
@@ -828,10 +836,7 @@ class _Costs:
         for value in node.inputs + node.outputs:
             known = value and (types.get(value) or value.type_source or value.declared_type)
             key.append(id(known))
-        alike = tuple(key)
-        if alike not in self._known:
-            self._known[alike] = flops(node, self._shapes)
-        return self._known[alike]
+        return tuple(key)
 
 
 def _targets(selection: Selection) -> dict[Node, str]:

@@ -96,7 +96,7 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     problem = ""
     if sizes:
         types, problem = infer_types_for_sizes(model, sizes)
-    elif not all(map(_is_stated, model.graph.and_inner())):
+    elif not model.kinds and not all(map(_is_stated, model.graph.and_inner())):
         types = dict(model.inferred_types())
     elif not model.functions:
         return {}, ""  # everything is stated

@@ -90,6 +90,7 @@ class Knowledge:
         self._told: dict[Value, TensorType | None] = {}
         self._named: dict[str, Number] = {}
         self._closed: dict[Graph, bool] = {}
+        self._symbols: set[str] | None = None
 
     def fact(self, value: Value) -> Fact:
         """Return what is known of *value*."""
@@ -161,11 +162,14 @@ class Knowledge:
         return text if len(text) <= _LONGEST_SYMBOL else None
 
     def complete(self, nodes: Iterable[Node]) -> None:
-        """Add the types of what *nodes* make, as far as they follow, to the bound types."""
+        """Add the types of what *nodes* make, as far as they follow, to the bound types.
+
+        A dimension of an input that has no number by now will not get one.
+        """
         assert self._bound is not None  # noqa: S101  # nobody asks for it else
         for value in (value for node in nodes for value in node.outputs if value is not None):
             known = self._known_type(value)
-            if is_exact(known):
+            if is_exact(known) or (known is not None and self._is_open(value, known)):
                 continue
             try:
                 fact = self.fact(value)
@@ -175,6 +179,17 @@ class Knowledge:
             is_new = known is None or known.shape is None
             if fact.dtype is not None and (is_exact(found) or (is_new and fact.shape is not None)):
                 self._bound[value] = found
+
+    def _is_open(self, value: Value, known: TensorType) -> bool:
+        """Tell whether a type has numbers and symbols of inputs, and nothing else unknown."""
+        if self._symbols is None:
+            types = map(self._known_type, value.graph.model.graph.inputs)
+            dims = {dim for each in types if each is not None for dim in each.shape or ()}
+            self._symbols = {dim for dim in dims if isinstance(dim, str) and _is_name(dim)}
+        symbols, shape = self._symbols, known.shape
+        if known.dtype is None or shape is None:
+            return False
+        return all(isinstance(dim, int) or dim in symbols for dim in shape)
 
     def describe(self, number: Number) -> str:
         """Write a number with the names that its unknowns have in the model."""
