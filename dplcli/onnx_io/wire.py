@@ -54,9 +54,6 @@ _LONG = 256
 """From how many bytes on a string is hashed by itself, not in lockstep with others."""
 
 
-_DENSE = 16
-"""How many bytes of other things there may be for each of a text, to look at all of them."""
-
 _TURNS = 3
 """How often strings are hashed in another way, where two different ones share a hash."""
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
@@ -362,9 +359,6 @@ def _require_text(data: Bytes, begin: Places, end: Places) -> None:
     if not begin.size:
         return
     size = end - begin
-    region = data[begin.min() : end.max()]
-    if region.size < _DENSE * int(size.sum()) and region.max(initial=0) < _MORE:
-        return  # all of it is ASCII, whatever stands between
     odd = size > (_LONG if size.size > _FEW_STRINGS else 0)
     for rows, word in _words(data, begin, np.where(odd, 0, size)):
         odd[rows[(word & _NOT_ASCII) != 0]] = True
