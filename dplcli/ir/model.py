@@ -892,17 +892,18 @@ class Value:
         return found
 
 
-def record_uses(node: Node) -> None:
-    """Record the uses by a node whose inputs have just been set."""
-    slot = 0
-    for value in node.inputs:
-        if value is not None:
-            uses = value._uses  # noqa: SLF001  # Value's own module
-            if type(uses) is list:
-                uses.append((node, slot))
-            else:
-                value.add_use(node, slot)
-        slot += 1  # noqa: SIM113  # enumerate would make a tuple a time, in the loader's hot loop
+def record_uses(nodes: Iterable[Node]) -> None:
+    """Record the uses by nodes whose inputs have just been set."""
+    for node in nodes:
+        slot = 0
+        for value in node.inputs:
+            if value is not None:
+                uses = value._uses  # noqa: SLF001  # Value's own module
+                if type(uses) is list:
+                    uses.append((node, slot))
+                else:
+                    value.add_use(node, slot)
+            slot += 1  # noqa: SIM113  # enumerate would make a tuple a time, in the hot loop
 
 
 # Nodes: one operation each.

@@ -550,8 +550,7 @@ class _Builder:
             if is_plain:
                 node.attributes = NO_ATTRIBUTES
         for function in (self.model.graph, *(f.body for f in self.model.functions.values())):
-            for node in _in_document_order(function):
-                record_uses(node)
+            record_uses(_in_document_order(function))
 
     def _let_graphs_return(self) -> None:
         """Set what graphs return, inner ones first."""

@@ -276,7 +276,7 @@ class BodyCopier:
         node.doc, node.metadata = source.remarks
         node.attributes = self.attributes.applied_to(source)
         node.inputs = tuple([None if v is None else self.values[v] for v in source.inputs])
-        record_uses(node)
+        record_uses((node,))
         graph.append(node)
         if source.subgraphs:
             self.copy_bodies(source, node)

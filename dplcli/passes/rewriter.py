@@ -181,7 +181,7 @@ class BodyWriter:
         node.overload = overload
         node.attributes = attributes
         node.inputs = tuple(inputs)
-        record_uses(node)
+        record_uses((node,))
         node.outputs = tuple(
             [self.value(out, node, index) if out else None for index, out in enumerate(outputs)]
         )
@@ -292,7 +292,7 @@ class GraphRewriter:
         node.attributes = NO_ATTRIBUTES if attributes is None else attributes
         if metadata:
             node.metadata = metadata
-        record_uses(node)
+        record_uses((node,))
         self.graph.insert_before(anchor, node)
         self.graph.modified = True
         if self.listener is not None:
