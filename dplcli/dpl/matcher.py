@@ -85,7 +85,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -122,7 +122,7 @@ from dplcli.dpl.text import (
     visible_parts,
 )
 from dplcli.errors import PassError
-from dplcli.ir import Node, Tensor, Value
+from dplcli.ir import Node, Tensor, TensorType, Value
 from dplcli.ir.operators import (
     COMMUTATIVE,
     DTYPE_ATTRIBUTES,
@@ -162,7 +162,7 @@ if TYPE_CHECKING:
 
     Requirement: TypeAlias = Ops | tuple[Ops, Ops]
 
-    Sort: TypeAlias = "OpKey | NodeOutline | bool | None"
+    Sort: TypeAlias = "OpKey | NodeOutline | ConstantSort | bool | None"
 
     NodeOutline: TypeAlias = tuple[OpKey, tuple[Sort, ...]]
 
@@ -1866,7 +1866,7 @@ class Outlines:
         for value in node.inputs:
             maker = None if value is None else value.producer
             if maker is None:
-                key.append(value and value.is_constant)
+                key.append(_sort_of_given(value))
             elif above is not None:
                 key.append(2 + above.number(maker))  # False and True equal 0 and 1
             else:
@@ -1899,11 +1899,34 @@ class Outlines:
 _IDENTITY_OP = ("", "Identity")
 
 
+class ConstantSort(NamedTuple):
+    """A constant that no node makes.
+
+    Attributes:
+        rank: Its rank, where that is at hand; else None.
+    """
+
+    rank: int | None
+
+
+_constant_of = cache(ConstantSort)
+
+
+def _sort_of_given(value: Value | None) -> ConstantSort | bool | None:
+    if value is None:
+        return None
+    if not value.is_constant:
+        return False
+    known = value.type_source
+    shape = known.shape if isinstance(known, TensorType) else None
+    return _constant_of(None if shape is None else len(shape))
+
+
 class _Prospects:
     """Tells whether steps may match values, by what makes these; all that is not known may be.
 
-    A sort is the outline of the node that makes a value, or its operator; of what no node makes,
-    whether it is constant; None if there is no value.
+    A sort is the outline of the node that makes a value, or its operator; of what no node makes, a
+    :class:`ConstantSort` or False; None if there is no value.
     """
 
     def __init__(self) -> None:
@@ -1918,21 +1941,24 @@ class _Prospects:
         return known
 
     def _may_be(self, step: Step, sort: Sort) -> bool:  # noqa: PLR0911  # a case per kind
-        op = sort[0] if isinstance(sort, tuple) and isinstance(sort[0], tuple) else sort
+        op = sort[0] if type(sort) is tuple and type(sort[0]) is tuple else sort
         if op == _IDENTITY_OP:
             return True
         match step:
-            case OrStep():
-                return self.may_be(step.left, sort) or self.may_be(step.right, sort)
-            case AndStep(left=inner) | SharedStep(inner=inner) | OutputsStep(outputs=[inner, *_]):
+            case OrStep() | AndStep():
+                enough = any if isinstance(step, OrStep) else all
+                return enough(self.may_be(part, sort) for part in (step.left, step.right))
+            case SharedStep(inner=inner) | OutputsStep(outputs=[inner, *_]):
                 return self.may_be(inner, sort)
             case AbsentStep():
                 return sort is None
             case ConstantStep():
-                return op is True or op == ("", "Constant")
+                return isinstance(op, ConstantSort) or op == ("", "Constant")
+            case TypeStep() if isinstance(op, ConstantSort) and op.rank is not None:
+                return step.pattern.ranks is None or op.rank in step.pattern.ranks
             case CallStep() if op is not sort:
                 return self._may_call(step, *sort)  # type: ignore[misc]  # it is an outline
-            case CallStep() if not isinstance(op, tuple):
+            case CallStep() if type(op) is not tuple:
                 return False
             case LeafStep() | AnyStep() | UnnamedStep():
                 return sort is not None

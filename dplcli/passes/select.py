@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.dpl.explain import Explainer
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from dplcli.dpl.matcher import Program
     from dplcli.dpl.rule import Check, Rule
     from dplcli.ir import Function, Graph, Model, Node, Shape, TensorType, Value
     from dplcli.ir.operators import Shapes
@@ -488,6 +491,7 @@ def matchable_graphs(model: Model) -> list[Graph]:
     return [graph for graph in model.graphs() if graph not in written]
 
 
+_POSITION = attrgetter("position")
 _OUTLINED = 3
 """How many nodes above one another tell where a rule can match: most patterns are no deeper."""
 
@@ -505,20 +509,32 @@ class _Selector:
         self.taken = Taken()
         self.absorbed: set[int] = set()
         self.outlines = Outlines(_OUTLINED)
+        # many rules have the same roots; they are kept, so that no others get their identity
+        self._grouped: dict[int, tuple[Sequence[Node], dict[int, list[Node]]]] = {}
 
     def select(self, rule: Rule, roots: Sequence[Node]) -> None:
         self.selection.candidates[rule.qualified_name] += len(roots)
         absorbs = rule.order == "program"
         claimed = self.taken.claimed
-        ordered = roots if rule.producers_first else roots[::-1]
-        outlines, program = self.outlines, rule.matcher.program
-        numbers = list(map(outlines.number, ordered))
-        hopes = {number: outlines.may_hold(number, program) for number in set(numbers)}
-        for root, number in zip(ordered, numbers, strict=True):
-            if hopes[number] and (absorbs or root not in claimed):
+        hopeful = self._hopeful(roots, rule.matcher.program)
+        for root in hopeful if rule.producers_first else hopeful[::-1]:
+            if absorbs or root not in claimed:
                 refused = self._select_at(root, rule)
                 if refused is not None:
                     self.selection.refused.append(refused)
+
+    def _hopeful(self, roots: Sequence[Node], program: Program) -> Sequence[Node]:
+        """Return those of *roots* at which *program* may match, in their order."""
+        if id(roots) not in self._grouped:
+            groups: dict[int, list[Node]] = {}
+            for root in roots:
+                groups.setdefault(self.outlines.number(root), []).append(root)
+            self._grouped[id(roots)] = roots, groups
+        _, groups = self._grouped[id(roots)]
+        found = [nodes for n, nodes in groups.items() if self.outlines.may_hold(n, program)]
+        if len(found) > 1:
+            return sorted(chain.from_iterable(found), key=_POSITION)
+        return found[0] if found else ()
 
     def try_again(self) -> None:
         """Try what was refused again, as long as that finds something.
