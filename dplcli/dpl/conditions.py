@@ -14,9 +14,8 @@ import re
 from contextvars import ContextVar
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache, wraps
-from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -1250,10 +1249,13 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], object]] = {
             (ast.GtE, operator.ge),
         )
     },
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
 }
 """What computes within bounds, by the operator that it is written as."""
-_OTHER_OPERATORS = (ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.And, ast.Or, ast.Not)
-_SIGNS = (ast.USub, ast.UAdd, ast.Invert)
+_AS_IN_PYTHON = (ast.And, ast.Or, ast.Not, ast.USub, ast.UAdd, ast.Invert)
 
 
 UNANSWERABLE = (
@@ -1389,6 +1391,11 @@ def _parsed(text: str, captures: tuple[tuple[str, str], ...]) -> _Parts:
     for node in nodes:
         _check_form(node)
     local, names = _local_names(nodes), names_in(nodes)
+    for name in names:
+        if name.id in local and _is_free(name.id, tree):
+            raise _FormError(
+                name, f"uses {name.id!r} as a variable, too", "call one of them otherwise"
+            )
     used = frozenset({node.id for node in names} - local)
     optional = {id(node) for node in _optional_names(nodes)}
     needed = frozenset({node.id for node in names if id(node) not in optional} - local)
@@ -1414,8 +1421,12 @@ def _check_form(node: ast.AST) -> None:
                 f"uses the function {node.func.id!r}, which does not exist",
                 did_you_mean(node.func.id, FUNCTION_NAMES),
             )
+    if isinstance(node, ast.comprehension):
+        odd = [part for part in ast.walk(node.target) if not isinstance(part, _IN_TARGETS)]
+        if odd:
+            raise _FormError(node.target, f"{ast.unparse(node.target)!r} is no variable")
     if isinstance(node, ast.Attribute):
-        of_attributes = isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"
+        of_attributes = _is_attrs(node.value) and not _is_attrs(node.value.value)
         if node.attr.startswith("_") or not (of_attributes or node.attr in _FACTS):
             raise _FormError(
                 node,
@@ -1424,8 +1435,15 @@ def _check_form(node: ast.AST) -> None:
             )
 
 
+_IN_TARGETS = (ast.Name, ast.Tuple, ast.List, ast.expr_context)
+
+
+def _is_attrs(node: ast.expr) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and node.attr == "attrs"
+
+
 def _is_known(sign: ast.AST) -> bool:
-    return type(sign) in _OPERATORS or isinstance(sign, (*_OTHER_OPERATORS, *_SIGNS))
+    return type(sign) in _OPERATORS or isinstance(sign, _AS_IN_PYTHON)
 
 
 class _Compiler(ast.NodeTransformer):
@@ -1486,7 +1504,7 @@ class _Compiler(ast.NodeTransformer):
         return _call_of(type(node.op).__name__, self.visit(node.left), self.visit(node.right))
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """Compare two by two."""
+        """Call what compares within bounds; in a chain each operand is evaluated once."""
         match node:
             case ast.Compare(
                 left=ast.Call(func=ast.Name(id="dims"), args=[first]),
@@ -1496,14 +1514,15 @@ class _Compiler(ast.NodeTransformer):
                 return _call_of(_are_equal_dims.__name__, self.visit(first), self.visit(second))
             case _:
                 pass
-        operands = [self.visit(operand) for operand in (node.left, *node.comparators)]
-        pairs: list[ast.expr] = [
-            _call_of(type(sign).__name__, left, right)
-            if type(sign) in _OPERATORS
-            else ast.Compare(left, [sign], [right])
-            for sign, (left, right) in zip(node.ops, pairwise(operands), strict=True)
+        left, *others = [self.visit(operand) for operand in (node.left, *node.comparators)]
+        signs = [type(sign).__name__ for sign in node.ops]
+        if len(signs) == 1:
+            return _call_of(signs[0], left, *others)
+        links = [
+            ast.Tuple([ast.Name(sign, ast.Load()), _function(other, [])], ast.Load())
+            for sign, other in zip(signs, others, strict=True)
         ]
-        return pairs[0] if len(pairs) == 1 else ast.BoolOp(ast.And(), pairs)
+        return _call_of(_chained.__name__, left, *links)
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         """Count the items."""
@@ -1562,6 +1581,18 @@ def _either(
     return found.value if isinstance(found, ValueFacts) else found
 
 
+def _chained(left: object, *links: tuple[Callable[..., object], Callable[[], object]]) -> object:
+    """Compare neighbours, as long as the answer is yes."""
+    answer: object = True
+    for compare, other in links:
+        right = other()
+        answer = compare(left, right)
+        if not answer:
+            break
+        left = right
+    return answer
+
+
 def _bounded(items: Iterable[Any], count: list[int]) -> Iterator[Any]:
     for item in items:
         count[0] += 1
@@ -1570,7 +1601,9 @@ def _bounded(items: Iterable[Any], count: list[int]) -> Iterator[Any]:
         yield item
 
 
-_HELPERS: tuple[Callable[..., object], ...] = (_present, _either, _bounded, _are_equal_dims)
+_HELPERS: tuple[Callable[..., object], ...] = (
+    *(_present, _either, _chained, _bounded, _are_equal_dims),
+)
 _REACHABLE: dict[str, Any] = {
     "__builtins__": {},
     **FUNCTIONS,
@@ -1762,6 +1795,21 @@ def names_in(nodes: Sequence[ast.AST]) -> list[ast.Name]:
     """Return the names among the parts of an expression that are not those of called functions."""
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     return [node for node in nodes if isinstance(node, ast.Name) and id(node) not in called]
+
+
+def _is_free(name: str, tree: ast.AST) -> bool:
+    """Tell whether *tree* has a name outside the comprehensions whose variable it is."""
+    pending, is_free = [tree], False
+    while pending and not is_free:
+        node = pending.pop()
+        if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+            of_parts = [_local_names([part]) for part in node.generators]
+            pending.append(node.generators[0].iter)  # it is evaluated outside
+            if any(name in local for local in of_parts):
+                continue
+        is_free = isinstance(node, ast.Name) and node.id == name
+        pending += ast.iter_child_nodes(node)
+    return is_free
 
 
 def _optional_names(nodes: Sequence[ast.AST]) -> list[ast.Name]:

@@ -179,3 +179,29 @@ def test_deep_expression_is_refused_or_a_no(condition: str) -> None:
         assert not taken(selected(rule(PATTERN, condition), GRAPH))
     except PatternSyntaxError:
         return
+
+
+def test_an_operand_of_a_chain_is_evaluated_once() -> None:
+    """Comparisons within comparisons take as long as they are many, not twice as long for each."""
+    condition = "x.rank"
+    for _ in range(40):
+        condition = f"(0 <= {condition} < 9)"
+    assert taken(selected(rule(PATTERN, condition), GRAPH))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "[1 for a in [w.value] for a[0] in [5.0]]",
+        "[1 for x.rank in [5.0]]",
+        "any([x > 0 for x in x.shape])",
+        "any([n > 0 for n in x.shape]) and n == 4",
+        "x.attrs.attrs.real",
+        "x.rank << 3",
+        "w.value @ w.value",
+    ],
+)
+def test_what_is_not_in_the_language_is_refused(condition: str) -> None:
+    """Assignments, variables that are names elsewhere, other operators and facts: when it is read."""
+    with pytest.raises(PatternSyntaxError):
+        rule(PATTERN, condition)
