@@ -21,7 +21,7 @@ from tests.cli.support import ROOT, Dpl
 LIST_IMPORTS = """
 import sys
 from dplcli.cli.main import main
-heavy = {"numpy", "onnx", "onnxruntime", "pydantic", "ruamel", "simpleeval", "rich"}
+heavy = {"numpy", "onnx", "onnxruntime", "pydantic", "ruamel", "rich"}
 try:
     main()
 except SystemExit as done:
