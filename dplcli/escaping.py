@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST = 200
-_UNUSUAL = re.compile(r"[^ -~]")
+_UNUSUAL = {kept: re.compile(f"[^ -~{kept}]") for kept in ("", "\n", "\t\n")}
 _ACTIVE = re.compile(r"[\\`*_{}\[\]<>#!|~&@:$]|(?<=www)\.")
 # Services that read what a program prints act on some lines of it. GitHub takes "::error::" after
 # blanks at the beginning of a line. It takes "##[error]" wherever it stands, as Azure Pipelines
@@ -59,8 +59,29 @@ def json_text(data: object, indent: int = 1) -> str:
 
     What a parser reads is *data*, exactly.
     """
-    text = json.dumps(data, indent=indent, ensure_ascii=False) + "\n"
+    text = _lines(data, indent) + "\n"
     return _disarmed(_printable(text, _json_escaped, kept="\n"), _json_escaped)
+
+
+def _lines(data: object, indent: int) -> str:
+    """Write JSON; an item of a long list takes one line, which is soon written and soon found."""
+    if not indent or not isinstance(data, dict) or not any(map(_is_long, data.values())):
+        return json.dumps(data, indent=indent, ensure_ascii=False)
+    blanks, members = " " * indent, []
+    one_line = json.JSONEncoder(ensure_ascii=False).encode
+    for key, value in data.items():
+        if _is_long(value):
+            items = ",\n".join([f"{blanks}{blanks}{one_line(item)}" for item in value])
+            text = f"[\n{items}\n{blanks}]"
+        else:
+            text = json.dumps(value, indent=indent, ensure_ascii=False)
+            text = text.replace("\n", f"\n{blanks}")
+        members.append(f"{blanks}{one_line(key)}: {text}")
+    return "{\n" + ",\n".join(members) + "\n}"
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, list) and len(value) > _LONGEST
 
 
 def markdown(text: str) -> str:
@@ -97,15 +118,16 @@ def _printable(text: str, escape: Callable[[str], str] = _escaped, kept: str = "
     """Escape what Python does not call printable: controls, marks of direction, odd blanks."""
     if text.isprintable():
         return text
-    return _UNUSUAL.sub(
-        lambda found: found[0] if found[0].isprintable() or found[0] in kept else escape(found[0]),
-        text,
+    return _UNUSUAL[kept].sub(
+        lambda found: found[0] if found[0].isprintable() else escape(found[0]), text
     )
 
 
 def _disarmed(text: str, escape: Callable[[str], str], before: str = "") -> str:
     """Escape the character that makes the beginning of a line a command for another program."""
     line, start = before + text, len(before)
+    if "::" not in line and "##" not in line:
+        return text
     pieces = []
     for found in _COMMAND.finditer(line):
         at = found.start(found.lastindex or 0)

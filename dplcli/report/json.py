@@ -43,22 +43,31 @@ def record_of(value: Any) -> Any:  # noqa: ANN401, PLR0911  # anything; a return
     Fields keep their order; ``is_constant`` becomes ``constant``. Values that JSON lacks, such as
     infinity, become text.
     """
-    if isinstance(value, Node):
-        return node_record(value)
-    if isinstance(value, Value):
-        return value.name
-    if isinstance(value, Function):
-        return {"domain": value.domain, "name": value.name}
-    if isinstance(value, Rule):
-        return value.qualified_name
-    if isinstance(value, Rejection):
-        return picked(value, "rule root stage reason at")
-    if isinstance(value, Attribute):
-        return _attribute_record(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {key: record_of(item) for key, item in value.items()}
+    match value:
+        case None | str() | int():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Node():
+            return node_record(value)
+        case Value():
+            return value.name
+        case Function():
+            return {"domain": value.domain, "name": value.name}
+        case Rule():
+            return value.qualified_name
+        case Rejection():
+            return picked(value, "rule root stage reason at")
+        case Attribute():
+            return _attribute_record(value)
+        case Mapping():
+            return {key: record_of(item) for key, item in value.items()}
+        case _:
+            return _parts_of(value)
+
+
+def _parts_of(value: Any) -> Any:  # noqa: ANN401  # anything
+    """Return the fields of a record, or the items of a list."""
     names = [field.name for field in fields(value)] if is_dataclass(value) else None
     names = getattr(value, "_fields", names)  # of a named tuple
     if names is not None:
@@ -93,7 +102,7 @@ def _is_finite(item: object) -> bool:
 def node_record(node: Node) -> Json:
     """Identify a node. The name of its first output does so even if nodes have no names."""
     output = next((output.name for output in node.outputs if output is not None), "")
-    return {**picked(node, "op_type domain name"), "output": output}
+    return {"op_type": node.op_type, "domain": node.domain, "name": node.name, "output": output}
 
 
 def inspect_record(model: Model, label: str) -> Json:

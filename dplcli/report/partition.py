@@ -23,7 +23,7 @@ from dplcli.report.document import (
     unmet_findings,
     verdict_record,
 )
-from dplcli.report.json import ends, picked, record_of
+from dplcli.report.json import ends, node_record, picked, record_of
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
@@ -274,7 +274,7 @@ def partition_record(outcome: PartitionOutcome) -> Json:
         "partitions": [
             {
                 "rule": item.match.rule.qualified_name,
-                **_called(item.function, item.call, nodes=item.match.nodes),
+                **_called(item.function, item.call, nodes=list(map(node_record, item.match.nodes))),
             }
             for item in outcome.partitions
         ],
@@ -283,7 +283,7 @@ def partition_record(outcome: PartitionOutcome) -> Json:
         **verdict_record(outcome.verdict),
         "regions": None
         if regions is None
-        else [_called(item.function, item.call, partitions=item.partitions) for item in regions],
+        else [_called(item.function, item.call, partitions=[*item.partitions]) for item in regions],
         **hints_record(outcome),
     }
     if outcome.prepared is not None:
@@ -297,14 +297,14 @@ def partition_record(outcome: PartitionOutcome) -> Json:
     return record
 
 
-def _called(function: Function, call: Node, **inside: Sequence[Node] | Sequence[str]) -> Json:
+def _called(function: Function, call: Node, **inside: list[Json] | list[str]) -> Json:
     """Return a call of *function* and what the call stands for."""
     return {
         "target": function.domain,
-        "function": record_of(function),
+        "function": {"domain": function.domain, "name": function.name},
         "call": call.name,
         "scope": scope_of(call.graph),
-        **record_of(inside),
+        **inside,
         "inputs": [value.name for value in call.inputs if value is not None],
         "outputs": [value.name for value in call.outputs if value is not None],
     }

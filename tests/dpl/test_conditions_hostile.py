@@ -202,6 +202,6 @@ def test_an_operand_of_a_chain_is_evaluated_once() -> None:
     ],
 )
 def test_what_is_not_in_the_language_is_refused(condition: str) -> None:
-    """Assignments, variables that are names elsewhere, other operators and facts: when it is read."""
+    """Assignments, variables that are names, too, other operators and facts: when it is read."""
     with pytest.raises(PatternSyntaxError):
         rule(PATTERN, condition)
