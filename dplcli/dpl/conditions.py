@@ -1893,7 +1893,11 @@ class Condition(Expression):
             return Unmet(f"{self.text!r} is not known to hold: {error}", error.unranked)
         except UNANSWERABLE as error:
             return Unmet(f"{self.text!r} cannot be evaluated: {in_plain_words(error)}")
-        return None if holds else Unmet(f"{self.text!r} does not hold")
+        return None if holds else self._plain_no
+
+    @cached_property
+    def _plain_no(self) -> Unmet:
+        return Unmet(f"{self.text!r} does not hold")
 
     def _left_of(self, absent: frozenset[str]) -> Code | None:
         """Return the expression without the operands that use *absent* names; None if all do."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dplcli.onnx_io.arrays import Ids, Places
     from dplcli.onnx_io.table import Table
 
-_SHORT = 4096
+_SHORT = 256
 """Up to how many bytes a tensor is kept once it was read."""
 _SEPARATE = (
     GraphProto.INITIALIZER_FIELD_NUMBER,
