@@ -19,7 +19,7 @@ import pytest
 
 from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.dpl import Condition, Matcher, PatternRule, parse_pattern
-from dplcli.dpl.matcher import OpIndex, Outlines
+from dplcli.dpl.matcher import Fingerprints, OpIndex
 from dplcli.ir.printer import print_node
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import OnnxSchemas, model_from_proto, to_proto
@@ -119,11 +119,11 @@ def find_solutions(pattern: str | DFPattern, model: Model) -> list[Solution]:
     """Return every solution at every root of every graph, in order of preference per root.
 
     A root that no node pattern is bound to (a leaf, an Identity looked through) does not count.
-    Nothing that saves work rules out a root that counts: no index, and no outline, near or far.
+    Nothing that saves work rules out a root that counts: no index, and no fingerprint.
     """
     value = pattern_of(pattern) if isinstance(pattern, str) else pattern
     matcher = Matcher(value)
-    outlines = [Outlines(depth) for depth in (1, 2, 3)]
+    fingerprints = [Fingerprints(depth) for depth in (1, 2, 3)]
     found = []
     for graph in model.graphs():
         index, program = OpIndex(graph), matcher.program
@@ -133,7 +133,9 @@ def find_solutions(pattern: str | DFPattern, model: Model) -> list[Solution]:
                 if root not in state.claimed:
                     continue
                 assert all(root in roots for roots in indexed), root
-                assert all(known.may_hold(known.number(root), program) for known in outlines), root
+                assert all(known.may_hold(known.number(root), program) for known in fingerprints), (
+                    root
+                )
                 bound = program.bindings(state.slots)
                 found.append(
                     Solution(

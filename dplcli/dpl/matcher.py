@@ -162,9 +162,9 @@ if TYPE_CHECKING:
 
     Requirement: TypeAlias = Ops | tuple[Ops, Ops]
 
-    Sort: TypeAlias = "OpKey | NodeOutline | ConstantSort | bool | None"
+    Sort: TypeAlias = "OpKey | Fingerprint | ConstantSort | bool | None"
 
-    NodeOutline: TypeAlias = tuple[OpKey, tuple[Sort, ...]]
+    Fingerprint: TypeAlias = tuple[OpKey, tuple[Sort, ...]]
 
 
 # The anchors of a pattern with several outputs.
@@ -1836,28 +1836,29 @@ class OpIndex:
         return self._merged[key]
 
 
-# What can be told of a root by its operator and by what lies just above it.
+# What can be told of a root by its operator and by what lies just above it (S. Schulz,
+# *Fingerprint Indexing for Paramodulation and Rewriting*, IJCAR 2012).
 #
-# Nodes of one outline are alike that far, so each pattern is asked once for each outline whether it
-# may match there; most often it may not.
+# Nodes of one fingerprint are alike that far, so a pattern is asked once for each fingerprint
+# whether it may match there; most often it may not.
 
 
-class Outlines:
-    """The outlines of nodes, by number: operators, and of constants nothing but that they are.
+class Fingerprints:
+    """The fingerprints of nodes, by number: operators, and of constants their rank.
 
     Args:
-        depth: How many nodes lie one above the other in an outline. If more than one do, nothing
+        depth: How many nodes lie one above the other in a fingerprint. If more than one do, nothing
             may be edited while it is in use.
     """
 
     def __init__(self, depth: int = 1) -> None:
         self.known: dict[Node, int] = {}
-        self._above = Outlines(depth - 1) if depth > 1 else None
+        self._above = Fingerprints(depth - 1) if depth > 1 else None
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._outlines: list[NodeOutline] = []
+        self._fingerprints: list[Fingerprint] = []
 
     def number(self, node: Node) -> int:
-        """Return the number of a node's outline."""
+        """Return the number of a node's fingerprint."""
         known = self.known.get(node)
         if known is not None:
             return known
@@ -1874,26 +1875,28 @@ class Outlines:
         alike = tuple(key)
         number = self._numbers.get(alike)
         if number is None:
-            number = self._numbers[alike] = len(self._outlines)
-            self._outlines.append(((node.domain, node.op_type), tuple(map(self._sort, key[2:]))))
+            number = self._numbers[alike] = len(self._fingerprints)
+            self._fingerprints.append(
+                ((node.domain, node.op_type), tuple(map(self._sort, key[2:])))
+            )
         self.known[node] = number
         return number
 
     def _sort(self, part: Any) -> Sort:  # noqa: ANN401  # what :meth:`number` has put into the key
-        return self._above.outline(part - 2) if self._above and type(part) is int else part
+        return self._above.fingerprint(part - 2) if self._above and type(part) is int else part
 
-    def outline(self, number: int) -> NodeOutline:
-        """Return an outline."""
-        return self._outlines[number]
+    def fingerprint(self, number: int) -> Fingerprint:
+        """Return a fingerprint."""
+        return self._fingerprints[number]
 
     def forget_readers(self, value: Value) -> None:
-        """Let the outlines of what reads *value* be found anew."""
+        """Let the fingerprints of what reads *value* be found anew."""
         for node, _ in value.iter_uses():
             self.known.pop(node, None)
 
     def may_hold(self, number: int, program: Program) -> bool:
-        """Tell whether *program* may match at nodes of an outline; if not, it does not."""
-        return _Prospects().may_be(program.root, self._outlines[number])
+        """Tell whether *program* may match at nodes of a fingerprint; if not, it does not."""
+        return _Prospects().may_be(program.root, self._fingerprints[number])
 
 
 _IDENTITY_OP = ("", "Identity")
@@ -1925,8 +1928,8 @@ def _sort_of_given(value: Value | None) -> ConstantSort | bool | None:
 class _Prospects:
     """Tells whether steps may match values, by what makes these; all that is not known may be.
 
-    A sort is the outline of the node that makes a value, or its operator; of what no node makes, a
-    :class:`ConstantSort` or False; None if there is no value.
+    A sort is the fingerprint of the node that makes a value, or its operator; of what no node
+    makes, a :class:`ConstantSort` or False; None if there is no value.
     """
 
     def __init__(self) -> None:
@@ -1957,7 +1960,7 @@ class _Prospects:
             case TypeStep() if isinstance(op, ConstantSort) and op.rank is not None:
                 return step.pattern.ranks is None or op.rank in step.pattern.ranks
             case CallStep() if op is not sort:
-                return self._may_call(step, *sort)  # type: ignore[misc]  # it is an outline
+                return self._may_call(step, *sort)  # type: ignore[misc]  # it is a fingerprint
             case CallStep() if type(op) is not tuple:
                 return False
             case LeafStep() | AnyStep() | UnnamedStep():

@@ -1331,7 +1331,8 @@ class Nodewise:
         reach: How many levels of nodes above its node the answer may depend on.
         unread: Whether it also looks at nodes that nobody reads.
         concerns: Tells cheaply of a node whether it may do something there; None if nothing does.
-            A class may have a method of that name instead.
+            A class may have a method of that name instead, which may remember the nodes that it
+            was asked about; the function must not rely on having been asked.
     """
 
     operators: frozenset[tuple[str, str]] | None

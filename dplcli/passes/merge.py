@@ -29,8 +29,8 @@ from dplcli.passes.records import (
 from dplcli.passes.rewriter import (
     BodyWriter,
     GraphRewriter,
+    attribute_key,
     claim,
-    fingerprint,
     in_order,
     reachable,
 )
@@ -530,7 +530,7 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
         frozen = known.get(id(inner.attributes))
         if frozen is None:
             items = sorted(inner.attributes.items())
-            frozen = tuple([(name, fingerprint(attribute)) for name, attribute in items])
+            frozen = tuple([(name, attribute_key(attribute)) for name, attribute in items])
             known[id(inner.attributes)] = frozen
         structure += [inner.function.key, tuple(wires), present, frozen]
         passed |= {item.ref: item for item in inner.attributes.values() if item.ref}

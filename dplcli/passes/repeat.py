@@ -31,8 +31,8 @@ from dplcli.passes.records import REPEAT_DOMAIN, is_constant_node
 from dplcli.passes.rewriter import (
     BodyWriter,
     GraphRewriter,
+    attribute_key,
     claim,
-    fingerprint,
     in_order,
     raise_ir_version,
     reachable,
@@ -160,7 +160,7 @@ class RepeatIndex:
         """Return names and kinds of what *node* states or leaves to the schema's defaults."""
         known = complete_attributes(node)
         if self._same_attributes:
-            return tuple(sorted((name, fingerprint(a)) for name, a in known.items()))
+            return tuple(sorted((name, attribute_key(a)) for name, a in known.items()))
         return tuple(sorted((name, attribute.kind) for name, attribute in known.items()))
 
     def _refined(self, colours: Sequence[int]) -> list[int]:
@@ -757,7 +757,7 @@ def _share_attributes(kind: RepeatKind, nodes: Sequence[Sequence[Node]]) -> None
                 if attribute is None:
                     item.completed.append(key)
             present = [attribute for attribute in full if attribute is not None]
-            if len(set(map(fingerprint, present))) == 1 and not present[0].ref:
+            if len(set(map(attribute_key, present))) == 1 and not present[0].ref:
                 kind.shared[key] = present[0]
                 continue
             kind.attribute_names[key] = claim(name or "attribute", used)

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from dplcli.dpl.explain import why_not
-from dplcli.dpl.matcher import Outlines, StepBudgetExceededError
+from dplcli.dpl.matcher import Fingerprints, StepBudgetExceededError
 from dplcli.dpl.replacement import (
     Draft,
     DraftConstant,
@@ -1075,7 +1075,7 @@ class Worklist:
         self._recounted: dict[Value, None] = {}
         self.has_new_sizes = False
         self.edits = 0
-        self.outlines = Outlines()
+        self.fingerprints = Fingerprints()
         for graph in self.graphs:
             self._list(graph)
 
@@ -1104,7 +1104,7 @@ class Worklist:
                 self._gone.update(graph)
         self._recount(node)
         self.edits += 1
-        self.outlines.known.pop(node, None)
+        self.fingerprints.known.pop(node, None)
 
     def _recount(self, node: Node) -> None:
         """Remember that the values that *node* reads have other readers than before."""
@@ -1126,12 +1126,12 @@ class Worklist:
     def value_changed(self, value: Value) -> None:
         """Remember that what lies below *value* must be looked at again."""
         self._changed[value] = None
-        self.outlines.forget_readers(value)
+        self.fingerprints.forget_readers(value)
 
     def inputs_changed(self, node: Node) -> None:
         """Remember that *node* must be looked at again, and what lies below it."""
         self._rewired[node] = None
-        self.outlines.known.pop(node, None)
+        self.fingerprints.known.pop(node, None)
 
     def readers_changed(self, value: Value) -> None:
         """Remember that what depends on how often *value* is read must be looked at again."""
@@ -1139,7 +1139,7 @@ class Worklist:
 
     def constant_made(self, value: Value) -> None:
         """Remember that more shapes may be known, if *value* can be a size."""
-        self.outlines.forget_readers(value)
+        self.fingerprints.forget_readers(value)
         self.has_new_sizes = self.has_new_sizes or _is_size(value)
 
     def takes_new_sizes(self) -> bool:
@@ -1298,7 +1298,7 @@ class RuleProgress:
         edits: How many edits there had been when it last did so.
         function: What it asks, with a memory of its own for this run.
         concerns: Of a function without a pattern, what tells cheaply where it may do something.
-        hopes: By number of an outline, whether it may match there.
+        hopes: By number of a fingerprint, whether it may match there.
     """
 
     def __init__(self, rule: RewriteRule) -> None:
@@ -1486,14 +1486,14 @@ class RewriteDriver:
         """Return what tells cheaply whether a rule may apply at a node; if not, it does not."""
         if progress.rule.is_nodewise:
             return progress.concerns
-        outlines, hopes = self.worklist.outlines, progress.hopes
+        fingerprints, hopes = self.worklist.fingerprints, progress.hopes
         program = progress.rule.matcher.program
 
         def may_match(root: Node) -> bool:
-            number = outlines.number(root)
+            number = fingerprints.number(root)
             hope = hopes.get(number)
             if hope is None:
-                hope = hopes[number] = outlines.may_hold(number, program)
+                hope = hopes[number] = fingerprints.may_hold(number, program)
             return hope
 
         return may_match

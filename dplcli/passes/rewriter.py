@@ -115,7 +115,7 @@ def data_key(tensor: object) -> tuple[Hashable, ...] | None:
     return (tensor.dtype, tensor.shape, content)
 
 
-def fingerprint(attribute: Attribute) -> Hashable:
+def attribute_key(attribute: Attribute) -> Hashable:
     """Return what attributes of equal value share; of graphs and long tensors, their identity."""
     if attribute.ref:
         return (attribute.kind, "ref", attribute.ref)

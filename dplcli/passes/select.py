@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.dpl.explain import Explainer
-from dplcli.dpl.matcher import OpIndex, Outlines, StepBudgetExceededError
+from dplcli.dpl.matcher import Fingerprints, OpIndex, StepBudgetExceededError
 from dplcli.dpl.pattern import (
     CallPattern,
     FunctionName,
@@ -492,7 +492,7 @@ def matchable_graphs(model: Model) -> list[Graph]:
 
 
 _POSITION = attrgetter("position")
-_OUTLINED = 3
+_FINGERPRINT_DEPTH = 3
 """How many nodes above one another tell where a rule can match: most patterns are no deeper."""
 
 
@@ -508,7 +508,7 @@ class _Selector:
         self.matches: list[Match] = []
         self.taken = Taken()
         self.absorbed: set[int] = set()
-        self.outlines = Outlines(_OUTLINED)
+        self.fingerprints = Fingerprints(_FINGERPRINT_DEPTH)
         # many rules have the same roots; they are kept, so that no others get their identity
         self._grouped: dict[int, tuple[Sequence[Node], dict[int, list[Node]]]] = {}
 
@@ -528,10 +528,10 @@ class _Selector:
         if id(roots) not in self._grouped:
             groups: dict[int, list[Node]] = {}
             for root in roots:
-                groups.setdefault(self.outlines.number(root), []).append(root)
+                groups.setdefault(self.fingerprints.number(root), []).append(root)
             self._grouped[id(roots)] = roots, groups
         _, groups = self._grouped[id(roots)]
-        found = [nodes for n, nodes in groups.items() if self.outlines.may_hold(n, program)]
+        found = [nodes for n, nodes in groups.items() if self.fingerprints.may_hold(n, program)]
         if len(found) > 1:
             return sorted(chain.from_iterable(found), key=_POSITION)
         return found[0] if found else ()

@@ -23,7 +23,7 @@ from dplcli.dpl import (
     wildcard,
 )
 from dplcli.dpl.explain import Tracer
-from dplcli.dpl.matcher import Outlines
+from dplcli.dpl.matcher import Fingerprints
 from dplcli.errors import PatternSyntaxError
 from tests.helpers import SCHEMAS, find_solutions, model_from_text, one_in, pattern_of, rule
 from tests.strategies import within
@@ -50,8 +50,8 @@ def ends(pattern: str | DFPattern, text: str, *, steps: int = 100_000) -> bool:
     value = pattern_of(pattern) if isinstance(pattern, str) else pattern
     root = last_node(model_from_text(text))
     with within(2), suppress(StepBudgetExceededError):
-        matcher, outlines = Matcher(value, budget=steps), Outlines(2)
-        may_hold = outlines.may_hold(outlines.number(root), matcher.program)
+        matcher, fingerprints = Matcher(value, budget=steps), Fingerprints(2)
+        may_hold = fingerprints.may_hold(fingerprints.number(root), matcher.program)
         is_found = any(root in state.claimed for state in matcher.solutions(root))
         assert may_hold or not is_found
         return is_found
