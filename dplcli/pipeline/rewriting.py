@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.places import exists, find_catalog
-from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
@@ -46,6 +45,7 @@ from dplcli.pipeline.writing import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dplcli.catalog.plan import Plan
     from dplcli.dpl import RewriteRule
     from dplcli.ir import Model, Node
     from dplcli.passes.rewrite import Application, RewriteObserver, Trace
@@ -80,6 +80,8 @@ def save_plan(
     Raises:
         UsageError: It cannot be written.
     """
+    from dplcli.catalog.plan import Plan, PlanEntry, write_plan  # noqa: PLC0415  # pydantic
+
     entries = tuple(
         PlanEntry(
             item.rule, item.scope, item.root.output, item.root.qualified_op, describe_change(item)
@@ -118,6 +120,8 @@ def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
         raise UsageError(f"--plan {path}: there is no folder {str(path.parent)!r}")
     if not exists(path.is_file):
         return
+    from dplcli.catalog.plan import PLAN_SCHEMA  # noqa: PLC0415  # pydantic
+
     with path.open("rb") as file:
         if PLAN_SCHEMA.encode() not in file.read(_PROBE):
             raise UsageError(f"--plan {path}: exists and is no plan, so it is kept")
@@ -388,6 +392,8 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
         UsageError: The plan was made for another model.
         DplError: As for :func:`rewrite`; or the plan cannot be used.
     """
+    from dplcli.catalog.plan import read_plan  # noqa: PLC0415  # pydantic
+
     plan = read_plan(plan_path)
     settings = replace(settings or RewriteSettings(), opset=plan.opset)
     job = _RewriteJob(model_path, output, settings, progress)
