@@ -57,10 +57,8 @@ The negation is deferred, since ``x`` is bound outside of it, too::
     x at a                             is bound to a
     (settle)                           nothing was deferred inside
     (cut) at r                         fails: drops the choice to go on, takes the one before it
-    ~Relu(x) at a                      is deferred; m is the only node claimed again
+    ~Relu(x) at a                      holds: no Relu makes a; m is the only node claimed again
     x at r                             binds r
-    (settle)                           leaves a choice: to go on
-    Relu(x) at a                       fails: takes the choice to go on
     (settle)                           nothing is left to decide: a match
 
 A chain grows link by link, as long as it can. The slots of a link are unbound before the next one
@@ -931,6 +929,8 @@ class NotStep(Step):
         """Decide now, or when all names are bound."""
         if value is None:
             return False
+        if not self.inner.is_plausible(value):
+            return rest
         if self.is_closed:
             return self._deny(state.graph, state, value, rest)
         state.defer(RestStep(self.pattern, partial(self._deny, state.graph)), value)
