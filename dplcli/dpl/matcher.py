@@ -1852,14 +1852,14 @@ class Fingerprints:
     """
 
     def __init__(self, depth: int = 1) -> None:
-        self.known: dict[Node, int] = {}
+        self._known: dict[Node, int] = {}
         self._above = Fingerprints(depth - 1) if depth > 1 else None
         self._numbers: dict[tuple[object, ...], int] = {}
         self._fingerprints: list[Fingerprint] = []
 
     def number(self, node: Node) -> int:
         """Return the number of a node's fingerprint."""
-        known = self.known.get(node)
+        known = self._known.get(node)
         if known is not None:
             return known
         above = self._above
@@ -1879,7 +1879,7 @@ class Fingerprints:
             self._fingerprints.append(
                 ((node.domain, node.op_type), tuple(map(self._sort, key[2:])))
             )
-        self.known[node] = number
+        self._known[node] = number
         return number
 
     def _sort(self, part: Any) -> Sort:  # noqa: ANN401  # what :meth:`number` has put into the key
@@ -1889,10 +1889,14 @@ class Fingerprints:
         """Return a fingerprint."""
         return self._fingerprints[number]
 
+    def forget(self, node: Node) -> None:
+        """Let the fingerprint of *node* be found anew: it is gone, or reads something else."""
+        self._known.pop(node, None)
+
     def forget_readers(self, value: Value) -> None:
         """Let the fingerprints of what reads *value* be found anew."""
         for node, _ in value.iter_uses():
-            self.known.pop(node, None)
+            self.forget(node)
 
     def may_hold(self, number: int, program: Program) -> bool:
         """Tell whether *program* may match at nodes of a fingerprint; if not, it does not."""

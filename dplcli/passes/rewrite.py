@@ -1104,7 +1104,7 @@ class Worklist:
                 self._gone.update(graph)
         self._recount(node)
         self.edits += 1
-        self.fingerprints.known.pop(node, None)
+        self.fingerprints.forget(node)
 
     def _recount(self, node: Node) -> None:
         """Remember that the values that *node* reads have other readers than before."""
@@ -1131,7 +1131,7 @@ class Worklist:
     def inputs_changed(self, node: Node) -> None:
         """Remember that *node* must be looked at again, and what lies below it."""
         self._rewired[node] = None
-        self.fingerprints.known.pop(node, None)
+        self.fingerprints.forget(node)
 
     def readers_changed(self, value: Value) -> None:
         """Remember that what depends on how often *value* is read must be looked at again."""

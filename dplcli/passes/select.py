@@ -42,8 +42,7 @@ from dplcli.passes.records import (
 from dplcli.passes.rewriter import outwards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl.matcher import Program
     from dplcli.dpl.rule import Check, Rule
@@ -205,34 +204,25 @@ def escaping_values(match: Match, taken: Taken) -> list[Value]:
     A function may return all that the nodes of the outputs make; a replacement makes the outputs
     alone.
     """
-    if len(match.nodes) == 1 and len(match.outputs) == len(match.root.outputs):
-        return []
     nodes = match.nodes
-    members: AbstractSet[Node] | Sequence[Node] = nodes if len(nodes) < _FEW else set(nodes)
+    members: Collection[Node] = nodes if len(nodes) < _FEW else set(nodes)
     roots = match.roots if isinstance(match.rule, PatternRule) else ()
-    found = []
-    for node in nodes:
-        if node in roots:
-            continue
-        for output in node.outputs:
-            if output is None:
-                continue
-            uses = output._uses  # noqa: SLF001  # asked of all inner values of all matches
-            if len(uses) == 1 and not output.returned_by:
-                ((user, _),) = uses
-                if user in members and not taken.copying:
-                    continue
-            if _is_read_outside(output, members, taken) and output not in match.outputs:
-                found.append(output)
-    return found
+    return [
+        output
+        for node in nodes
+        if node not in roots
+        for output in node.outputs
+        if output is not None
+        and _is_read_outside(output, members, taken)
+        and output not in match.outputs
+    ]
 
 
 _FEW = 8
+"""Up to so many nodes are soon looked for one by one."""
 
 
-def _is_read_outside(
-    value: Value, members: AbstractSet[Node] | Sequence[Node], taken: Taken
-) -> bool:
+def _is_read_outside(value: Value, members: Collection[Node], taken: Taken) -> bool:
     if value.returned_by:
         return True
     for user, _ in value.iter_uses():
