@@ -709,23 +709,10 @@ class Replacement:
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand]:
         """Make the calls; a further output that nothing outside reads stays with the match."""
-        if self._is_simple:
-            caller = _Caller(match, build, self._all_counts)
-            return [caller.part(part) for part in self.outputs]
         pairs = list(zip(self.outputs, match.outputs, strict=True))
         idle = {p for p, old in pairs if isinstance(p, CallOutput) and not _is_needed(old, match)}
-        counts = self._output_counts([part for part in self.outputs if part not in idle])
-        caller = _Caller(match, build, counts)
+        caller = _Caller(match, build, self._output_counts(frozenset(idle)))
         return [old if part in idle else caller.part(part) for part, old in pairs]
-
-    @cached_property
-    def _is_simple(self) -> bool:
-        """Whether no output is one of several of a node."""
-        return not any(isinstance(part, CallOutput) for part in self.outputs)
-
-    @cached_property
-    def _all_counts(self) -> dict[NodeCall, int]:
-        return self._output_counts(self.outputs)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -743,15 +730,20 @@ class Replacement:
         """The calls that it may make, each once."""
         return tuple(part for part in self.parts if isinstance(part, NodeCall))
 
-    def _output_counts(self, outputs: Iterable[Part]) -> dict[NodeCall, int]:
-        """Count the outputs of new nodes that have several, if these *outputs* are read."""
-        counts: dict[NodeCall, int] = {}
-        for part in _all_parts(outputs):
-            if isinstance(part, NodeCall):
-                counts[part] = max(counts.get(part, 1), part.output_count)
-            if isinstance(part, CallOutput):
-                counts[part.call] = max(counts.get(part.call, 1), part.number + 1)
-        return counts
+    @cached_property
+    def _counts(self) -> dict[frozenset[Part], dict[NodeCall, int]]:
+        return {}
+
+    def _output_counts(self, idle: frozenset[Part]) -> dict[NodeCall, int]:
+        """Count the outputs of new nodes that have several, if all outputs but *idle* are read."""
+        if idle not in self._counts:
+            counts = self._counts[idle] = {}
+            for part in _all_parts([part for part in self.outputs if part not in idle]):
+                if isinstance(part, NodeCall):
+                    counts[part] = max(counts.get(part, 1), part.output_count)
+                if isinstance(part, CallOutput):
+                    counts[part.call] = max(counts.get(part.call, 1), part.number + 1)
+        return self._counts[idle]
 
 
 def _is_needed(output: Value, match: Match) -> bool:

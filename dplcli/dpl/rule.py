@@ -523,11 +523,6 @@ def _constants(rule: Rule, slots: list[object], repeated: list[Value]) -> tuple[
     program = rule.matcher.program
     if not program.constant_slots:
         return ()
-    if len(program.constant_slots) == 1 and not repeated:
-        found = slots[program.constant_slots[0]]
-        if found is None or any(slots[slot] is found for slot in program.other_slots):
-            return ()
-        return (found,)  # type: ignore[return-value]  # it binds values
     by_other = {slots[slot] for slot in program.other_slots}
     each = dict.fromkeys([*(slots[slot] for slot in program.constant_slots), *repeated])
     return tuple([v for v in each if isinstance(v, Value) and v not in by_other])
