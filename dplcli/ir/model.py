@@ -310,8 +310,8 @@ class Model:
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
         is_checked: Whether what the file states of types was compared with the graph.
-        kinds: If all types turned out to be stated, as numbers: by node of the file, a number that
-            is equal for nodes with operator, attributes and types in common.
+        kinds: If all types turned out to be known, as numbers: by node of the file, a number that
+            is equal only for nodes with operator, attributes and types in common.
         refuted: By value, what the file states of its type though the graph contradicts it.
         conflicts: What makes its nodes mean different things to different readers.
         implied: By node and input slot, constants for what the node keeps in attributes though

@@ -742,7 +742,9 @@ def measure(
     """
 
     def shape_of(value: Value) -> Shape | None:
-        known = types.get(value) or value.declared_type
+        known = types.get(value)
+        if known is None:
+            known = value.inferred_type() if model.kinds else value.declared_type
         return None if known is None else known.shape
 
     alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}
@@ -828,7 +830,7 @@ class _Costs:
         function = called_function(node) if model.functions else None
         if function is not None and function.body in self._bodies:
             return 0
-        kind = None if self._types or node.rewired else model.kinds.get(node)
+        kind = None if node.rewired else model.kinds.get(node)
         alike = self._key(node) if kind is None else (kind,)
         if alike not in self._known:
             self._known[alike] = flops(node, self._shapes)

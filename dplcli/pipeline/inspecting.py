@@ -86,8 +86,8 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
         sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
 
     Returns:
-        The types of values of the main graph, of the graphs inside it and of functions; and why
-        some are missing ("" if nothing went wrong).
+        The types of values of the main graph, of the graphs inside it and of functions, as far as
+        values do not have them; and why some are missing ("" if nothing went wrong).
 
     Raises:
         UsageError: No input has such a dimension.
@@ -96,7 +96,9 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     problem = ""
     if sizes:
         types, problem = infer_types_for_sizes(model, sizes)
-    elif not model.kinds and not all(map(_is_stated, model.graph.and_inner())):
+    elif model.kinds:
+        return {}, ""  # every type is known
+    elif not all(map(_is_stated, model.graph.and_inner())):
         types = dict(model.inferred_types())
     elif not model.functions:
         return {}, ""  # everything is stated
