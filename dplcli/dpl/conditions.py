@@ -1391,8 +1391,9 @@ def _parsed(text: str, captures: tuple[tuple[str, str], ...]) -> _Parts:
     for node in nodes:
         _check_form(node)
     local, names = _local_names(nodes), names_in(nodes)
+    free = _free_names(tree) if local else set()
     for name in names:
-        if name.id in local and _is_free(name.id, tree):
+        if name.id in local and name.id in free:
             raise _FormError(
                 name, f"uses {name.id!r} as a variable, too", "call one of them otherwise"
             )
@@ -1797,19 +1798,24 @@ def names_in(nodes: Sequence[ast.AST]) -> list[ast.Name]:
     return [node for node in nodes if isinstance(node, ast.Name) and id(node) not in called]
 
 
-def _is_free(name: str, tree: ast.AST) -> bool:
-    """Tell whether *tree* has a name outside the comprehensions whose variable it is."""
-    pending, is_free = [tree], False
-    while pending and not is_free:
-        node = pending.pop()
+def _free_names(tree: ast.AST) -> set[str]:
+    """Return the names that stand outside the comprehensions whose variables they are."""
+    free: set[str] = set()
+    pending: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]
+    while pending:
+        node, bound = pending.pop()
+        parts = list(ast.iter_child_nodes(node))
         if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-            of_parts = [_local_names([part]) for part in node.generators]
-            pending.append(node.generators[0].iter)  # it is evaluated outside
-            if any(name in local for local in of_parts):
-                continue
-        is_free = isinstance(node, ast.Name) and node.id == name
-        pending += ast.iter_child_nodes(node)
-    return is_free
+            first, *others = node.generators
+            pending.append((first.iter, bound))  # it is evaluated outside
+            bound = bound.union(_local_names(node.generators))
+            parts = [node.elt, first.target, *first.ifs, *others]
+        elif isinstance(node, ast.Call):
+            parts = [*node.args]  # functions have names of their own
+        elif isinstance(node, ast.Name) and node.id not in bound:
+            free.add(node.id)
+        pending += [(part, bound) for part in parts]
+    return free
 
 
 def _optional_names(nodes: Sequence[ast.AST]) -> list[ast.Name]:

@@ -181,6 +181,23 @@ def test_deep_expression_is_refused_or_a_no(condition: str) -> None:
         return
 
 
+@pytest.mark.parametrize("condition", ["not " * 900 + "True", "[1]" + "[0:1]" * 900])
+def test_what_is_nested_too_deeply_is_a_no(condition: str) -> None:
+    """Whatever limit of Python's it meets; nothing is raised while models are matched."""
+    with contextlib.suppress(PatternSyntaxError):
+        assert not taken(selected(rule(PATTERN, condition), GRAPH))
+
+
+def test_comprehensions_within_comprehensions_are_read_soon() -> None:
+    """Each part is looked at once, however deep it lies and however many variables there are."""
+    nested = "[1]"
+    for number in range(40):
+        nested = f"[v{number} for v{number} in {nested}]"
+    many = " and ".join(f"[i{number} for i{number} in [1]]" for number in range(400))
+    assert taken(selected(rule(PATTERN, nested), GRAPH))
+    assert taken(selected(rule(PATTERN, many), GRAPH))
+
+
 def test_an_operand_of_a_chain_is_evaluated_once() -> None:
     """Comparisons within comparisons take as long as they are many, not twice as long for each."""
     condition = "x.rank"
