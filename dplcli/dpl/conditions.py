@@ -11,6 +11,7 @@ import builtins
 import math
 import operator
 import re
+import warnings
 from contextvars import ContextVar
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache, wraps
@@ -1265,11 +1266,13 @@ UNANSWERABLE = (
     ArithmeticError,
     LookupError,
     MemoryError,
+    NameError,
     RecursionError,
 )
 
 
 _PLAIN: tuple[tuple[str, str], ...] = (
+    (r"(local|free) variable", "a variable is read before it has a value"),
     (r"truth value of an (empty )?array", "an array is not true or false: write all(…) or any(…)"),
     (r"into shape \(\)", "one number is expected, not several"),
     (r"as an integer", "a whole number is expected"),
@@ -1451,7 +1454,7 @@ class _Compiler(ast.NodeTransformer):
     """Rewrites a checked expression as code that computes within bounds.
 
     What the code can reach is what stands here: the facts of captured values, the listed
-    functions, and operators that are calls of :data:`_OPERATORS`. It sees no built-in function.
+    functions, and operators that are calls of :data:`_OPERATORS`. It names no built-in function.
 
     Args:
         needed: The captured names that are bound whenever the code runs; others may be None.
@@ -1466,7 +1469,8 @@ class _Compiler(ast.NodeTransformer):
         """Return a function of the facts and of a count of the items gone over."""
         names = [ast.arg("facts"), ast.arg("count")]
         made = ast.Expression(_function(self.visit(tree), names))
-        code = compile(ast.fix_missing_locations(made), "<expression>", "eval")
+        with warnings.catch_warnings(action="ignore"):  # Python's advice is not for the reader
+            code = compile(ast.fix_missing_locations(made), "<expression>", "eval")
         function: Code = eval(code, _REACHABLE)  # noqa: S307  # a lambda of checked parts alone
         return function
 
@@ -1606,7 +1610,7 @@ _HELPERS: tuple[Callable[..., object], ...] = (
     *(_present, _either, _chained, _bounded, _are_equal_dims),
 )
 _REACHABLE: dict[str, Any] = {
-    "__builtins__": {},
+    "__builtins__": {"__import__": __import__},  # for numpy's C code; no expression can name it
     **FUNCTIONS,
     **{kind.__name__: operation for kind, operation in _OPERATORS.items()},
     **{function.__name__: function for function in _HELPERS},

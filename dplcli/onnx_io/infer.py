@@ -1270,7 +1270,9 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     kinds: dict[Node, int] = {}
     exact = _exact_types(model, {}, kinds)
     if exact is not None:
-        model.kinds = kinds
+        declared = (value.declared_type for value in exact)
+        if all(known is None or known.shape is None or is_exact(known) for known in declared):
+            model.kinds = kinds  # each value says its own type
         return exact, ""
     types: Types = {}
     skeleton = _without_weights(source_of(model).model())

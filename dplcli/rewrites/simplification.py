@@ -639,7 +639,7 @@ class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
 
     def __call__(self, match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG002  # nothing is made
         """Return an earlier value with the same elements."""
-        if len(match.outputs) != 1:
+        if not self.concerns(match.root) or len(match.outputs) != 1:
             return None
         (value,) = match.outputs
         knowledge = value.graph.model.memory(Knowledge)

@@ -222,3 +222,28 @@ def test_what_is_not_in_the_language_is_refused(condition: str) -> None:
     """Assignments, variables that are names, too, other operators and facts: when it is read."""
     with pytest.raises(PatternSyntaxError):
         rule(PATTERN, condition)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "[y for q in [1] for y in y]",
+        "[q for q in (1, 2) if z for z in (1,)]",
+        "[q for q in (1, 2) for z in [t] for t in [3]]",
+    ],
+)
+def test_a_variable_that_is_read_before_it_has_a_value_is_a_no(condition: str) -> None:
+    """Python raises a NameError; the reader is told about the condition."""
+    selection = selected(rule(PATTERN, condition), GRAPH)
+    assert not taken(selection)
+
+
+def test_python_gives_no_advice_about_a_condition(recwarn: pytest.WarningsRecorder) -> None:
+    """Its advice would be about code that nobody wrote."""
+    assert not taken(selected(rule(PATTERN, '"abc"["x"] == 1'), GRAPH))
+    assert not recwarn.list
+
+
+def test_numpy_may_import_what_it_needs() -> None:
+    """Its C code does so in the frame of the condition."""
+    assert taken(selected(rule(PATTERN, 'w.value.dtype.name == "float32"'), GRAPH))

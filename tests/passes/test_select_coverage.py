@@ -438,3 +438,18 @@ def test_no_share_is_told_where_inference_was_given_up() -> None:
     assert not any("of the work" in line for line in lines)
     (line,) = [line for line in lines if "cost" in line]
     assert "does not look into functions that stand for" in line
+
+
+@pytest.mark.parametrize(
+    "stated", ["(float[batch, 8] y) {", "(float[2, 8] y) <float[batch, 8] p> {"]
+)
+def test_a_symbol_that_is_stated_of_a_known_size_hides_no_work(stated: str) -> None:
+    """The inputs have numbers alone, so that everything has."""
+    model = model_from_text(
+        f"g (float[2, 4] x, float[4, 8] w) => {stated} p = MatMul(x, w) y = Relu(p) }}"
+    )
+    model.inferred_types()
+    found = measured(model, rule("MatMul(x, w)"))
+    inside, whole = found.total
+
+    assert (inside.flops, whole.flops) == (128, 144)

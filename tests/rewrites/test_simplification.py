@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from dplcli.catalog import read_catalogs
 from dplcli.onnx_io import model_from_proto
-from dplcli.passes.rewrite import rewrite
+from dplcli.passes.rewrite import RestrictingObserver, Restriction, rewrite
 from dplcli.rewrites import simplification as module
 from dplcli.rewrites.simplification import freed_by, may_become, size_in_bytes
 from tests.helpers import SCHEMAS, check_sound, model_from_bytes, model_from_text, proto_from_text
@@ -403,6 +403,18 @@ def test_equal_numbers_in_another_type_are_not_merged() -> None:
         s = Shape(x) y = Gather(s, i) z = Cast <to = 6> (y) w = Unsqueeze(y, j) }"""
 
     assert prepared(text, "reuse_shape_arithmetic").done.rounds == 0
+
+
+def test_numbers_are_reused_only_after_a_shape_whoever_watches() -> None:
+    """An observer that may refuse has every node looked at; the rule does what it does without."""
+    text = """g (float[8] x) => (float[2,4] y, float[2,4] z)
+        <int64[2] c = {1, 2}, int64[2] d = {1, 2}> {
+        s = Add(c, d) t = Add(c, d) y = Reshape(x, s) z = Reshape(x, t) }"""
+    (rule,) = (rule for rule in catalog() if rule.name == "reuse_shape_arithmetic")
+    watch = RestrictingObserver(only=[Restriction(rule.name)])
+    rewrite(model_from_text(HEADER + text), [rule], watch)
+
+    assert watch.log == []
 
 
 # -- what is computed twice --------------------------------------------------------------------
