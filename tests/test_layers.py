@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}
     | {"pydantic", "ruamel"},
     "passes": {"errors", "ir", "dpl", "catalog"},
-    "verify": {"errors", "files", "ir", "onnx_io", "onnx", "onnxruntime"},
+    "verify": {"errors", "files", "ir", "onnx_io", "diff", "onnx", "onnxruntime"},
     "execute": {"errors", "files", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
     "outcomes": {"ir", "diff", "dpl", "catalog", "passes", "verify"},

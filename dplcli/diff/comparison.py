@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -13,32 +13,25 @@ from dplcli.diff.pairing import (
     GraphDiff,
     InputChange,
     ModelDiff,
-    ModelReader,
+    ModelPairing,
     NodeChange,
-    Numbers,
     OpsetChange,
     Remark,
-    Side,
     SignatureChange,
     WeightChange,
-    aliases_of,
-    align,
     attribute_form,
     attribute_forms,
+    both_there,
+    free_inputs,
     function_changes,
     has_same_bits,
-    input_number,
     is_commutative,
-    nowhere,
-    pair_functions,
-    pair_inputs,
-    pair_outputs,
-    pair_places,
+    share_data,
     slots,
     with_twins,
 )
 from dplcli.ir.model import scope_of
-from dplcli.ir.operators import schema_of
+from dplcli.ir.operators import fixed_attribute, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -46,12 +39,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.diff.pairing import Facet, Pairing
-    from dplcli.ir import Attribute, Graph, Model, Node, Tensor, Value
+    from dplcli.diff.pairing import Facet, Pairing, ValuePair
+    from dplcli.ir import Model, Node, Tensor, Value
 
     Operands = Iterable[tuple[int, Value | None, Value | None]]
 
     Statements = Mapping[tuple[str, str], str]
+
+K = TypeVar("K", str, tuple[str, str])
+V = TypeVar("V")
 
 
 # Differences that no computed number depends on: names, order, documentation and the like.
@@ -66,32 +62,43 @@ def remarks_on(pairing: Pairing, *, named: bool) -> Iterator[Remark]:
     """
     where = scope_of(pairing.sides[0].graph)
     for first in pairing.sides[0].nodes:
-        second = pairing.forth.get(first)
-        if second is None:
-            continue
-        place = f"{where}: {first.label}"
-        if first.name != second.name:
-            yield Remark("names", place, first.name, second.name)
-        old, new = first.remarks, second.remarks
-        if old.doc != new.doc:
-            yield Remark("doc", place, old.doc, new.doc)
-        yield from mapping_remarks(place, old.metadata, new.metadata)
+        if first in pairing.forth:
+            yield from _node_remarks(f"{where}: {first.label}", first, pairing.forth[first])
     yield from _order(where, pairing)
-    pairs = list(_value_pairs(pairing, named=named))
-    for old_value, new_value in pairs:
-        if old_value.name != new_value.name:
-            yield Remark("names", where, old_value.name, new_value.name)
-    yield from _storage(where, pairing)
-    yield from _types(where, pairs)
+    constants = list(dict.fromkeys(_constants(pairing)))
+    pairs = [*_computed(pairing, named=named), *constants]
+    for before, after in pairs:
+        if before.name != after.name:
+            yield Remark("names", where, before.name, after.name)
+    for before, after in constants:
+        if (before.producer is None) != (after.producer is None):
+            yield Remark("storage", f"{where}: {before.name}", _stored(before), _stored(after))
+    for before, after in pairs:
+        if _stated(before) != _stated(after):
+            place = f"{where}: {before.name}"
+            yield Remark("value-info", place, _stated(before), _stated(after))
+
+
+def _node_remarks(place: str, first: Node, second: Node) -> Iterator[Remark]:
+    if first.name != second.name:
+        yield Remark("names", place, first.name, second.name)
+    old, new = first.remarks, second.remarks
+    if old.doc != new.doc:
+        yield Remark("doc", place, old.doc, new.doc)
+    yield from mapping_remarks(place, old.metadata, new.metadata)
 
 
 def mapping_remarks(where: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Remark]:
     """Yield the entries of two ``metadata_props`` that differ."""
-    if old == new:
-        return
-    for key in sorted(old.keys() | new.keys()):
+    for key, before, after in _differing(old, new):
+        yield Remark("metadata", f"{where}: {key}", before or "", after or "")
+
+
+def _differing(old: Mapping[K, V], new: Mapping[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
+    """Yield the keys under which two mappings hold something else, in order, and what they hold."""
+    for key in sorted(old.keys() | new.keys()) if old != new else ():
         if old.get(key) != new.get(key):
-            yield Remark("metadata", f"{where}: {key}", old.get(key, ""), new.get(key, ""))
+            yield key, old.get(key), new.get(key)
 
 
 def _order(where: str, pairing: Pairing) -> Iterator[Remark]:
@@ -105,45 +112,27 @@ def _order(where: str, pairing: Pairing) -> Iterator[Remark]:
             return
 
 
-def _value_pairs(pairing: Pairing, *, named: bool) -> Iterator[tuple[Value, Value]]:
-    """Yield the values of the two graphs that correspond to each other."""
+def _computed(pairing: Pairing, *, named: bool) -> Iterator[ValuePair]:
+    """Yield the inputs and the results of nodes that correspond to each other."""
     if not named:
         yield from pairing.inputs
     for first, second in pairing.forth.items():
-        for old, new in zip(first.outputs, second.outputs, strict=False):
-            if old is None or new is None:
-                continue
+        for old, new in both_there(first.outputs, second.outputs):
             if not (named and old.is_graph_output and new.is_graph_output):
                 yield old, new
-    yield from dict.fromkeys(_constants(pairing))
 
 
-def _constants(pairing: Pairing) -> Iterator[tuple[Value, Value]]:
+def _constants(pairing: Pairing) -> Iterator[ValuePair]:
     """Yield the constants that partners read in the same slot."""
     readers = [side.reader for side in pairing.sides]
     for first, second in pairing.forth.items():
-        for old, new in zip(slots(first), slots(second), strict=False):
-            if old is None or new is None:
-                continue
+        for old, new in both_there(first.inputs, second.inputs):
             if readers[0].tensor(old) is not None and readers[1].tensor(new) is not None:
                 yield old, new
 
 
-def _storage(where: str, pairing: Pairing) -> Iterator[Remark]:
-    for old, new in dict.fromkeys(_constants(pairing)):
-        if (old.producer is None) != (new.producer is None):
-            yield Remark("storage", f"{where}: {old.name}", _stored(old), _stored(new))
-
-
 def _stored(value: Value) -> str:
     return "initializer" if value.producer is None else "Constant node"
-
-
-def _types(where: str, pairs: Iterable[tuple[Value, Value]]) -> Iterator[Remark]:
-    for old, new in pairs:
-        before, after = _stated(old), _stated(new)
-        if before != after:
-            yield Remark("value-info", f"{where}: {old.name}", before, after)
 
 
 def _stated(value: Value) -> str:
@@ -166,6 +155,8 @@ def distance(first: Tensor, second: Tensor) -> Distance | None:
     if first.dtype == "string":
         changed = int((first.numpy() != second.numpy()).sum())
         return Distance(changed, first.size, None, None)
+    if share_data(first, second):
+        return Distance(0, first.size, 0.0, 0.0)
     changed, max_abs, max_rel = 0, 0.0, 0.0
     for one, other in zip(first.chunks(), second.chunks(), strict=True):
         found = _chunk_distance(one, other)
@@ -229,7 +220,7 @@ class Comparison:
         removed, added = pairing.rest()
         first, second = pairing.sides
         changes = [self._change(n, pairing.forth[n]) for n in first.nodes if n in pairing.forth]
-        signature = tuple(self._signature())
+        signature = tuple(self._signature())  # which notes weights, too
         return GraphDiff(
             before=first.graph,
             after=second.graph,
@@ -256,22 +247,24 @@ class Comparison:
 
     def _input_changes(self, first: Node, second: Node) -> Iterator[InputChange]:
         for slot, before, after in self._operands(first, second):
-            if before is None and after is None:
-                continue
-            if before is not None and after is not None and self._is_weight(before, after):
-                continue
-            yield InputChange(slot, before, after)
+            if before is None or after is None or not self._is_weight(before, after):
+                yield InputChange(slot, before, after)
 
     def _is_weight(self, before: Value, after: Value) -> bool:
         """Tell whether two different values are constants; if so, note their distance."""
-        first, second = self.pairing.sides
-        old, new = first.reader.tensor(before), second.reader.tensor(after)
+        old, new = (
+            side.reader.tensor(value)
+            for side, value in zip(self.pairing.sides, (before, after), strict=True)
+        )
         if old is None or new is None:
             return False
         if (before, after) not in self._weights:
-            change = WeightChange(before, after, distance(old, new))
-            self._weights[before, after] = change
+            self._note(before, after, distance(old, new))
         return True
+
+    def _note(self, before: Value, after: Value, apart: Distance | None) -> None:
+        if apart is None or apart.changed:
+            self._weights[before, after] = WeightChange(before, after, apart)
 
     def _operands(self, first: Node, second: Node) -> Operands:
         """Pair the operands of two nodes; leave out those that are the same."""
@@ -303,8 +296,7 @@ class Comparison:
     def _signature(self) -> Iterator[SignatureChange]:
         pairing = self.pairing
         first, second = (side.graph for side in pairing.sides)
-        befores = [value for value in first.inputs if not value.is_constant]
-        afters = [value for value in second.inputs if not value.is_constant]
+        befores, afters = free_inputs(first.inputs), free_inputs(second.inputs)
         for old, new in pairing.inputs:
             yield from self._interface_change("input", old, new)
             self._compare_default(old, new)
@@ -340,10 +332,10 @@ class Comparison:
                 yield SignatureChange(side, "moved", befores[old], afters[new])
         for which, values in enumerate((befores, afters)):
             paired = {pair[which] for pair in ordered}
-            for place, value in enumerate(values):
-                if place not in paired and which:
+            for value in (v for place, v in enumerate(values) if place not in paired):
+                if which:
                     yield SignatureChange(side, "added", None, value)
-                elif place not in paired:
+                else:
                     yield SignatureChange(side, "removed", value, None)
 
     def _compare_default(self, old: Value, new: Value) -> None:
@@ -353,14 +345,8 @@ class Comparison:
             for value in (old, new)
             if value.is_initializer
         ]
-        if not tensors:
-            return
-        if len(tensors) == 1:
-            self._weights[old, new] = WeightChange(old, new, None)
-            return
-        apart = distance(*tensors)
-        if apart is None or apart.changed:
-            self._weights[old, new] = WeightChange(old, new, apart)
+        if tensors:
+            self._note(old, new, distance(*tensors) if len(tensors) > 1 else None)
 
 
 def attribute_changes(first: Node, second: Node) -> Iterator[AttributeChange]:
@@ -368,36 +354,25 @@ def attribute_changes(first: Node, second: Node) -> Iterator[AttributeChange]:
 
     To state a default is no difference. If the opsets differ, an unstated default may differ, too.
     """
-    is_other_opset = _version(first) != _version(second)
+    versions = [node.graph.opset_imports.get(node.domain) for node in (first, second)]
+    is_other_opset = versions[0] != versions[1]
     if first.attributes is second.attributes and not is_other_opset:
         return
     stated = (attribute_forms(first), attribute_forms(second))
-    defaults = (_defaults(first), _defaults(second))
+    schemas = (schema_of(first), schema_of(second))
+    defaults = [
+        {name: attribute_form(value) for name, value in schema.defaults.items()} if schema else {}
+        for schema in schemas
+    ]
     names = stated[0].keys() | stated[1].keys()
     if is_other_opset and first.qualified_op == second.qualified_op:
         names |= defaults[0].keys() & defaults[1].keys()
-    for name in sorted(names):
-        forms = tuple(
-            forms.get(name, default.get(name))
-            for forms, default in zip(stated, defaults, strict=True)
-        )
-        if forms[0] != forms[1]:
-            yield AttributeChange(name, _attribute(first, name), _attribute(second, name))
-
-
-def _version(node: Node) -> int | None:
-    return node.graph.opset_imports.get(node.domain)
-
-
-def _defaults(node: Node) -> Mapping[str, object]:
-    schema = schema_of(node)
-    return {} if schema is None else {k: attribute_form(v) for k, v in schema.defaults.items()}
-
-
-def _attribute(node: Node, name: str) -> Attribute | None:
-    stated = node.attributes.get(name)
-    schema = schema_of(node)
-    return stated if stated is not None or schema is None else schema.defaults.get(name)
+    forms = [
+        {name: own.get(name, default.get(name)) for name in names}
+        for own, default in zip(stated, defaults, strict=True)
+    ]
+    for name, *_ in _differing(*forms):
+        yield AttributeChange(name, fixed_attribute(first, name), fixed_attribute(second, name))
 
 
 def _output_changes(first: Node, second: Node) -> Iterator[int]:
@@ -415,11 +390,8 @@ DEFAULT_IGNORED: frozenset[Facet] = frozenset(
 """Facets that do not count unless the user says so: no computed number depends on them."""
 
 
-class Differ:
+class Differ(ModelPairing):
     """Compares two models.
-
-    Attributes:
-        steps: How many neighbours were looked at, for tests of growth.
 
     Args:
         first: One model.
@@ -428,16 +400,10 @@ class Differ:
     """
 
     def __init__(
-        self,
-        first: Model,
-        second: Model,
-        statements: tuple[Statements, Statements] = ({}, {}),
+        self, first: Model, second: Model, statements: tuple[Statements, Statements] = ({}, {})
     ) -> None:
-        self.models = (first, second)
+        super().__init__(first, second)
         self.statements = statements
-        self.steps = 0
-        self._functions = pair_functions(first, second)
-        self._readers = (ModelReader({}), ModelReader(aliases_of(self._functions)))
 
     def result(self, ignored: frozenset[Facet] = DEFAULT_IGNORED) -> ModelDiff:
         """Compare the main graphs with the bodies in them, and the functions."""
@@ -448,72 +414,21 @@ class Differ:
         ]
         return ModelDiff(
             graphs=tuple(graphs),
-            functions=tuple(function_changes(first, second, self._functions)),
-            opsets=tuple(_opset_changes(first, second)),
+            functions=tuple(function_changes(first, second, self.functions)),
+            opsets=tuple(OpsetChange(*found) for found in _imports(first, second, used=True)),
             remarks=tuple(self._remarks()),
             ignored=ignored,
         )
 
-    def pairings(self) -> Iterator[tuple[Pairing, bool]]:
-        """Pair the main graphs with the bodies in them, and the functions; True for main graphs."""
-        first, second = self.models
-        yield from self._pairings(first.graph, second.graph, None, is_main=True)
-        for one, other in self._functions:
-            yield from self._pairings(one.body, other.body, None, is_main=False)
-
-    def _pairings(
-        self, first: Graph, second: Graph, outer: Pairing | None, *, is_main: bool
-    ) -> Iterator[tuple[Pairing, bool]]:
-        """Pair two graphs, and the bodies of the nodes that they share, however deep."""
-        numbers = Numbers() if outer is None else outer.sides[0].numbers
-        inputs = (pair_inputs if is_main else pair_places)(first.inputs, second.inputs)
-        sides = tuple(
-            self._side(graph, which, numbers, [pair[which] for pair in inputs], outer)
-            for which, graph in enumerate((first, second))
-        )
-        outputs = pair_outputs(sides[0], sides[1], by_name=is_main)
-        pairing, steps = align((sides[0], sides[1]), inputs, outputs)
-        self.steps += steps
-        yield pairing, is_main
-        for node in sides[0].nodes:
-            partner = pairing.forth.get(node)
-            if partner is None:
-                continue
-            for name, body in node.subgraphs.items():
-                if name in partner.subgraphs:
-                    other = partner.subgraphs[name]
-                    yield from self._pairings(body, other, pairing, is_main=False)
-
-    def _side(
-        self,
-        graph: Graph,
-        which: int,
-        numbers: Numbers,
-        inputs: list[Value],
-        outer: Pairing | None,
-    ) -> Side:
-        given = {value: input_number(numbers, graph, k) for k, value in enumerate(inputs)}
-        resolve = nowhere(numbers, which) if outer is None else outer.resolver(which)
-        reader = self._readers[which]
-        return Side(graph, reader, numbers, given=given, outer=resolve, tag=which)
-
     def _remarks(self) -> Iterator[Remark]:
-        first, second = self.statements
-        for facet, key in sorted(first.keys() | second.keys()):
-            old, new = first.get((facet, key), ""), second.get((facet, key), "")
-            if old != new:
-                yield Remark(cast("Facet", facet), key, old, new)
+        for (facet, key), old, new in _differing(*self.statements):
+            yield Remark(cast("Facet", facet), key, old or "", new or "")
         for domain, old_version, new_version in _imports(*self.models, used=False):
             versions = [str(v or "") for v in (old_version, new_version)]
             yield Remark("metadata", f"import of {domain or 'ai.onnx'}", *versions)
-        for one, other in self._functions:
+        for one, other in self.functions:
             where = f"function {one.domain}::{one.name}"
             yield from mapping_remarks(where, one.metadata, other.metadata)
-
-
-def _opset_changes(first: Model, second: Model) -> Iterator[OpsetChange]:
-    for domain, old, new in _imports(first, second, used=True):
-        yield OpsetChange(domain, old, new)
 
 
 def _imports(
@@ -523,7 +438,6 @@ def _imports(
     in_use = {
         node.domain for model in (first, second) for graph in model.graphs() for node in graph
     }
-    old, new = first.opset_imports, second.opset_imports
-    for domain in sorted(old.keys() | new.keys()):
-        if old.get(domain) != new.get(domain) and (domain in in_use) is used:
-            yield domain, old.get(domain), new.get(domain)
+    for domain, old, new in _differing(first.opset_imports, second.opset_imports):
+        if (domain in in_use) is used:
+            yield domain, old, new

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -12,11 +13,12 @@ import numpy as np
 
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import COMMUTATIVE, RANDOM_OPS, draws_random, schema_of
-from dplcli.ir.traversal import enclosing_node
+from dplcli.ir.traversal import enclosing_node, is_read
 from dplcli.ir.types import CHUNK, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
 
@@ -26,13 +28,7 @@ if TYPE_CHECKING:
 
     Key: TypeAlias = tuple[str, str, str]
 
-    Resolve: TypeAlias = Callable[[Value], int]
-
-    NextNodes: TypeAlias = "Callable[[Side, Node], Iterator[Node]]"
-
     FunctionPair = tuple[Function, Function]
-
-    Colours = tuple[Mapping[Node, int], Mapping[Node, int]]
 
     NodePair = tuple[Node, Node]
 
@@ -51,9 +47,12 @@ ANY_SLOT = -1
 """The slot of an operand whose place among the inputs does not matter."""
 CAPTURED = -2
 """The slot in which a body of a node reads a value."""
+_RETURNED = -3
+_ABSENT = -1
 
 _GRAPHS = frozenset({"graph", "graphs"})
 _ONES = frozenset({"strides", "dilations"})
+_MAY_BE_RANDOM = RANDOM_OPS | {"Dropout"}
 
 
 class Numbers:
@@ -78,10 +77,14 @@ class ModelReader:
 
     Args:
         aliases: The other model's keys of functions that have another key there.
+        settled: Types of constants of which two are equal if, and only if, they share their data.
     """
 
-    def __init__(self, aliases: Mapping[Key, Key]) -> None:
+    def __init__(
+        self, aliases: Mapping[Key, Key], settled: AbstractSet[Form] = frozenset()
+    ) -> None:
         self.aliases = aliases
+        self.settled = settled
         self._tensors: dict[Value, Tensor | None] = {}
         self._contents: dict[Value, Content] = {}
         self._attributes: dict[tuple[int, str, str, int], Form] = {}
@@ -100,15 +103,10 @@ class ModelReader:
 
     def is_stored(self, node: Node) -> bool:
         """Tell whether *node* only holds a constant, which might as well be an initializer."""
-        if node.op_type != "Constant" or node.domain or not node.outputs:
-            return False
-        output = node.outputs[0]
-        return output is not None and self.tensor(output) is not None
+        return node.op_type == "Constant" and any(self.tensor(value) for value in made(node))
 
     def tensor(self, value: Value) -> Tensor | None:
         """Return the constant that *value* is, not decoded; None if it is computed."""
-        if value.producer is not None and value.producer.op_type != "Constant":
-            return None
         if value not in self._tensors:
             self._tensors[value] = value.constant
         return self._tensors[value]
@@ -129,8 +127,7 @@ class ModelReader:
         version = node.graph.opset_imports.get(node.domain, 0)
         key = (id(stated), node.domain, node.op_type, version)
         if key not in self._attributes:
-            forms = attribute_forms(node)
-            self._attributes[key] = tuple((name, forms[name]) for name in sorted(forms))
+            self._attributes[key] = tuple(sorted(attribute_forms(node).items()))
         return self._attributes[key]
 
     def is_random(self, node: Node) -> bool:
@@ -141,58 +138,81 @@ class ModelReader:
                 self._random_bodies[node] = any(map(self.is_random, inner))
             return self._random_bodies[node]
         function = called_function(node)
-        if function is not None:
-            return function not in self._harmless and draws_random(node, self._harmless)
-        may_be = node.op_type in RANDOM_OPS or node.op_type == "Dropout"
-        return may_be and draws_random(node)
+        if function is None and node.op_type not in _MAY_BE_RANDOM:
+            return False
+        return function not in self._harmless and draws_random(node, self._harmless)
 
     def captured(self, node: Node) -> tuple[Value, ...]:
         """Return the values of outer graphs that the bodies of *node* read or return, each once."""
+        if not node.subgraphs:
+            return ()
         if node not in self._captured:
             found: dict[Value, None] = {}
             for body in node.subgraphs.values():
-                read = [value for inner in body for value in (*inner.inputs, *self._inside(inner))]
+                read = [value for inner in body for value in (*inner.inputs, *self.captured(inner))]
                 seen = (value for value in (*read, *body.outputs) if value is not None)
                 found.update((value, None) for value in seen if value.graph is not body)
             self._captured[node] = tuple(found)
         return self._captured[node]
 
-    def _inside(self, node: Node) -> tuple[Value, ...]:
-        return self.captured(node) if node.subgraphs else ()
-
 
 class Content:
     """What a constant holds: two are equal if element type, shape and every bit are.
 
-    It is hashed by its first chunk, and the others are compared with those of another constant
-    that has the same hash. Digests of all of them took two to four times as long.
+    Two that share their data are not read. Others are told apart by their first chunk, and then
+    compared chunk by chunk. Digests of all of them took two to four times as long.
 
     Args:
-        tensor: The constant.
-
-    Raises:
-        ModelLoadError: Its data cannot be read; comparing may raise it, too.
+        tensor: The constant. Its data may turn out to be unreadable when it is compared.
     """
 
-    __slots__ = ("_key", "_tensor")
-
     def __init__(self, tensor: Tensor) -> None:
-        digest = blake2b(digest_size=16)
-        for part in islice(tensor.chunks(), 1):
-            digest.update(repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes())
-        self._key = (tensor.dtype, tensor.shape, digest.digest())
         self._tensor = tensor
 
+    @cached_property
+    def _digest(self) -> bytes:
+        digest = blake2b(digest_size=16)
+        for part in islice(self._tensor.chunks(), 1):
+            digest.update(repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes())
+        return digest.digest()
+
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(self._digest)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Content) or self._key != other._key:
+        if not isinstance(other, Content):
             return False
-        if self._tensor.size <= CHUNK or self._tensor is other._tensor:
+        ours, theirs = self._tensor, other._tensor
+        if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+            return False
+        if share_data(ours, theirs):
             return True
-        parts = zip(self._tensor.chunks(), other._tensor.chunks(), strict=True)
+        if self._digest != other._digest:
+            return False
+        parts = zip(ours.chunks(), theirs.chunks(), strict=True) if ours.size > CHUNK else ()
         return all(has_same_bits(*pair) for pair in islice(parts, 1, None))
+
+
+def share_data(first: Tensor, second: Tensor) -> bool:
+    """Tell whether the data of two tensors of one type is the same object, or lies in one place."""
+    return first is second or (first.is_external and first.place == second.place is not None)
+
+
+def settled_types(models: tuple[Model, Model]) -> set[Form]:
+    """Return the types whose constants lie in the same places of files in both models.
+
+    Which of them is which is told by these places. So no data need be read.
+    """
+    places: tuple[dict[Form, set[Hashable]], ...] = (defaultdict(set), defaultdict(set))
+    if not all(model.may_have_external_data for model in models):
+        return set()
+    for model, found in zip(models, places, strict=True):
+        for value in chain.from_iterable(graph.values.values() for graph in model.graphs()):
+            tensor = value.constant if is_read(value) else None
+            if tensor is not None:
+                found[tensor.dtype, tensor.shape].add(tensor.place)
+    first, second = places
+    return {kind for kind in first if first[kind] == second[kind] and None not in first[kind]}
 
 
 def has_same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -243,14 +263,9 @@ def _is_textual_default(node: Node, name: str, attribute: Attribute) -> bool:
         return not any(value) and (mode is None or mode.value == "NOTSET")
     if name == "perm":
         return value == tuple(reversed(range(len(value))))
-    return name == "kernel_shape" and "Pool" not in node.op_type and _tells_kernel(node)
-
-
-def _tells_kernel(node: Node) -> bool:
-    """Tell whether a constant weight of *node* says how large the kernel is."""
-    return "Conv" in node.op_type and any(
-        value is not None and value.is_constant for value in node.inputs[1:]
-    )
+    if name != "kernel_shape" or "Conv" not in node.op_type or "Pool" in node.op_type:
+        return False
+    return any(v is not None and v.is_constant for v in node.inputs[1:])  # which says how large
 
 
 def is_commutative(node: Node) -> bool:
@@ -271,21 +286,35 @@ def slots(node: Node) -> tuple[Value | None, ...]:
     return inputs
 
 
+def made(node: Node) -> Iterator[Value]:
+    """Iterate over the outputs of *node* without omitted ones."""
+    return (value for value in node.outputs if value is not None)
+
+
+def both_there(
+    first: Iterable[Value | None], second: Iterable[Value | None]
+) -> Iterator[ValuePair]:
+    """Pair values by place, without places where one is omitted."""
+    for old, new in zip(first, second, strict=False):
+        if old is not None and new is not None:
+            yield old, new
+
+
+def operands(node: Node, number: Callable[[Value], int]) -> tuple[int, ...]:
+    """Number what *node* reads, sorted where the order does not matter."""
+    found = [_ABSENT if value is None else number(value) for value in slots(node)]
+    return tuple(sorted(found) if is_commutative(node) else found)
+
+
 def readers(value: Value, graph: Graph) -> Iterator[tuple[Node, int]]:
     """Iterate over the nodes of *graph* that read *value*, and the slots in which they do."""
-    for user, slot in value.iter_uses():
-        if user.graph is graph:
-            yield user, ANY_SLOT if is_commutative(user) else slot
-            continue
-        enclosing = enclosing_node(user, graph)
-        if enclosing is not None:
-            yield enclosing, CAPTURED
-    for body in value.returned_by:
-        if body is graph or body.owner is None:
-            continue
-        enclosing = enclosing_node(body.owner, graph)
-        if enclosing is not None:
-            yield enclosing, CAPTURED
+    returned = ((body.owner, CAPTURED) for body in value.returned_by if body is not graph)
+    for user, slot in chain(value.iter_uses(), returned):
+        reader = None if user is None else enclosing_node(user, graph)
+        if reader is not None and is_commutative(reader):
+            yield reader, ANY_SLOT
+        elif reader is not None:
+            yield reader, slot if reader is user else CAPTURED
 
 
 # How two models differ.
@@ -509,46 +538,33 @@ class ModelDiff:
 Detail: TypeAlias = Literal["exact", "alike", "loose"]
 """How much of a node counts: all; all but the data of its constants; only what it calls."""
 
-_ABSENT = -1
-_RETURNED = -3
 
-
+@dataclass(eq=False)
 class Side:
     """One of the two graphs.
 
     Attributes:
         graph: The graph.
         reader: What reads its model.
-        nodes: Its nodes in order, those that only hold a constant left out.
-        position: Where each of them stands.
-
-    Args:
-        graph: The graph.
-        reader: What reads its model.
         numbers: The numbers that both sides use.
         given: Numbers of the inputs that have a partner.
         outer: Numbers a value of a graph around this one.
         tag: Tells the two sides apart, for values that are never equal.
+        nodes: Its nodes in order, those that only hold a constant left out.
+        position: Where each of them stands.
     """
 
-    def __init__(  # noqa: PLR0913  # what a side is made of
-        self,
-        graph: Graph,
-        reader: ModelReader,
-        numbers: Numbers,
-        *,
-        given: Mapping[Value, int],
-        outer: Resolve,
-        tag: int,
-    ) -> None:
-        self.graph = graph
-        self.reader = reader
-        self.numbers = numbers
-        self.nodes = list(reader.nodes(graph))
+    graph: Graph
+    reader: ModelReader
+    numbers: Numbers
+    given: Mapping[Value, int]
+    outer: Callable[[Value], int]
+    tag: int
+
+    def __post_init__(self) -> None:
+        """List the nodes."""
+        self.nodes = list(self.reader.nodes(self.graph))
         self.position = {node: place for place, node in enumerate(self.nodes)}
-        self._given = given
-        self._outer = outer
-        self._tag = tag
         self._locals: dict[Detail, dict[Node, int]] = {}
         self._values: dict[Detail, dict[Value, int]] = {}
         self._made: dict[Detail, dict[Node, int]] = {}
@@ -562,7 +578,7 @@ class Side:
     def made(self, detail: Detail) -> Mapping[Node, int]:
         """Number the nodes by all that they are computed from."""
         if detail not in self._made:
-            values = self._values[detail] = dict(self._given)
+            values = self._values[detail] = dict(self.given)
             self._made[detail] = self._number(self.graph, values, detail)
         return self._made[detail]
 
@@ -571,71 +587,47 @@ class Side:
         self.made(detail)
         return self._value(value, self._values[detail], detail)
 
-    def used(self, detail: Detail, returned: Mapping[Value, list[int]]) -> dict[Node, int]:
-        """Number the nodes by all that is computed from them.
-
-        Args:
-            detail: How much of a node counts.
-            returned: For each output value, numbers for what it is returned as.
-        """
-        local = self.local(detail)
-        found: dict[Node, int] = {}
-        for node in reversed(self.nodes):
-            uses = []
-            for index, output in enumerate(node.outputs):
-                if output is None:
-                    continue
-                uses += [
-                    (index, slot, found[user])
-                    for user, slot in readers(output, self.graph)
-                    if user in found
-                ]
-                uses += [(index, _RETURNED, number) for number in returned.get(output, ())]
-            found[node] = self.numbers(("used", local[node], tuple(sorted(uses))))
-        return found
-
-    def constant(self, value: Value, detail: Detail) -> int:
-        """Number a constant by its data, or by its type alone."""
+    def constant(self, value: Value, detail: Detail) -> int | None:
+        """Number a constant by its data, or by its type alone; None if *value* is computed."""
         tensor = self.reader.tensor(value)
-        assert tensor is not None  # noqa: S101  # only constants are asked for
-        if detail == "exact":
+        if tensor is None:
+            return None
+        if detail == "exact" and not self.reader.settled:
             return self.numbers(("constant", self.reader.content(value)))
-        return self.numbers(("constant", tensor.dtype, tensor.shape))
+        form: Form = (tensor.dtype, tensor.shape)
+        if detail == "exact":
+            is_settled = form in self.reader.settled
+            form += (tensor.place if is_settled else self.reader.content(value),)
+        return self.numbers(("constant", *form))
 
     def _local(self, node: Node, detail: Detail) -> int:
-        label = self.reader.label(node)
-        if detail == "loose":
-            return self.numbers(("local", label))
-        inputs = [_ABSENT if v is None else self._stored(v, detail) for v in slots(node)]
-        if is_commutative(node):
-            inputs.sort()
-        return self.numbers(("local", label, self.reader.attributes(node), tuple(inputs)))
+        form: Form = ("local", self.reader.label(node))
+        if detail != "loose":
+            inputs = operands(node, lambda value: self._stored(value, detail))
+            form += (self.reader.attributes(node), inputs)
+        return self.numbers(form)
 
     def _stored(self, value: Value, detail: Detail) -> int:
-        if self.reader.tensor(value) is not None:
-            return self.constant(value, detail)
-        return self.numbers(("computed",))
+        number = self.constant(value, detail)
+        return self.numbers(("computed",)) if number is None else number
 
     def _number(self, graph: Graph, values: dict[Value, int], detail: Detail) -> dict[Node, int]:
         """Number the nodes of *graph* or of a body in it; recursion is as deep as bodies nest."""
         numbers, reader = self.numbers, self.reader
-        made: dict[Node, int] = {}
+        found: dict[Node, int] = {}
         for node in reader.nodes(graph):
-            inputs = [_ABSENT if v is None else self._value(v, values, detail) for v in slots(node)]
-            if is_commutative(node):
-                inputs.sort()
-            form: Form = (reader.label(node), tuple(inputs))
+            inputs = operands(node, lambda value: self._value(value, values, detail))
+            form: Form = ("made", reader.label(node), inputs)
             if detail != "loose":
-                form = (*form, reader.attributes(node))
+                form += (reader.attributes(node),)
             if node.subgraphs:
-                form = (*form, self._bodies(node, values, detail))
+                form += (self._bodies(node, values, detail),)
             if detail == "exact" and reader.is_random(node):
-                form = (*form, "random", self._tag, len(made), id(graph))
-            number = made[node] = numbers(("made", *form))
-            for output in node.outputs:
-                if output is not None:
-                    values[output] = numbers(("output", number, output.index))
-        return made
+                form += ("random", self.tag, len(found), id(graph))
+            found[node] = numbers(form)
+            for output in made(node):
+                values[output] = numbers(("output", found[node], output.index))
+        return found
 
     def _bodies(self, node: Node, values: dict[Value, int], detail: Detail) -> Form:
         """Return what the bodies of *node* compute from what they capture.
@@ -655,36 +647,27 @@ class Side:
     def _body(self, name: str, body: Graph, values: dict[Value, int], detail: Detail) -> Form:
         for place, value in enumerate(free_inputs(body.inputs)):
             values[value] = input_number(self.numbers, body, place)
-        made = self._number(body, values, detail)
+        found = self._number(body, values, detail)
         outputs = tuple(self._value(value, values, detail) for value in body.outputs)
-        return (name, len(body.inputs), outputs, tuple(sorted(made.values())))
+        return (name, len(body.inputs), outputs, tuple(sorted(found.values())))
 
     def _value(self, value: Value, values: dict[Value, int], detail: Detail) -> int:
-        known = values.get(value)
-        if known is not None:
-            return known
-        if self.reader.tensor(value) is not None:
+        number = values.get(value)
+        if number is None:
             number = self.constant(value, detail)
-        elif value.graph is self.graph:
-            number = self.numbers(("without partner", self._tag, value.name))
-        else:
-            number = self._outer(value)
-        values[value] = number
-        return number
+        if number is None and value.graph is self.graph:
+            number = self.numbers(("without partner", self.tag, value.name))
+        values[value] = self.outer(value) if number is None else number
+        return values[value]
 
 
 def input_number(numbers: Numbers, graph: Graph, place: int) -> int:
     """Number an input of *graph* by its depth and place: the same from every graph around it."""
-    return numbers(("input", depth_of(graph), place))
-
-
-def depth_of(graph: Graph) -> int:
-    """Count the nodes around *graph*."""
     depth = 0
     while graph.owner is not None:
         depth += 1
         graph = graph.owner.graph
-    return depth
+    return numbers(("input", depth, place))
 
 
 # Looking past nodes that only one graph has, where pairs do not grow from neighbour to neighbour.
@@ -698,59 +681,41 @@ _WIDEST = 16
 
 def bridges(pairing: Pairing, pair: NodePair) -> Iterator[NodePair]:
     """Propose partners near *pair*, past as few nodes without a partner as possible."""
-    for step in (_behind, _before):
-        rings = [
-            _rings(pairing, side, node, step)
-            for side, node in zip(pairing.sides, pair, strict=True)
-        ]
-        if rings[0][0] and rings[1][0]:
-            yield from _nearest(pairing, rings[0], rings[1])
-
-
-def _nearest(pairing: Pairing, first: list[list[Node]], second: list[list[Node]]) -> list[NodePair]:
     local = tuple(side.local("loose") for side in pairing.sides)
-    for passed in range(1, _FARTHEST + 1):
-        found: list[NodePair] = []
-        for ours in range(passed + 1):
-            if ours < len(first) and passed - ours < len(second):
-                found += unique_pairs(local, (first[ours], second[passed - ours]))
-        if found:
-            return found
-    return []
+    sides = tuple(zip(pairing.sides, pair, strict=True))
+    for step in (_behind, _before):
+        first, second = (_rings(pairing, step, side, node) for side, node in sides)
+        for passed in range(1, _FARTHEST + 1):
+            rings = zip(first[: passed + 1], second[passed::-1], strict=True)
+            found = [near for ring in rings if all(ring) for near in unique_pairs(local, ring)]
+            yield from found
+            if found:
+                break
 
 
-def _rings(pairing: Pairing, side: Side, node: Node, step: NextNodes) -> list[list[Node]]:
+def _rings(
+    pairing: Pairing, step: Callable[[Side, Node], Iterator[Node]], side: Side, node: Node
+) -> list[list[Node]]:
     """List the nodes without a partner next to *node*, then those next to these, and so on."""
     rings: list[list[Node]] = []
     seen = {node}
     ring = [node]
     for _ in range(_FARTHEST + 1):
-        found: dict[Node, None] = {}
-        for near in ring:
-            for other in step(side, near):
-                if other in seen or pairing.is_paired(other):
-                    continue
-                found[other] = None
-                if len(found) > _WIDEST:
-                    return [*rings, []]
-        seen |= found.keys()
-        ring = list(found)
+        if ring:
+            near = dict.fromkeys(chain.from_iterable(step(side, member) for member in ring))
+            ring = [other for other in pairing.free(near) if other not in seen]
+            ring = ring if len(ring) <= _WIDEST else []
+            seen.update(ring)
         rings.append(ring)
-        if not ring:
-            break
     return rings
 
 
 def _behind(side: Side, node: Node) -> Iterator[Node]:
-    for output in node.outputs:
-        if output is not None:
-            yield from (user for user, _ in readers(output, side.graph) if user in side.position)
+    return (user for output in made(node) for user, _ in readers(output, side.graph))
 
 
 def _before(side: Side, node: Node) -> Iterator[Node]:
-    for value in slots(node):
-        if value is not None and value.producer in side.position:
-            yield value.producer
+    return (v.producer for v in slots(node) if v is not None and v.producer in side.position)
 
 
 # Which local function of one model is which of the other.
@@ -762,9 +727,7 @@ def pair_functions(first: Model, second: Model) -> list[FunctionPair]:
     A renamed function may call another one. So it is looked at again when that one has a partner.
     """
     shared = first.functions.keys() & second.functions.keys()
-    pairs = [
-        (first.functions[key], second.functions[key]) for key in first.functions if key in shared
-    ]
+    pairs = [(f, second.functions[key]) for key, f in first.functions.items() if key in shared]
     rest = [[f for k, f in m.functions.items() if k not in shared] for m in (first, second)]
     while rest[0] and rest[1]:
         numbers = Numbers()
@@ -792,11 +755,11 @@ def _body_form(function: Function, reader: ModelReader, numbers: Numbers) -> For
     given = {value: numbers(("input", place)) for place, value in enumerate(body.inputs)}
     side = Side(body, reader, numbers, given=given, outer=nowhere(numbers, 0), tag=0)
     outputs = tuple(side.number_of(value, "exact") for value in body.outputs)
-    made = tuple(sorted(side.made("exact").values()))
-    return (len(body.inputs), outputs, made, declared(function))
+    numbered = tuple(sorted(side.made("exact").values()))
+    return (len(body.inputs), outputs, numbered, declared(function))
 
 
-def nowhere(numbers: Numbers, tag: int) -> Resolve:
+def nowhere(numbers: Numbers, tag: int) -> Callable[[Value], int]:
     """Return a numbering of values from outside all graphs: by name, for this *tag* only."""
     return lambda value: numbers(("nowhere", tag, value.name))
 
@@ -817,12 +780,12 @@ def function_changes(
             yield FunctionChange("renamed", one, other)
         if declared(one) != declared(other):
             yield FunctionChange("redeclared", one, other)
-    for function in first.functions.values():
-        if function not in paired:
-            yield FunctionChange("removed", function, None)
-    for function in second.functions.values():
-        if function not in paired:
-            yield FunctionChange("added", None, function)
+    yield from (
+        FunctionChange("removed", f, None) for f in first.functions.values() if f not in paired
+    )
+    yield from (
+        FunctionChange("added", None, f) for f in second.functions.values() if f not in paired
+    )
 
 
 # Telling nodes without a partner apart by what lies around them.
@@ -833,14 +796,11 @@ def function_changes(
 
 
 ROUNDS = 3
-_BEYOND = -1
 
 
 def refine(
-    pairing: Pairing,
-    nodes: tuple[list[Node], list[Node]],
-    detail: Detail,
-) -> list[Colours]:
+    pairing: Pairing, nodes: Both[Node], detail: Detail
+) -> list[tuple[dict[Node, int], ...]]:
     """Colour *nodes*, none of which has a partner, by their neighbours up to each distance.
 
     Args:
@@ -851,68 +811,42 @@ def refine(
     Returns:
         The colours of the first and of the second graph, before the first round and after each.
     """
-    firsts, seconds = (
-        _rounds(pairing, which, nodes[which], detail) for which in range(len(pairing.sides))
-    )
-    return list(zip(firsts, seconds, strict=True))
-
-
-def _rounds(
-    pairing: Pairing, which: int, nodes: list[Node], detail: Detail
-) -> list[dict[Node, int]]:
-    side, returned = pairing.sides[which], pairing.returned(which)
-    local = side.local(detail)
-    colours = {node: local[node] for node in nodes}
-    found = [colours]
+    locals_of = zip(nodes, (side.local(detail) for side in pairing.sides), strict=True)
+    rounds = [tuple({node: local[node] for node in own} for own, local in locals_of)]
     for _ in range(ROUNDS):
-        view = _View(pairing, side, colours, returned, detail)
-        colours = {node: view.colour(node) for node in nodes}
-        found.append(colours)
-    return found
+        views = (_View(pairing, which, own, detail) for which, own in enumerate(rounds[-1]))
+        rounds.append(tuple({node: view.colour(node) for node in view.colours} for view in views))
+    return rounds
 
 
 @dataclass
 class _View:
-    """What the nodes see of each other in one round."""
+    """What the nodes of one graph see of each other in one round."""
 
     pairing: Pairing
-    side: Side
+    which: int
     colours: Mapping[Node, int]
-    returned: Mapping[Value, list[int]]
     detail: Detail
 
     def colour(self, node: Node) -> int:
         """Return the colour of *node* after this round."""
-        inputs = [(0, 0) if value is None else self._source(value) for value in slots(node)]
-        if is_commutative(node):
-            inputs.sort()
-        uses = []
-        for index, output in enumerate(node.outputs):
-            if output is None:
-                continue
-            uses += [
-                (index, slot, *self._node(user))
-                for user, slot in readers(output, self.side.graph)
-                if user in self.side.position
-            ]
-            uses += [(index, 0, _BEYOND, number) for number in self.returned.get(output, ())]
-        return self.side.numbers(("seen", self.colours[node], tuple(inputs), tuple(sorted(uses))))
+        side = self.pairing.sides[self.which]
+        uses = self.pairing.uses(self.which, node, self._node)
+        return side.numbers(("seen", self.colours[node], operands(node, self._source), uses))
 
-    def _source(self, value: Value) -> tuple[int, int]:
-        maker = value.producer
-        if maker is not None and maker in self.side.position:
-            kind, number = self._node(maker)
-            return kind, self.side.numbers(("made", kind, number, value.index))
-        if self.detail == "loose" and self.side.reader.tensor(value) is not None:
-            return _BEYOND, _BEYOND
-        if self.detail == "alike" and self.side.reader.tensor(value) is not None:
-            return _BEYOND, self.side.constant(value, "alike")
-        return _BEYOND, self.side.number_of(value, "exact")
+    def _source(self, value: Value) -> int:
+        side, maker = self.pairing.sides[self.which], value.producer
+        if maker is not None and maker in side.position:
+            return side.numbers(("made by", self._node(maker), value.index))
+        constant = None if self.detail == "exact" else side.constant(value, "alike")
+        if constant is None:
+            return side.number_of(value, "exact")
+        return side.numbers(("some constant",)) if self.detail == "loose" else constant
 
-    def _node(self, node: Node) -> tuple[int, int]:
+    def _node(self, node: Node) -> Form:
         if self.pairing.is_paired(node):
-            return 1, self.pairing.number(node)
-        return 2, self.colours[node]
+            return ("paired", self.pairing.number(node))
+        return ("seen", self.colours[node])
 
 
 # Finding out which node of one graph is which of the other, by dataflow alone.
@@ -928,11 +862,10 @@ _WORTHWHILE = 32
 """Colours are made anew if they have led to at least one pair for this many nodes."""
 _MANY = 16
 """If this many numbers are equal, that is no accident."""
-_SECOND = 1
 
 
 def align(
-    sides: tuple[Side, Side], inputs: Iterable[ValuePair], outputs: Sequence[PositionPair]
+    sides: tuple[Side, Side], inputs: Sequence[ValuePair], outputs: Sequence[PositionPair]
 ) -> tuple[Pairing, int]:
     """Pair the nodes of two graphs.
 
@@ -965,37 +898,25 @@ def align(
 
 def _pair_equal(pairing: Pairing) -> None:
     """Pair nodes that compute the same; among several, those whose results are used alike."""
-    first, second = pairing.sides
-    made = (first.made("exact"), second.made("exact"))
-    classes = grouped(made, (first.nodes, second.nodes))
-    doubtful: list[tuple[list[Node], list[Node]]] = []
-    for one, other in classes:
-        if len(one) == 1 and len(other) == 1:
-            pairing.add(one[0], other[0])
-        else:
-            doubtful.append((one, other))
-    if not doubtful:
-        return
-    used = (first.used("exact", pairing.returned(0)), second.used("exact", pairing.returned(1)))
+    computed = tuple(side.made("exact") for side in pairing.sides)
+    pairing.add(unique_pairs(computed, pairing.rest()))
+    doubtful = grouped(computed, pairing.rest())
+    used = pairing.used("exact") if doubtful else ()
     for nodes in doubtful:
         for one, other in grouped(used, nodes):
-            _pair_all(pairing, zip(one, other, strict=False))
-        free = [[n for n in members if not pairing.is_paired(n)] for members in nodes]
-        _pair_all(pairing, zip(*free, strict=False))
+            pairing.add(zip(one, other, strict=False))
+        pairing.add(zip(*map(pairing.free, nodes), strict=False))
 
 
 def _pair_alike(pairing: Pairing) -> None:
     """Pair nodes that no other node of their graph is like, by what they come from or lead to."""
-    first, second = pairing.sides
-    made = (first.made("alike"), second.made("alike"))
-    used = (first.used("alike", pairing.returned(0)), second.used("alike", pairing.returned(1)))
-    numbers = first.numbers
+    computed, used = tuple(side.made("alike") for side in pairing.sides), pairing.used("alike")
     both = tuple(
-        {node: numbers(("both", made[which][node], used[which][node])) for node in side.nodes}
-        for which, side in enumerate(pairing.sides)
+        {node: (ours[node], theirs[node]) for node in ours}
+        for ours, theirs in zip(computed, used, strict=True)
     )
-    for colours in (both, made, used):
-        _pair_all(pairing, unique_pairs(colours, pairing.rest()))
+    for colours in (both, computed, used):
+        pairing.add(unique_pairs(colours, pairing.rest()))
 
 
 def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> None:
@@ -1012,11 +933,8 @@ def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> Non
         for distance, colours in reversed(list(enumerate(views))):
             found = unique_pairs(colours, pairing.rest())
             if not distance:
-                found = [
-                    pair for pair in found if detail == "exact" and _has_weights(pairing, pair)
-                ]
-            _pair_all(pairing, found)
-            growth.run(found)
+                found = [p for p in found if detail == "exact" and _has_weights(pairing, p[0])]
+            growth.run(pairing.add(found))
         if (len(pairing.forth) - before) * _WORTHWHILE < len(nodes[0]) + len(nodes[1]):
             return
 
@@ -1027,80 +945,47 @@ def _pair_in_order(pairing: Pairing, growth: PairGrowth) -> None:
         nodes = pairing.rest()
         if not nodes[0] or not nodes[1]:
             return
-        colours = refine(pairing, nodes, detail)[-1]
-        found = [
-            pair
-            for one, other in grouped(colours, nodes)
-            if len(one) == len(other)
-            for pair in zip(one, other, strict=True)
-        ]
-        _pair_all(pairing, found)
-        growth.run(found)
+        groups = grouped(refine(pairing, nodes, detail)[-1], nodes)
+        equal = (zip(*group, strict=True) for group in groups if len(set(map(len, group))) == 1)
+        growth.run(pairing.add(chain.from_iterable(equal)))
 
 
 def _pair_by_inputs(pairing: Pairing) -> None:
     """Pair nodes that are alike and read the same, however their results are used."""
     nodes = pairing.rest()
-    keys = []
-    for which, side in enumerate(pairing.sides):
-        local = side.local("exact")
-        found = {}
-        for node in nodes[which]:
-            inputs = [-1 if v is None else pairing.resolve(which, v) for v in slots(node)]
-            found[node] = side.numbers(("reads", local[node], tuple(inputs)))
-        keys.append(found)
+    keys = tuple(
+        {node: (side.local("exact")[node], pairing.read(which, node)) for node in nodes[which]}
+        for which, side in enumerate(pairing.sides)
+    )
     for one, other in grouped(keys, nodes):
-        _pair_all(pairing, zip(one, other, strict=False))
+        pairing.add(zip(one, other, strict=False))
 
 
 def _pair_replaced(pairing: Pairing) -> None:
-    """Pair nodes of different operators that read the same and are read in the same places."""
-    readers_of = _Places(pairing)
-    found = tuple(
-        {n: place for n in nodes if (place := readers_of.place(which, n)) is not None}
-        for which, nodes in enumerate(pairing.rest())
-    )
-    _pair_all(pairing, unique_pairs(found, (list(found[0]), list(found[1]))))
+    """Pair nodes of different operators that read the same and are read in the same places.
+
+    All nodes that read them must have a partner, and none may lie in a body.
+    """
+    places: tuple[dict[Node, Form], ...] = ({}, {})
+    for which, nodes in enumerate(pairing.rest()):
+        for node in nodes:
+            users = (user for value in made(node) for user, _ in value.iter_uses())
+            uses = pairing.uses(which, node, pairing.number)
+            if uses and all(map(pairing.is_paired, users)):
+                places[which][node] = (pairing.read(which, node), uses)
+    pairing.add(unique_pairs(places, (list(places[0]), list(places[1]))))
 
 
-class _Places:
-    """Where nodes stand: what they read, and the partners that read what they make."""
-
-    def __init__(self, pairing: Pairing) -> None:
-        self.pairing = pairing
-        self.returned = (pairing.returned(0), pairing.returned(_SECOND))
-
-    def place(self, which: int, node: Node) -> Hashable | None:
-        """Return where *node* stands; None unless everything that reads it has a partner."""
-        uses: list[tuple[int, ...]] = []
-        for index, output in enumerate(node.outputs):
-            if output is None:
-                continue
-            for user, slot in output.iter_uses():
-                if not self.pairing.is_paired(user):
-                    return None
-                uses.append((index, slot, self.pairing.number(user)))
-            uses += [(index, -1, number) for number in self.returned[which].get(output, ())]
-        if not uses:
-            return None
-        inputs = [-1 if v is None else self.pairing.resolve(which, v) for v in slots(node)]
-        return tuple(inputs), tuple(sorted(uses))
-
-
-def _has_weights(pairing: Pairing, pair: NodePair) -> bool:
-    """Tell whether the nodes hold so much equal data that it is no accident."""
-    tensors = [pairing.sides[0].reader.tensor(v) for v in slots(pair[0]) if v is not None]
+def _has_weights(pairing: Pairing, node: Node) -> bool:
+    """Tell whether *node* holds so much data that it is no accident if another holds the same."""
+    tensors = [pairing.sides[0].reader.tensor(value) for value in slots(node) if value is not None]
     return any(tensor is not None and tensor.size >= _MANY for tensor in tensors)
-
-
-def _pair_all(pairing: Pairing, pairs: Iterable[NodePair]) -> None:
-    for pair in pairs:
-        pairing.add(*pair)
 
 
 # Which node, input and output of one graph is which of the other.
 
 
+@dataclass(eq=False)
 class Pairing:
     """Partners between two graphs.
 
@@ -1109,26 +994,21 @@ class Pairing:
         inputs: Inputs that are one.
         outputs: For each pair of outputs: where it stands in the first and in the second graph.
         forth: The partner of a node of the first graph.
-        back: The partner of a node of the second graph.
     """
 
-    def __init__(
-        self, sides: tuple[Side, Side], inputs: Iterable[ValuePair], outputs: Sequence[PositionPair]
-    ) -> None:
-        self.sides = sides
-        self.inputs = list(inputs)
-        self.outputs = outputs
-        self.forth: dict[Node, Node] = {}
-        self.back: dict[Node, Node] = {}
-        self._input_partner = dict(self.inputs)
-        self._shared: set[int] | None = None
-        self._numbers: dict[Node, int] = {}
+    sides: tuple[Side, Side]
+    inputs: Sequence[ValuePair]
+    outputs: Sequence[PositionPair]
+    forth: dict[Node, Node] = field(default_factory=dict)
+    _numbers: dict[Node, int] = field(default_factory=dict)
 
-    def add(self, first: Node, second: Node) -> None:
-        """Make two nodes partners."""
-        self._numbers[first] = self._numbers[second] = len(self.forth)
-        self.forth[first] = second
-        self.back[second] = first
+    def add(self, pairs: Iterable[NodePair]) -> list[NodePair]:
+        """Make the nodes of each pair partners."""
+        added = list(pairs)
+        for first, second in added:
+            self._numbers[first] = self._numbers[second] = len(self.forth)
+            self.forth[first] = second
+        return added
 
     def is_paired(self, node: Node) -> bool:
         """Tell whether *node*, of either graph, has a partner."""
@@ -1139,13 +1019,17 @@ class Pairing:
         ours, theirs = (side.reader for side in self.sides)
         return ours.label(first) == theirs.label(second)
 
-    def number(self, node: Node) -> int:
-        """Return the number of the pair that *node* belongs to."""
-        return self._numbers[node]
+    def number(self, node: Node) -> int | None:
+        """Return the number of the pair that *node* belongs to, if any."""
+        return self._numbers.get(node)
+
+    def free(self, nodes: Iterable[Node]) -> list[Node]:
+        """List those of *nodes* that have no partner."""
+        return [node for node in nodes if node not in self._numbers]
 
     def rest(self) -> tuple[list[Node], list[Node]]:
         """List the nodes of either graph that have no partner, in order."""
-        first, second = ([n for n in side.nodes if n not in self._numbers] for side in self.sides)
+        first, second = (self.free(side.nodes) for side in self.sides)
         return first, second
 
     def is_complete(self) -> bool:
@@ -1157,22 +1041,47 @@ class Pairing:
         one, other = (side.position[n] for side, n in zip(self.sides, pair, strict=True))
         return one + other, abs(one - other)
 
-    def returned(self, which: int) -> Mapping[Value, list[int]]:
-        """Number the outputs, and return the numbers of each value that a graph returns."""
-        graph, numbers = self.sides[which].graph, self.sides[which].numbers
-        found: dict[Value, list[int]] = {}
+    @cached_property
+    def _returned(self) -> tuple[Mapping[Value, list[int]], ...]:
+        """For each value that a graph returns: as which of the paired outputs it does."""
+        found: tuple[dict[Value, list[int]], ...] = (defaultdict(list), defaultdict(list))
         for number, places in enumerate(self.outputs):
-            value = graph.outputs[places[which]]
-            found.setdefault(value, []).append(numbers(("returned", number)))
+            for which, place in enumerate(places):
+                found[which][self.sides[which].graph.outputs[place]].append(number)
         return found
+
+    def uses(self, which: int, node: Node, number: Callable[[Node], Hashable]) -> Form:
+        """Return who reads what *node* makes, by *number* unless that is None, and in which slot.
+
+        To be returned is a use, too.
+        """
+        found: list[tuple[Any, ...]] = []
+        for value in made(node):
+            for user, slot in readers(value, self.sides[which].graph):
+                if (known := number(user)) is not None:
+                    found.append((value.index, slot, known))
+            returned = self._returned[which].get(value, ())
+            found += [(value.index, _RETURNED, place) for place in returned]
+        return tuple(sorted(found))
+
+    def used(self, detail: Detail) -> tuple[Mapping[Node, int], ...]:
+        """Number the nodes of both graphs by all that is computed from them."""
+        found: tuple[dict[Node, int], ...] = ({}, {})
+        for which, (side, numbered) in enumerate(zip(self.sides, found, strict=True)):
+            for node in reversed(side.nodes):
+                uses = self.uses(which, node, numbered.get)
+                numbered[node] = side.numbers(("used", side.local(detail)[node], uses))
+        return found
+
+    def read(self, which: int, node: Node) -> Form:
+        """Number what *node* of one graph reads, in its order; equal values get equal numbers."""
+        return tuple(_ABSENT if v is None else self.resolve(which, v) for v in slots(node))
 
     def same_value(self, first: Value | None, second: Value | None) -> bool:
         """Tell whether two values correspond: partners or equal computations make them."""
         if first is None or second is None:
             return first is second
-        if self.resolve(0, first) == self.resolve(_SECOND, second):
-            return True
-        return self.are_partners(first, second)
+        return self.resolve(0, first) == self.resolve(1, second) or self.are_partners(first, second)
 
     def are_partners(self, first: Value, second: Value) -> bool:
         """Tell whether partners make two values."""
@@ -1189,28 +1098,18 @@ class Pairing:
         side = self.sides[which]
         number = side.number_of(value, "exact")
         maker = value.producer
-        if maker is None or number in self._common() or maker not in self._numbers:
+        if maker is None or number in self._common or maker not in self._numbers:
             return number
         return side.numbers(("of partners", id(self), self._numbers[maker], value.index))
 
-    def resolver(self, which: int) -> Callable[[Value], int]:
-        """Return :meth:`resolve` for one side."""
-        return lambda value: self.resolve(which, value)
-
+    @cached_property
     def _common(self) -> set[int]:
-        """Return the numbers of the values that both graphs compute."""
-        if self._shared is None:
-            first, second = (
-                {
-                    side.number_of(output, "exact")
-                    for node in side.nodes
-                    for output in node.outputs
-                    if output is not None
-                }
-                for side in self.sides
-            )
-            self._shared = first & second
-        return self._shared
+        """The numbers of the values that both graphs compute."""
+        first, second = (
+            {side.number_of(value, "exact") for node in side.nodes for value in made(node)}
+            for side in self.sides
+        )
+        return first & second
 
 
 PositionPair = tuple[int, int]
@@ -1284,32 +1183,27 @@ class PairGrowth:
         else:
             for values in zip(slots(first), slots(second), strict=False):
                 yield from self._of_makers(values)
-        for outputs in zip(first.outputs, second.outputs, strict=False):
-            if outputs[0] is not None and outputs[1] is not None:
-                yield from self._of_readers((outputs[0], outputs[1]))
+        for pair_of_values in both_there(first.outputs, second.outputs):
+            yield from self._of_readers(pair_of_values)
 
     def _of_makers(self, values: tuple[Value | None, Value | None]) -> Iterator[NodePair]:
         """Propose the nodes that make two values that should be one."""
         self.steps += 1
-        first, second = (
-            None if value is None else self._free_maker(value, side)
-            for value, side in zip(values, self.pairing.sides, strict=True)
-        )
-        if first is None or second is None or values[0] is None or values[1] is None:
-            return
-        if self.pairing.is_same_call(first, second) and values[0].index == values[1].index:
-            yield first, second
+        old, new = values
+        if old is not None and new is not None and old.index == new.index:
+            makers = (self._free_makers(0, [old]), self._free_makers(1, [new]))
+            yield from (
+                pair for pair in zip(*makers, strict=False) if self.pairing.is_same_call(*pair)
+            )
 
     def _of_operands(self, pair: NodePair) -> Iterator[NodePair]:
         """Propose the makers of operands whose place does not matter, where it is clear which."""
-        makers: tuple[list[Node], list[Node]] = ([], [])
-        for which, node in enumerate(pair):
-            side = self.pairing.sides[which]
-            found = [self._free_maker(v, side) for v in slots(node) if v is not None]
-            makers[which].extend(dict.fromkeys(maker for maker in found if maker is not None))
-            self.steps += len(node.inputs)
-        keyed = tuple([(node, 0) for node in nodes] for nodes in makers)
-        yield from self._clear_pairs(keyed[0], keyed[1])
+        self.steps += sum(len(node.inputs) for node in pair)
+        first, second = (
+            [(maker, 0) for maker in dict.fromkeys(self._free_makers(which, slots(node)))]
+            for which, node in enumerate(pair)
+        )
+        yield from self._clear_pairs(first, second)
 
     def _of_readers(self, values: ValuePair) -> Iterator[NodePair]:
         """Propose the nodes that read two values that are one, where it is clear which."""
@@ -1317,7 +1211,7 @@ class PairGrowth:
         for value, side in zip(values, self.pairing.sides, strict=True):
             all_readers = list(readers(value, side.graph))
             self.steps += len(all_readers)
-            free = [item for item in all_readers if not self.pairing.is_paired(item[0])]
+            free = (item for item in all_readers if not self.pairing.is_paired(item[0]))
             found.append(list(dict.fromkeys(free)))
         yield from self._clear_pairs(found[0], found[1])
 
@@ -1345,26 +1239,25 @@ class PairGrowth:
         for pair in proposed:
             votes[pair] = votes.get(pair, self._likeness(pair)) + _VOTE
         place = self.pairing.place
-        chosen = []
+        chosen: list[NodePair] = []
         for pair in sorted(votes, key=lambda pair: (-votes[pair], *place(pair))):
             if not any(map(self.pairing.is_paired, pair)):
-                self.pairing.add(*pair)
-                chosen.append(pair)
+                chosen += self.pairing.add([pair])
         return chosen
 
     def _likeness(self, pair: NodePair) -> int:
-        sides = self.pairing.sides
+        """Count the details that two nodes have in common: one that counts more counts the rest."""
+        first, second = self.pairing.sides
         for weight, detail in enumerate(DETAILS):
-            if sides[0].local(detail)[pair[0]] == sides[1].local(detail)[pair[1]]:
+            if first.local(detail)[pair[0]] == second.local(detail)[pair[1]]:
                 return len(DETAILS) - weight
         return 0
 
-    def _free_maker(self, value: Value, side: Side) -> Node | None:
-        """Return the node of the graph that makes *value*, unless it has a partner."""
-        maker = value.producer
-        if maker is None or maker not in side.position or self.pairing.is_paired(maker):
-            return None
-        return maker
+    def _free_makers(self, which: int, values: Iterable[Value | None]) -> list[Node]:
+        """List the nodes of one graph that make *values* and have no partner."""
+        makers = [value.producer for value in values if value is not None]
+        position = self.pairing.sides[which].position
+        return self.pairing.free(maker for maker in makers if maker in position)
 
 
 # Which input and output of one graph is which of the other.
@@ -1375,12 +1268,9 @@ def pair_inputs(first: Sequence[Value], second: Sequence[Value]) -> list[ValuePa
 
     Who calls a model names its inputs, so that names count here.
     """
-    olds, news = free_inputs(first), {value.name: value for value in free_inputs(second)}
-    pairs = [(old, news.pop(old.name)) for old in olds if old.name in news]
-    paired = {old for old, _ in pairs}
-    others = (old for old in olds if old not in paired)
-    left = list(news.values())
-    alike, _ = with_twins(others, left, lambda old, new: old.declared_type == new.declared_type)
+    olds, news = free_inputs(first), free_inputs(second)
+    pairs, olds = with_twins(olds, news, lambda old, new: old.name == new.name)
+    alike, _ = with_twins(olds, news, lambda old, new: old.declared_type == new.declared_type)
     return pairs + alike
 
 
@@ -1394,20 +1284,15 @@ def pair_outputs(first: Side, second: Side, *, by_name: bool) -> list[PositionPa
     olds, news = first.graph.outputs, second.graph.outputs
     if not by_name:
         return [(place, place) for place in range(min(len(olds), len(news)))]
-    # A file may return a value twice: the first of a name is paired with the first of that name.
-    places: dict[str, deque[int]] = {}
-    for place, value in enumerate(news):
-        places.setdefault(value.name, deque()).append(place)
-    pairs = [(k, places[v.name].popleft()) for k, v in enumerate(olds) if places.get(v.name)]
-    paired = {old for old, _ in pairs}
-    others = (place for place in range(len(olds)) if place not in paired)
-    left = sorted(chain.from_iterable(places.values()))
 
     def is_equal(old: int, new: int) -> bool:
         return first.number_of(olds[old], "exact") == second.number_of(news[new], "exact")
 
-    alike, rest = with_twins(others, left, is_equal)
-    return [*pairs, *alike, *zip(rest, left, strict=False)]
+    left, right = list(range(len(olds))), list(range(len(news)))
+    # A file may return a value twice: the first of a name is paired with the first of that name.
+    named, left = with_twins(left, right, lambda old, new: olds[old].name == news[new].name)
+    alike, left = with_twins(left, right, is_equal)
+    return [*named, *alike, *zip(left, right, strict=False)]
 
 
 def with_twins(
@@ -1428,3 +1313,51 @@ def with_twins(
             news.remove(twin)
             pairs.append((old, twin))
     return pairs, left
+
+
+# All graphs of two models.
+
+
+class ModelPairing:
+    """Pairs the graphs of two models, and the nodes in them.
+
+    Attributes:
+        models: The two models.
+        functions: Their functions that are one.
+        steps: How many neighbours were looked at, for tests of growth.
+    """
+
+    def __init__(self, first: Model, second: Model) -> None:
+        self.models = (first, second)
+        self.functions = pair_functions(first, second)
+        self.steps = 0
+        settled, aliases = settled_types(self.models), aliases_of(self.functions)
+        self._readers = (ModelReader({}, settled), ModelReader(aliases, settled))
+
+    def pairings(self) -> Iterator[tuple[Pairing, bool]]:
+        """Pair the main graphs with the bodies in them, and the functions; True for main graphs."""
+        first, second = self.models
+        yield from self._pairings((first.graph, second.graph), None, is_main=True)
+        for one, other in self.functions:
+            yield from self._pairings((one.body, other.body), None, is_main=False)
+
+    def _pairings(
+        self, graphs: tuple[Graph, Graph], outer: Pairing | None, *, is_main: bool
+    ) -> Iterator[tuple[Pairing, bool]]:
+        """Pair two graphs, and the bodies of the nodes that they share, however deep."""
+        numbers = Numbers() if outer is None else outer.sides[0].numbers
+        inputs = (pair_inputs if is_main else pair_places)(*(graph.inputs for graph in graphs))
+        sides = []
+        for which, graph in enumerate(graphs):
+            given = {pair[which]: input_number(numbers, graph, k) for k, pair in enumerate(inputs)}
+            resolve = partial(outer.resolve, which) if outer else nowhere(numbers, which)
+            sides.append(Side(graph, self._readers[which], numbers, given, resolve, which))
+        ours, theirs = sides
+        outputs = pair_outputs(ours, theirs, by_name=is_main)
+        pairing, steps = align((ours, theirs), inputs, outputs)
+        self.steps += steps
+        yield pairing, is_main
+        for first, second in ((n, pairing.forth[n]) for n in ours.nodes if n in pairing.forth):
+            for name in (name for name in first.subgraphs if name in second.subgraphs):
+                bodies = (first.subgraphs[name], second.subgraphs[name])
+                yield from self._pairings(bodies, pairing, is_main=False)

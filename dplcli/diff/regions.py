@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from dplcli.diff.comparison import Differ
 from dplcli.diff.pairing import is_commutative, slots
@@ -64,6 +64,26 @@ def find_regions(
     return [region for pairing in pairings for region in _Border(pairing, is_near).regions()]
 
 
+def corresponding_values(
+    first: Model, second: Model
+) -> Iterator[tuple[str, str, Literal["structure", "readers", "output"]]]:
+    """Pair the values of two main graphs by name: what is returned first, then what nodes make.
+
+    Yields:
+        The two names, and what says that they are one. A value may come up more than once.
+    """
+    pairing, _ = next(Differ(first, second).pairings())
+    border = _Border(pairing, None)
+    for place, position in pairing.outputs:
+        yield first.graph.outputs[place].name, second.graph.outputs[position].name, "output"
+    equations = border.settled()
+    for one, other in border.kept.items():
+        for old, new in _by_partner(one, other).items():
+            yield old.name, new.name, "structure"
+    for old, new in equations:
+        yield old.name, new.name, "readers"
+
+
 class _Border:
     """Which value of one graph is which of the other, and where there is none.
 
@@ -94,17 +114,26 @@ class _Border:
             if node not in self.kept and numbers[node] in known and not node.subgraphs:
                 self.kept[node] = known[numbers[node]]
 
-    def regions(self) -> list[ChangedRegion]:
-        """Return the regions in the order of the first graph."""
+    def settled(self) -> list[ValuePair]:
+        """Settle which pairs are kept; return values that stand for each other between them."""
         equations = self._equations()
         while self._pair_again(equations):
             equations = self._equations()
-        partners = {second: first for first, second in reversed(self.kept.items())}
+        return equations + self._by_name(*self._alone(), equations)
+
+    def _alone(self) -> tuple[list[Node], list[Node]]:
+        """Return the nodes of either graph that no pair keeps."""
+        partners = set(self.kept.values())
         removed = [node for node in self.ours.nodes if node not in self.kept]
-        added = [node for node in self.theirs.nodes if node not in partners]
+        return removed, [node for node in self.theirs.nodes if node not in partners]
+
+    def regions(self) -> list[ChangedRegion]:
+        """Return the regions in the order of the first graph."""
+        equations = self.settled()
+        partners = {second: first for first, second in reversed(self.kept.items())}
+        removed, added = self._alone()
         if not removed and not added:
             return []
-        equations += self._by_name(removed, added, equations)
         originals = {second: first for first, second in reversed(equations)}
         originals |= {second: first for first, second in self.pairing.inputs}
         for second, first in partners.items():

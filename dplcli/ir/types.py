@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -116,6 +116,11 @@ class Tensor(ABC):
     @abstractmethod
     def is_external(self) -> bool:
         """Whether the data lies in a file beside the model."""
+
+    @property
+    def place(self) -> Hashable:
+        """Where the data lies: the same for tensors of one type that share it; None if unknown."""
+        return None
 
     @abstractmethod
     def numpy(self) -> NDArray[Any]:

@@ -34,7 +34,7 @@ from dplcli.onnx_io.contrib import CONTRIB, contrib_operators
 from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from google.protobuf.message import Message
     from numpy.typing import NDArray
@@ -142,20 +142,41 @@ class ProtoTensor(Tensor):
 
     def chunks(self) -> Iterator[NDArray[Any]]:
         """Yield the elements in order; onnx reads those of one chunk from the file, and no more."""
-        bits, stated = dtype_bits(self.proto.data_type), _entries(self.proto)
-        begin, needed = stated.get("offset", "0"), self.size * bits // 8
-        is_plain = begin.isdecimal() and stated.get("length", str(needed)) == str(needed)
-        if not self.is_external or not bits or self.size <= CHUNK or not is_plain:
+        begin = self._begin()
+        if begin is None or self.size <= CHUNK:
             yield from super().chunks()  # or what is stated does not fit, which this says
             return
+        bits, stated = dtype_bits(self.proto.data_type), _entries(self.proto)
         for start in range(0, self.size, CHUNK):
             count = min(CHUNK, self.size - start)
             part = TensorProto(name=self.proto.name, data_type=self.proto.data_type, dims=[count])
             part.data_location = TensorProto.EXTERNAL
-            span = {"offset": int(begin) + start * bits // 8, "length": count * bits // 8}
+            span = {"offset": begin + start * bits // 8, "length": count * bits // 8}
             for key, entry in {**stated, **span}.items():
                 part.external_data.add(key=key, value=str(entry))
             yield ProtoTensor(part, self.home).numpy()
+
+    @property
+    def place(self) -> Hashable:
+        """Which file the data lies in, by device and number, and where it begins there."""
+        begin = self._begin()
+        if begin is None or self.home is None or self.proto.HasField("segment"):
+            return None
+        try:
+            file = self.home.folder / path_of(_entries(self.proto)["location"])
+            status = file.stat()
+        except (OSError, ValueError, KeyError):
+            return None
+        return (status.st_dev, status.st_ino, begin) if status.st_ino else None
+
+    def _begin(self) -> int | None:
+        """Return where in its file the data begins; None if it lies in none as its type says."""
+        if not self.is_external:
+            return None
+        bits, stated = dtype_bits(self.proto.data_type), _entries(self.proto)
+        begin, needed = stated.get("offset", "0"), str(self.size * bits // 8)
+        is_plain = bits and begin.isdecimal() and stated.get("length", needed) == needed
+        return int(begin) if is_plain else None
 
     def _unreadable(self, why: str, hint: str | None = None) -> ModelLoadError:
         where = f"{self.home.label}: " if self.home else ""
@@ -252,6 +273,7 @@ class SparseTensor(ProtoTensor):
         return tuple(self.sparse.dims)
 
     chunks = Tensor.chunks
+    place = Tensor.place
 
     def numpy(self) -> NDArray[Any]:
         """Decode to a dense array."""

@@ -106,7 +106,7 @@ class Wiring:
                     last.append(name)
         return found or last
 
-    def between(self, start: Collection[str], end: Iterable[str]) -> set[int]:
+    def between(self, start: Container[str], end: Iterable[str]) -> set[int]:
         """Return the nodes that compute *end* from the values of *start*, and from nothing else.
 
         What is in both is computed, too.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dplcli.diff import FACETS
+from dplcli.diff import FACETS, sentences
+from dplcli.diff.sentences import ROWS
 from dplcli.errors import counted
 from dplcli.ir.model import scope_of
-from dplcli.ir.printer import print_attribute, print_node
+from dplcli.ir.printer import print_node
 from dplcli.report.document import (
     Case,
     Document,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from dplcli.diff import GraphDiff, ModelDiff, NodeChange
     from dplcli.diff.pairing import FunctionChange, SignatureChange, WeightChange
-    from dplcli.ir import Attribute, Node, Value
+    from dplcli.ir import Node, Value
     from dplcli.outcomes import (
         BisectOutcome,
         BisectStep,
@@ -640,32 +641,12 @@ def _styled(line: Line) -> Text:
 
 def _change_text(change: NodeChange) -> str:
     parts = [
-        f"{item.name} {_attribute_text(item.before)} -> {_attribute_text(item.after)}"
-        for item in change.attributes
+        *sentences.attributes(change, ROWS),
+        *(f"input {i.slot} {ROWS.pair(_value(i.before), _value(i.after))}" for i in change.inputs),
+        *sentences.outputs(change),
     ]
-    parts += [
-        f"input {item.slot} {_value(item.before)} -> {_value(item.after)}" for item in change.inputs
-    ]
-    made = change.after.outputs
-    parts += [
-        f"output {index} {'added' if any(made[index : index + 1]) else 'removed'}"
-        for index in change.outputs
-    ]
-    return f"{_both(change.before, change.after)}: {'; '.join(parts) or 'another operator'}"
-
-
-def _both(before: Node, after: Node) -> str:
-    """Name a node of both models, once if it has the same name in both."""
-    old, new = (f"{node.qualified_op} {node.label}" for node in (before, after))
-    if old == new:
-        return old
-    if before.qualified_op == after.qualified_op:
-        return f"{old} ({after.label})"
-    return f"{old} -> {new}"
-
-
-def _attribute_text(attribute: Attribute | None) -> str:
-    return "(none)" if attribute is None else print_attribute(attribute)
+    said = "; ".join(parts) or "another operator"
+    return f"{sentences.both(change.before, change.after, ROWS)}: {said}"
 
 
 def _value(value: Value | None) -> str:
@@ -677,41 +658,23 @@ def _value(value: Value | None) -> str:
 
 
 def _weight_text(change: WeightChange) -> str:
-    names = {change.before.name: None, change.after.name: None}
-    name = "weight " + " -> ".join(names)
-    old, new = change.before.declared_type, change.after.declared_type
     found = change.distance
     if found is None:
-        return f"{name}: {old} -> {new}" if old != new else f"{name}: stored in one model only"
-    text = f"{name} {old}: {found.changed} of {found.size} elements differ"
+        return sentences.weight(change, ROWS)
+    name = f"weight {ROWS.once(change.before.name, change.after.name)}"
+    text = f"{name} {sentences.type_of(change.before)}: "
+    text += f"{found.changed} of {found.size} elements differ"
     if found.max_abs is None or found.max_rel is None:
         return text
     return f"{text}, by at most {found.max_abs:.3g}, relative {found.max_rel:.3g}"
 
 
 def _signature_line(item: SignatureChange) -> Line:
-    before, after = item.before, item.after
-    if before is None or after is None:
-        value = before or after
-        assert value is not None  # noqa: S101  # one of them is there
-        return Line("-" if after is None else "+", f"{item.side} {_typed_text(value)}")
-    text = f"{item.side} {before.name}"
-    if item.what == "renamed":
-        return Line("~", f"{text} -> {after.name}: renamed")
-    if item.what == "moved":
-        return Line("~", f"{text}: at another place among the {item.side}s")
-    if item.what == "retyped":
-        return Line("~", f"{text}: {before.declared_type} -> {after.declared_type}")
-    return Line("~", f"{text}: made by {_maker(before)} -> {_maker(after)}")
-
-
-def _typed_text(value: Value) -> str:
-    return f"{value.name} {value.declared_type or ''}".rstrip()
-
-
-def _maker(value: Value) -> str:
-    maker = value.producer
-    return value.name if maker is None else f"{maker.qualified_op} {maker.label}"
+    value = item.before or item.after
+    if value is not None and None in {item.before, item.after}:
+        text = f"{item.side} {value.name} {value.declared_type or ''}"
+        return Line("-" if item.after is None else "+", text.rstrip())
+    return Line("~", sentences.signature(item, ROWS))
 
 
 def _opsets(difference: ModelDiff) -> list[Line]:

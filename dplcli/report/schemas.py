@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dplcli.catalog.plan import Reproducer
 from dplcli.diff.pairing import OpsetChange
 from dplcli.outcomes import CatalogEntry, LibraryState
-from dplcli.verify.settings import InputChoice, Opinion, PartitionRun, Proof
+from dplcli.verify.settings import InputChoice, Opinion, PartitionRun, Proof, Sight
 
 Version: TypeAlias = str
 Number: TypeAlias = float | Literal["inf", "-inf", "nan"]
@@ -160,6 +160,10 @@ class RegionsPart(_Closed):
     unchanged: int
     differing: list[str]
     exact: int
+    unseen: list[str] = []
+    changes: list[str] = []
+    notes: list[str] = []
+    sights: list[Sight] = []
 
 
 class PowerPart(_Closed):

@@ -135,11 +135,23 @@ def share_of_tolerance(output: OutputComparison) -> float | None:
     return None
 
 
-def needed_tolerances(outputs: Sequence[OutputComparison]) -> dict[str, str]:
+def change_lines(result: VerificationResult) -> list[Text]:
+    """Say what the models say differently where they were found to differ, or cannot be told."""
+    changes = () if result.regions is None else result.regions.changes
+    lines = [Text(f"changed: {change}") for change in changes[:_MOST_CHANGES]]
+    if more := len(changes) - len(lines):
+        lines.append(Text(f"changed: {counted(more, 'more change')}"))
+    return lines
+
+
+def needed_tolerances(result: VerificationResult) -> dict[str, str]:
     """Return the tolerances with which failing outputs would pass, as --tolerance takes them.
 
-    An output that no tolerance helps is left out.
+    An output that no tolerance helps is left out; all are, if a place inside is wrong by itself.
     """
+    if result.regions is not None and result.regions.differing:
+        return {}
+    outputs = result.outputs
     failing = dict.fromkeys(output.name for output in outputs if not output.ok)
     found = {}
     for name in failing:
@@ -220,6 +232,7 @@ def percent(share: float | None) -> str:
 
 
 _MOST_ROWS = 8
+_MOST_CHANGES = 8
 _LONG = 1000
 _HEADING = "0, 1, 2-3, 4-7, ... representable numbers apart"
 
@@ -361,7 +374,7 @@ def verification_report(
             from, though all is well.
         with_outputs: Whether to show the outputs in any case, the worst of them if not *verbose*.
     """
-    needed = needed_tolerances(result.outputs)
+    needed = needed_tolerances(result)
     result = _printable(result)
     in_full = verbose or not result.accepted
     lines: list[Part] = []
@@ -385,6 +398,7 @@ def verification_report(
         option = shlex.quote(f"{name}={tolerance}")
         lines.append(Text(one_line(f"{name} would pass with --tolerance {option}", _LONG)))
     lines += [Text(reason, style="red") for reason in result.objections]
+    lines += change_lines(result)
     lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
     lines += [Text(f"cannot tell: {doubt}", style="red") for doubt in result.doubts]

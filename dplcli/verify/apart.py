@@ -1,6 +1,6 @@
 """Each partition judged by itself: on what the original computes there, kernel against body.
 
-The outputs of a whole model are a poor witness of kernels (see :mod:`dplcli.verify.local`): the
+The outputs of a whole model are a poor witness of kernels (see :mod:`dplcli.verify.places`): the
 last bits of a partition decide over large differences behind a Softmax, a Sigmoid that onnxruntime
 rounds to steps, or a quantisation.
 """

@@ -18,7 +18,6 @@ Each comparison names its baseline: the level at which the original ran.
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,13 +51,14 @@ from dplcli.verify.inputs import (
     open_reference,
     save_inputs,
 )
-from dplcli.verify.local import CHOOSERS, judge_regions
 from dplcli.verify.model import (
     Dataflow,
     check_expansion,
+    lost_defaults,
     read_model,
     signature_differences,
 )
+from dplcli.verify.places import judge_places
 from dplcli.verify.power import (
     blind_warnings,
     measure_power,
@@ -77,8 +77,6 @@ from dplcli.verify.run import (
 )
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
-    TIMEOUT,
-    Execution,
     Feed,
     InputRequest,
     KernelReport,
@@ -109,9 +107,6 @@ _MOST_CUT = 30_000
 
 Agree = Callable[[str, Sequence[Leaf], Sequence[Leaf], int], bool]
 
-# Seconds that the evaluator is given for each step, unless the user says how many.
-_ENOUGH = 600.0
-
 # With whom it agrees: with the original or not, with the candidate or not.
 _SIDES: Mapping[tuple[bool, bool], Side] = {
     (True, True): "both",
@@ -140,7 +135,7 @@ class Evaluator:
             agree: Tells whether two results of an output agree within its tolerance in a case.
         """
         self._sources = {
-            name: replace(source, name=name, libraries=(), execution=_patient(source.execution))
+            name: replace(source, name=name, libraries=(), execution=source.execution.plain())
             for name, source in (("original", original), ("candidate", candidate))
         }
         self._feeds = feeds
@@ -198,12 +193,6 @@ class Evaluator:
         return found
 
 
-def _patient(execution: Execution) -> Execution:
-    """Return how a model runs in the evaluator: some would take days."""
-    is_default = execution.isolated and execution.timeout == TIMEOUT
-    return replace(execution.plain(), timeout=_ENOUGH if is_default else execution.timeout)
-
-
 def _why(error: Exception) -> str:
     """Return in one line why there is no opinion."""
     if isinstance(error, StoppedError):
@@ -220,14 +209,16 @@ DEFAULT_SETTINGS = Settings()
 
 # In how many cases places are judged, where outputs fail in more.
 _MOST_JUDGED = 8
+# How many places are noted that differ where nothing finite is given.
+_MOST_NOTED = 4
+# With fewer nodes, to start another process takes longer than to wait for one session.
+_WORTH_A_PROCESS = 2_000
 # With more weights than this, a gigabyte of floats, one session at a time has to do.
 _MANY_WEIGHTS = 1 << 28
 # A tolerance of more than this share of what an output spans decides little.
 _WIDE = 0.01
 # How many times as far as the optimiser or its own last bits an output may move, if it is excused.
 _UNSTEADY = 4.0
-# Seconds that a mutant of a fast model is given.
-_PATIENCE = 20.0
 _SHARED_LIBRARIES = "the original does not run without the custom operators, so it uses them, too"
 
 
@@ -275,11 +266,18 @@ def verify_equivalence(
     made = names_made_by_shape(theirs.graph)
     for path, model in ((original, ours), (candidate, theirs)):
         check_expansion(path, model, settings.execution)
+    lost = lost_defaults(ours, theirs)
     del theirs
-    flow = Dataflow(ours)
     say = progress or (lambda _: None)
     known = VerificationResult(equivalent=True, seeds=settings.first_seeds, levels=())
-    known = replace(known, min_power=settings.min_power)
+    known = replace(
+        known,
+        min_power=settings.min_power,
+        doubts=tuple(
+            f"input {name!r}, which has a default that a caller may replace, is gone"
+            for name in lost
+        ),
+    )
     if prove:
         say("putting the functions back, to prove that nothing else was changed")
         try:
@@ -288,6 +286,7 @@ def verify_equivalence(
             known = replace(known, unproved=str(error))
     decides = settings.execution.is_plain and not settings.custom_ops
     is_proved = decides and known.proof is not None
+    flow = Dataflow(ours, infers=not is_proved or settings.mutants > 0)
     try:
         check = _Check(original, flow, made, settings, say=say, nodes=nodes, is_proved=is_proved)
     except VerificationError as error:
@@ -376,10 +375,10 @@ class _Check:
         self._is_proved = is_proved
         self._say = say
         self._nodes = nodes
-        self._slowest = 0.0
         self._at_levels: dict[str, Runs | None] = {}
         self._records: dict[str, list[PartitionRun]] = {}
         self._limits: Mapping[str, Limit] | None = None
+        self._unjudged = ""
         levels = settings.judged_levels
         if is_proved and settings.levels is None and settings.save_results is None:
             levels = (REFERENCE_LEVEL,)
@@ -405,8 +404,8 @@ class _Check:
         self._judge = Judge(settings, facts, settings.first_seeds[0])
         weights = find_weights(flow) if settings.refill_weights or reference.blind else []
         draws = random_warnings(flow)
-        self._is_compared = not (is_proved and draws)
-        if not self._is_compared:
+        self._is_compared = not draws
+        if draws:
             draws = [f"{draws[0]}, so its outputs are not compared"]
         self._warnings = [*draws, *self._refill_warnings(len(weights))]
         if reference.source.libraries:
@@ -468,7 +467,7 @@ class _Check:
         result = replace(
             known,
             equivalent=not reasons and are_ok and not (regions and regions.differing),
-            doubts=doubts if are_ok else (),
+            doubts=(*known.doubts, *doubts) if are_ok else (),
             seeds=stimulus.seeds,
             levels=levels,
             inputs=stimulus.choices,
@@ -481,7 +480,8 @@ class _Check:
             power=None if reasons else self._power(source),
             regions=regions,
         )
-        warnings = (*self._warnings, *stimulus.notes, *self._power_warnings)
+        noted = () if regions is None else regions.notes[:_MOST_NOTED]
+        warnings = (*self._warnings, *noted, *stimulus.notes, *self._power_warnings)
         result = replace(result, warnings=tuple(dict.fromkeys(warnings)))
         result = self._with_kernels(result)
         self._save(runs, result)
@@ -504,53 +504,39 @@ class _Check:
     def _regions(
         self, candidate: ModelSource, outputs: Sequence[OutputComparison]
     ) -> LocalJudgement | None:
-        """Judge the places that differ by themselves; return None if that is not to be done.
+        """Judge by themselves the places that differ; return None if that is not to be done.
 
-        Outputs that are the same bit for bit need it only if they would hide a difference: if they
-        are blind, or the original rounds to steps, or chooses rows of tables. A tolerance that
-        somebody chose decides alone; if an output is outside of it, the place is looked for.
+        A tolerance that somebody chose decides alone; if an output is outside of it, the place is
+        looked for.
         """
         failed = [output for output in outputs if not output.ok]
-        is_hopeless = any(output.figures.needed_rtol is None for output in failed)
         is_known = self._is_proved or (
             self._is_same_graph and bool(failed) and self._settings.execution.kernels is not None
         )
-        if is_known or is_hopeless or random_warnings(self._flow):
-            return None
-        is_few = 0 < self._reference.distinct < FEW_NUMBERS
-        chooses = any(node.op_type in CHOOSERS for node in self._flow.model.graph.node)
-        is_same = not any(output.max_abs for output in outputs)
-        is_open = not is_same or is_few or chooses or self._reference.blind
-        is_asked = (is_open or self._judge.facts.rounds) and not self._settings.chooses_tolerance
-        if not failed and not is_asked:
+        if is_known or (self._settings.chooses_tolerance and not failed):
             return None
         if max(self._nodes) > _MOST_CUT:
-            self._warnings.append(
-                "places that differ were not judged by themselves: "
-                f"there are {max(self._nodes):,} nodes, and {_MOST_CUT:,} would be the most"
+            self._unjudged = (
+                f"there are {max(self._nodes):,} nodes, {_MOST_CUT:,} would be the most"
             )
             return None
-        cases = failed_cases(failed)[:_MOST_JUDGED] or self._settings.first_seeds[:1]
-        found: list[LocalJudgement] = []
+        stimulus = self._reference.stimulus
+        others = [case for case in stimulus.cases if case not in stimulus.seeds]
+        cases = failed_cases(failed)[:_MOST_JUDGED] or [*stimulus.cases][:2]
+        cases += [case for case in others if case not in cases]
         # kernels of a target are judged by the outputs; here, it is about what the graph says
         candidate = replace(
             candidate,
             libraries=self._reference.source.libraries,
             execution=self._reference.source.execution,
         )
-        for case in cases:
-            self._say("judging by themselves the places that differ")
-            judge = replace(self._judge, case=case)
-            try:
-                found.append(judge_regions(self._reference, candidate, judge))
-            except (RunError, StoppedError) as error:
-                self._warnings.append(f"places that differ were not judged by themselves: {error}")
-                return None
-            if found[-1].differing:
-                break
-        unseen = dict.fromkeys(what for each in found for what in each.unseen)
-        self._warnings += [f"{what}; only what ran was compared" for what in unseen]
-        return replace(found[-1], weak=max(each.weak for each in found))
+        self._say("judging by themselves the places that differ")
+        judge = replace(self._judge, case=cases[0])
+        try:
+            return judge_places(self._reference, candidate, judge, cases)
+        except (RunError, StoppedError) as error:
+            self._unjudged = str(error)
+            return None
 
     def _apart(
         self,
@@ -591,23 +577,24 @@ class _Check:
         self, outputs: Sequence[OutputComparison], regions: LocalJudgement | None
     ) -> tuple[str, ...]:
         """Say why outputs that pass show too little, where places do not decide, either."""
+        if regions is not None:
+            return regions.unseen
         reference, found = self._reference, list[str]()
-        if regions is not None and not regions.weak:
-            return ()
         names = dict.fromkeys(output.name for output in outputs)
         found += blindness(reference.blind, names, reference.feeds)
         if self._settings.chooses_tolerance:
             return tuple(found)
+        if self._unjudged:
+            found.append(
+                f"the places that differ could not be judged by themselves: {self._unjudged}"
+            )
         if 0 < reference.distinct < FEW_NUMBERS and any(reference.feeds.values()):
             why = f" ({reference.stimulus.limit})" if reference.stimulus.limit else ""
-            help_ = "give more inputs (--inputs)"
-            if regions is not None:
-                help_ = "make what they are chosen from an output, too"
             found.append(
                 f"the outputs hold {counted(reference.distinct, 'different number')}, where "
-                f"{FEW_NUMBERS} would say something{why}; {help_}"
+                f"{FEW_NUMBERS} would say something{why}; give more inputs (--inputs)"
             )
-        for output in outputs if regions is None else ():
+        for output in outputs:
             spread = self._spread(output.name)
             allowed = output.atol + output.rtol * spread
             if output.max_abs and output.dtype in FLOATS and allowed > _WIDE * spread > 0:
@@ -667,18 +654,17 @@ class _Check:
         return is_covered(by_optimiser) or is_covered(self._sensitivity())
 
     def _run(self, candidate: ModelSource, level: str) -> Runs:
-        start = time.monotonic()
         runner = self._session(candidate, "candidate", level)
         self._say(f"running the candidate, {at_level(level)}")
         runs = self._run_cases(runner)
         self._records[level] = runner.record()
-        self._slowest = max(self._slowest, time.monotonic() - start)
         return runs
 
     def _at_once(self, source: ModelSource) -> int:
         """Return how many sessions of the candidate may be open at the same time."""
         weights = sum(math.prod(tensor.dims) for tensor in self._flow.model.graph.initializer)
-        if not (source.execution.isolated and IS_POSSIBLE) or weights > _MANY_WEIGHTS:
+        is_possible = source.execution.isolated and IS_POSSIBLE and weights <= _MANY_WEIGHTS
+        if not is_possible or max(self._nodes) < _WORTH_A_PROCESS:
             return 1
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
@@ -763,8 +749,7 @@ class _Check:
         self._say(f"trying {count} mutants")
 
         def is_caught(mutant: ModelSource) -> bool:
-            execution = self._for_mutants(mutant.execution)
-            runner = Runner(replace(mutant, name="mutant", execution=execution), REFERENCE_LEVEL)
+            runner = Runner(replace(mutant, name="mutant"), REFERENCE_LEVEL)
             found: list[OutputComparison] = []
             for case in self._reference.stimulus.cases:
                 runs = {case: runner.run(self._reference.feeds[case])}
@@ -774,17 +759,10 @@ class _Check:
             self._warnings = said  # not of the mutant
             if regions is not None and not (regions.differing or self._settings.chooses_tolerance):
                 found = [self._excused(output, regions) for output in found]
-            is_same = regions is None or not regions.differing
+            is_same = regions is None or not (regions.differing or regions.unseen)
             return not is_same or not all(output.ok for output in found)
 
         return measure_power(candidate, count, self._settings.first_seeds[0], is_caught)
-
-    def _for_mutants(self, execution: Execution) -> Execution:
-        """Return how a mutant runs: one that never ends is given up soon."""
-        enough = _PATIENCE + 10 * self._slowest
-        if not execution.isolated or (execution.timeout or enough) < enough:
-            return execution
-        return replace(execution, timeout=min(enough, TIMEOUT))
 
     def _save(self, candidates: Mapping[str, Runs], result: VerificationResult) -> None:
         """Write what was run to a file, with all that judging it again may need."""

@@ -1,7 +1,14 @@
-"""Run a model in onnx's reference evaluator: slow, written for clarity, without an optimiser."""
+"""Run a model in onnx's reference evaluator: slow, written for clarity, without an optimiser.
 
-from collections.abc import Mapping
+It errs in some operators, and in some versions of others. Those are corrected here, or refuse: who
+is asked as a referee had better say nothing than something false.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from graphlib import TopologicalSorter
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +16,8 @@ import onnx
 import onnxruntime as ort
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import load_op
+from onnx.reference.ops.op_scan import Scan as OwnScan
 
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.engines import numbered
@@ -29,7 +38,29 @@ from dplcli.verify.settings import (
 _IR_VERSION = 8
 """That of models of one operator: old enough for all versions of onnxruntime."""
 
+_SCAN_WITHOUT_BATCHES, _MASK_OF_WHAT_IS_KEPT, _ALONG_ONE_AXIS, _HALF_A_PIXEL = 9, 12, 13, 16
+"""The opsets from which operators mean what they mean today."""
+
+_ONE_WAY_OR_ANOTHER = {8, 21, 22, 25, 26}
+"""Types that floats are cast to in several ways: text, uint4, int4, uint2, int2."""
+
+_ROUNDED_LENGTHS_THAT_COUNT = {
+    "align_corners": math.inf,
+    "pytorch_half_pixel": 2,
+    "tf_crop_and_resize": math.inf,
+}
+"""Ways of Resize to find places by the length of the result, and below which length they do."""
+
+_ACTIVATIONS = {
+    "GRU": ["sigmoid", "tanh"],
+    "LSTM": ["sigmoid", "tanh", "tanh"],
+    "RNN": ["tanh"],
+}
+"""The activations of recurrent operators in each direction, unless they state others."""
+
 Float64s = npt.NDArray[np.float64]
+Value: TypeAlias = Any  # an array, an attribute, or nothing
+Values: TypeAlias = tuple[Value, ...]
 
 
 class BatchNormalization(OpRun):
@@ -41,29 +72,302 @@ class BatchNormalization(OpRun):
         if attributes.get("training_mode") or len(self.onnx_node.output) > 1:
             # nobody feeds a model in training here; to say so beats another operator's result
             raise NotImplementedError("BatchNormalization in training")
+        if not attributes.get("spatial", 1):
+            raise NotImplementedError("BatchNormalization of each place by itself")
         shape = (-1, *(1,) * (x.ndim - 2))
         scale, bias, mean, variance = (values.reshape(shape) for values in given)
         made: Float64s = (x - mean) * (scale / np.sqrt(variance + attributes["epsilon"])) + bias
         return (made.astype(x.dtype),)
 
 
-class MaxPool(OpRun):
+class LRN(OpRun):
+    """The operator for tensors of any rank; onnx's own takes the batch for the channels."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Float64s, *, alpha: float, beta: float, bias: float, size: int
+    ) -> tuple[Float64s]:
+        around = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
+        squares = np.pad(np.square(x), around)
+        near = sum(squares[:, first : first + x.shape[1]] for first in range(size))
+        made: Float64s = x / (bias + alpha / size * near) ** beta
+        return (made.astype(x.dtype),)
+
+
+class LpNormalization(OpRun):
+    """The operator; onnx's own forgets that numbers have a sign."""
+
+    op_domain = ""
+
+    def _run(self, x: Float64s, *, axis: int, p: int) -> tuple[Float64s]:
+        norm = (np.abs(x) ** p).sum(axis, keepdims=True) ** (1 / p)
+        return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
+
+
+class Scan(OwnScan):
+    """onnx's own operator, from the version on that it has; the first one scans in batches."""
+
+    op_domain = ""
+
+    def __init__(self, onnx_node: onnx.NodeProto, run_params: dict[str, Any]) -> None:
+        super().__init__(onnx_node, run_params)  # type: ignore[no-untyped-call]
+        if run_params["opsets"][onnx_node.domain] < _SCAN_WITHOUT_BATCHES:
+            raise NotImplementedError("Scan in batches, as in opset 8")
+
+
+class _AlongAxis(OpRun):
+    """An operator along an axis; below opset 13, along that and all behind it taken together."""
+
+    op_domain = ""
+
+    def __init__(self, onnx_node: onnx.NodeProto, run_params: dict[str, Any]) -> None:
+        self._opset: int = run_params["opsets"][onnx_node.domain]
+        schema = onnx.defs.get_schema(onnx_node.op_type, self._opset)  # for its default axis
+        super().__init__(onnx_node, run_params, schema)
+
+    def _run(self, x: Float64s, *, axis: int) -> tuple[Float64s]:
+        if not x.size:
+            return (x,)
+        if self._opset < _ALONG_ONE_AXIS:
+            rows = x.reshape(math.prod(x.shape[:axis]), -1)
+            return (self._along(rows, 1).reshape(x.shape).astype(x.dtype),)
+        return (self._along(x, axis).astype(x.dtype),)
+
+    @abstractmethod
+    def _along(self, x: Float64s, axis: int) -> Float64s:
+        """Return the result along one axis."""
+
+
+class Softmax(_AlongAxis):
+    """The operator in all opsets."""
+
+    def _along(self, x: Float64s, axis: int) -> Float64s:
+        powers: Float64s = np.exp(x - x.max(axis, keepdims=True))
+        made: Float64s = powers / powers.sum(axis, keepdims=True)
+        return made
+
+
+class LogSoftmax(_AlongAxis):
+    """The operator in all opsets; onnx's own gives the logarithm of 0 where Softmax is small."""
+
+    def _along(self, x: Float64s, axis: int) -> Float64s:
+        less: Float64s = x - x.max(axis, keepdims=True)
+        made: Float64s = less - np.log(np.exp(less).sum(axis, keepdims=True))
+        return made
+
+
+class Hardmax(_AlongAxis):
+    """The operator in all opsets."""
+
+    def _along(self, x: Float64s, axis: int) -> Float64s:
+        made = np.zeros_like(x)
+        np.put_along_axis(made, x.argmax(axis, keepdims=True), 1, axis)
+        return made
+
+
+class _Own(OpRun):
+    """onnx's own operator, asked by who knows where it errs."""
+
+    op_domain = ""
+
+    def __init__(self, onnx_node: onnx.NodeProto, run_params: dict[str, Any]) -> None:
+        self._opset: int = run_params["opsets"][onnx_node.domain]
+        self._own = load_op("", onnx_node.op_type, self._opset)(onnx_node, run_params)
+        super().__init__(onnx_node, run_params, self._own._schema)  # noqa: SLF001
+
+    def _ask(self, *given: Value, **attributes: Value) -> Values:
+        """Return what onnx's own gives."""
+        made: Values = self._own._run(*given, **attributes)  # noqa: SLF001
+        return made
+
+
+class Cast(_Own):
+    """onnx's own operator; each has its way with floats as text, and in less than a byte."""
+
+    def _run(self, x: Float64s, **attributes: Value) -> Values:
+        _check_cast(x, attributes["to"])
+        return self._ask(x, **attributes)
+
+
+class CastLike(_Own):
+    """onnx's own operator, as for Cast."""
+
+    def _run(self, x: Float64s, like: Float64s, **attributes: Value) -> Values:
+        _check_cast(x, onnx.helper.np_dtype_to_tensor_dtype(like.dtype))
+        return self._ask(x, like, **attributes)
+
+
+def _check_cast(x: Float64s, to: int) -> None:
+    if to in _ONE_WAY_OR_ANOTHER and x.dtype.kind not in "biuOSTU":
+        raise NotImplementedError("a cast of floats to text, or to integers of 2 or 4 bits")
+
+
+class ConvTranspose(_Own):
+    """onnx's own operator, group by group; it takes the wrong weights and biases for those."""
+
+    def _run(
+        self,
+        x: Float64s,
+        weights: Float64s,
+        bias: Float64s | None = None,
+        *,
+        group: int,
+        **attributes: Value,
+    ) -> Values:
+        biases = [None] * group if bias is None else np.split(bias, group)
+        groups = zip(np.split(x, group, 1), np.split(weights, group), biases, strict=True)
+        made = [self._ask(*each, group=1, **attributes)[0] for each in groups]
+        return (np.concatenate(made, 1),)
+
+
+class Dropout(_Own):
+    """onnx's own operator in inference; its mask meant something else, or nothing, before 12."""
+
+    def _run(self, x: Float64s, *given: Value, **attributes: Value) -> Values:
+        if given[1:] and given[1]:
+            raise NotImplementedError("Dropout in training")
+        if len(self.onnx_node.output) > 1 and self._opset < _MASK_OF_WHAT_IS_KEPT:
+            raise NotImplementedError("the mask of Dropout before opset 12")
+        return self._ask(x, *given, **attributes)
+
+
+class LpPool(_Own):
+    """onnx's own operator; it takes windows over the edge for larger than they are."""
+
+    def _run(self, x: Float64s, **attributes: Value) -> Values:
+        if attributes.get("ceil_mode"):
+            raise NotImplementedError("LpPool with ceil_mode")
+        return self._ask(x, **attributes)
+
+
+class MaxPool(_Own):
+    """onnx's own operator, by that of its two ways that knows what pads are."""
+
+    def _run(self, x: Float64s, **attributes: Value) -> Values:
+        if attributes["auto_pad"] == "SAME_LOWER":
+            raise NotImplementedError("MaxPool with auto_pad SAME_LOWER")
+        if any(attributes["pads"] or ()):
+            made: Values = self._own._max_pool(x, **attributes)  # noqa: SLF001
+            return made
+        return self._ask(x, **attributes)
+
+
+class MaxUnpool(_Own):
+    """onnx's own operator; it counts places in a shape that may not be the one that is given."""
+
+    def _run(
+        self, x: Float64s, places: Float64s, shape: Float64s | None = None, **attributes: Value
+    ) -> Values:
+        if shape is not None:
+            raise NotImplementedError("MaxUnpool with a given shape")
+        return self._ask(x, places, **attributes)
+
+
+class ReduceSumSquare(_Own):
+    """onnx's own operator; it gives integers of 64 bits for all."""
+
+    def _run(self, x: Float64s, *given: Value, **attributes: Value) -> Values:
+        return (np.asarray(self._ask(x, *given, **attributes)[0], x.dtype),)
+
+
+class Resize(_Own):
+    """onnx's own operator; it takes the length before it is rounded for that of the result."""
+
+    def _run(self, x: Float64s, *given: Value, **attributes: Value) -> Values:
+        most = _ROUNDED_LENGTHS_THAT_COUNT.get(attributes["coordinate_transformation_mode"], 0)
+        scales = given[1] if given[1:] else None
+        if scales is not None and scales.size:
+            lengths = scales * np.take(x.shape, attributes.get("axes") or range(x.ndim))
+            is_rounded = ~np.isclose(lengths, np.round(lengths)) & (lengths < most)
+        else:
+            is_rounded = np.array(attributes["keep_aspect_ratio_policy"] != "stretch" and most > 0)
+        if is_rounded.any():
+            raise NotImplementedError("Resize by the length of a result that is rounded")
+        return self._ask(x, *given, **attributes)
+
+
+class RoiAlign(_Own):
+    """onnx's own operator; it moves all by half a pixel, which was not so before opset 16."""
+
+    def _run(self, *given: Value, **attributes: Value) -> Values:
+        if self._opset < _HALF_A_PIXEL:
+            attributes["coordinate_transformation_mode"] = "output_half_pixel"
+        return self._ask(*given, **attributes)
+
+
+class _Recurrent(_Own):
+    """onnx's own operator; it passes over what it does not know."""
+
+    def _run(self, x: Float64s, *given: Value, **attributes: Value) -> Values:
+        usual = _ACTIVATIONS[self.op_type]
+        names = [name.lower() for name in attributes.get("activations") or usual]
+        lengths = given[3] if given[3:] else None
+        steps = x.shape[attributes.get("layout") or 0]
+        for what, is_there in {
+            "activations": names not in (usual, usual * 2),
+            "clip": attributes.get("clip") is not None,
+            "input_forget": attributes.get("input_forget"),
+            "sequences of several lengths": lengths is not None and (lengths != steps).any(),
+        }.items():
+            if is_there:
+                raise NotImplementedError(f"{self.op_type} with {what}")
+        return self._ask(x, *given, **attributes)
+
+
+class GRU(_Recurrent):
+    """onnx's own operator."""
+
+
+class LSTM(_Recurrent):
+    """onnx's own operator."""
+
+
+class RNN(_Recurrent):
+    """onnx's own operator."""
+
+
+class _FastMaxPool(OpRun):
     """onnxruntime's operator, which takes float64; onnx's own goes from element to element."""
 
     op_domain = ""
 
-    def _run(self, x: Float64s, **_: float) -> tuple[Float64s, ...]:
+    def _run(self, x: Float64s, **attributes: Value) -> Values:
+        given = {item.name: attributes[item.name] for item in self.onnx_node.attribute}
+        node = onnx.helper.make_node("MaxPool", self.input, self.output, **given)
         kind = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
         graph = onnx.helper.make_graph(
-            [self.onnx_node],
+            [node],
             "pool",
-            [onnx.helper.make_tensor_value_info(self.onnx_node.input[0], kind, x.shape)],
-            [onnx.ValueInfoProto(name=name) for name in self.onnx_node.output],
+            [onnx.helper.make_tensor_value_info(node.input[0], kind, x.shape)],
+            [onnx.ValueInfoProto(name=name) for name in node.output],
         )
         opsets = [onnx.helper.make_opsetid(*each) for each in self.run_params["opsets"].items()]
         model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
         session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
-        return tuple(session.run(None, {self.onnx_node.input[0]: x}))
+        return tuple(session.run(None, {node.input[0]: x}))
+
+
+_FastMaxPool.__name__ = MaxPool.__name__  # the evaluator knows operators by that
+
+
+class _Evaluator(ReferenceEvaluator):
+    """onnx's evaluator with the operators above, in functions, too."""
+
+    _operators: ClassVar[Sequence[type[OpRun]]] = (
+        *(BatchNormalization, Cast, CastLike, ConvTranspose, Dropout, GRU, Hardmax, LogSoftmax),
+        *(LpNormalization, LpPool, LRN, LSTM, MaxPool, MaxUnpool, ReduceSumSquare, Resize, RNN),
+        *(RoiAlign, Scan, Softmax),
+    )
+
+    def __init__(self, *given: Value, **named: Value) -> None:
+        super().__init__(*given, **named | {"new_ops": self._operators})
+
+
+class _FastEvaluator(_Evaluator):
+    """Where onnxruntime does what takes the evaluator long; the first of a name counts."""
+
+    _operators = (_FastMaxPool, *_Evaluator._operators)  # noqa: SLF001
 
 
 class ReferenceSession:
@@ -83,8 +387,7 @@ class ReferenceSession:
             model = whole_of(source)
             _sort_functions(model)
             self._names = [output.name for output in model.graph.output]
-            operators: list[type[OpRun]] = [BatchNormalization, *[MaxPool] * is_fast]
-            self._evaluator = ReferenceEvaluator(model, new_ops=operators)
+            self._evaluator = (_FastEvaluator if is_fast else _Evaluator)(model)
         except Exception as error:
             raise _evaluator_error(error) from error
 

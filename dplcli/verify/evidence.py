@@ -47,6 +47,7 @@ from dplcli.verify.settings import (
     Proof,
     Runs,
     Settings,
+    Sight,
     VerificationResult,
     storable,
 )
@@ -218,7 +219,12 @@ def _grounds(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a record says of proof and regions; files of the first previews say nothing."""
     proof, regions = result.get("proof"), result.get("regions")
     if regions is not None:
-        regions = regions | {"differing": tuple(regions["differing"])}
+        told = {
+            name: tuple(regions.get(name, ()))
+            for name in ("differing", "unseen", "changes", "notes")
+        }
+        sights = tuple(Sight(**sight) for sight in regions.get("sights", ()))
+        regions = regions | told | {"sights": sights}
     return {
         "proof": None if proof is None else Proof(**proof),
         "unproved": result.get("unproved", ""),

@@ -7,6 +7,7 @@ no float64 kernels of many operators, Conv among them.)
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +16,20 @@ from onnx import TensorProto
 
 from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io.external_data import all_tensors
+from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.onnx_io.opset import all_scopes
+from dplcli.verify.compare import scale_of
+from dplcli.verify.model import whole_of
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from onnx import GraphProto, ModelProto, NodeProto
 
     from dplcli.verify.compare import Reals
-    from dplcli.verify.settings import Array, Feed
+    from dplcli.verify.settings import Array, Feed, Leaf, ModelSource, Outputs
 
 _COARSER: dict[int, float] = {
     TensorProto.FLOAT: 2.0**-23,
@@ -32,6 +40,8 @@ _COARSER: dict[int, float] = {
 
 _LEAST, _MOST = 0.5, 2.0
 """How many units in the last place numbers are moved."""
+
+_FEW = 4
 
 _STATED_TYPE = ("to", "dtype", "output_datatype")
 """Attributes that state the element type of a result."""
@@ -60,10 +70,15 @@ def in_float64(model: ModelProto, moved: np.random.Generator | None = None) -> M
     for tensor in all_tensors(wide):
         if tensor.data_type in _COARSER:
             values = onnx.numpy_helper.to_array(tensor).astype(np.float64)
-            if moved is not None:
+            if moved is not None and not _is_exact(values):
                 values = _moved(values, _COARSER[tensor.data_type], moved)
             tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     return wide
+
+
+def _is_exact(values: Reals) -> bool:
+    """Tell whether constants are a few whole numbers, as exponents are: these were not rounded."""
+    return values.size <= _FEW and bool((values == np.round(values)).all())
 
 
 def widened(content: bytes) -> bytes:
@@ -135,3 +150,151 @@ def _widen_interface(graph: GraphProto) -> None:
     for info in (*graph.input, *graph.output):
         if info.type.HasField("tensor_type") and info.type.tensor_type.elem_type in _COARSER:
             info.type.tensor_type.elem_type = TensorProto.DOUBLE
+
+
+# Places of two models in float64, and what they say there.
+
+
+_EXACT = 1e-9
+"""The share of the largest element that two ways to compute it may differ by in float64."""
+
+_FAR = 2.0**-6
+"""The share of the largest element beyond which no rounding is looked for."""
+
+ROUNDED_AGAIN = 16.0
+"""How many times as far as a unit in the last place of constants moves it, a value may move: what
+is computed in advance may be rounded in several steps."""
+
+TOO_COARSE = 16.0
+"""How many times as far from float64 as the original's a candidate's value may be."""
+
+_EVALUATED = 64.0
+"""The original may be this many times as far from float64 as its last bits move it. Else the
+evaluator computes something else than onnxruntime."""
+
+_MEANT = 2.0**-7
+"""The original may always be off by this share of the largest element: that is no other meaning."""
+
+_NARROWER = 2.0**-24
+"""Rounding in float64 is finer than in float32 by this, and a margin of 32."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How a place is computed in float64.
+
+    Attributes:
+        moves_constants: Whether float constants are moved in their last place.
+        moves_inputs: Whether what is fed is moved so, too.
+    """
+
+    moves_constants: bool = False
+    moves_inputs: bool = False
+
+    def run(self, source: ModelSource, feeds: Mapping[str, Feed]) -> Outputs:
+        """Run a model in onnx's reference evaluator.
+
+        Raises:
+            RunError: It cannot be had in float64, or does not run.
+            StoppedError: It takes too long.
+        """
+        constants = np.random.default_rng(0) if self.moves_constants else None
+        inputs = np.random.default_rng(1) if self.moves_inputs else None
+        try:
+            wide = in_float64(whole_of(source), constants)
+            content = wide.SerializeToString()
+        except (OSError, *ONNX_ERRORS) as error:
+            raise RunError(f"it cannot be had in float64: {one_line(str(error))}") from error
+        plain = replace(source, content=content, weights=None, libraries=())
+        plain = replace(plain, execution=source.execution.plain())
+        given = {name: wide_feed(value, inputs) for name, value in feeds.items()}
+        return Runner(plain, REFERENCE_LEVEL, "float64").run(given)
+
+
+PLAIN = Precision()
+
+MOVED = Precision(moves_constants=True, moves_inputs=True)
+
+CONSTANTS_MOVED = Precision(moves_constants=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """What a place gives in float64.
+
+    Attributes:
+        ours: The original.
+        theirs: The candidate.
+        moved: The original with its constants, and what it is fed, moved in their last bits.
+        ours_moved: The original with its constants moved.
+        theirs_moved: The candidate with its constants moved.
+    """
+
+    ours: Array
+    theirs: Array
+    moved: Array
+    ours_moved: Array
+    theirs_moved: Array
+
+    def objection(  # noqa: PLR0913  # what was given, and how strict to be
+        self,
+        expected: Array,
+        given: Array,
+        unit: float,
+        reason: str,
+        *,
+        is_joined: bool,
+        moves: bool,
+    ) -> str:
+        """Say why a place gives something else; "" if it does not.
+
+        Args:
+            expected: What the original gives in its own type, of one shape with all others.
+            given: What the candidate gives.
+            unit: The unit in the last place of 1, in the coarsest type.
+            reason: Why these are too far apart for a thousand roundings; "" if they are not.
+            is_joined: Whether another place failed on the way: then no tolerance excuses anything.
+            moves: Whether the two hold other constants, which may be rounded, too.
+        """
+        if not all(np.isfinite(values).all() for values in (*vars(self).values(), expected, given)):
+            return reason
+        scale = scale_of(self.ours)
+        least = unit * scale
+        rounded, sensitivity = apart_of(expected, self.ours), apart_of(self.moved, self.ours)
+        if rounded > max(_EVALUATED * (sensitivity + least), _MEANT * scale):
+            return reason
+        constants = max(
+            apart_of(self.ours_moved, self.ours), apart_of(self.theirs_moved, self.theirs)
+        )
+        apart = apart_of(self.theirs, self.ours)
+        constants *= moves
+        if apart > _EXACT * scale + _NARROWER * rounded + ROUNDED_AGAIN * constants:
+            share = f", {apart / scale:.2g} of the largest element" if scale else ""
+            return f"computed in float64, it is up to {apart:.3g} off{share}"
+        usual = max(rounded, sensitivity, least)
+        further = apart_of(given, self.theirs)
+        if (reason or is_joined) and further > TOO_COARSE * usual:
+            if not usual:
+                return f"it is rounded, and the original is exact; {reason}"
+            times = f"{further / usual:.0f} times as far as in the original"
+            return f"it is rounded {times}; {reason}"
+        return ""
+
+
+def extended(known: tuple[Array, ...], given: Sequence[Leaf] | RunError) -> tuple[Array, ...]:
+    """Add what a place gives in float64; return nothing if that is none, or far from the other."""
+    if isinstance(given, RunError):
+        return ()
+    values = given[0].data
+    if values.dtype != np.float64 or (known and values.shape != known[0].shape):
+        return ()
+    is_second = len(known) == 1  # the candidate, as it is
+    if is_second and apart_of(values, known[0]) > _FAR * scale_of(known[0]):
+        return ()
+    return (*known, values)
+
+
+def apart_of(one: Array, other: Array) -> float:
+    """Return the largest difference of two elements; NaN if one of them is."""
+    with np.errstate(invalid="ignore"):  # infinite in both
+        return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))

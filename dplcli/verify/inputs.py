@@ -3,11 +3,10 @@
 import lzma
 import math
 import re
-import time
 import zipfile
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -638,16 +637,17 @@ def _draw(weight: Weight, seed: int, gain: float) -> Array:
 #
 # A symbol gets one number over all inputs. A dimension that a model declares dynamic need not be
 # so: exports bake in batch sizes, add a past to a present, or want an image of a certain size. So
-# there are several plans. The first ones tell most: all sizes differ, the batch is 2. Later ones
-# are more likely to run: the batch is 1, sizes are equal, images and sequences are larger or
-# smaller. Then come the sizes that onnxruntime asked for when it refused the others, and the sizes
-# that something else in the model has: a table of 100 positions wants 100 of them.
+# there are several plans. The first ones tell most: no two sizes are equal, and none is what a
+# reshape could make of others (`_Used`). Later ones are more likely to run: the batch is 1, sizes
+# are equal, images and sequences are larger or smaller. Then come the sizes that onnxruntime asked
+# for when it refused the others, and the sizes that something else in the model has: a table of
+# 100 positions wants 100 of them.
 
 
 MOST_ELEMENTS = 1 << 26
 _MOST_WANTED = 6
 _MOST_STATIC = 8
-_MOST_TIED = 2
+_MOST_TIED = 3
 _MANY_ELEMENTS = 1 << 22
 _LONGEST = 1 << 16
 _SHAPES = frozenset({("Reshape", 1), ("Expand", 1), ("ConstantOfShape", 0)})
@@ -656,6 +656,8 @@ _CHANNELS = 3
 _IMAGE_RANK = 4
 _GUESSED_RANKS = (2, 1, 4, 3, 0)
 _SPATIAL_STEP = 32
+_TRIED = {"batch": (1, 12), "length": (1, 32), "image": (_SPATIAL_STEP, 4)}
+"""By role, how far apart the numbers are that are tried for a size, and how many."""
 _SEQUENCE_WORDS = ("past", "seq", "len", "token", "time", "step", "point")
 
 
@@ -667,7 +669,9 @@ class SizePlan:
         batch: Size of a dimension that only ever is the first axis.
         spatial: Smallest size of an axis of an image.
         length: Smallest size of every other dimension.
-        distinct: Whether symbols of one role get different sizes, counted up from the smallest.
+        distinct: Whether sizes are searched upwards from these, so that none coincide. A batch of
+            1 stays.
+        batches: Whether those of several batches differ, too.
         rank: Rank of inputs that do not declare one.
     """
 
@@ -675,10 +679,12 @@ class SizePlan:
     spatial: int
     length: int
     distinct: bool = False
+    batches: bool = False
     rank: int = _GUESSED_RANKS[0]
 
 
 _PLANS = (
+    SizePlan(2, 64, 6, distinct=True, batches=True),
     SizePlan(2, 64, 6, distinct=True),
     SizePlan(1, 64, 6, distinct=True, rank=1),
     SizePlan(2, 64, 8, rank=4),
@@ -696,12 +702,14 @@ _LAST_PLANS = (SizePlan(1, 32, 1, rank=1), SizePlan(1, 1, 1))
 """They run wherever sizes are broadcast, and show little."""
 
 
-def size_plans(
+def size_plans(  # noqa: PLR0913  # what is known of sizes, one kind each
     ports: Sequence[Port],
     given: Mapping[str, int],
     wanted: Sequence[int],
     static: Iterable[int] = (),
+    *,
     tied: Mapping[str, int] = NO_SIZES,
+    fixed: Collection[int] = (),
 ) -> Iterator[dict[str, int]]:
     """Yield sizes: one per symbol, and one per ``input:axis`` of an unnamed axis; none twice.
 
@@ -711,6 +719,7 @@ def size_plans(
         wanted: Sizes that failures of earlier plans asked for, read once the plans are used up.
         static: Sizes that other parts of the model have, the likely ones first; read after those.
         tied: Sizes that seem to be the only ones, see `tied_sizes`; they hold in the first plans.
+        fixed: Sizes that the first plans keep clear of, see `fixed_sizes`.
 
     Raises:
         UsageError: *given* names a dimension that no input has.
@@ -721,7 +730,7 @@ def size_plans(
     others = ((plan, NO_SIZES) for plan in _plans(ports, wanted, static))
     for plan, own in chain(first, others):
         ranked = [_with_rank(port, plan.rank) for port in ports]
-        sizes = {**_apply(plan, ranked), **own, **given}
+        sizes = _apply(plan, ranked, {**own, **given}, fixed)
         if _elements(ranked, sizes) > MOST_ELEMENTS:
             continue
         if (key := tuple(sorted(sizes.items()))) not in seen:
@@ -800,7 +809,7 @@ def _plans(
 def _is_costly(plan: SizePlan, ports: Sequence[Port]) -> bool:
     """Tell whether to try sizes late, because already to make up values for them takes seconds."""
     ranked = [_with_rank(port, plan.rank) for port in ports]
-    return _elements(ranked, _apply(plan, ranked)) > _MANY_ELEMENTS
+    return _elements(ranked, _apply(plan, ranked, NO_SIZES, ())) > _MANY_ELEMENTS
 
 
 def tied_sizes(flow: Dataflow, ports: Sequence[Port]) -> dict[str, int]:
@@ -843,21 +852,41 @@ def static_sizes(flow: Dataflow) -> list[int]:
     Shapes that are stored, as for a Reshape or Expand, come before the shapes of values, and those
     before the shapes of weights. What is there more often comes first.
     """
+    found: dict[int, None] = {}
+    for kind in _known_shapes(flow):
+        sizes = Counter(_telling(kind))
+        found |= dict.fromkeys(sorted(sizes, key=lambda size: (-sizes[size], size)))
+    return list(found)
+
+
+def fixed_sizes(flow: Dataflow) -> frozenset[int]:
+    """Return the sizes in the main graph that made-up ones could be mistaken for.
+
+    The length of a vector is none: most vectors are shapes, or go with a matrix. Neither are the
+    extents of a kernel.
+    """
+    stored, computed, weights = _known_shapes(flow)
+    matrices = [dims[:2] for dims in weights]
+    shapes = [*stored, *(dims for dims in (*computed, *matrices) if len(dims) > 1)]
+    return frozenset(_telling(shapes))
+
+
+def _known_shapes(flow: Dataflow) -> tuple[list[Sequence[Dim]], ...]:
+    """Return shapes that are stored, the shapes of values, and those of weights."""
     body = flow.main.body
-    shapes = [
+    stored: list[Sequence[Dim]] = [
         values.reshape(-1).tolist()
         for name, tensor in body.constants.items()
         if any((node.op_type, slot) in _SHAPES for node, slot in body.consumers.get(name, ()))
         and (values := small_values(tensor)) is not None
     ]
     computed = [dims for name, dims in body.dims.items() if name not in body.constants]
-    weights = [tensor.dims for tensor in body.constants.values()]
-    found: dict[int, None] = {}
-    for kind in (shapes, computed, weights):
-        known = (dim for dims in kind for dim in dims if isinstance(dim, int))
-        sizes = Counter(dim for dim in known if 1 < dim <= _LONGEST)
-        found |= dict.fromkeys(sorted(sizes, key=lambda size: (-sizes[size], size)))
-    return list(found)
+    return stored, list(filter(None, computed)), [t.dims for t in body.constants.values()]
+
+
+def _telling(shapes: Iterable[Sequence[Dim]]) -> Iterator[int]:
+    dims = (dim for dims in shapes for dim in dims if isinstance(dim, int))
+    return (dim for dim in dims if 1 < dim <= _LONGEST)
 
 
 def shape_of(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -878,63 +907,240 @@ def _with_rank(port: Port, rank: int) -> Port:
     return port if port.shape is not None else replace(port, shape=(None,) * rank)
 
 
+def _with_ranks(ports: Sequence[Port], sizes: Mapping[str, int]) -> list[Port]:
+    return [_with_rank(port, sizes.get(_rank(port), 0)) for port in ports]
+
+
 def _elements(ports: Sequence[Port], sizes: Mapping[str, int]) -> int:
     return sum(int(np.prod(shape_of(port, sizes), dtype=np.float64)) for port in ports)
 
 
-def _apply(plan: SizePlan, ports: Sequence[Port]) -> dict[str, int]:
-    lengths, images = count(plan.length), count(plan.spatial, _SPATIAL_STEP)
-    sizes = {_rank(port): len(port.shape or ()) for port in ports}
+def _apply(
+    plan: SizePlan, ports: Sequence[Port], pinned: Mapping[str, int], fixed: Collection[int]
+) -> dict[str, int]:
+    ranks = {_rank(port): len(port.shape or ()) for port in ports}
     roles = _roles(ports)
-    for symbol, role in roles.items():
-        match role:
-            case "batch":
-                sizes[symbol] = plan.batch
-            case "channel":
-                sizes[symbol] = _CHANNELS
-            case "image":
-                sizes[symbol] = next(images) if plan.distinct else plan.spatial
-            case _:
-                sizes[symbol] = next(lengths) if plan.distinct else plan.length
-    _add_up(ports, sizes, roles)
+    sizes = {symbol: _planned(plan, role) for symbol, role in roles.items()}
+    if plan.distinct:
+        ones = {s: n for s, n in sizes.items() if n == 1 or roles[s] == "channel"}
+        same = {s: s if plan.batches or role != "batch" else role for s, role in roles.items()}
+        sizes = _apart(ports, sizes, {**ones, **pinned}, fixed, same=same)
+    else:
+        sizes |= {symbol: size for symbol, size in pinned.items() if symbol in sizes}
+        _add_up(ports, sizes, pinned)
+    return {**ranks, **sizes, **pinned}
+
+
+def _planned(plan: SizePlan, role: str) -> int:
+    match role:
+        case "batch":
+            return plan.batch
+        case "channel":
+            return _CHANNELS
+        case "image":
+            return plan.spatial
+        case _:
+            return plan.length
+
+
+class _Used:
+    """The sizes that there are: fixed in a model, made up so far, and not to be taken.
+
+    Where two of them are equal, or one is a product of others, a transposed axis or a wrong target
+    of a reshape goes unnoticed.
+    """
+
+    def __init__(self, fixed: Collection[int], taken: Collection[int]) -> None:
+        self._fixed = frozenset(fixed)
+        self._taken = frozenset(taken)
+        self._made: set[int] = set()
+        self._related: set[int] = set()  # products with what was made up, and its factors
+        self._factors: set[int] = set()  # of fixed sizes, the other one is made up
+
+    def add(self, sizes: Iterable[int]) -> None:
+        """Take over sizes that were made up."""
+        for size in sizes:
+            if size > 1 and size not in self._made:
+                self._made.add(size)
+                every = self._made | self._fixed
+                self._related |= {size * other for other in every}
+                self._related |= {size // other for other in every if size % other == 0}
+                self._related |= {other // size for other in self._made if other % size == 0}
+                self._factors |= {other // size for other in self._fixed if other % size == 0}
+
+    def choose(
+        self, numbers: Iterable[int], most: int, sums: Callable[[int], Iterable[int]]
+    ) -> int:
+        """Take over the first of the *numbers*, with its *sums*, that coincides with nothing.
+
+        If there is none among so many, it is the one that coincides least.
+        """
+        found: dict[tuple[int, ...], list[int]] = {}
+        free = (size for size in numbers if size not in self._made and size not in self._taken)
+        for size in islice(free, most):
+            sizes = [size, *sums(size)]
+            clashes = self._clashes(sizes)
+            found.setdefault(clashes, sizes)
+            if not any(clashes):
+                break
+        sizes = found[min(found)]
+        self.add(sizes)
+        return sizes[0]
+
+    def _clashes(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Count equal sizes, sizes that are fixed, and products: made up, and fixed.
+
+        The first of *sizes* is new, the others are sums with it.
+        """
+        first = sizes[0]
+
+        def is_multiple(size: int) -> bool:
+            other = size // first if size % first == 0 else 0
+            return other == first or other in self._made or other in self._fixed
+
+        return (
+            sum(size in self._made or size in self._taken for size in sizes),
+            sum(size in self._fixed for size in sizes),
+            sum(size in self._related or is_multiple(size) for size in sizes),
+            sum(size in self._factors for size in sizes),
+        )
+
+
+def _apart(  # noqa: PLR0913  # what there is, what is free, and what to keep clear of
+    ports: Sequence[Port],
+    starts: Mapping[str, int],
+    pinned: Mapping[str, int],
+    fixed: Collection[int],
+    *,
+    same: Mapping[str, Hashable],
+    taken: Collection[int] = (),
+) -> dict[str, int]:
+    """Return a size for each symbol, so that they coincide as little as small numbers can.
+
+    Args:
+        ports: The inputs, with ranks.
+        starts: Where to begin to search upwards, for each symbol.
+        pinned: Sizes that are known; those of channels always are.
+        fixed: Sizes that the model has.
+        same: What symbols of one size have in common.
+        taken: Sizes to leave out.
+    """
+    roles = _roles(ports)
+    sizes = {symbol: pinned[symbol] for symbol in roles if symbol in pinned}
+    used = _Used(fixed, taken)
+    used.add([*sizes.values(), *_sums(ports, sizes)])
+    past, present = _past_and_present(ports)
+    chosen: dict[Hashable, int] = {}
+
+    def sums(symbol: str, size: int) -> list[int]:
+        others = present if symbol in past else past if symbol in present else []
+        return [size + other for other in _known(others, sizes)]
+
+    for role, (step, most) in _TRIED.items():
+        for symbol in (symbol for symbol in roles if roles[symbol] == role):
+            if symbol in sizes or (_is_total(symbol) and past and present):
+                continue
+            if same[symbol] not in chosen:
+                numbers = count(starts[symbol], step)
+                chosen[same[symbol]] = used.choose(numbers, most, partial(sums, symbol))
+            sizes[symbol] = chosen[same[symbol]]
+    sizes = {symbol: sizes.get(symbol, 0) for symbol in roles}
+    _add_up(ports, sizes, pinned)
     return sizes
 
 
-def _add_up(
-    ports: Sequence[Port], sizes: dict[str, int], names: Iterable[str], given: Collection[str] = ()
-) -> None:
-    """Set the sizes among *names* that are totals, but for those *given*."""
-    known = tuple(names)
-    for symbol in known:
-        if "total" in symbol.lower() and symbol not in given:
-            past = [sizes[name] for name in known if "past" in name.lower() and name != symbol]
-            sizes[symbol] = _total(ports, sizes, symbol, past)
+def _add_up(ports: Sequence[Port], sizes: dict[str, int], given: Collection[str]) -> None:
+    """Set the sizes that are totals, but for those *given*."""
+    for symbol, size in sizes.items():
+        if _is_total(symbol) and symbol not in given:
+            sizes[symbol] = next(iter(_sums(ports, sizes)), size)
 
 
-def stretched(
-    ports: Sequence[Port], sizes: Mapping[str, int], role: str, times: int, given: Collection[str]
-) -> dict[str, int]:
-    """Return *sizes* with those of one role so many times as large, but for those *given*."""
-    ranked = [_with_rank(port, sizes.get(_rank(port), 0)) for port in ports]
-    roles = _roles(ranked)
-    larger = dict(sizes)
-    for symbol in roles:
-        if roles[symbol] == role and symbol not in given:
-            larger[symbol] *= times
-    _add_up(ranked, larger, roles, given)
-    return larger
+def _sums(ports: Sequence[Port], sizes: Mapping[str, int]) -> list[int]:
+    """Return each past plus each present that are known."""
+    past, present = _past_and_present(ports)
+    return [one + other for one in _known(past, sizes) for other in _known(present, sizes)]
 
 
-def _total(
-    ports: Sequence[Port], sizes: Mapping[str, int], symbol: str, past: Sequence[int]
-) -> int:
-    """Return past plus present for a decoder that is fed its own past, else the size as it is."""
-    present = [
-        shape_of(port, sizes)[1]
+def _known(dims: Iterable[str | int], sizes: Mapping[str, int]) -> list[int]:
+    known = (dim if isinstance(dim, int) else sizes.get(dim, 0) for dim in dims)
+    return [size for size in known if size]
+
+
+def _past_and_present(ports: Sequence[Port]) -> tuple[list[str], list[str | int]]:
+    """Return the lengths that add up in a decoder that is fed its own past."""
+    roles = _roles(ports)
+    past = [s for s in roles if "past" in s.lower() and roles[s] != "batch" and not _is_total(s)]
+    shapes = [
+        (port.symbols, port.shape or ())
         for port in ports
-        if len(port.symbols) > 1 and symbol not in port.symbols and _holds_integers(port)
+        if _holds_integers(port) and not any(map(_is_total, port.symbols))
     ]
-    return past[0] + present[0] if past and present else sizes[symbol]
+    present = [names[1] or dims[1] for names, dims in shapes if len(names) > 1]
+    return past, [dim for dim in dict.fromkeys(present) if dim is not None]
+
+
+def _is_total(symbol: str | None) -> bool:
+    return "total" in (symbol or "").lower()
+
+
+def stretched(  # noqa: PLR0913  # what there is, what is to grow, and what to keep clear of
+    ports: Sequence[Port],
+    sizes: Mapping[str, int],
+    role: str,
+    times: int,
+    given: Collection[str],
+    *,
+    fixed: Collection[int] = (),
+) -> dict[str, int]:
+    """Return *sizes* with those of one role so many times as large, but for those *given*.
+
+    They are a little larger where they would coincide.
+    """
+    ranked = _with_ranks(ports, sizes)
+    roles = _roles(ranked)
+    totals = {s for s in roles if _is_total(s)} if _sums(ranked, sizes) else set()
+    grown = {s for s in roles if roles[s] == role or s in totals}
+    pinned = {s: sizes[s] for s in roles if s in given or s not in grown}
+    starts = {symbol: times * sizes[symbol] for symbol in roles}
+    return {**sizes, **_apart(ranked, starts, pinned, fixed, same=sizes)}
+
+
+def other_sizes(
+    ports: Sequence[Port],
+    sizes: Mapping[str, int],
+    changed: Collection[str],
+    fixed: Collection[int],
+    *,
+    small: bool,
+) -> dict[str, int]:
+    """Return *sizes* with other ones for *changed*; what was equal stays so.
+
+    Args:
+        ports: The inputs.
+        sizes: Sizes that run.
+        changed: The symbols that get another size.
+        fixed: Sizes to keep clear of, beside all of *sizes*.
+        small: Whether to prefer sizes that are smaller than *sizes*.
+    """
+    ranked = _with_ranks(ports, sizes)
+    roles = _roles(ranked)
+    starts = {symbol: _other_start(roles[symbol], sizes[symbol], small=small) for symbol in roles}
+    ones = {symbol: 1 for symbol in changed if starts[symbol] == 1}
+    kept = {s: sizes[s] for s in roles if s not in changed}
+    taken = {*map(sizes.__getitem__, roles), *_sums(ranked, sizes)}
+    same = {symbol: (roles[symbol], sizes[symbol]) for symbol in roles}
+    return {**sizes, **_apart(ranked, starts, {**kept, **ones}, fixed, same=same, taken=taken)}
+
+
+def _other_start(role: str, size: int, *, small: bool) -> int:
+    """Return where to search for a size other than *size*: near it, if it is large."""
+    if role == "batch":
+        return 1 if size > 1 else _PLANS[0].batch  # what holds for several need not hold for one
+    if role == "image":
+        least = _SPATIAL_STEP if small else _PLANS[0].spatial
+        return max(least, size * (2 if small else 3) // 4 // _SPATIAL_STEP * _SPATIAL_STEP)
+    return max(_PLANS[0].length // (1 + small), size * (2 if small else 3) // 4)
 
 
 def _roles(ports: Sequence[Port]) -> dict[str, str]:
@@ -982,7 +1188,7 @@ def _holds_integers(port: Port) -> bool:
 
 
 _WORDS = ("alpha", "Beta", "gamma delta", "the", "42", "x")
-_SEQUENCE_LENGTH = 2
+_SEQUENCE_LENGTH = 3
 _MOST_POSITIONS = 63
 _MOST_EXACT = 2**53
 _INDEX_DTYPES = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
@@ -1253,7 +1459,12 @@ def corner_feeds(
     for name, chosen in ranges.items():
         if chosen.kind in _ORDERED:
             moved |= map_feeds(partial(_at_corner, corner, chosen), {name: feeds[name]})
-    return None if _is_same(moved, feeds) else moved
+    is_there = corner != "negative" or any(
+        array.dtype.kind in "fi" and float(array.astype(np.float64).min(initial=0)) < 0
+        for feed in moved.values()
+        for array in _arrays(feed)
+    )
+    return moved if is_there and not _is_same(moved, feeds) else None
 
 
 def _is_same(moved: Mapping[str, Feed], feeds: Mapping[str, Feed]) -> bool:
@@ -1342,11 +1553,14 @@ def objection(corner: str, judge: Judge, ours: Outputs, moved: Outputs) -> str |
 # Finding inputs that the original accepts: plans of sizes and ranges, tried until one runs.
 #
 # The user's own values come first. What they leave open is made up so that it fits them. A case is
-# one set of inputs: of a seed, of a file, or of a corner.
+# one set of inputs: of a seed, of a file, of a corner, or of other sizes than those of the seeds.
+# The last one finds what is right for one set of sizes only.
 
 
-_CAUTIOUS_PLANS = 4
+_CAUTIOUS_PLANS = 5
 _MOST_SMALL = 3
+_MOST_OTHERS = 4
+_MOST_SHOWN = 4
 _WANTED = re.compile(r"requested shape:\{[^}]*\}|[Ee]xpected:? \d+")
 
 Feeds = dict[str, Feed]
@@ -1359,13 +1573,14 @@ class Stimulus:
 
     Attributes:
         feeds: The values of every input, per case.
-        choices: What each input was fed over all cases that are judged.
+        choices: What each input was fed over all cases that are judged; its shape but for *other*.
         cases: What to call each case that is judged. Other cases in *feeds* only tell whether an
             output depends on the inputs at all.
         seeds: The seeds that were drawn from or, if inputs are given, those that were asked for.
         notes: What was left out, and why, in whole sentences.
         limit: If the outputs hold few different numbers (`FEW_NUMBERS`), why there are not more.
         is_refused: Whether larger sizes were tried, and the original did not run on them.
+        other: The case that has other sizes than those of the seeds, if there is one.
     """
 
     feeds: Mapping[int, Mapping[str, Feed]]
@@ -1375,21 +1590,18 @@ class Stimulus:
     notes: tuple[str, ...] = ()
     limit: str = ""
     is_refused: bool = False
+    other: int | None = None
 
 
 @dataclass(frozen=True)
 class _Found:
-    """Inputs that run: their values and the outputs per case, how free ones were drawn, sizes.
-
-    *seconds* is what the fastest run took.
-    """
+    """Inputs that run: their values and the outputs per case, how free ones were drawn, sizes."""
 
     feeds: dict[int, Feeds]
     outputs: dict[int, Outputs]
     ranges: Mapping[str, Range]
     sizes: Mapping[str, int]
     mood: Mood = Mood.PLAIN
-    seconds: float = 0.0
 
 
 def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who judges
@@ -1417,7 +1629,8 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
         sizes: Sizes that the user fixed.
         request: What else the user wants.
         judge: Tells at which corners the model is a guide, and which outputs ignore the inputs.
-        grow: Whether sizes that are open grow while the outputs are few. Given inputs stay alone.
+        grow: Whether to feed more than the seeds, unless inputs are given: sizes that are open grow
+            while the outputs hold few numbers, and one more case has other sizes.
         more_seeds: Whether seeds are added, too, where larger sizes do not help.
 
     Raises:
@@ -1429,7 +1642,7 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
     given = read_given(request, flow.model.graph, ports, seeds)
     search = _Search(flow, ports, runner, request, sizes)
     drawn = tuple(dict.fromkeys(seeds))
-    limit, is_refused = "", False
+    limit, is_refused, other = "", False, None
     if given:
         found, cases = search.with_given(given, seeds)
         limit = "inputs were given"
@@ -1445,8 +1658,12 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
     if request.corners and judge is not None:
         names, notes = _add_corners(found, runner, judge)
         cases |= names
+    if grow and judge is not None and not given and not request.shapes:
+        other = search.add_other_sizes(found, drawn[0], cases)
     choices = [search.describe(port, found, cases) for port in ports]
-    stimulus = Stimulus(found.feeds, tuple(choices), cases, drawn, tuple(notes), limit, is_refused)
+    stimulus = Stimulus(
+        found.feeds, tuple(choices), cases, drawn, tuple(notes), limit, is_refused, other
+    )
     return stimulus, found.outputs
 
 
@@ -1486,6 +1703,7 @@ class _Search:
         }
         self._origin: dict[str, str] = {}
         self._has_run = False
+        self._fixed = fixed_sizes(flow)
 
     def run(self, seeds: Sequence[int], fixed: Mapping[str, Feed]) -> _Found:
         """Return inputs that run for every seed.
@@ -1549,14 +1767,9 @@ class _Search:
         feeds = {
             s: {**fixed, **{p.name: draw(p, ranges[p.name], sizes, s) for p in free}} for s in seeds
         }
-        outputs: dict[int, Outputs] = {}
-        seconds = math.inf
-        for seed in seeds:
-            start = time.monotonic()
-            outputs[seed] = self._runner.run(feeds[seed])
-            seconds = min(seconds, time.monotonic() - start)
+        outputs = {seed: self._runner.run(feeds[seed]) for seed in seeds}
         self._has_run = True
-        return _Found(feeds, outputs, ranges, sizes, mood, seconds)
+        return _Found(feeds, outputs, ranges, sizes, mood)
 
     def _least_following(self, runs: Iterable[Outputs]) -> int | None:
         """Return the least size of an output that follows from sizes of inputs; None if none does.
@@ -1588,7 +1801,8 @@ class _Search:
         """Yield sizes and moods to try, the likely ones first."""
         bold = any(is_bold(p, self._domain(p)) for p in free if p.name not in self._asked)
         tied = tied_sizes(self._flow, free)
-        plans = size_plans(free, belonging(free, sizes), wanted, self._static_sizes(), tied)
+        given, static = belonging(free, sizes), self._static_sizes()
+        plans = size_plans(free, given, wanted, static, tied=tied, fixed=self._fixed)
         for index, chosen in enumerate(plans):
             plan = {**sizes, **chosen}
             if bold:
@@ -1650,7 +1864,7 @@ class _Search:
             sizes = {**self._sizes, **_fitting(self._ports, shapes)}
             free = [port for port in self._ports if port.name not in self._asked]
             check_feedable(free)
-            plan = next(size_plans(self._ports, sizes, ()))
+            plan = next(size_plans(self._ports, sizes, (), fixed=self._fixed))
             ranges = {port.name: self._range(port, plan, Mood.PLAIN) for port in self._ports}
             feeds = {p.name: draw(p, ranges[p.name], plan, number) for p in self._ports}
             outputs = self._runner.run(feeds)
@@ -1664,7 +1878,50 @@ class _Search:
 
     def stretched(self, sizes: Mapping[str, int], role: str, times: int) -> dict[str, int]:
         """Return *sizes* with the open ones of one role so many times as large."""
-        return stretched(self._ports, sizes, role, times, self._sizes)
+        return stretched(self._ports, sizes, role, times, self._sizes, fixed=self._fixed)
+
+    def add_other_sizes(self, found: _Found, seed: int, cases: dict[int, str]) -> int | None:
+        """Add a case of other sizes to *found* and *cases*, and return its number.
+
+        Where the original runs on none of those tried, there is none.
+        """
+        for sizes in islice(self._other_sizes(found.sizes), _MOST_OTHERS):
+            try:
+                made = self.attempt(sizes, found.mood, (seed,))
+            except RunError:
+                continue
+            except StoppedError:
+                self.restart()
+                continue
+            if _is_finite(made.outputs.values()) or not _is_finite(found.outputs.values()):
+                number = max(found.feeds) + 1
+                found.feeds[number], found.outputs[number] = made.feeds[seed], made.outputs[seed]
+                changed = [f"{n}={size}" for n, size in sizes.items() if size != found.sizes[n]]
+                shown = [*changed[:_MOST_SHOWN], *["…"] * (len(changed) > _MOST_SHOWN)]
+                cases[number] = f"other sizes ({', '.join(shown)})"
+                return number
+        return None
+
+    def _other_sizes(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Yield sizes other than *sizes*: all that are open, only the batch, and all but that.
+
+        They cost no more than *sizes* do, or little.
+        """
+        roles = _roles(_with_ranks(self._ports, sizes))
+        tied = tied_sizes(self._flow, self._ports)
+        free = {s for s, role in roles.items() if role != "channel" and s not in tied}
+        free -= self._sizes.keys()
+        batch = {symbol for symbol in free if roles[symbol] == "batch"}
+        most = max(self.work(sizes), _CHEAP)
+        for changed in (free, batch, free - batch):
+            for small in (False, True):
+                others = other_sizes(self._ports, sizes, changed, self._fixed, small=small)
+                if others != sizes and self.work(others) <= most:
+                    images = [s for s in changed if roles[s] == "image"]
+                    if images:  # what holds for even sizes need not hold for odd ones
+                        yield {**others, **{s: others[s] - 1 for s in images}}
+                    yield others
+                    break
 
     def work(self, sizes: Mapping[str, int]) -> int:
         """Estimate the multiplications and copies of one run; it may be wrong by ten times.
@@ -1675,8 +1932,12 @@ class _Search:
         body = self._flow.main.body
         weights: int = sum(math.prod(tensor.dims) for tensor in body.constants.values())
         shapes = [shape_of(port, sizes) for port in self._ports]
-        positions = max(map(_positions, self._ports, shapes))
+        positions = max(map(_positions, self._ports, shapes), default=1)
         return weights * positions + len(body.producers) * sum(map(math.prod, shapes))
+
+    def elements(self, sizes: Mapping[str, int]) -> int:
+        """Return how many elements one case of these sizes holds."""
+        return _elements(self._ports, sizes)
 
     def restart(self) -> None:
         """Run the model in another process, after one that crashed."""
@@ -1744,8 +2005,8 @@ def _is_finite(runs: Iterable[Outputs]) -> bool:
 # Growing: larger sizes, and then more seeds, until the outputs hold many different numbers.
 #
 # A classifier of ten classes gives 20 numbers for a batch of two, and two rows of them look alike.
-# How far to go follows from counts, so that a model is fed the same on every machine. Time only
-# keeps models as they are whose runs would take seconds.
+# How far to go follows from counts, never from a clock, so that a model is fed the same on every
+# machine, however busy it is.
 
 
 FEW_NUMBERS = 100
@@ -1757,20 +2018,8 @@ _MANY_NUMBERS = 1_000
 _CHEAP = 1 << 25
 """The work of all cases together up to which many numbers are wanted: some 10 milliseconds."""
 
-_BEARABLE = 1 << 36
+_BEARABLE = 1 << 35
 """The same while there are only few numbers: some seconds."""
-
-_PATIENCE = 4.0
-"""Seconds that all cases together may be expected to take while there are few numbers.
-
-What takes that long is more work than was estimated. After that it is an eighth.
-"""
-
-_OVERHEAD = 0.05
-"""Seconds that a run may take, on a busy machine, whatever its sizes are.
-
-A machine may be several times as busy at one run as at the next, and both shall be fed the same.
-"""
 
 _STRETCHED = (("length", 2), ("batch", 64))
 """How many times the first sizes the last may be, by role.
@@ -1819,7 +2068,7 @@ class _Growth:
             self._distinct = self._count(found)
 
     def run(self, *, more_seeds: bool) -> None:
-        """Go on until there are many numbers, or nothing larger runs in bounded time."""
+        """Go on until there are many numbers, or nothing larger runs within bounds of work."""
         if self._distinct >= _MANY_NUMBERS:
             return
         if not self._distinct or not self.found.ranges:
@@ -1846,7 +2095,7 @@ class _Growth:
             sizes = self._search.stretched(self.found.sizes, role, times)
             before = times // 2 * self._distinct  # what half as much would give
             is_wanted = role == "batch" and before < FEW_NUMBERS
-            if before < _MANY_NUMBERS and self._is_bearable(sizes, times, is_wanted=is_wanted):
+            if before < _MANY_NUMBERS and self._is_bearable(sizes, is_wanted=is_wanted):
                 changed = [
                     f"{n}={size}" for n, size in sizes.items() if size != self.found.sizes[n]
                 ]
@@ -1856,16 +2105,12 @@ class _Growth:
                     return
             times //= 2
 
-    def _is_bearable(self, sizes: Mapping[str, int], times: int, *, is_wanted: bool) -> bool:
+    def _is_bearable(self, sizes: Mapping[str, int], *, is_wanted: bool) -> bool:
         """Tell whether to run the cases of *sizes*, and say so if not."""
         cases = len(self.found.feeds)
-        work = cases * self._search.work(sizes)
-        seconds = cases * times * max(self.found.seconds - _OVERHEAD, 0)
-        feeds = self.found.feeds.values()
-        fed = times * sum(a.size for values in feeds for f in values.values() for a in _arrays(f))
-        is_cheap = work <= _CHEAP and seconds <= _PATIENCE / 8
-        is_bearable = is_wanted and work <= _BEARABLE and seconds <= _PATIENCE
-        if fed <= _MOST_FED and (is_cheap or is_bearable):
+        most = _BEARABLE if is_wanted else _CHEAP
+        fed = cases * self._search.elements(sizes)
+        if fed <= _MOST_FED and cases * self._search.work(sizes) <= most:
             return True
         self.limit = "larger ones would take too long"
         return False
@@ -1893,8 +2138,11 @@ class _Growth:
     def _add_seeds(self) -> None:
         """Add cases while there are few numbers."""
         sizes = self.found.sizes
-        in_time = int(_PATIENCE / max(self.found.seconds - _OVERHEAD, 1e-6))
-        most = min(_MOST_CASES, in_time, _BEARABLE // max(self._search.work(sizes), 1))
+        most = min(
+            _MOST_CASES,
+            _BEARABLE // max(self._search.work(sizes), 1),
+            _MOST_FED // max(self._search.elements(sizes), 1),
+        )
         while self._distinct < FEW_NUMBERS:
             self.limit = "more seeds would take too long"
             each = self._distinct / len(self.seeds)
@@ -1985,8 +2233,8 @@ class Reference:
         stimulus: What it was fed.
         outputs: What it gave, per case.
         blind: Outputs that ignore what it is fed.
-        distinct: How many different numbers the other outputs hold, in all cases that are judged.
-            `Stimulus` says why there are not more.
+        distinct: How many different numbers the other outputs hold, in all cases that are judged
+            but that of other sizes. `Stimulus` says why there are not more.
     """
 
     source: ModelSource
@@ -2054,9 +2302,12 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
             grow=grow,
             more_seeds=settings.seeds is None,
         )
-        runs = list(outputs.values())
+        runs = [outputs[case] for case in _of_one_shape(stimulus.feeds)]
+        if len(runs) == 1:  # inputs are given, and no two of one shape
+            runs = list(outputs.values())
         blind = blind_outputs(judge, runs) if ports and len(runs) > 1 else ()
-        distinct = distinct_numbers([outputs[case] for case in stimulus.cases], blind)
+        counted = [outputs[case] for case in stimulus.cases if case != stimulus.other]
+        distinct = distinct_numbers(counted, blind)
         return Reference(source, facts, stimulus, outputs, blind, distinct)
 
     reference = attempt(MATRIX_GAINS[0])
@@ -2065,6 +2316,23 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
             break
         reference = attempt(gain)
     return reference
+
+
+def _of_one_shape(feeds: Mapping[int, Mapping[str, Feed]]) -> list[int]:
+    """Return the cases whose inputs have the shapes of the first, but for what is left out.
+
+    An output whose shape follows from an input's depends on that; its numbers need not.
+    """
+    shapes = {
+        case: {name: [a.shape for a in _arrays(feed)] for name, feed in fed.items()}
+        for case, fed in feeds.items()
+    }
+    first = next(iter(shapes.values()))
+    return [
+        case
+        for case, known in shapes.items()
+        if all(not shape or not first[n] or shape == first[n] for n, shape in known.items())
+    ]
 
 
 def refilled(source: ModelSource, values: Mapping[str, Array] | None) -> ModelSource:

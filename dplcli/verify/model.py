@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 # The signature of a model: what it takes and gives, and whether two models agree on it.
 
 
+_FIRST_WITH_CONSTANTS = 4
+
 Kind = Literal["tensor", "sequence", "optional", "optional sequence", "map", "sparse", "unknown"]
 Dim = int | str | None
 
@@ -287,6 +289,18 @@ def _differences(what: str, ours: Sequence[Port], theirs: Sequence[Port]) -> lis
     return found
 
 
+def lost_defaults(original: onnx.ModelProto, candidate: onnx.ModelProto) -> list[str]:
+    """Name the inputs with a default, which a caller may feed, that only the original has.
+
+    Before IR version 4 every stored constant is such an input, whether it is meant so or not.
+    """
+    if original.ir_version < _FIRST_WITH_CONSTANTS:
+        return []
+    stored = {tensor.name for tensor in original.graph.initializer}
+    kept = {info.name for info in candidate.graph.input}
+    return [i.name for i in original.graph.input if i.name in stored and i.name not in kept]
+
+
 def _rank(port: Port) -> int:
     return len(port.shape or ())
 
@@ -430,9 +444,9 @@ class Call:
 class Dataflow:
     """The main graph and the local functions of one model, indexed when first walked."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        """Index the main graph, with inferred shapes; *model* itself loses its large weights."""
-        model = inferred(model)
+    def __init__(self, model: onnx.ModelProto, *, infers: bool = True) -> None:
+        """Index the main graph; *model* itself loses its large weights, if shapes are inferred."""
+        model = inferred(model) if infers else model
         body = Body(model.graph.node)
         body.add_declarations(model.graph)
         self.model = model

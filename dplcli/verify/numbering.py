@@ -16,7 +16,7 @@ import hashlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -33,7 +33,6 @@ from dplcli.ir.model import in_order
 from dplcli.ir.operators import KERNEL_SLOT, RANDOM_OPS, WINDOWED, canonical_domain, commutes
 from dplcli.onnx_io.convert import names_read
 from dplcli.onnx_io.infer import count_calls
-from dplcli.verify.model import attribute
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -45,13 +44,15 @@ if TYPE_CHECKING:
 
     Scope: TypeAlias = "dict[str, ValueNumber]"
 
-SHORT = 64
+    CallKey: TypeAlias = "tuple[bytes, tuple[bool, ...], tuple[bool, ...]]"
+    """A kind of call: all but its names, and which of the values that it reads and makes it has."""
+
+SHORT = 4096
 """Tensors of more bytes than this are compared by digest, so that they are not copied about."""
 
 _FIRST_IR_WITH_DEFAULTS = 4
 """In older files every stored tensor is an input, too."""
 
-_WITHOUT_TENSOR = {AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT}
 _NO_VALUE: ValueNumber = (-1, 0)
 
 _KNOWN_DOMAINS = {"", "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"}
@@ -65,6 +66,56 @@ _NOT_VALUES = {"name", "type", "doc_string"}
 
 class _DoubtError(Exception):
     """It cannot be told what a node computes; the message says why."""
+
+
+@dataclass(eq=False)
+class _Kind:
+    """Nodes that are the same but for their names, so that all else is looked at once.
+
+    Attributes:
+        node: One of them, without names.
+        text: That, written out.
+        domain: The domain of its operator.
+        function: What it calls, by content; None if it is no call.
+        has_bodies: Whether it has bodies: what they compute depends on what they capture.
+        is_copy: Whether it gives what it reads.
+        is_constant: Whether it is a Constant.
+        shrinks: Whether operands at the end can be left out, results too.
+        commutes: Whether two operands may change places.
+        kernel: Which operand's shape may make attributes superfluous.
+        operators: The number of operator and attributes, by that shape.
+        constant: What a Constant makes, once that is known.
+    """
+
+    node: NodeProto
+    text: bytes
+    domain: str
+    function: str | None
+    has_bodies: bool
+    is_copy: bool
+    is_constant: bool
+    shrinks: bool
+    commutes: bool
+    kernel: int | None
+    operators: dict[tuple[int, ...], int] = field(default_factory=dict)
+    constant: ValueNumber | None = None
+
+
+class _Step(NamedTuple):
+    """A node, its kind, and the names that it reads and makes."""
+
+    node: NodeProto
+    kind: _Kind
+    reads: list[str]
+    makes: list[str]
+
+
+class _Body(NamedTuple):
+    """What stands in the place of a call: its nodes, and what it is given and returns."""
+
+    steps: Sequence[_Step]
+    inputs: list[str]
+    outputs: list[str]
 
 
 @dataclass
@@ -92,23 +143,34 @@ class Numbering:
     Args:
         draws_alike: Whether alike nodes draw the same random numbers. They may be said to in a
             proof that one model is the other. In two runs they do not.
+        by_name: Whether those of other names draw other numbers, even if they are alike.
     """
 
-    def __init__(self, *, draws_alike: bool = False) -> None:
+    def __init__(self, *, draws_alike: bool = False, by_name: bool = False) -> None:
         self._draws_alike = draws_alike
+        self._by_name = by_name
         self._numbers: dict[Hashable, int] = {}
         self._shapes: dict[ValueNumber, tuple[int, ...]] = {}
         # of the model that is being numbered
         self._opsets: dict[str, int] = {}
         self._functions: dict[FunctionKey, str] = {}
+        self._bodies: Mapping[CallKey, GraphProto] = {}
+        self._kinds: dict[bytes, _Kind] = {}
+        self._called: dict[CallKey, _Body] = {}
         self._found = Numbered()
 
-    def model(self, model: ModelProto, given: Mapping[str, str] | None = None) -> Numbered:
+    def model(
+        self,
+        model: ModelProto,
+        given: Mapping[str, str] | None = None,
+        bodies: Mapping[CallKey, GraphProto] | None = None,
+    ) -> Numbered:
         """Number a model.
 
         Args:
             model: The model. A tensor in another file is what its entries say about the place.
             given: Values that others read by these names, whatever computes them.
+            bodies: What stands in the place of calls, which are numbered as what that computes.
         """
         self._found = found = Numbered()
         stated = {(canonical_domain(each.domain), each.version) for each in model.opset_import}
@@ -116,14 +178,17 @@ class Numbering:
         if len(self._opsets) < len(stated):
             found.doubts.append("a domain is imported twice, in two versions")
         self._functions = _contents(model)
+        self._bodies, self._kinds, self._called = bodies or {}, {}, {}
         stored = self._stored(model.graph)
         scope = dict(stored)
         for info in model.graph.input:
             if info.name not in stored or model.ir_version >= _FIRST_IR_WITH_DEFAULTS:
                 scope[info.name] = self._value("input", info.name, stored.get(info.name))
-        found.outputs = self._graph(model.graph, [scope], found.nodes, given or {})
-        for number, node in found.example.items():
-            if found.nodes[number] > 1 and _draws(node):
+        made = self._run(self._steps(model.graph.node), [scope], found.nodes, given or {})
+        found.values = scope | made
+        found.outputs = self._returned((info.name for info in model.graph.output), [found.values])
+        for number, times in found.nodes.items():
+            if times > 1 and _draws(node := found.example[number]):
                 found.doubts.append(f"{node.op_type} may draw random numbers, and two are alike")
         return found
 
@@ -143,136 +208,193 @@ class Numbering:
 
     def _stored(self, graph: GraphProto) -> Scope:
         """Number what a graph stores, by name."""
-        found = {}
-        for tensor in (*graph.initializer, *graph.sparse_initializer):
-            is_sparse = isinstance(tensor, SparseTensorProto)
-            name = tensor.values.name if is_sparse else tensor.name
-            try:
-                found[name] = self._sparse(tensor) if is_sparse else self._constant(tensor)
-            except _DoubtError as doubt:
-                found[name] = self._doubtful(doubt)
+        found: Scope = {}
+        for tensor in graph.initializer:
+            found[tensor.name] = self._tensor(tensor)
+        for sparse in graph.sparse_initializer:
+            found[sparse.values.name] = self._tensor(sparse)
+        if len(found) < len(graph.initializer) + len(graph.sparse_initializer):
+            self._found.doubts.append("two constants have the same name")
         return found
 
-    def _sparse(self, tensor: SparseTensorProto) -> ValueNumber:
-        parts = _content(tensor.values), _content(tensor.indices)
-        return self._value("sparse", tuple(tensor.dims), *parts)
-
-    def _constant(self, tensor: TensorProto) -> ValueNumber:
-        value = self._value("constant", *_content(tensor))
-        self._shapes[value] = tuple(tensor.dims)
+    def _tensor(self, tensor: TensorProto | SparseTensorProto) -> ValueNumber:
+        """Number a constant."""
+        try:
+            if isinstance(tensor, SparseTensorProto):
+                parts = _content(tensor.values), _content(tensor.indices)
+                return self._value("sparse", tuple(tensor.dims), *parts)
+            content = _content(tensor)
+        except _DoubtError as doubt:
+            return self._doubtful(doubt)
+        value = self._value(content)
+        self._shapes[value] = content.dims
         return value
 
-    def _graph(
+    def _steps(self, nodes: Sequence[NodeProto]) -> Sequence[_Step]:
+        """Return nodes with their kinds, each behind those that it reads."""
+        steps = []
+        for node in nodes:
+            reads, makes, text = _parts(node)
+            kind = self._kinds.get(text)
+            if kind is None:
+                kind = self._kinds[text] = self._kind(text)
+            steps.append(_Step(node, kind, reads, makes))
+        return self._in_order(steps)
+
+    def _kind(self, text: bytes) -> _Kind:
+        node = NodeProto.FromString(text)
+        domain, op_type = canonical_domain(node.domain), node.op_type
+        function = self._functions.get((domain, op_type, node.overload))
+        version = self._opsets.get(domain, 0)
+        return _Kind(
+            node=node,
+            text=text,
+            domain=domain,
+            function=function,
+            has_bodies=any(item.HasField("g") or item.graphs for item in node.attribute),
+            is_copy=not domain and op_type == "Identity" and not node.attribute,
+            is_constant=not domain and op_type == "Constant",
+            shrinks=function is None and _declared(domain, op_type, version)[1],
+            commutes=commutes(domain, op_type, 2),
+            kernel=None if domain else KERNEL_SLOT.get(op_type),
+        )
+
+    def _in_order(self, steps: Sequence[_Step]) -> Sequence[_Step]:
+        """Return steps such that each stands behind those it reads."""
+        needed = [
+            [*names_read(each.node)] if each.kind.has_bodies else each.reads for each in steps
+        ]
+        later = {name for each in steps for name in each.makes if name}
+        for step, names in zip(steps, needed, strict=True):
+            if not later.isdisjoint(names):
+                break
+            later.difference_update(step.makes)
+        else:
+            return steps
+        maker = {name: place for place, step in enumerate(steps) for name in step.makes if name}
+        readers: dict[int, list[int]] = {place: [] for place in range(len(steps))}
+        for place, names in enumerate(needed):
+            for name in names:
+                if name in maker:
+                    readers[maker[name]].append(place)
+        order = in_order(readers)
+        if len(order) < len(steps):
+            self._found.doubts.append("a node needs what it makes")
+        return [steps[place] for place in order]
+
+    def _run(
         self,
-        graph: GraphProto,
+        steps: Sequence[_Step],
         scopes: list[Scope],
         nodes: Counter[int],
         given: Mapping[str, str],
-    ) -> list[ValueNumber]:
-        """Number the nodes of a graph; return what it returns."""
+    ) -> Scope:
+        """Number steps, into the innermost scope; return those values that are given, as made."""
         scope = scopes[-1]
         made: Scope = {}
-        for node in self._in_order(graph.node):
-            made.update(zip(node.output, self._made_by(node, scopes, nodes), strict=True))
-            for name in node.output:
-                scope[name] = self._value("given", given[name]) if name in given else made[name]
-        outputs = [self._returned(made, info.name, scopes) for info in graph.output]
-        if len(scopes) == 1:
-            self._found.values = scope | made
-        return outputs
+        for step in steps:
+            for name, number in zip(step.makes, self._made_by(step, scopes, nodes), strict=True):
+                if not name:
+                    continue
+                if name in scope:
+                    self._found.doubts.append(f"two values have the name {name!r}")
+                scope[name] = number
+                if name in given:
+                    made[name] = number
+                    scope[name] = self._value("given", given[name])
+        return made
 
-    def _returned(self, made: Scope, name: str, scopes: list[Scope]) -> ValueNumber:
-        try:
-            return made[name] if name in made else _read(name, scopes)
-        except _DoubtError as doubt:
-            return self._doubtful(doubt)
-
-    def _in_order(self, nodes: Sequence[NodeProto]) -> Iterable[NodeProto]:
-        """Return nodes such that each stands behind those it reads."""
-        maker = {name: place for place, node in enumerate(nodes) for name in node.output if name}
-        readers: dict[int, list[int]] = {place: [] for place in range(len(nodes))}
-        is_sorted = True
-        for place, node in enumerate(nodes):
-            for name in names_read(node) if node.attribute else node.input:
-                if (needed := maker.get(name)) is not None:
-                    readers[needed].append(place)
-                    is_sorted = is_sorted and needed < place
-        if is_sorted:
-            return nodes
-        order = in_order(readers)
-        if len(order) < len(nodes):
-            self._found.doubts.append("a node needs what it makes")
-        return [nodes[place] for place in order]
+    def _returned(self, names: Iterable[str], scopes: list[Scope]) -> list[ValueNumber]:
+        """Return what a graph returns."""
+        found = []
+        for name in names:
+            try:
+                found.append(_read(name, scopes))
+            except _DoubtError as doubt:
+                found.append(self._doubtful(doubt))
+        return found
 
     def _made_by(
-        self, node: NodeProto, scopes: list[Scope], nodes: Counter[int]
-    ) -> Iterable[ValueNumber]:
-        """Number a node; return what it makes."""
+        self, step: _Step, scopes: list[Scope], nodes: Counter[int]
+    ) -> Sequence[ValueNumber]:
+        """Number what a node makes."""
+        node, kind, reads, makes = step
+        scope = scopes[-1]
         try:
-            read = [_read(name, scopes) for name in node.input]
-            if not canonical_domain(node.domain) and len(node.output) == 1:
-                if node.op_type == "Identity" and len(read) == 1 and read != [_NO_VALUE]:
-                    return read
-                if node.op_type == "Constant" and not read:
-                    return [self._constant_of(node)]
-            number = self._computation(node, read, scopes)
+            read = [scope[name] if name in scope else _read(name, scopes) for name in reads]
+            if kind.is_copy and len(read) == len(makes) == 1 and read != [_NO_VALUE]:
+                return read
+            if kind.is_constant and not read and len(makes) == 1:
+                if kind.constant is None:
+                    kind.constant = self._constant_of(kind.node)
+                return [kind.constant]
+            if kind.function and (body := self._body_of(step)):
+                # as deep as the call, and it sees nothing around it
+                inside = [*({} for _ in scopes[1:]), dict(zip(body.inputs, read, strict=True))]
+                self._run(body.steps, inside, nodes, {})
+                return self._returned(body.outputs, inside)
+            number = self._computation(kind, read, makes, scopes)
         except _DoubtError as doubt:
             number, _ = self._doubtful(doubt)
-        nodes[number] += 1
-        self._found.example.setdefault(number, node)
-        return [(number, place) for place in range(len(node.output))]
+        if number in nodes:
+            nodes[number] += 1
+        else:
+            nodes[number] = 1
+            self._found.example.setdefault(number, node)
+        return [(number, place) for place in range(len(makes))]
 
-    def _computation(self, node: NodeProto, read: list[ValueNumber], scopes: list[Scope]) -> int:
+    def _body_of(self, call: _Step) -> _Body | None:
+        """Return what stands in the place of a call, if that is known."""
+        key = call.kind.text, tuple(map(bool, call.reads)), tuple(map(bool, call.makes))
+        if key in self._bodies and key not in self._called:
+            graph = self._bodies[key]
+            ends = [info.name for info in graph.input], [info.name for info in graph.output]
+            self._called[key] = _Body(self._steps(graph.node), *ends)
+        return self._called.get(key)
+
+    def _computation(
+        self, kind: _Kind, read: list[ValueNumber], makes: list[str], scopes: list[Scope]
+    ) -> int:
         """Return the number of what a node computes."""
-        domain = canonical_domain(node.domain)
+        if not self._draws_alike and kind.node.op_type in RANDOM_OPS:
+            return self._nothing_else()
+        outputs = len(makes)
+        if kind.shrinks:
+            while read and read[-1] == _NO_VALUE:
+                read.pop()
+            while outputs and not makes[outputs - 1]:
+                outputs -= 1
+        shape: tuple[int, ...] = ()
+        if kind.kernel is not None and kind.kernel < len(read):
+            shape = self._shapes.get(read[kind.kernel], ())[2:]
+        operator = kind.operators.get(shape)
+        if operator is None:
+            operator = self._operator(kind, shape, scopes)
+            if not kind.has_bodies:
+                kind.operators[shape] = operator
+        if kind.commutes and len(read) == 2:  # noqa: PLR2004  # a pair
+            read.sort()
+        own = next(filter(None, makes), "") if self._by_name and _draws(kind.node) else ""
+        return self._number("node", operator, tuple(read), outputs, own)
+
+    def _operator(self, kind: _Kind, kernel: tuple[int, ...], scopes: list[Scope]) -> int:
+        """Number an operator with its attributes."""
+        node, domain = kind.node, kind.domain
         if domain not in self._opsets:
             raise _DoubtError(f"no opset of {domain!r} is imported, which {node.op_type} is of")
-        if not self._draws_alike and node.op_type in RANDOM_OPS:
-            return self._nothing_else()
         version = self._opsets[domain]
-        function = self._functions.get((domain, node.op_type, node.overload))
-        defaults, shrinks = _declared(domain, node.op_type, version)
-        if function is not None:
-            defaults, shrinks = {}, False
-        while shrinks and read and read[-1] == _NO_VALUE:
-            read.pop()
-        attributes: frozenset[Hashable] = frozenset()
-        if node.attribute:
-            given = {item.name: self._attribute(item, scopes) for item in node.attribute}
-            if len(given) < len(node.attribute):
-                raise _DoubtError(f"{node.op_type} {name_of(node)!r} has an attribute twice")
-            implied = [] if domain else self._implied(node, read)
-            attributes = frozenset(
-                (name, value)
-                for name, value in given.items()
-                if defaults.get(name) != value and name not in implied
-            )
-        outputs = len(node.output)
-        while shrinks and outputs and not node.output[outputs - 1]:
-            outputs -= 1
-        operator = (domain, node.op_type, node.overload, version, function)
-        if commutes(domain, node.op_type, len(read)):
-            read = sorted(read)
-        return self._number("node", operator, attributes, tuple(read), outputs)
-
-    def _implied(self, node: NodeProto, read: Sequence[ValueNumber]) -> list[str]:
-        """Return attributes that say what the standard takes for granted, in prose."""
-        if node.op_type != "Transpose" and node.op_type not in WINDOWED:
-            return []
-        lists = {item.name: tuple(item.ints) for item in node.attribute}
-        if node.op_type == "Transpose":
-            permutation = lists.get("perm", ())
-            is_implied = bool(permutation) and permutation == (*reversed(range(len(permutation))),)
-            return ["perm"] * is_implied
-        slot = KERNEL_SLOT.get(node.op_type, len(read))
-        shape = self._shapes.get(read[slot], ())[2:] if slot < len(read) else ()
-        rank = len(lists.get("kernel_shape", shape))
-        ones = (1,) * rank
-        found = [name for name in ("strides", "dilations") if rank and lists.get(name) == ones]
-        mode = attribute(node, "auto_pad")
-        if rank and lists.get("pads") == (0, 0) * rank and (mode is None or mode.s == b"NOTSET"):
-            found.append("pads")
-        return [*found, "kernel_shape"] if rank and lists.get("kernel_shape") == shape else found
+        defaults, _, since = _declared(domain, node.op_type, version)
+        if kind.function:
+            defaults, since = {}, version
+        given = {item.name: self._attribute(item, scopes) for item in node.attribute}
+        if len(given) < len(node.attribute):
+            raise _DoubtError(f"{node.op_type} has an attribute twice")
+        stated = {name: value for name, value in given.items() if defaults.get(name) != value}
+        implied = [] if domain else _implied(node, stated, kernel)
+        attributes = frozenset(item for item in stated.items() if item[0] not in implied)
+        return self._number(
+            "operator", domain, node.op_type, node.overload, since, kind.function, attributes
+        )
 
     def _constant_of(self, node: NodeProto) -> ValueNumber:
         """Number what a Constant makes."""
@@ -281,9 +403,9 @@ class Numbering:
             _require_one_value(item)
             match item.name, item.type:
                 case "value", AttributeProto.TENSOR:
-                    return self._constant(item.t)
+                    return self._tensor(item.t)
                 case "sparse_value", AttributeProto.SPARSE_TENSOR:
-                    return self._sparse(item.sparse_tensor)
+                    return self._tensor(item.sparse_tensor)
                 case (
                     ("value_float", AttributeProto.FLOAT)
                     | ("value_int", AttributeProto.INT)
@@ -293,7 +415,7 @@ class Numbering:
                     given = onnx.helper.get_attribute_value(item)
                     kind = TensorProto.FLOAT if "float" in item.name else TensorProto.INT64
                     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
-                    return self._constant(onnx.numpy_helper.from_array(np.array(given, dtype)))
+                    return self._tensor(onnx.numpy_helper.from_array(np.array(given, dtype)))
                 case _:
                     pass
         return self._value("made", *((item.name, _value_of(item)) for item in node.attribute))
@@ -303,7 +425,7 @@ class Numbering:
         if item.HasField("g") or item.graphs:
             _require_one_value(item)
             graphs = [item.g] if item.HasField("g") else item.graphs
-            return tuple(self._body(graph, scopes) for graph in graphs)
+            return item.type, *(self._body(graph, scopes) for graph in graphs)
         return _value_of(item)
 
     def _body(self, graph: GraphProto, scopes: list[Scope]) -> Hashable:
@@ -315,9 +437,29 @@ class Numbering:
         for place, info in enumerate(graph.input):
             scope[info.name] = self._value("formal", len(scopes), place, scope.get(info.name))
         inner: Counter[int] = Counter()
-        outputs = self._graph(graph, [*scopes, scope], inner, {})
+        scopes = [*scopes, scope]
+        self._run(self._steps(graph.node), scopes, inner, {})
         self._found.nodes.update(inner)
+        outputs = self._returned((info.name for info in graph.output), scopes)
         return self._number("body", tuple(outputs), frozenset(inner.items()))
+
+
+def call_key(node: NodeProto) -> CallKey:
+    """Return what kind of call a node is."""
+    reads, makes, text = _parts(node)
+    return text, tuple(map(bool, reads)), tuple(map(bool, makes))
+
+
+def _parts(node: NodeProto) -> tuple[list[str], list[str], bytes]:
+    """Return the names that a node reads and makes, and all else that says what it computes."""
+    rest = NodeProto()
+    rest.CopyFrom(node)
+    rest.ClearField("input")
+    rest.ClearField("output")
+    rest.ClearField("name")
+    rest.ClearField("doc_string")
+    rest.ClearField("metadata_props")
+    return node.input[:], node.output[:], rest.SerializeToString()
 
 
 def same_numbers(ours: Mapping[str, ValueNumber], theirs: dict[str, ValueNumber]) -> dict[str, str]:
@@ -373,26 +515,56 @@ def _draws(node: NodeProto) -> bool:
 
 
 @cache
-def _declared(domain: str, op_type: str, version: int) -> tuple[dict[str, Hashable], bool]:
+def _declared(domain: str, op_type: str, version: int) -> tuple[dict[str, Hashable], bool, int]:
     """Return what need not be written down.
 
     Returns:
-        The values of attributes, and whether operands at the end can be left out, results too:
-        not those of Split, which counts them, and nobody knows of others.
+        The values of attributes; whether operands at the end can be left out, results too: not
+        those of Split, which counts them, and nobody knows of others; and since which version the
+        operator has been as it is.
     """
     try:
         schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
-        return {}, False
+        return {}, False, version
     given = ((name, each.default_value) for name, each in schema.attributes.items())
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     is_fixed = all(port.option != variadic for port in (*schema.inputs, *schema.outputs))
-    return {name: _value_of(value) for name, value in given if value.name}, is_fixed
+    defaults = {name: _value_of(value) for name, value in given if value.name}
+    return defaults, is_fixed, schema.since_version
+
+
+def _implied(
+    node: NodeProto, stated: Mapping[str, Hashable], kernel: tuple[int, ...]
+) -> Sequence[str]:
+    """Return attributes that say what the standard takes for granted, in prose."""
+    if node.op_type != "Transpose" and node.op_type not in WINDOWED:
+        return []
+    lists = {
+        item.name: tuple(item.ints)
+        for item in node.attribute
+        if item.type == AttributeProto.INTS and _count_values(item) == 1
+    }
+    if node.op_type == "Transpose":
+        permutation = lists.get("perm", ())
+        is_implied = bool(permutation) and permutation == (*reversed(range(len(permutation))),)
+        return ["perm"] * is_implied
+    rank = len(lists.get("kernel_shape", kernel))
+    if not rank:
+        return []
+    taken = {"strides": (1,) * rank, "dilations": (1,) * rank, "kernel_shape": kernel}
+    if "auto_pad" not in stated:
+        taken["pads"] = (0, 0) * rank
+    return [name for name, value in taken.items() if lists.get(name) == value]
+
+
+def _count_values(item: AttributeProto) -> int:
+    return sum(each.name not in _NOT_VALUES for each, _ in item.ListFields())
 
 
 def _require_one_value(item: AttributeProto) -> None:
     """Refuse an attribute with two values: which of them counts is anyone's guess."""
-    if sum(each.name not in _NOT_VALUES for each, _ in item.ListFields()) > 1:
+    if _count_values(item) > 1:
         raise _DoubtError(f"the attribute {item.name!r} has more than one value")
 
 
@@ -400,38 +572,46 @@ def _value_of(item: AttributeProto) -> Hashable:
     """Return what says the name and value of an attribute without bodies."""
     if item.ref_attr_name:
         raise _DoubtError(f"the attribute {item.name!r} refers to one of a function, outside it")
-    if item.type not in _WITHOUT_TENSOR:
-        if item.HasField("t"):
-            _require_one_value(item)
-            return "tensor", _content(item.t)
-        if item.tensors:
-            _require_one_value(item)
-            return "tensors", *map(_content, item.tensors)
-    if item.doc_string:
-        copied = AttributeProto()
-        copied.CopyFrom(item)
-        item = copied
-        item.ClearField("doc_string")
-    text: bytes = item.SerializeToString(deterministic=True)
+    if item.HasField("t"):
+        _require_one_value(item)
+        return item.type, _content(item.t)
+    if item.tensors:
+        _require_one_value(item)
+        return item.type, *map(_content, item.tensors)
+    copied = AttributeProto()
+    copied.CopyFrom(item)
+    copied.ClearField("doc_string")
+    text: bytes = copied.SerializeToString(deterministic=True)
     return text
 
 
 # Constants.
 
 
-def _content(tensor: TensorProto) -> tuple[Hashable, ...]:
-    """Return what a tensor holds."""
-    kind = tensor.data_type, tuple(tensor.dims)
+class _Content(NamedTuple):
+    """What a tensor holds."""
+
+    data_type: int
+    dims: tuple[int, ...]
+    data: Hashable
+
+
+def _content(tensor: TensorProto) -> _Content:
+    data_type, dims = tensor.data_type, tuple(tensor.dims)
     if tensor.data_location == TensorProto.EXTERNAL:
-        entries = sorted((entry.key, entry.value) for entry in tensor.external_data)
-        return (*kind, "elsewhere", *entries)
-    if tensor.data_type == TensorProto.STRING:
-        return (*kind, *tensor.string_data)
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        if "location" not in entries:
+            raise _DoubtError(f"the data of {tensor.name!r} lies nowhere")
+        return _Content(data_type, dims, frozenset(entries.items()))
+    if data_type == TensorProto.STRING:
+        return _Content(data_type, dims, tuple(tensor.string_data))
     try:
         data = raw_data(tensor)
     except (ValueError, TypeError) as error:
         raise _DoubtError(f"the constant {tensor.name!r} cannot be read: {error}") from error
-    return (*kind, data if len(data) <= SHORT else digest(data))
+    if len(data) <= SHORT:
+        return _Content(data_type, dims, data)
+    return _Content(data_type, dims, frozenset(stand_in_for(data).items()))
 
 
 def raw_data(tensor: TensorProto) -> bytes:
@@ -446,6 +626,11 @@ def raw_data(tensor: TensorProto) -> bytes:
         return held
     packed: bytes = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor)).raw_data
     return packed
+
+
+def stand_in_for(data: bytes) -> dict[str, str]:
+    """Return entries that stand for long data, as if it were external; it has no place."""
+    return {"location": "", "sha256": digest(data)}
 
 
 def digest(data: bytes) -> str:

@@ -18,7 +18,7 @@ from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.infer import ONNX_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
-from dplcli.verify.model import Dataflow, attribute, model_of
+from dplcli.verify.model import Dataflow, model_of, small_values
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
 
 # Changes that change no result, whatever the model is fed. They say nothing about a check.
@@ -575,8 +575,24 @@ def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
 
 
 def random_warnings(flow: Dataflow) -> list[str]:
-    """Warn of an operator that draws numbers without a seed: it cannot be compared fairly."""
+    """Warn of an operator that draws random numbers: nothing behind it can be compared fairly."""
     for node in flow.main.body.nodes():
-        if node.op_type in RANDOM_OPS and attribute(node, "seed") is None:
+        if draws(node, flow.main.constant):
             return [f"the model draws random numbers ({node.op_type} {node.output[0]!r})"]
     return []
+
+
+def draws(node: onnx.NodeProto, stored: Callable[[str], onnx.TensorProto | None]) -> bool:
+    """Tell whether a node may draw random numbers, as Dropout does in training.
+
+    Args:
+        node: The node.
+        stored: Returns the constant of a name, if there is one.
+    """
+    if node.op_type != "Dropout" or node.domain:
+        return node.op_type in RANDOM_OPS
+    if not (training := node.input[2:3]) or not training[0]:
+        return False
+    tensor = stored(training[0])
+    values = None if tensor is None else small_values(tensor)
+    return values is None or bool(values.any())

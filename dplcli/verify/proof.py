@@ -3,13 +3,14 @@
 A partition only moves nodes into functions. Whether it moved them rightly needs no numbers and no
 tolerance: onnx's own inliner puts the bodies back in the place of the calls, and what comes out
 must be the original. (dpl could do that by itself. But then a mistake in how it outlines could
-cancel out with the same mistake in how it undoes that.)
+cancel out with the same mistake in how it undoes that.) The inliner is asked once for each kind of
+call: of calls that differ only in the names of what they read and make, the body is the same.
 
 Two graphs are the same if their outputs have the same value numbers (`dplcli.verify.numbering`),
 and each number stands for as many nodes here as there. Two nodes that compute the same may stand
 for each other, since operators give the same for the same. Only those that draw random numbers do
 not, and nobody knows of those that neither the standard nor onnxruntime has; so two of them that
-are alike are not proved.
+are alike are proved only if their results have the same names in both graphs.
 """
 
 from __future__ import annotations
@@ -17,22 +18,46 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from onnx import FunctionProto, ModelProto, StringStringEntryProto, TensorProto
+from google.protobuf.message import DecodeError
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    StringStringEntryProto,
+    TensorProto,
+    ValueInfoProto,
+)
 
 from dplcli.ir.operators import canonical_domain
+from dplcli.onnx_io import paused_gc
 from dplcli.onnx_io.bounded import GivenUpError
-from dplcli.onnx_io.convert import load_data
+from dplcli.onnx_io.convert import graphs_of, load_data
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls, inlined
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.model import external_places, read_model, signature_differences
-from dplcli.verify.numbering import SHORT, Numbered, Numbering, digest, name_of, raw_data
+from dplcli.verify.numbering import (
+    SHORT,
+    Numbered,
+    Numbering,
+    call_key,
+    name_of,
+    raw_data,
+    stand_in_for,
+)
 from dplcli.verify.settings import Proof, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dplcli.onnx_io.infer import FunctionKey
+    from dplcli.verify.numbering import CallKey
+
+_MARK = b"location"
+"""The key in every reference to external data, and in every stand-in."""
 
 _NO_NODES = {("", "Constant"), ("", "Identity")}
 """What is not counted: it stands for a value, and computes none."""
@@ -42,111 +67,188 @@ class UnprovedError(Exception):
     """Two models are not proved to be the same graph; the message says why."""
 
 
+@paused_gc()
 def prove_same(original: Path, candidate: Path) -> Proof:
     """Prove that two files hold the same graph, up to functions.
 
-    Weights in external files are the same if they are the same bytes of the same file; else they
-    are read.
+    Files of the same bytes do, whatever their operators are, if their weights are the same. Weights
+    in external files are the same if they are the same bytes of the same file; else they are read.
 
     Raises:
+        ModelLoadError: A file cannot be read, or does not hold a model.
+        InvalidModelError: A name in it is not UTF-8.
         UnprovedError: They do not, or onnx's inliner cannot tell.
     """
-    ours, theirs = read_model(original), read_model(candidate)
+    try:
+        return _prove_same(original, candidate)
+    except TypeError:  # protobuf returns bytes for an operator's name that is not UTF-8
+        for path in (original, candidate):
+            read_model(path)  # says so
+        raise
+
+
+def _prove_same(original: Path, candidate: Path) -> Proof:
+    (ours, outside), (theirs, other) = _read(original), _read(candidate)
+    if outside or other:
+        _read_weights((ours, outside, original.parent), (theirs, other, candidate.parent))
+    if outside == other and _are_same_bytes(original, candidate):
+        return Proof(Expansion(ours, _NO_NODES | {key[:2] for key in _functions(ours)}).total)
     for difference in signature_differences(ours.graph, theirs.graph):
         raise UnprovedError(difference)
-    for model, path in ((ours, original), (theirs, candidate)):
-        if not Expansion(model).is_bounded:
+    expansions = Expansion(ours), Expansion(theirs)
+    for expansion, path in zip(expansions, (original, candidate), strict=True):
+        if not expansion.is_bounded:
             raise UnprovedError(f"the functions of {path.name} stand for too many nodes")
-    folders = original.parent, candidate.parent
-    try:
-        is_same_data = external_places(ours, folders[0]) == external_places(theirs, folders[1])
-        for model, folder in zip((ours, theirs), folders, strict=True):
-            _shorten(model, None if is_same_data else folder)
-    except OSError as error:
-        name = PurePath(error.filename or "").name
-        raise UnprovedError(f"the weights in {name!r} cannot be read: {error.strerror}") from error
-    except ONNX_ERRORS as error:
-        raise UnprovedError(f"weights cannot be read: {one_line(str(error))}") from error
-    moved = _moved(ours, theirs)
-    numbering = Numbering(draws_alike=True)
-    before, after = numbering.model(_without_calls(ours)), numbering.model(_without_calls(theirs))
-    _require_same(before, after)
+    moved = _moved((ours, theirs), [expansion.calls for expansion in expansions])
+    bodies = _bodies(ours), _bodies(theirs)
+
+    def numbered(*, by_name: bool) -> tuple[Numbered, Numbered]:
+        numbering = Numbering(draws_alike=True, by_name=by_name)
+        return numbering.model(ours, bodies=bodies[0]), numbering.model(theirs, bodies=bodies[1])
+
+    before, after = numbered(by_name=False)
+    difference = _difference(before, after)
+    is_doubt = bool(before.doubts or after.doubts)
+    if difference and not (is_doubt and not _difference(*numbered(by_name=True))):
+        raise UnprovedError(difference)
     return Proof(sum(before.nodes.values()), *moved)
 
 
-def _require_same(before: Numbered, after: Numbered) -> None:
-    """Refuse two graphs that are not the same; say where they differ first."""
+def _read(path: Path) -> tuple[ModelProto, list[TensorProto]]:
+    """Read a model, and tell which of its tensors have external data, which is not read.
+
+    All that protobuf accepts is read. What reads the files of other commands has no part in it.
+    """
+    model = ModelProto()
+    try:
+        data = path.read_bytes()
+        model.ParseFromString(data)
+    except (OSError, DecodeError):
+        data, model = _MARK, read_model(path)  # which says what is wrong
+    tensors = all_tensors(model) if _MARK in data else ()
+    return model, [each for each in tensors if each.data_location == TensorProto.EXTERNAL]
+
+
+def _are_same_bytes(one: Path, other: Path) -> bool:
+    is_as_long = one.stat().st_size == other.stat().st_size
+    return is_as_long and one.read_bytes() == other.read_bytes()
+
+
+def _difference(before: Numbered, after: Numbered) -> str:
+    """Return where two graphs differ first, or why that cannot be told; "" if they are the same."""
     for doubt in (*before.doubts, *after.doubts):
-        raise UnprovedError(doubt)
+        return doubt
     for one, other, whose in ((before, after, "the original"), (after, before, "the candidate")):
         for number, node in one.example.items():
             here, there = one.nodes[number], other.nodes[number]
             if here != there:
-                name = name_of(node)
-                raise UnprovedError(
-                    f"{node.op_type} {name!r} of {whose} has no counterpart"
-                    if not there
-                    else f"{whose} computes {node.op_type} {name!r} {here} times, not {there}"
-                )
-    if before.outputs != after.outputs:
-        raise UnprovedError("an output is another value")
+                named = f"{node.op_type} {name_of(node)!r}"
+                if not there:
+                    return f"{named} of {whose} has no counterpart"
+                return f"{whose} computes {named} {here} times, not {there}"
+    return "" if before.outputs == after.outputs else "an output is another value"
 
 
 # Weights: short stand-ins, which are equal where the weights are.
 
 
-def _shorten(model: ModelProto, folder: Path | None) -> None:
-    """Put digests in the place of the data of long tensors, as if it lay in a file named so.
+def _read_weights(*sides: tuple[ModelProto, list[TensorProto], Path]) -> None:
+    """Read external data, and shorten it, unless both have the same bytes of the same files.
 
     Args:
-        model: The model, which is edited.
-        folder: Where its external data is; None if it need not be read.
+        sides: Each model, its tensors with external data, and its folder.
 
     Raises:
-        OSError: External data cannot be read, for one of :data:`ONNX_ERRORS`.
+        UnprovedError: It cannot be read.
     """
-    for tensor in all_tensors(model):
-        if tensor.data_location == TensorProto.EXTERNAL:
-            if folder is None:
-                continue
-            load_data(tensor, folder)
-        if tensor.data_type != TensorProto.STRING and len(data := raw_data(tensor)) > SHORT:
-            stand_in = TensorProto(
-                name=tensor.name,
-                dims=tensor.dims,
-                data_type=tensor.data_type,
-                data_location=TensorProto.EXTERNAL,
-                external_data=[StringStringEntryProto(key="sha256", value=digest(data))],
-            )
-            tensor.CopyFrom(stand_in)
+    try:
+        ours, theirs = (external_places(model, folder) for model, _, folder in sides)
+        if ours == theirs:
+            return
+        for _, tensors, folder in sides:
+            for tensor in tensors:
+                load_data(tensor, folder)
+                _shorten(tensor)
+    except OSError as error:
+        name = PurePath(error.filename or "").name
+        raise UnprovedError(f"the weights in {name!r} cannot be read: {error.strerror}") from error
+    except ONNX_ERRORS as error:
+        raise UnprovedError(f"weights cannot be read: {one_line(str(error))}") from error
 
 
-# Calls: written out, and counted.
+def _shorten(tensor: TensorProto) -> None:
+    """Put a digest in the place of long data, as if it lay in a file named so.
+
+    Raises:
+        Exception: One of :data:`ONNX_ERRORS`: the data is damaged.
+    """
+    if tensor.data_type == TensorProto.STRING or len(data := raw_data(tensor)) <= SHORT:
+        return
+    entries = stand_in_for(data).items()
+    short = TensorProto(
+        name=tensor.name,
+        dims=tensor.dims,
+        data_type=tensor.data_type,
+        data_location=TensorProto.EXTERNAL,
+        external_data=[StringStringEntryProto(key=key, value=value) for key, value in entries],
+    )
+    tensor.CopyFrom(short)
 
 
-def _without_calls(model: ModelProto) -> ModelProto:
-    """Put the bodies of functions in the place of their calls.
+# Calls: what stands in their place, and how many they are.
+
+
+def _bodies(model: ModelProto) -> dict[CallKey, GraphProto]:
+    """Have the bodies of functions put in the place of calls, one of each kind.
 
     Raises:
         UnprovedError: onnx's inliner does not do it.
     """
     if not model.functions:
-        return model
+        return {}
     names = {(canonical_domain(function.domain), function.name) for function in model.functions}
     if hidden := sorted(name for domain, name in names if not domain):
         raise UnprovedError(f"a function has the name of an operator of the standard: {hidden[0]}")
     _write_defaults(model)
+    calls = dict.fromkeys(map(call_key, _calls(model.graph, names)))
+    asked = ModelProto(opset_import=model.opset_import, functions=model.functions)
+    for key in calls:
+        body = asked.graph.node.add(op_type="Body").attribute.add(type=AttributeProto.GRAPH)
+        body.g.CopyFrom(_alone(*key))
     try:
-        found = inlined(model)
+        for tensor in all_tensors(asked):
+            if tensor.data_location != TensorProto.EXTERNAL:
+                _shorten(tensor)
+        answer = inlined(asked).graph
     except GivenUpError as error:
         raise UnprovedError(f"onnx's inliner was given up {error}") from error
     except ONNX_ERRORS as error:
         raise UnprovedError(f"onnx's inliner fails: {one_line(str(error))}") from error
-    for node in all_nodes(found.graph):
+    for left in _calls(answer, names):
+        called = f"{left.domain}::{left.op_type}"
+        raise UnprovedError(f"onnx's inliner leaves a call of {called} as it is")
+    return {key: node.attribute[0].g for key, node in zip(calls, answer.node, strict=True)}
+
+
+def _calls(graph: GraphProto, names: Container[tuple[str, str]]) -> Iterator[NodeProto]:
+    """Iterate over the calls in a graph and its bodies, of functions by domain and name."""
+    for node in all_nodes(graph):
         if (canonical_domain(node.domain), node.op_type) in names:
-            called = f"{node.domain}::{node.op_type}"
-            raise UnprovedError(f"onnx's inliner leaves a call of {called} as it is")
-    return found
+            yield node
+
+
+def _alone(text: bytes, reads: Sequence[bool], makes: Sequence[bool]) -> GraphProto:
+    """Return a graph of one call, with names of its own."""
+    node = NodeProto.FromString(text)
+    if any(graphs_of(node)):
+        raise UnprovedError(f"a body is handed to {node.op_type}")
+    node.input.extend(f"in{slot}" * is_there for slot, is_there in enumerate(reads))
+    node.output.extend(f"out{slot}" * is_there for slot, is_there in enumerate(makes))
+    return GraphProto(
+        node=[node],
+        input=[ValueInfoProto(name=name) for name in node.input],
+        output=[ValueInfoProto(name=name) for name in node.output],
+    )
 
 
 def _write_defaults(model: ModelProto) -> None:
@@ -169,20 +271,28 @@ def _write_defaults(model: ModelProto) -> None:
                 node.attribute.extend(item for item in implied if item.name not in given)
 
 
-def _moved(ours: ModelProto, theirs: ModelProto) -> tuple[int, int, int]:
-    """Count calls that only one model has: the nodes they stand for, the calls of each."""
-    known = [_functions(model) for model in (ours, theirs)]
+def _moved(
+    models: tuple[ModelProto, ModelProto], outside: Sequence[Mapping[FunctionKey, int]]
+) -> tuple[int, int, int]:
+    """Count calls that only one model has: the nodes they stand for, the calls of each.
+
+    Args:
+        models: Both.
+        outside: How often the main graph of each calls which function.
+    """
+    known = [_functions(model) for model in models]
     nodes, calls = 0, [0, 0]
-    for side, model in enumerate((ours, theirs)):
+    for side, model in enumerate(models):
         own = known[side].keys() - known[1 - side].keys()
         if not own:
             continue
-        sizes = Expansion(model, _NO_NODES | {key[:2] for key in known[side]}).sizes
+        functions = ModelProto(functions=model.functions)
+        sizes = Expansion(functions, _NO_NODES | {key[:2] for key in known[side]}).sizes
         others = (function.node for key, function in known[side].items() if key not in own)
-        for root in (model.graph.node, *others):
-            for key, times in count_calls(root, own)[1].items():
-                calls[side] += times
-                nodes += times * sizes[key]
+        for called in (outside[side], *(count_calls(body, own)[1] for body in others)):
+            for key in own & called.keys():
+                calls[side] += called[key]
+                nodes += called[key] * sizes[key]
     return nodes, calls[1], calls[0]
 
 

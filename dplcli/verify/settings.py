@@ -575,16 +575,39 @@ class Junction:
 
 
 @dataclass(frozen=True)
-class LocalJudgement:
-    """Places where two models differ, each run by itself on values that the original computes.
+class Sight:
+    """What was seen of a place where two models differ.
 
     Attributes:
-        judged: How many were run.
+        place: The operator and the value of the original.
+        runs: How often it ran by itself and gave the same.
+        numbers: How many different numbers it gave, of a thousand at most.
+        low: The least of them; None if there is none.
+        high: The largest.
+    """
+
+    place: str
+    runs: int
+    numbers: int
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class LocalJudgement:
+    """Places where two models differ, each run by itself.
+
+    Attributes:
+        judged: How many there are.
         unchanged: How many other places are the same node for node.
         differing: What some of them give instead, a sentence each; none if all give the same.
         exact: How many were computed in float64, since they differ by more than a last bit.
-        unseen: What differs where nothing ran, in words; it is in no file.
-        weak: How many compute other numbers on the way, and show little of them.
+        unseen: What cannot be told, a sentence each: what gave nothing that tells, and what differs
+            for values alone that the inputs do not reach.
+        changes: What the models say differently there, a sentence each.
+        notes: What differs where the original gives no finite number, a sentence each; it decides
+            nothing.
+        sights: What was seen of each place that gives the same.
         places: Where to cut these out: first as closely as can be, then with what they were joined
             to. They are kept in no file, nor is the case.
         case: Number of the case on which they were run.
@@ -595,22 +618,32 @@ class LocalJudgement:
     differing: tuple[str, ...] = ()
     exact: int = 0
     unseen: tuple[str, ...] = ()
-    weak: int = 0
+    changes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    sights: tuple[Sight, ...] = ()
     places: tuple[Junction, ...] = ()
     case: int = 0
 
     @property
     def agreement(self) -> str:
         """What was judged and gives the same, in words."""
+        if not self.judged:
+            return "no place differs"
         if self.judged == 1:
             return "the changed place gives the same by itself"
         return f"each of {self.judged:,} changed places gives the same by itself"
 
     def to_json(self) -> dict[str, object]:
         """Return the fields that can be written down, in a fixed order."""
-        differing = list(self.differing)
-        return {"judged": self.judged, "unchanged": self.unchanged, "differing": differing} | {
-            "exact": self.exact
+        return {
+            "judged": self.judged,
+            "unchanged": self.unchanged,
+            "differing": list(self.differing),
+            "exact": self.exact,
+            "unseen": list(self.unseen),
+            "changes": list(self.changes),
+            "notes": list(self.notes),
+            "sights": [dict(vars(sight)) for sight in self.sights],
         }
 
 

@@ -21,6 +21,7 @@ g (float[n,3] x) => (float[n,3] y) {
 }
 """
 RESULTS = ("verify", "m.onnx", "--save-results", "r.npz")
+EXACTLY = ("verify", "thrice.onnx", "by_third.onnx", "--rtol", "0", "--atol", "0")
 
 
 @pytest.fixture
@@ -30,6 +31,16 @@ def nets(folder: Path, save: Save) -> Path:
     save(NET.replace("2.0", "2.0002"), "off.onnx")
     save(NET.replace("x", "z"), "other.onnx")
     return folder
+
+
+@pytest.fixture
+def rounded(save: Save) -> tuple[str, str]:
+    """Save two models that differ in rounding alone; return their names."""
+    names = EXACTLY[1], EXACTLY[2]
+    net = "g (float[n,3] x) => (float[n,3] y) <float k = {%s}> { y = %s (x, k) }"
+    save(net % ("3.0", "Mul"), names[0])
+    save(net % ("0.33333334", "Div"), names[1])
+    return names
 
 
 @pytest.mark.usefixtures("nets")
@@ -219,10 +230,10 @@ def test_what_does_not_go_together(dpl: Dpl, arguments: tuple[str, ...], said: s
     assert said in answer.message
 
 
-@pytest.mark.usefixtures("nets")
+@pytest.mark.usefixtures("rounded")
 def test_tolerance_that_would_do_is_named(dpl: Dpl) -> None:
     """The option can be copied: with it the output passes, with a little less it does not."""
-    refused = dpl("verify", "m.onnx", "off.onnx", "--save-results", "r.npz")
+    refused = dpl(*EXACTLY, "--save-results", "r.npz")
     [option] = set(re.findall(r"y would pass with --tolerance (\S+)", refused.out))
     less = re.sub(r":([\d.e-]+)", lambda found: f":{float(found[1]) * 0.9}", option)
 
@@ -232,20 +243,31 @@ def test_tolerance_that_would_do_is_named(dpl: Dpl) -> None:
 
 
 @pytest.mark.usefixtures("nets")
-def test_tolerance_that_would_do_can_be_copied_into_a_shell(dpl: Dpl) -> None:
+def test_no_tolerance_is_named_where_a_place_is_wrong(dpl: Dpl) -> None:
+    """It would hide what is wrong; what the models say differently is said instead."""
+    refused = dpl("verify", "m.onnx", "off.onnx")
+
+    assert refused.code == 1
+    assert "would pass" not in refused.out
+    assert "changed: " in refused.out
+
+
+def test_tolerance_that_would_do_can_be_copied_into_a_shell(
+    dpl: Dpl, rounded: tuple[str, str]
+) -> None:
     """A name with spaces, brackets and quotes is one word of the command."""
     name = "it's [0] $HOME"
-    for path in ("m.onnx", "off.onnx"):
+    for path in rounded:
         model = onnx.load(path)
         model.graph.output[0].name = model.graph.node[-1].output[0] = name
         onnx.save(model, path)
 
-    refused = dpl("verify", "m.onnx", "off.onnx")
+    refused = dpl(*EXACTLY)
     [line] = [line for line in refused.out.splitlines() if " would pass with " in line]
     options = shlex.split(line.partition(" would pass with ")[2])
 
     assert refused.code == 1
-    assert dpl("verify", "m.onnx", "off.onnx", *options).code == 0
+    assert dpl("verify", *rounded, *options).code == 0
 
 
 def test_names_and_strings_of_a_model_pose_as_no_verdict(dpl: Dpl, save: Save) -> None:

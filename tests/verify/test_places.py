@@ -1,4 +1,4 @@
-"""Places that differ are judged by themselves where outputs are a poor witness."""
+"""Places that differ are judged by themselves: outputs are a poor witness."""
 
 from pathlib import Path
 
@@ -6,11 +6,12 @@ import numpy as np
 import onnx
 import pytest
 
-from dplcli.verify import Settings, VerificationResult, local
+from dplcli.verify import Settings, VerificationResult
+from dplcli.verify import places as module
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.layers import feed
-from dplcli.verify.local import judge_regions
+from dplcli.verify.places import judge_places
 from dplcli.verify.run import Kind, Runner
 from dplcli.verify.settings import Execution, InputRequest, LocalJudgement, ModelSource
 from tests.helpers import proto_from_text
@@ -185,14 +186,15 @@ def test_the_case_that_fails_is_judged(save: Save, tmp_path: Path) -> None:
     assert found.regions.differing[0].startswith("Abs 'a'")
 
 
-def test_plain_nets_within_their_tolerance_are_not_cut(save: Save) -> None:
-    """It costs nothing where the outputs say it all."""
+def test_what_moves_nothing_is_no_place(save: Save) -> None:
+    """Both say the same then, node for node, and nothing runs."""
     net = "g (float[8] x) => (float[8] y) { a = Add (x, x)  y = Exp (a) }"
-    found = check(save(net), save(net.replace("Exp", "Elu"), "theirs"))
-    assert (found.equivalent, found.regions is not None) == (False, True)
-    found = check(save(net), save(net.replace("a = Add (x, x)", "z = Identity (x) a = Add (z, x)"),
-                              "theirs"))  # fmt: skip
-    assert (found.equivalent, found.regions) == (True, None)
+    more = net.replace("a = Add (x, x)", "z = Identity (x) a = Add (z, x)")
+    found = check(save(net), save(more, "theirs"))
+    assert found.verdict == "equivalent"
+    assert found.regions is not None
+    assert (found.regions.judged, found.regions.unchanged) == (0, 2)
+    assert found.regions.agreement == "no place differs"
 
 
 def test_outputs_that_no_node_makes_any_more(save: Save) -> None:
@@ -208,15 +210,28 @@ def test_outputs_that_no_node_makes_any_more(save: Save) -> None:
     assert not check(save(net), save(folded.replace("Ceil", "Floor"), "theirs")).equivalent
 
 
-def test_what_cannot_be_cut_is_a_warning(save: Save) -> None:
-    """Sequences are not measured: the outputs decide alone, and the report says so."""
+def test_places_beside_sequences_are_judged(save: Save) -> None:
+    """What makes them, too: only what reads one is not cut off from it."""
     net = """g (float[4] x) => (float[4] y, seq(float[2]) z)
     { y = Floor (x)  z = SplitToSequence <keepdims = 1> (y) }"""
-    theirs = net.replace("y = Floor (x)", "w = Identity (x)  v = Floor (w)  y = Abs (v)")
-    found = check(save(net), save(theirs, "theirs"), InputRequest(ranges={"x": (0.0, 9.0)}))
-    assert found.equivalent
+    theirs = net.replace("y = Floor (x)", "n = Neg (x)  m = Ceil (n)  y = OP (m)")
+    assert check(save(net), save(theirs.replace("OP", "Neg"), "same")).verdict == "equivalent"
+    found = check(save(net), save(theirs.replace("OP", "Abs"), "theirs"))
+    assert found.verdict == "different"
+    assert found.objections[0].startswith("Floor 'y', ")
+
+
+def test_what_cannot_be_judged_by_places_is_a_doubt(save: Save) -> None:
+    """An output that the original stores, and the candidate computes, has no place."""
+    net = """g (float[4] x) => (float[4] y, float[2] z) <float[2] NAME = {1, 2}>
+    { y = Floor (x)  MORE }"""
+    ours = save(net.replace("NAME", "z").replace("MORE", ""))
+    theirs = save(net.replace("NAME", "c").replace("MORE", "z = Relu (c)"), "theirs")
+    found = check(ours, theirs)
+    assert found.verdict == "inconclusive"
     assert found.regions is None
-    assert any("were not judged by themselves" in warning for warning in found.warnings)
+    start = "the places that differ could not be judged by themselves: the output 'z' "
+    assert any(doubt.startswith(start) for doubt in found.doubts)
 
 
 @pytest.mark.parametrize("folder", ["", "elsewhere"])
@@ -248,7 +263,7 @@ def test_a_model_in_memory_is_judged_as_it_is(save: Save, tmp_path: Path) -> Non
     reference = feed(path, settings)
     candidate = ModelSource(path, content=model.SerializeToString())
 
-    found = judge_regions(reference, candidate, Judge(settings, reference.facts, 0))
+    found = judge_places(reference, candidate, Judge(settings, reference.facts, 0), [0])
 
     (sentence,) = found.differing
     assert sentence.startswith("Mul 'a'")
@@ -421,7 +436,7 @@ def test_many_places_run_in_few_sessions(save: Save, monkeypatch: pytest.MonkeyP
         asked.append(engine)
         return Runner(source, level, engine)
 
-    monkeypatch.setattr(local, "Runner", counted)
+    monkeypatch.setattr(module, "Runner", counted)
     sessions = []
     for count in (2, 40):
         asked.clear()
@@ -445,7 +460,7 @@ def test_one_place_that_does_not_run_leaves_the_others_alone(save: Save) -> None
     )
     ours = save(net)
     assert check(ours, save(theirs, "same")).equivalent
-    found = judge_places(ours, save(broken, "broken"))
+    found = judged(ours, save(broken, "broken"))
     assert found.judged == 3
     (said,) = found.differing
     assert "Exp 'z'" in said
@@ -468,11 +483,11 @@ def test_a_body_may_state_other_sizes(save: Save, other: str, *, same: bool) -> 
     assert [why for why in found.regions.differing if "does not run" in why] == []
 
 
-def judge_places(ours: Path, theirs: Path) -> LocalJudgement:
+def judged(ours: Path, theirs: Path) -> LocalJudgement:
     """Judge the places of a candidate that does not run as a whole."""
     settings = Settings(levels=("disable",))
     reference = feed(ours, settings)
-    return judge_regions(reference, ModelSource(theirs), Judge(settings, Facts(), 0))
+    return judge_places(reference, ModelSource(theirs), Judge(settings, Facts(), 0), [0])
 
 
 TABLE = """g (int64[4] i, float[4, 3] x) => (float[4, 3] y) { r = Gather (w, i)  y = Mul (x, r) }"""
@@ -497,8 +512,8 @@ def test_rows_that_no_input_chose_are_compared(
     assert same or "rows differ that no input chose" in found.objections[0]
 
 
-def test_a_branch_that_did_not_run_is_said(save: Save) -> None:
-    """The condition is always true here; what the other branch computes was not compared."""
+def test_a_branch_that_is_never_taken_is_none(save: Save) -> None:
+    """The condition is stored: what the other branch would compute is no difference."""
     net = """g (float[4, 64] x) => (float[4, 64] y) <bool c = {1}, float k = {0.99}>
         { a = MUL  y = If (c) <
             then_branch = t () => (float[4, 64] u) { u = Tanh (a) },
@@ -506,8 +521,7 @@ def test_a_branch_that_did_not_run_is_said(save: Save) -> None:
     ours = save(net.replace("MUL", "Mul (x, k)").replace("OTHER", "Sin"))
     theirs = net.replace("MUL", "Mul (k, x)").replace("OTHER", "Cos")
     found = check(ours, save(theirs.replace("{0.99}", "{0.9899999}"), "theirs"))
-    assert found.equivalent
-    assert found.warnings == ("If 'y' differs in a body; only what ran was compared",)
+    assert (found.verdict, found.doubts) == ("equivalent", ())
 
 
 def test_numbers_that_a_cast_rounds_may_be_a_step_off(save: Save) -> None:
@@ -555,11 +569,27 @@ def test_an_output_that_was_computed_in_advance_is_the_same(save: Save) -> None:
     assert not check(ours, save(stored.replace("ROOT", "1.42"), "theirs")).equivalent
 
 
-def test_a_bend_that_no_input_reaches_cannot_be_told(save: Save) -> None:
-    """Two thresholds far above all inputs: everything is false, whichever it is."""
-    net = "g (float[4, 64] x) => (bool[4, 64] y) <float k = {K}> { y = Greater (x, k) }"
+@pytest.mark.parametrize(
+    ("read", "verdict"),
+    [
+        ("x", "different"),  # the input itself may be 1500
+        ("a", "inconclusive"),  # whether anything makes this 1500 is not known
+        ("b", "equivalent"),  # this cannot be 1500
+    ],
+)
+def test_a_bend_far_above_all_inputs(save: Save, read: str, verdict: str) -> None:
+    """Two thresholds: everything is false for what is made up, whichever it is."""
+    net = """g (float[4, 64] x) => (bool[4, 64] y) <float k = {K}>
+        { a = Selu (x)  b = Tanh (x)  y = Greater (READ, k) }"""
+    net = net.replace("READ", read)
     found = check(save(net.replace("K", "1000")), save(net.replace("K", "2000"), "theirs"))
-    assert found.verdict == "inconclusive"
+    assert found.verdict == verdict
+    assert found.regions is not None
+    said = {"different": found.objections, "inconclusive": found.regions.unseen}
+    for sentence in said.get(verdict, ()):
+        assert sentence.startswith("Greater 'y', fed drawn values (")
+    assert found.doubts == found.regions.unseen
+    assert len(said.get(verdict, "1")) == 1
 
 
 def test_each_case_that_fails_is_looked_into(save: Save, tmp_path: Path) -> None:

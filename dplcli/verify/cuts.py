@@ -1,0 +1,513 @@
+"""Two models, cut at values that both compute, and the places between the cuts, which run alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from dplcli.ir.operators import CASTS, CONTROL_FLOW
+from dplcli.onnx_io.bounded import GivenUpError
+from dplcli.onnx_io.cutting import Wiring, cut, made_name, subgraphs
+from dplcli.onnx_io.infer import ONNX_ERRORS, inlined
+from dplcli.onnx_io.opset import all_nodes, all_scopes
+from dplcli.verify.alignment import Pair, align
+from dplcli.verify.compare import FLOATS, hides_differences
+from dplcli.verify.layers import type_of
+from dplcli.verify.model import attribute, dtype_name, external_places, model_of, whole_of
+from dplcli.verify.power import draws
+from dplcli.verify.ranges import Ranges
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from onnx import GraphProto, ModelProto, NodeProto
+
+    from dplcli.verify.draws import Manner
+    from dplcli.verify.float64 import Precision
+    from dplcli.verify.settings import Array, Feed, Leaf, ModelSource, Outputs
+
+_MOST_TURNS = 2_048
+"""How often loops go round at the most on drawn values."""
+
+_LOOKED_PAST = 24
+"""How many cuts a place looks past to read the same in both models."""
+
+_CONVERTING = CASTS | {"DequantizeLinear", "Identity"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one model computes in a place.
+
+    Attributes:
+        nodes: The rows of its nodes.
+        reads: The values that enter.
+        end: The value that it computes.
+    """
+
+    nodes: set[int]
+    reads: Sequence[str]
+    end: str
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """The nodes of both models that compute the values of a pair from cuts.
+
+    Attributes:
+        pair: The pair.
+        parts: Those of the original, and of the candidate.
+        nodes: All of them, with those in their bodies.
+        reads: The values of the original that enter one or the other.
+        without: Cuts that this place looks past, by the original's names.
+    """
+
+    pair: Pair
+    parts: tuple[Part, Part]
+    nodes: tuple[Sequence[NodeProto], Sequence[NodeProto]]
+    reads: Sequence[str]
+    without: frozenset[str] = frozenset()
+
+    def any_node(self) -> Iterator[NodeProto]:
+        """Yield the nodes of both parts."""
+        yield from self.nodes[0]
+        yield from self.nodes[1]
+
+    @property
+    def hides(self) -> bool:
+        """Whether some node may give the same for values that differ by more than rounding."""
+        return any(hides_differences(node) for node in self.any_node())
+
+    @property
+    def jumps(self) -> bool:
+        """Whether rounding may be enlarged to a step: then float64 would say little."""
+        return self.hides or any(truncates(node) for node in self.any_node())
+
+    @property
+    def branches(self) -> bool:
+        """Whether it holds nodes that need not have run."""
+        return any(node.op_type in CONTROL_FLOW for node in self.any_node())
+
+
+@dataclass(frozen=True)
+class Feeding:
+    """What places are fed once, and what the original gives.
+
+    Attributes:
+        what: It, in words.
+        feeds: The values that enter, by the original's name.
+        expected: What the original computes, by name.
+        manner: How it was drawn; None if the original computes it.
+        taken: Which branch every If takes; None for that which its condition says.
+    """
+
+    what: str
+    feeds: Mapping[str, Feed]
+    expected: Mapping[str, Sequence[Leaf]]
+    manner: Manner | None = None
+    taken: bool | None = None
+
+
+@dataclass(frozen=True)
+class CutSide:
+    """One of the two models.
+
+    Attributes:
+        place: 0 for the original, 1 for the candidate.
+        source: How it runs.
+        wiring: Its main graph.
+    """
+
+    place: int
+    source: ModelSource
+    wiring: Wiring
+
+    def stored(self, name: str) -> TensorProto | None:
+        """Return the constant of a name, if there is one."""
+        if name in self.wiring.initializers:
+            found: TensorProto = self.wiring.initializers[name]
+            return found
+        row = self.wiring.makers.get(name)
+        value = None if row is None else attribute(self.wiring.nodes[row], "value")
+        return None if value is None else value.t
+
+    def table(self, name: str) -> TensorProto | None:
+        """Return the constant that a value is, or that it is converted from."""
+        while (row := self.wiring.makers.get(name)) is not None:
+            node = self.wiring.nodes[row]
+            if node.op_type not in _CONVERTING:
+                break
+            name = node.input[0]
+        return self.wiring.initializers.get(name)
+
+    def inside(self, row: int) -> Iterator[NodeProto]:
+        """Yield a node and what it holds; all functions, if it may call one."""
+        node = self.wiring.nodes[row]
+        yield node
+        for graph in subgraphs(node):
+            yield from all_nodes(graph)
+        if node.domain:
+            for function in self.wiring.model.functions:
+                yield from all_nodes(function)
+
+
+class Cuts(Protocol):
+    """Values at which a model is cut, and the pairs that they are in."""
+
+    def __contains__(self, name: object, /) -> bool:
+        """Tell whether the model is cut at a value."""
+
+    def __getitem__(self, name: str, /) -> Pair:
+        """Return the pair of a value."""
+
+
+class _Fewer:
+    """All cuts but some, without copying them."""
+
+    def __init__(self, every: Mapping[str, Pair], without: frozenset[str]) -> None:
+        self._every = every
+        self._without = without
+
+    def __contains__(self, name: object) -> bool:
+        pair = self._every.get(name) if isinstance(name, str) else None
+        return pair is not None and pair.original not in self._without
+
+    def __getitem__(self, name: str) -> Pair:
+        return self._every[name]
+
+
+class CutModels:
+    """An original and a candidate, cut at the pairs of values that both compute.
+
+    Attributes:
+        ours: The main graph of the original, functions written out.
+        theirs: That of the candidate.
+        sides: Both, as they run.
+        alignment: The pairs.
+        cuts: Those that are cut, by the candidate's name.
+        partners: The same by the original's name.
+        order: The position of each value in the original.
+        ranges: What values can be, in either model.
+        inputs: What the original is fed, in one case.
+
+    Args:
+        original: The original.
+        candidate: The candidate.
+        inputs: What the original is fed, in one case.
+
+    Raises:
+        RunError: Weights cannot be read.
+    """
+
+    def __init__(
+        self, original: ModelSource, candidate: ModelSource, inputs: Mapping[str, Feed]
+    ) -> None:
+        ours, theirs = _comparable(original, candidate)
+        self.inputs = inputs
+        self.ours, self.theirs = Wiring(ours), Wiring(theirs)
+        self.sides = (
+            CutSide(0, _as_read(original, ours), self.ours),
+            CutSide(1, candidate, self.theirs),
+        )
+        self.alignment = align(self.ours, self.theirs, (original, candidate))
+        given = {info.name for info in self.theirs.model.graph.input}
+        entering = [Pair(name, name, "structure") for name in inputs if name in given]
+        pairs = [*entering, *self.alignment.pairs.values()]
+        self.cuts = {pair.candidate: pair for pair in pairs}
+        self.partners = {pair.original: pair for pair in pairs}
+        self.order = {name: position for position, name in enumerate(self.ours.makers)}
+        self.ranges = Ranges(self.ours), Ranges(self.theirs)
+
+    def place(self, pair: Pair, without: frozenset[str] = frozenset()) -> Place:
+        """Return what lies between a pair and the cuts next before it.
+
+        Args:
+            pair: The pair.
+            without: Cuts to look past, by the original's names.
+
+        Raises:
+            RunError: The candidate reads there what the original does not have.
+        """
+        ours, theirs = self._parts(pair, without)
+        if unknown := [name for name in theirs.reads if name not in self.cuts]:
+            raise RunError(f"{unknown[0]!r} of the candidate cannot be fed")
+        nodes = tuple(
+            [node for row in sorted(part.nodes) for node in side.inside(row)]
+            for side, part in zip(self.sides, (ours, theirs), strict=True)
+        )
+        reads = dict.fromkeys([*ours.reads, *(self.cuts[name].original for name in theirs.reads)])
+        return Place(pair, (ours, theirs), (nodes[0], nodes[1]), [*reads], without)
+
+    def cuts_of(self, side: int, without: frozenset[str] = frozenset()) -> Cuts:
+        """Return the cuts of one model by its own names, but for some."""
+        every = self.cuts if side else self.partners
+        return _Fewer(every, without) if without else every
+
+    def even(self, place: Place) -> Place | None:
+        """Return a place of which both parts read the same, to draw for it; None if there is none.
+
+        What only one part reads may depend on what the other reads. So the place looks past it, the
+        last one first.
+        """
+        without = place.without
+        for _ in range(_LOOKED_PAST):
+            ours, theirs = self._parts(place.pair, without)
+            if any(name not in self.cuts for name in theirs.reads):
+                return None
+            reads = {*ours.reads}, {self.cuts[name].original for name in theirs.reads}
+            uneven = reads[0] ^ reads[1]
+            if not uneven.issubset(self.inputs):
+                past = uneven - self.inputs.keys()
+            else:  # what both read may depend on an input that one reads
+                past = (reads[0] | reads[1]) - self.inputs.keys() if uneven else set()
+            if not past:
+                return place if without == place.without else self.place(place.pair, without)
+            without |= {max(past, key=lambda name: self.order[name])}
+        return None
+
+    def _parts(self, pair: Pair, without: frozenset[str]) -> tuple[Part, Part]:
+        ours = self._part(self.ours, self.cuts_of(0, without), pair.original)
+        return ours, self._part(self.theirs, self.cuts_of(1, without), pair.candidate)
+
+    @staticmethod
+    def _part(wiring: Wiring, cuts: Cuts, end: str) -> Part:
+        nodes = wiring.between(cuts, [end])
+        return Part(nodes, wiring.entering(nodes, cuts), end)
+
+    def draws_random(self, place: Place) -> bool:
+        """Tell whether a place gives something else each time."""
+        return any(
+            draws(node, side.stored)
+            for side, nodes in zip(self.sides, place.nodes, strict=True)
+            for node in nodes
+        )
+
+    def has_same_ifs(self, place: Place) -> bool:
+        """Tell whether both parts have If nodes whose branches can be chosen, and as many."""
+        counts = [
+            sum(
+                node.op_type == "If" and len(set(self.ranges[side.place][node.input[0]])) > 1
+                for node in nodes
+            )
+            for side, nodes in zip(self.sides, place.nodes, strict=True)
+        ]
+        return counts[0] == counts[1] > 0
+
+    def results(
+        self,
+        side: CutSide,
+        places: Sequence[Place],
+        feedings: Sequence[Feeding],
+        precision: Precision | None = None,
+    ) -> dict[tuple[Place, int], Sequence[Leaf] | RunError]:
+        """Return what places give in each feeding, by its number, or why they do not run.
+
+        Args:
+            side: The model.
+            places: Where.
+            feedings: What is fed.
+            precision: How to compute in float64; None for onnxruntime.
+        """
+        found: dict[tuple[Place, int], Sequence[Leaf] | RunError] = {}
+        pending = [(list(places), True)] if places and feedings else []
+        while pending:
+            some, is_sized = pending.pop()
+            given = self._runs(side, some, feedings, precision, is_sized=is_sized)
+            if any(isinstance(each, RunError) for each in given):
+                if len(some) > 1:
+                    middle = len(some) // 2
+                    pending += [(some[:middle], True), (some[middle:], True)]
+                    continue
+                if is_sized:  # a body may state other sizes
+                    pending.append((some, False))
+                    continue
+            for number, outputs in enumerate(given):
+                for place in some:
+                    end = made_name(place.parts[side.place].end)
+                    is_error = isinstance(outputs, RunError)
+                    found[place, number] = outputs if is_error else outputs[end]  # type: ignore[index,assignment]
+        return found
+
+    def _runs(  # what runs, where, and how
+        self,
+        side: CutSide,
+        places: Sequence[Place],
+        feedings: Sequence[Feeding],
+        precision: Precision | None,
+        *,
+        is_sized: bool,
+    ) -> list[Outputs | RunError]:
+        """Run places as one model on each feeding; those of the same sizes in one session."""
+        opened: dict[object, Callable[[Mapping[str, Feed]], Outputs]] = {}
+        given: list[Outputs | RunError] = []
+        for feeding in feedings:
+            try:
+                feeds = self.fed(side, places, feeding)
+                arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
+                sizes = tuple(array.shape for array in arrays)
+                if sizes not in opened:
+                    source, _ = self.cut_out(side, places, feeding, is_sized=is_sized)
+                    opened[sizes] = (
+                        partial(precision.run, source) if precision else _opened(source).run
+                    )
+                given.append(opened[sizes](feeds))
+            except RunError as error:
+                given.append(RunError(str(error)))  # the other holds on to the session
+        return given
+
+    def cut_out(
+        self,
+        side: CutSide,
+        places: Sequence[Place],
+        feeding: Feeding,
+        cuts: Cuts | None = None,
+        *,
+        is_sized: bool = True,
+    ) -> tuple[ModelSource, dict[str, Feed]]:
+        """Return places of one model as one model, and what a feeding feeds them.
+
+        Args:
+            side: The model.
+            places: Where.
+            feeding: What is fed.
+            cuts: What can be fed, by its name in the model; None for all pairs.
+            is_sized: Whether the model states the sizes of what it is fed.
+
+        Raises:
+            RunError: Something cannot be fed.
+        """
+        parts = [place.parts[side.place] for place in places]
+        if cuts is None:
+            cuts = self.cuts_of(side.place, places[0].without)
+        feeds = self.fed(side, places, feeding, cuts)
+        types = {name: type_of(_known(v, name), is_sized=is_sized) for name, v in feeds.items()}
+        nodes = {row for part in parts for row in part.nodes}
+        model = cut(side.wiring, nodes, types, [part.end for part in parts], cuts)
+        if feeding.manner is not None:
+            _bound_loops(model)
+        if feeding.taken is not None:
+            _take(model, self.ranges[side.place], taken=feeding.taken)
+        content, held = model.SerializeToString(), side.source.weights or {}
+        away = [t.name for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+        weights = {name: held[name] for name in away if name in held}  # others are refused
+        return replace(side.source, content=content, weights=weights, name="place"), feeds
+
+    def fed(
+        self,
+        side: CutSide,
+        places: Sequence[Place],
+        feeding: Feeding,
+        cuts: Cuts | None = None,
+    ) -> dict[str, Feed]:
+        """Return what a feeding feeds places of one model, by the names there."""
+        if cuts is None:
+            cuts = self.cuts_of(side.place, places[0].without)
+        feeds: dict[str, Feed] = {}
+        for name in dict.fromkeys(n for place in places for n in place.parts[side.place].reads):
+            if name not in cuts or cuts[name].original not in feeding.feeds:
+                raise RunError(f"{name!r} cannot be fed")
+            feeds[name] = feeding.feeds[cuts[name].original]
+        return feeds
+
+
+def _open_ifs(graph: GraphProto, ranges: Ranges) -> Iterator[NodeProto]:
+    """Yield the If nodes whose condition is not always the same."""
+    for scope in all_scopes(graph):
+        for node in scope.node:
+            if node.op_type == "If" and not node.domain:
+                least, most = ranges[node.input[0]]
+                if least != most:
+                    yield node
+
+
+def _bound_loops(model: ModelProto) -> None:
+    """Let no loop go round for ever, as one may that only its condition ends."""
+    most, bounds = "dpl/most turns", set[str]()
+    for scope in all_scopes(model.graph):
+        position = 0
+        while position < len(scope.node):
+            node = scope.node[position]
+            if node.op_type == "Loop" and not node.domain and node.input[0] not in bounds:
+                asked = node.input[0]
+                node.input[0] = f"{most} {len(bounds)}"
+                bounds.add(node.input[0])
+                made = onnx.helper.make_node(
+                    "Min" if asked else "Identity", [most, *filter(None, [asked])], node.input[:1]
+                )
+                scope.node.insert(position, made)
+                position += 1
+            position += 1
+    if bounds:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(_MOST_TURNS), most))
+
+
+def _take(model: ModelProto, ranges: Ranges, *, taken: bool) -> None:
+    """Let every If of a model take one branch."""
+    name = "dpl/taken"
+    for node in _open_ifs(model.graph, ranges):
+        node.input[0] = name
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(taken), name))
+
+
+def _as_read(source: ModelSource, model: ModelProto) -> ModelSource:
+    """Return what runs a model whose functions were written out."""
+    if not model_of(source).functions:
+        return source
+    return replace(source, content=model.SerializeToString())
+
+
+def _opened(source: ModelSource) -> Runner:
+    return Runner(source, REFERENCE_LEVEL)
+
+
+def truncates(node: NodeProto) -> bool:
+    """Tell whether a node makes whole numbers of others."""
+    to = attribute(node, "to") if node.op_type == "Cast" else None
+    return to is not None and dtype_name(to.i) not in FLOATS
+
+
+def _comparable(*sources: ModelSource) -> list[ModelProto]:
+    """Read models; weights in files are read, too, unless all take what the first one takes.
+
+    Raises:
+        RunError: They cannot be read.
+    """
+    models = [model_of(source) for source in sources]
+    try:
+        places = [
+            external_places(model, source.path.parent, source.weights or {})
+            for model, source in zip(models, sources, strict=True)
+        ]
+        if not all(found <= places[0] for found in places):
+            models = [whole_of(source) for source in sources]
+        return [_written_out(model) if model.functions else model for model in models]
+    except GivenUpError:
+        return models
+    except (OSError, *ONNX_ERRORS) as error:
+        raise RunError(f"weights cannot be read: {one_line(str(error))}") from error
+
+
+def _written_out(model: ModelProto) -> ModelProto:
+    """Put the bodies of functions in the place of their calls, with the defaults of attributes."""
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for root in (copy.graph, *copy.functions):
+        for node in all_nodes(root):
+            stated = {item.name for item in node.attribute}
+            implied = defaults.get((node.domain, node.op_type, node.overload), ())
+            node.attribute.extend(item for item in implied if item.name not in stated)
+    return inlined(copy)
+
+
+def _known(value: Array | list[Array] | None, name: str) -> Array | list[Array]:
+    if value is None:
+        raise RunError(f"the value {name!r} cannot be fed")
+    return value

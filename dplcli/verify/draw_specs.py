@@ -1,0 +1,267 @@
+"""What is known of the values that a place reads, so that others can be drawn which could be there.
+
+What decides over sizes stays as it is. Indices stay within the axis that they choose from, floats
+within what they can be at all (:mod:`dplcli.verify.ranges`). Where a place may bend is told by the
+numbers and words that it holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dplcli.ir.operators import COMPARISONS, MEASURING
+from dplcli.onnx_io.cutting import subgraphs
+from dplcli.verify.draws import DrawSpec
+from dplcli.verify.layers import type_of
+from dplcli.verify.model import Dataflow, input_domain, model_of, port_of, small_values
+from dplcli.verify.ranges import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import onnx
+    from onnx import NodeProto
+
+    from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
+    from dplcli.verify.settings import Array
+
+_WIDE = 1e3
+"""How large numbers are drawn that are inputs of the model."""
+
+LARGE_CONSTANT = 16
+"""Constants of more elements are weights; smaller ones may be bounds."""
+
+BOUND_CONSTANT = 1 << 16
+"""Constants of more elements are no bounds, whatever reads them."""
+
+BOUNDING = COMPARISONS | frozenset({"Min", "Max", "Clip", "Slice", "Trilu", "Where", "Mod"})
+"""Operators that tell numbers up to a bound from those beyond it."""
+
+_KNEES = {
+    "HardSigmoid": (-2.5, 2.5, -3.0, 3.0),
+    "HardSwish": (-3.0, 3.0),
+    "Shrink": (0.5,),
+    "ThresholdedRelu": (1.0,),
+}
+"""Where operators bend, which hold no constant that says so."""
+
+_ASKING = frozenset({"IsInf", "IsNaN"})
+"""Operators that ask whether a number is finite."""
+
+_SIZED = {
+    **dict.fromkeys(("Range", "ConstantOfShape", "EyeLike"), 0),
+    **dict.fromkeys(("Expand", "Reshape", "Resize", "Tile", "Upsample", "OneHot", "Pad"), 1),
+    **dict.fromkeys(("Split", "SplitToSequence", "TopK", "Unsqueeze", "Squeeze"), 1),
+}
+"""From which input on numbers say how large the result is."""
+
+
+class DrawSpecs:
+    """What is known of the values that places read, to draw others.
+
+    Args:
+        of: The places of the two models.
+        places: Those that are to be drawn for.
+        seen: What the original computes there.
+    """
+
+    def __init__(self, of: CutModels, places: Sequence[Place], seen: Feeding) -> None:
+        self._of = of
+        self._places = places
+        self._seen = seen
+
+    def found(self) -> dict[str, DrawSpec]:
+        """Return the values that may be drawn, and what is known of each."""
+        readers: dict[str, list[Place]] = {}
+        for place in self._places:
+            for name in place.reads:
+                readers.setdefault(name, []).append(place)
+        still = {name for place in self._places for name in self._deciding(place, _sizes)}
+        turning = {name for place in self._places for name in self._deciding(place, _turns)} - still
+        limits = self._limits()
+        found: dict[str, DrawSpec] = {}
+        for name, places in readers.items():
+            like = self._seen.feeds.get(name)
+            turns = name in turning
+            if not isinstance(like, np.ndarray) or (name in still and not turns):
+                continue
+            held = _Held(self._of.sides, places)
+            interval = self._of.ranges[0][name]
+            axis, is_still = limits.get(name, (0, False))
+            grid = self._of.ranges[0].grid(name)
+            if (is_still and not turns) or (grid is not None and not grid.step):
+                continue
+            if grid is not None:
+                interval = Interval(max(interval.low, grid.low), min(interval.high, grid.high))
+            is_input = name in self._of.inputs
+            found[name] = DrawSpec(
+                low=interval.low,
+                high=interval.high,
+                constants=held.told_apart(),
+                scale=_scale(like),
+                wide=_WIDE if is_input else 0.0,
+                axis=axis,
+                words=tuple(held.words),
+                odd_floats=any(node.op_type in _ASKING for p in places for node in p.any_node()),
+                step=0.0 if grid is None else grid.step,
+                odd=tuple(held.ignored),
+                is_turns=turns,
+                never_zero=any(map(_divides, (n for p in places for n in p.any_node()))),
+            )
+        return found
+
+    def _deciding(self, place: Place, what: Callable[[NodeProto], Sequence[str]]) -> Iterator[str]:
+        """Yield what a place reads that decides over some operands, sizes of tensors aside.
+
+        Args:
+            place: The place.
+            what: Names the operands of a node.
+        """
+        for side, part in zip(self._of.sides, place.parts, strict=True):
+            pending = [name for row in part.nodes for name in what(side.wiring.nodes[row])]
+            seen: set[str] = set()
+            cuts = self._of.cuts_of(side.place, place.without)
+            while pending:
+                name = pending.pop()
+                if not name or name in seen:
+                    continue
+                seen.add(name)
+                if name in part.reads:
+                    yield cuts[name].original if name in cuts else name
+                    continue
+                row_ = side.wiring.makers.get(name)
+                if row_ in part.nodes and row_ is not None:
+                    node = side.wiring.nodes[row_]
+                    if node.op_type not in MEASURING:
+                        pending += side.wiring.reads[row_]
+
+    def _limits(self) -> dict[str, tuple[int, bool]]:
+        """Return for whole numbers which axis they choose from, and whether they have to stay."""
+        found: dict[str, tuple[int, bool]] = {}
+        for place in self._places:
+            whole = [
+                name
+                for name in place.reads
+                if isinstance(like := self._seen.feeds.get(name), np.ndarray)
+                and like.dtype.kind in "iu"
+            ]
+            if not whole:
+                continue
+            for side in self._of.sides:
+                cuts = self._of.cuts_of(side.place, place.without)
+                source, _ = self._of.cut_out(side, [place], self._seen)
+                model = model_of(source)
+                for info in model.graph.input:
+                    shape = self._seen.feeds[cuts[info.name].original]
+                    if isinstance(shape, np.ndarray):
+                        info.type.CopyFrom(type_of(shape))
+                flow = Dataflow(model, infers=False)
+                for info in model.graph.input:
+                    name = cuts[info.name].original
+                    if name in whole:
+                        axis, is_still = found.get(name, (0, False))
+                        more, stays = _limit(flow, info)
+                        axis = min(filter(None, (axis, more)), default=0)
+                        found[name] = axis, is_still or stays
+        return found
+
+
+def _limit(flow: Dataflow, info: onnx.ValueInfoProto) -> tuple[int, bool]:
+    """Return the axis that an input of whole numbers chooses from, and whether it has to stay."""
+    domain = input_domain(flow, port_of(info))
+    limits = [bound.limit for bound in domain.bounds]
+    known = [limit for limit in limits if isinstance(limit, int)]
+    is_odd = len(known) < len(limits) or any(bound.offset for bound in domain.bounds)
+    stays = is_odd or bool(domain.parts)
+    return min(known, default=0), stays
+
+
+def _turns(node: NodeProto) -> Sequence[str]:
+    """Return the operand that says how often a loop goes round."""
+    return [*node.input[:1]] if node.op_type == "Loop" else ()
+
+
+def _sizes(node: NodeProto) -> Sequence[str]:
+    """Return the operands that say how large a result is, but for where a Slice begins and ends."""
+    first = 3 if node.op_type == "Slice" else _SIZED.get(node.op_type)
+    return () if first is None else [*node.input[first:]]
+
+
+def _divides(node: NodeProto) -> bool:
+    return node.op_type in {"Div", "Mod"}
+
+
+def _scale(like: Array) -> float:
+    if like.dtype.kind in "OUSb" or not like.size:
+        return 1.0
+    wide = np.abs(like.astype(np.float64))
+    return float(wide[np.isfinite(wide)].max(initial=0.0)) or 1.0
+
+
+class _Held:
+    """The numbers and words that places hold.
+
+    Attributes:
+        numbers: The numbers, of either model.
+        words: The words.
+        ignored: Labels that a loss ignores.
+    """
+
+    def __init__(self, sides: tuple[CutSide, CutSide], places: Sequence[Place]) -> None:
+        self.numbers: tuple[Counter[float], Counter[float]] = Counter(), Counter()
+        self.words: dict[str, None] = {}
+        self.ignored: dict[int, None] = {}
+        for place in places:
+            for side, nodes in zip(sides, place.nodes, strict=True):
+                for node in nodes:
+                    self._add_node(side, node)
+
+    def told_apart(self) -> tuple[float, ...]:
+        """Return the numbers; those first that only one model holds."""
+        ours, theirs = self.numbers
+        alone = [number for number in ours | theirs if ours[number] != theirs[number]]
+        known = dict.fromkeys([*sorted(alone, key=abs), *ours])
+        return tuple(number for number in known if np.isfinite(number))
+
+    def _add_node(self, side: CutSide, node: NodeProto) -> None:
+        self.numbers[side.place].update(_KNEES.get(node.op_type, ()))
+        tensors = [side.wiring.initializers.get(name) for name in node.input]
+        for tensor in filter(None, tensors if node.op_type in BOUNDING else ()):
+            self._add_ends(side, tensor)
+        tensors += [item.t for item in node.attribute if item.HasField("t")]
+        for graph in subgraphs(node):
+            tensors += graph.initializer
+        for tensor in filter(None, tensors):
+            self._add_tensor(side, tensor)
+        for item in node.attribute:
+            self._add_attribute(side, item)
+
+    def _add_attribute(self, side: CutSide, item: onnx.AttributeProto) -> None:
+        if item.name == "ignore_index":
+            self.ignored[item.i] = None
+        listed = [item.f] if item.HasField("f") else [*item.floats, *item.ints]
+        if item.name == "nodes_values":  # thresholds of trees
+            listed = [*dict.fromkeys(listed)][:LARGE_CONSTANT]
+        if len(listed) <= LARGE_CONSTANT:
+            self.numbers[side.place].update(map(float, listed))
+        texts = [item.s] if item.HasField("s") else item.strings
+        self.words |= dict.fromkeys(text.decode("utf-8", "replace") for text in texts)
+
+    def _add_ends(self, side: CutSide, tensor: onnx.TensorProto) -> None:
+        """Add the least and the largest of a vector of bounds."""
+        if LARGE_CONSTANT < np.prod(tensor.dims) <= BOUND_CONSTANT:
+            values = small_values(tensor)
+            if values is not None and values.dtype.kind in "fiu":
+                ends = float(values.min()), float(values.max())
+                self.numbers[side.place].update(ends)
+
+    def _add_tensor(self, side: CutSide, tensor: onnx.TensorProto) -> None:
+        values = small_values(tensor) if np.prod(tensor.dims) <= LARGE_CONSTANT else None
+        if values is not None and values.dtype.kind in "fiu":
+            numbers = values.astype(np.float64).reshape(-1).tolist()
+            self.numbers[side.place].update(numbers)
+        elif values is not None and values.dtype.kind in "OUS":
+            self.words |= dict.fromkeys(map(str, values.reshape(-1)))

@@ -1,0 +1,239 @@
+"""Values that tell: what a place is fed beyond what the model computes there.
+
+Random numbers of one size say little. Models part at ties, at zero, at the bounds that they hold,
+far from zero, and where a whole row is one number. So there are several manners of drawing, each
+for all values of a place at once:
+
+- *mixed*: a little of everything, element by element;
+- *ties*: few numbers, halves among them, so that many are equal;
+- *bounds*: on, just below and just above a constant that the place holds; *second* and *third*
+  take other constants;
+- *wide*: from tiny to large, indices from the other end of the axis, too;
+- *flat*: each row one number, the first row zero;
+- *tiny*: near zero, as far as the smallest constant that the place holds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from zlib import crc32
+
+import ml_dtypes
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dplcli.verify.settings import Array
+
+Manner = Literal["mixed", "ties", "bounds", "second", "third", "wide", "flat", "tiny"]
+
+MANNERS: tuple[Manner, ...] = (
+    *("mixed", "ties", "bounds", "wide"),
+    *("flat", "tiny", "second", "third"),
+)
+"""Those that tell most come first."""
+
+_BOUNDS: Mapping[Manner, int] = {"bounds": 0, "second": 1, "third": 2}
+"""Which of the constants to stay near."""
+
+_TURNS: Mapping[Manner, int] = {"mixed": 2, "ties": 1, "wide": 40, "flat": 0, "tiny": 3}
+"""How often a loop goes round."""
+
+_ONE: Mapping[Manner, tuple[int, int]] = {
+    "mixed": (0, 1),
+    "bounds": (0, 0),
+    "second": (0, -1),
+    "third": (1, 0),
+    "tiny": (1, 1),
+}
+"""For a single whole number: which constant, and what to add to it."""
+
+_FEW_TURNS, _MOST_TURNS = 7, 2_000
+
+_WIDER = 8.0
+"""How many times as large as what was seen *wide* values are, inside a model."""
+
+_WORDS = ("alpha", "Beta", "GAMMA delta", "", "42", "é")
+_OPPOSITE = 0.2
+_SHARES = 0.4, 0.65, 0.9  # of plain, tied and bounding numbers in a mixture; zeros are the rest
+_TINY = 2.0**-20
+_LEAST = 2.0**-30
+_LARGEST_WHOLE = 40  # powers of two
+_FEW_CODES = 1 << 16
+
+
+@dataclass(frozen=True)
+class DrawSpec:
+    """What is known of a value that is to be drawn.
+
+    Attributes:
+        low: The least that it can be.
+        high: The largest.
+        constants: Numbers that the place compares it with, or bounds it by; those first that tell
+            one model from the other.
+        scale: The largest magnitude to draw in a plain manner.
+        wide: The largest magnitude that there may be at the least, in a wide manner.
+        axis: If it chooses from an axis, how long that is, else 0.
+        words: If it is text, words that the place knows.
+        is_turns: Whether it says how often a loop goes round.
+        never_zero: Whether something is divided by it, as whole numbers.
+        step: If only its multiples can be there, as of quantised numbers, the step; else 0.
+        odd_floats: Whether something asks for NaN or infinities.
+        odd: Whole numbers that mean something else than an index, as a label that is ignored.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    constants: tuple[float, ...] = ()
+    scale: float = 1.0
+    wide: float = 0.0
+    axis: int = 0
+    words: tuple[str, ...] = ()
+    is_turns: bool = False
+    never_zero: bool = False
+    step: float = 0.0
+    odd_floats: bool = False
+    odd: tuple[int, ...] = ()
+
+
+def draw(  # noqa: PLR0911  # a way for each kind of type
+    name: str, like: Array, spec: DrawSpec, manner: Manner
+) -> Array:
+    """Return other values of the type and shape of *like*, always the same ones.
+
+    Args:
+        name: The value, which gives the seed.
+        like: What the original computes there.
+        spec: What is known of it.
+        manner: How to draw.
+    """
+    rng = np.random.default_rng([crc32(name.encode()), MANNERS.index(manner)])
+    shape = like.shape
+    if like.dtype.kind in "OUS":
+        known = [*_WORDS, *spec.words, *(word.upper() for word in spec.words)]
+        return rng.choice(np.array(known, dtype=object), shape)
+    if like.dtype.kind == "b" and (spec.low > 0 or spec.high < 1):
+        return np.full(shape, spec.low > 0)
+    if like.dtype.kind == "b":
+        if like.size == 1:
+            return np.full(shape, MANNERS.index(manner) % 2 == 0)
+        return rng.random(shape) < {"wide": 1.0, "flat": 0.0}.get(manner, 0.5)
+    if spec.is_turns:
+        return np.full(shape, _turns(spec, manner), like.dtype)
+    if like.dtype.kind in "iu" or like.dtype.name.startswith(("int", "uint")):
+        return _whole(rng, like, spec, manner)
+    values = _real(rng, shape, spec, manner)
+    if spec.step:
+        values = np.round(values / spec.step) * np.float64(np.float32(spec.step))
+    values = np.clip(values, spec.low, spec.high)
+    info = ml_dtypes.finfo(like.dtype)  # type: ignore[no-untyped-call]
+    most = float(info.max) / 4
+    bounded: Array = np.clip(values, -most, most).astype(like.dtype)
+    if spec.odd_floats and manner == "wide":
+        odd = rng.choice([0.0, math.nan, math.inf, -math.inf], shape).astype(like.dtype)
+        bounded = np.where(rng.random(shape) < _OPPOSITE, odd, bounded)
+    return bounded
+
+
+def _turns(spec: DrawSpec, manner: Manner) -> int:
+    """Return how often a loop is to go round: a few times, or just more often than a constant."""
+    if manner in _TURNS:
+        return _TURNS[manner]
+    known = [int(c) for c in spec.constants if c == int(c) and 0 < c <= _MOST_TURNS]
+    number = _BOUNDS[manner]
+    return known[number] + 2 if number < len(known) else _FEW_TURNS + number
+
+
+def _real(
+    rng: np.random.Generator, shape: tuple[int, ...], spec: DrawSpec, manner: Manner
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    plain = rng.standard_normal(shape) * (spec.scale / 2)
+    ties = rng.integers(-5, 6, shape) / 2
+    known = np.array([*spec.constants] or [0.0, 1.0, -1.0], np.float64)
+    if manner in _BOUNDS:
+        chosen = known[_BOUNDS[manner] % known.size]
+        close = np.where(rng.random(shape) < _OPPOSITE, -chosen, chosen)
+        return np.where(rng.random(shape) < _OPPOSITE, plain, _near(rng, close))
+    match manner:
+        case "ties":
+            return ties
+        case "wide":
+            most = max(_WIDER * spec.scale, spec.wide, 2 * _LEAST)
+            sizes = 2.0 ** rng.uniform(math.log2(_LEAST), math.log2(most), shape)
+            return np.where(rng.random(shape) < 0.5, -sizes, sizes)  # noqa: PLR2004
+        case "flat":
+            return _rows(shape, plain)
+        case "tiny":
+            least = min((abs(c) for c in spec.constants if c), default=1.0)
+            share = rng.choice(np.array([0.0, 0.1, -0.3, 1.0, -1.0, 4.0]), shape)
+            return np.asarray(share * min(least, _TINY))
+        case _:
+            where = rng.random(shape)
+            kinds = [where < share for share in _SHARES]
+            return np.select(kinds, [plain, ties, _near(rng, rng.choice(known, shape))], 0.0)
+
+
+def _near(
+    rng: np.random.Generator, close: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Return numbers on, just beside and not far from others."""
+    little = np.array([0, 0, 2.0**-20, -(2.0**-20), 2.0**-9, -(2.0**-9), 0, 0, 0, 0])
+    much = np.array([0, 0, 0, 0, 0, 0, -0.25, 0.25, -1.5, 1.5])
+    which, size = rng.integers(0, little.size, close.shape), np.maximum(np.abs(close), _LEAST)
+    return np.asarray(close + little[which] * size + much[which] * np.minimum(size, 1.0))
+
+
+def _rows(
+    shape: tuple[int, ...],
+    plain: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Return rows of one number each, the first of which is zero."""
+    if not shape or not plain.size:
+        return np.zeros(shape)
+    heads = np.array(plain[..., :1])
+    heads.reshape(-1)[0] = 0.0
+    heads.reshape(-1)[1::4] = np.round(heads.reshape(-1)[1::4])
+    return np.broadcast_to(heads, shape).copy()
+
+
+def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner) -> Array:
+    """Return whole numbers: indices, or any that the type has."""
+    info = ml_dtypes.iinfo(like.dtype)  # type: ignore[no-untyped-call]
+    least, most = max(int(info.min) + (info.min < 0), -(2**62)), min(int(info.max), 2**62)
+    low = least if math.isinf(spec.low) else max(least, math.ceil(spec.low))
+    high = most if math.isinf(spec.high) else min(most, math.floor(spec.high))
+    if spec.axis:
+        low = 1 - spec.axis if manner == "wide" else 0  # -axis is legal, its magnitude is not
+        high = spec.axis - 1
+        values = rng.integers(low, high + 1, like.shape)
+    elif manner == "wide":
+        bits = min(_LARGEST_WHOLE, int(most).bit_length())
+        sizes = np.round(2.0 ** rng.uniform(0, bits, like.shape)).astype(np.int64)
+        values = np.where(rng.random(like.shape) < 0.5, -sizes, sizes)  # noqa: PLR2004
+        if not least:
+            values = rng.integers(least, most + 1, like.shape)
+    elif most - least < _FEW_CODES and manner == "mixed":
+        values = rng.integers(least, most + 1, like.shape)
+    else:
+        spread = 3 if manner in {"ties", "flat"} else 9
+        one = (*like.shape[:-1], 1) if manner == "flat" and like.ndim else like.shape
+        values = np.broadcast_to(rng.integers(-spread, spread, one), like.shape)
+    known = [c for c in spec.constants if low <= c <= high and c == int(c)]
+    if like.size == 1 and known and manner in _ONE:
+        which, step = _ONE[manner]
+        values = np.full(like.shape, int(known[which % len(known)]) + step)
+    elif known and manner in {"mixed", *_BOUNDS}:
+        chosen = np.array(known, np.int64)
+        if manner in _BOUNDS:
+            chosen = chosen[_BOUNDS[manner] % chosen.size :][:1]
+        close = rng.choice(chosen, like.shape) + rng.integers(-2, 3, like.shape)
+        values = np.where(rng.random(like.shape) < 0.5, close, values)  # noqa: PLR2004
+    values = np.clip(values, low, high)
+    if spec.odd and manner != "ties":
+        values = np.where(rng.random(like.shape) < _OPPOSITE, spec.odd[0], values)
+    if spec.never_zero:
+        values = np.where(values == 0, np.clip(1, low, high), values)
+    return values.astype(like.dtype)

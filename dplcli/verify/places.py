@@ -1,0 +1,1202 @@
+"""Each place where two models differ, judged by itself: on what enters there, and on what tells.
+
+The outputs of a whole model are a poor witness. Where a model rounds to steps, sorts, or repeats
+itself, the last bits of a value decide over large differences further down; and a branch that is
+not taken, a bound that is not met, a number that is not fed show in no output at all.
+
+So both models are aligned before anything runs (:mod:`dplcli.verify.alignment`), and cut at the
+values of pairs. What lies between two cuts is a place. Where both models say the same, node for
+node (:mod:`dplcli.verify.numbering`), nothing need run. Each other place is cut out of both models
+and runs by itself:
+
+- on what the original computes there, for the inputs of the model;
+- on values that tell (:mod:`dplcli.verify.draws`), within what can be there at all
+  (:mod:`dplcli.verify.ranges`); with branches taken that the inputs do not take.
+
+A difference on what the inputs reach is a difference. One that only drawn values show is a doubt,
+unless the model gives it when its own inputs have these values. Where the original itself gives no
+finite number, nothing is compared. A place that gave nothing, or one number only, is not seen. That
+is a doubt, too.
+
+Rounding is told from meaning. A few units in the last place are rounding. If there is more, the
+place is computed in float64 (:mod:`dplcli.verify.float64`): there both have to agree, but for what
+a unit in the last place moves of constants that differ, and the candidate may not round much
+further than the original does. What cannot be computed so has to agree within a thousand roundings;
+what rounds to steps may be off by what the original's own last bits move.
+
+Some pairs are guesses: steps on two ways to one result. So a place that gives something else is
+joined with those that read it, a few times. What was joined has to agree in float64, or in nearly
+all bits: else a difference could hide behind the tolerance of a longer way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from dplcli.diff.comparison import Differ
+from dplcli.diff.sentences import sentences
+from dplcli.ir.operators import (
+    CASTS,
+    COMPARISONS,
+    EXACT,
+    MEASURING,
+)
+from dplcli.onnx_io.cutting import Wiring, made_name
+from dplcli.verify.alignment import Pair
+from dplcli.verify.compare import (
+    FLOATS,
+    UNITS,
+    Facts,
+    Judge,
+    Limit,
+    measure_limits,
+    quantises,
+    rounds,
+    scale_of,
+)
+from dplcli.verify.cuts import CutModels, Feeding, Place
+from dplcli.verify.draw_specs import (
+    BOUND_CONSTANT,
+    BOUNDING,
+    LARGE_CONSTANT,
+    DrawSpecs,
+)
+from dplcli.verify.draws import MANNERS, Manner, draw
+from dplcli.verify.float64 import (
+    CONSTANTS_MOVED,
+    MOVED,
+    PLAIN,
+    ROUNDED_AGAIN,
+    TOO_COARSE,
+    Exact,
+    extended,
+)
+from dplcli.verify.layers import ValueStream, is_alike, value_of
+from dplcli.verify.model import (
+    attribute,
+    dtype_name,
+    small_values,
+)
+from dplcli.verify.numbering import Numbering
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import (
+    REFERENCE_LEVEL,
+    Junction,
+    Leaf,
+    LocalJudgement,
+    RunError,
+    Sight,
+    StoppedError,
+    leaves_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from onnx import NodeProto
+
+    from dplcli.verify.inputs import Reference
+    from dplcli.verify.settings import Array, ModelSource, OutputComparison, Outputs
+
+_NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
+
+_INDICES = frozenset({"int32", "int64", "bool"})
+"""Types of sizes and places: steps on two ways to one result are easily taken for each other."""
+
+_UNROUNDED = (
+    EXACT
+    | CASTS
+    | COMPARISONS
+    | frozenset(
+        [
+            "TreeEnsemble",
+            "TreeEnsembleRegressor",
+            "TreeEnsembleClassifier",
+            "Hardmax",
+            "Round",
+            "Floor",
+            "Ceil",
+            "Sign",
+            "Shrink",
+            "ThresholdedRelu",
+            "ArgMax",
+            "ArgMin",
+            "TopK",
+            "NonZero",
+            "Mod",
+            "Unique",
+            "NonMaxSuppression",
+        ]
+    )
+)
+"""What computes without a rounding error: no last bit excuses another result."""
+
+CHOOSERS = frozenset({"Gather", "GatherND", "GatherElements", "Slice"})
+
+_HELD = 1 << 29
+"""How many bytes of the original's values are held at once; one place may need more."""
+
+_JOINED = 8
+"""How often in a row a place that gives other numbers is joined with those that read it."""
+
+
+_FEW, _THOUSAND = 1, 1 << 10
+"""The roundings that pass at once, and those that a place may have that has no float64."""
+
+_SEEN = 20
+"""How many elements a difference has to move behind an operator that rounds to steps, when other
+elements have it. If it moves none where it is, that is no luck."""
+
+
+_EVALUATED_BYTES = 1 << 25
+"""Places with more bytes of values are not computed in float64."""
+
+_EVALUATED_WORK = 1 << 28
+"""Nor are places that take more multiplications."""
+
+
+_MOST_DRAWN = 1 << 28
+"""How many multiplications may be done on drawn values, for all places together."""
+
+_EACH = 64
+"""What each element of a value counts for, in multiplications: it is drawn, copied and compared."""
+
+_TELLING = 2
+"""How many different finite numbers a place has to give."""
+
+
+_WEIGHT_SLOTS = {
+    **dict.fromkeys(("Conv", "ConvInteger"), (1, 0)),
+    **dict.fromkeys(("MatMul", "MatMulInteger", "Gemm"), (1, -1)),
+    "ConvTranspose": (1, 1),
+    "QLinearConv": (3, 0),
+    "QLinearMatMul": (3, -1),
+}
+"""Where operators that multiply most have their weight, and the axis that their results share."""
+
+_BOUNDED_BY_SIZE = frozenset({"Slice", "Trilu", "TopK", "SequenceLength", "Range"})
+_FEW_SIZES = 4
+_ENDLESS = 2**31 - 1
+
+
+def judge_places(
+    reference: Reference, candidate: ModelSource, judge: Judge, cases: Sequence[int]
+) -> LocalJudgement:
+    """Judge the places where a candidate differs.
+
+    Args:
+        reference: The original and its inputs.
+        candidate: The candidate.
+        judge: Says how to compare; places have tolerances of their own.
+        cases: The inputs to use, by number.
+
+    Raises:
+        RunError: A model does not run when it is asked for inner values, or one cannot be fed.
+        StoppedError: The process crashed, or took longer than allowed.
+    """
+    return _Places(reference, candidate, judge, cases).judge()
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """What is wrong with a place.
+
+    Attributes:
+        reason: It, in words.
+        is_misfit: Whether the two values were never meant to be the same.
+        fits: Whether they have one type and one shape.
+        is_final: Whether nothing that follows can make up for it.
+        is_drawn: Whether only values show it that the inputs do not reach.
+        given: What the candidate gives, if that is one array of the original's type and shape.
+    """
+
+    reason: str
+    is_misfit: bool = False
+    fits: bool = True
+    is_final: bool = False
+    is_drawn: bool = False
+    given: Array | None = None
+
+
+@dataclass
+class _Seen:
+    """What was seen of a place: how often it ran, and what it gave.
+
+    Attributes:
+        runs: How often it ran and gave the same.
+        numbers: Different numbers that it gave, a few of them; infinities only beside others.
+        low: The least.
+        high: The largest.
+    """
+
+    runs: int = 0
+    numbers: set[object] = field(default_factory=set)
+    low: float = np.inf
+    high: float = -np.inf
+
+    def add(self, leaves: Sequence[Leaf]) -> None:
+        """Note what it gave once."""
+        self.runs += 1
+        for leaf in leaves:
+            flat = leaf.data.reshape(-1)
+            if flat.dtype.kind == "f":
+                finite = flat[np.isfinite(flat)]
+                flat = flat[~np.isnan(flat)] if finite.size else finite
+            else:
+                finite = flat
+            if finite.size and flat.dtype.kind in "fiu":
+                self.low = min(self.low, float(finite.min()))
+                self.high = max(self.high, float(finite.max()))
+            room = _THOUSAND - len(self.numbers)
+            self.numbers.update(flat[:room].tolist() if room > 0 else ())
+
+
+class _Places(CutModels):
+    """The places where a candidate differs.
+
+    Attributes:
+        feeds: What the original is fed, in each case.
+        joined: Values whose places hold some that gave something else.
+        guessed: Values whose places hold other numbers, which were hardly meant to be the same.
+        lengths: How many failures in a row a value's place holds.
+        causes: For a value of the candidate what failed first on the way to it.
+        nearest: The one that failed last, or None if several did, none of them behind the others.
+        sizes: Upper bounds of the bytes of the original's values.
+        exact: How many places were computed in float64.
+        sights: What was seen, by the candidate's value.
+        shapes: Of what entered and left a place, by the candidate's value.
+        whole: Values of the original that are whole numbers.
+        left: How much work may still be done on drawn values.
+        notes: Places that give something else where the original gives no finite number.
+    """
+
+    def __init__(
+        self, reference: Reference, candidate: ModelSource, judge: Judge, cases: Sequence[int]
+    ) -> None:
+        self.feeds = {case: reference.feeds[case] for case in cases}
+        super().__init__(reference.source, candidate, next(iter(self.feeds.values())))
+        self._judge = judge
+        self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD)
+        self.sizes: dict[str, int] = {}
+        self.joined: set[str] = set()
+        self.guessed: set[str] = set()
+        self.lengths: dict[str, int] = {}
+        self.causes: dict[str, tuple[Pair, _Failure]] = {}
+        self.nearest: dict[str, tuple[Pair, _Failure] | None] = {}
+        self.exact = 0
+        self.sights: dict[str, _Seen] = {}
+        self.shapes: dict[str, set[tuple[int, ...]]] = {}
+        self.whole: set[str] = set()
+        self.left = _MOST_DRAWN
+        self.notes: dict[Pair, str] = {}
+
+    def judge(self) -> LocalJudgement:
+        """Judge all places that are not the same node for node."""
+        changed = self._settled()
+        pairs = self._pairs()
+        if missing := [name for name in self.theirs.outputs if not self._is_known(name)]:
+            raise RunError(f"the output {missing[0]!r} cannot be told from others")
+        every = self._agreed()
+        failed = self._failed(changed)
+        while taken := self._misfits(failed) or self._first(failed):
+            failed = self._without(taken, failed)
+        found = {pair: self._said(pair, failure) for pair, failure in self._stored(pairs).items()}
+        doubts: dict[Pair, str] = {}
+        for pair, failure in failed.items():
+            first, why = self.causes.get(pair.candidate, (pair, failure))
+            if why.is_drawn and not failure.is_drawn:
+                first, why = pair, failure
+            (doubts if failure.is_drawn else found)[first] = self._said(first, why)
+        seen = [pair for pair in self._changed() if pair not in failed]
+        unseen = dict(self._unseen(seen))
+        doubtful = [*found, *doubts, *unseen]
+        return LocalJudgement(
+            judged=len(changed),
+            unchanged=len(pairs) - len(changed),
+            differing=tuple(found.values()),
+            exact=self.exact,
+            unseen=(*doubts.values(), *unseen.values()),
+            changes=tuple(self._changes(doubtful)) if doubtful else (),
+            notes=tuple(
+                f"{label} differs where the original gives NaN or an infinity"
+                for pair, label in self.notes.items()
+                if pair in seen
+            ),
+            sights=tuple(self._sight(pair) for pair in seen if pair not in unseen),
+            places=(
+                *_junctions(doubtful, every),
+                *_junctions(failed, self._agreed()),
+            ),
+            case=next(iter(self.feeds)),
+        )
+
+    # Which places there are.
+
+    def _is_known(self, name: str) -> bool:
+        """Tell whether an output of the candidate is a cut, or was there before anything ran."""
+        return name in self.cuts or name not in self.theirs.makers
+
+    def _pairs(self) -> list[Pair]:
+        made = (pair for pair in self.cuts.values() if pair.original in self.order)
+        return sorted(made, key=lambda pair: self.order[pair.original])
+
+    def _changed(self) -> list[Pair]:
+        """Return the pairs between whose nearest cuts the models do not say the same."""
+        pairs = self._pairs()
+        numbering = Numbering(draws_alike=True)
+        ours = numbering.model(self.ours.model, {pair.original: pair.original for pair in pairs})
+        theirs = numbering.model(
+            self.theirs.model, {pair.candidate: pair.original for pair in pairs}
+        )
+        return [
+            pair for pair in pairs if ours.values[pair.original] != theirs.values[pair.candidate]
+        ]
+
+    def _settled(self) -> list[Pair]:
+        """Return the changed pairs, after cuts at what cannot be fed were given up."""
+        changed = self._changed()
+        while not self._are_feedable([self.place(pair) for pair in changed]):
+            changed = self._changed()
+        return changed
+
+    def _are_feedable(self, places: Sequence[Place]) -> bool:
+        """Measure what places read; give up cuts at what is no tensor, and tell whether none is."""
+        if places:
+            needed = dict.fromkeys(name for place in places for name in self._needed(place))
+            self.sizes |= self.stream.sizes([n for n in needed if n not in self.sizes])
+            lost = [
+                name
+                for place in places
+                for name in place.reads
+                if name not in self.sizes and name not in self.inputs and name in self.partners
+            ]
+            for name in dict.fromkeys(lost):
+                del self.cuts[self.partners.pop(name).candidate]
+            return not lost
+        return True
+
+    def _stored(self, pairs: Sequence[Pair]) -> dict[Pair, _Failure]:
+        """Compare outputs that the candidate stores with what the original computes."""
+        made = [name for name in self.ours.outputs if name in self.order]
+        stored = {
+            Pair(name, name, "output"): onnx.numpy_helper.to_array(tensor)
+            for name in made
+            if (tensor := self.theirs.initializers.get(name)) is not None
+            and tensor.data_location != TensorProto.EXTERNAL
+        }
+        del pairs
+        values = self.stream.values([pair.original for pair in stored]) if stored else {}
+        judge = replace(self._judge, facts=Facts(), roundings=_THOUSAND)
+        found = {}
+        for pair, array in stored.items():
+            compared = judge.compare(pair.original, values[pair.original], leaves_of(array))
+            if not compared.ok:
+                found[pair] = _Failure(compared.reason or "another value is stored", is_final=True)
+        return found
+
+    def _agreed(self) -> dict[str, str]:
+        return {pair.original: pair.candidate for pair in self.cuts.values()}
+
+    def _unseen(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, str]]:
+        """Say which places gave nothing that tells."""
+        for pair in pairs:
+            place = self.place(pair)
+            sight = self.sights.get(pair.candidate, _Seen())
+            if self.draws_random(place):
+                why = "draws random numbers, so that what differs there cannot be seen"
+            elif not sight.runs:
+                why = "was not seen: nothing of it ran"
+            elif (size := self._beyond(place)) is not None:
+                why = f"was not seen with sizes above {size:,}, which one model holds"
+            elif len(sight.numbers) < _TELLING and not self._is_still(place):
+                what = "one number" if sight.numbers else "no finite number"
+                why = f"was not seen: it gives {what}, whatever it is fed"
+            else:
+                continue
+            yield pair, f"{_label(self.ours, pair.original)} {why}"
+
+    def _sight(self, pair: Pair) -> Sight:
+        seen = self.sights.get(pair.candidate, _Seen())
+        low, high = (seen.low, seen.high) if seen.low <= seen.high else (None, None)
+        return Sight(_label(self.ours, pair.original), seen.runs, len(seen.numbers), low, high)
+
+    def _changes(self, pairs: Sequence[Pair]) -> Iterator[str]:
+        """Say what the models say differently at places."""
+        places = [self.place(pair) for pair in pairs]
+        rows = ({row for place in places for row in place.parts[which].nodes} for which in (0, 1))
+        made = [
+            {name for row in some for name in side.wiring.nodes[row].output if name}
+            for side, some in zip(self.sides, rows, strict=True)
+        ]
+        chosen = {
+            node
+            for model, names in zip(self.alignment.models, made, strict=True)
+            for node in model.graph
+            if any(output is not None and output.name in names for output in node.outputs)
+        }
+        for graph in Differ(*self.alignment.models).result().graphs:
+            owner = graph.before.owner
+            while owner is not None and owner.graph.owner is not None:
+                owner = owner.graph.owner
+            if owner is None or owner in chosen:
+                yield from sentences(graph, chosen if owner is None else None)
+
+    def _beyond(self, place: Place) -> int | None:
+        """Return a size that only one model holds and that nothing fed to it reached.
+
+        A length that is cut off at 512 shows in no run that is shorter.
+        """
+        if place.pair.candidate in self.joined:
+            return None
+        held: list[set[int]] = [set(), set()]
+        for side, nodes in zip(self.sides, place.nodes, strict=True):
+            for node in nodes:
+                stored = map(side.stored, node.input) if node.op_type in BOUNDING else ()
+                for tensor in filter(None, stored):
+                    values = None if tensor.data_type != TensorProto.INT64 else small_values(tensor)
+                    if values is not None and values.size <= _FEW_SIZES:
+                        held[side.place].update(abs(int(n)) for n in values.reshape(-1).tolist())
+        sizes = [
+            size
+            for feeds in self.feeds.values()
+            for value in feeds.values()
+            if isinstance(value, np.ndarray)
+            for size in value.shape
+        ]
+        sizes += [size for shape in self.shapes.get(place.pair.candidate, ()) for size in shape]
+        alone = [n for n in held[0] ^ held[1] if max(sizes, default=0) + 1 < n < _ENDLESS]
+        return min(alone, default=None) if self._has_sizes(place) else None
+
+    def _has_sizes(self, place: Place) -> bool:
+        """Tell whether a place computes with sizes."""
+        return any(
+            node.op_type in MEASURING or node.op_type in _BOUNDED_BY_SIZE
+            for node in place.any_node()
+        ) or any(self.ranges[0][name].low >= 0 for name in place.reads if self._is_whole(name))
+
+    def _is_whole(self, name: str) -> bool:
+        feeds = next(iter(self.feeds.values()))
+        return name not in feeds and name in self.whole
+
+    def _is_still(self, place: Place) -> bool:
+        """Tell whether a place always gives the same: it reads nothing, or but sizes and types."""
+        end = place.pair.original
+        if len({*self.ranges[0][end]}) == 1 or self.ranges[0].is_size(end):
+            return True
+        return all(
+            self.ranges[which].is_size(name)
+            or all(
+                _tells_size(side.wiring.nodes[row], name)
+                for row in side.wiring.readers.get(name, ())
+                if row in part.nodes
+            )
+            for which, (side, part) in enumerate(zip(self.sides, place.parts, strict=True))
+            for name in part.reads
+        )
+
+    # Places that are joined with those that read them.
+
+    def _misfits(self, failed: Mapping[Pair, _Failure]) -> list[Pair]:
+        """Return the pairs that were never meant to be the same."""
+        return [
+            pair
+            for pair, failure in failed.items()
+            if failure.is_misfit and self._may(pair, failure)
+        ]
+
+    def _first(self, failed: Mapping[Pair, _Failure]) -> list[Pair]:
+        """Return the other pairs that may be joined: those that read none that failed, too."""
+        wrong = {pair.candidate for pair in failed}
+        return [
+            pair
+            for pair, failure in failed.items()
+            if self._may(pair, failure) and wrong.isdisjoint(self.place(pair).parts[1].reads)
+        ]
+
+    def _may(self, pair: Pair, failure: _Failure) -> bool:
+        """Tell whether a place may be joined with those that read it."""
+        is_open = not failure.is_final and pair.candidate not in self.theirs.outputs
+        return is_open and self.lengths.get(pair.candidate, 0) < _JOINED
+
+    def _without(self, pairs: Sequence[Pair], failed: dict[Pair, _Failure]) -> dict[Pair, _Failure]:
+        """Take cuts out, and judge again what reaches further now; return what fails then."""
+        again: dict[str, Pair] = {}
+        for pair in pairs:
+            failure = failed.pop(pair)
+            del self.cuts[pair.candidate], self.partners[pair.original]
+            cause = self.causes.get(pair.candidate, (pair, failure))
+            for reader in self._readers(pair.candidate):
+                again[reader.candidate] = reader
+                if not failure.is_misfit or pair.candidate in self.joined:
+                    self.joined.add(reader.candidate)
+                if (failure.is_misfit and failure.fits) or pair.candidate in self.guessed:
+                    self.guessed.add(reader.candidate)
+                length = self.lengths.get(pair.candidate, 0) + failure.fits
+                self.lengths[reader.candidate] = max(length, self.lengths.get(reader.candidate, 0))
+                known = self.causes.get(reader.candidate, cause)
+                self.causes[reader.candidate] = min(cause, known, key=self._position)
+                is_only = reader.candidate not in self.nearest
+                self.nearest[reader.candidate] = (pair, failure) if is_only else None
+        left = {pair: why for pair, why in failed.items() if pair.candidate not in again}
+        return left | self._failed([p for p in again.values() if p.candidate in self.cuts])
+
+    def _position(self, cause: tuple[Pair, _Failure]) -> int:
+        return self.order[cause[0].original]
+
+    def _said(self, pair: Pair, failure: _Failure) -> str:
+        called = _label(self.ours, pair.original)
+        if pair.candidate != pair.original:
+            called += f" ({pair.candidate!r} in the candidate)"
+        return f"{called}, {failure.reason}"
+
+    def _readers(self, name: str) -> Iterator[Pair]:
+        """Yield the pairs next behind a value of the candidate that is no cut any more."""
+        pending, seen = [name], {name}
+        while pending:
+            for row in self.theirs.readers.get(pending.pop(), ()):
+                for made in filter(None, self.theirs.nodes[row].output):
+                    if made in self.cuts:
+                        yield self.cuts[made]
+                    elif made not in seen:
+                        seen.add(made)
+                        pending.append(made)
+
+    # Places that run: on what the original computes there, then on what is drawn.
+
+    def _failed(self, pairs: Iterable[Pair]) -> dict[Pair, _Failure]:
+        """Return the pairs whose places give something else."""
+        wanted = [*dict.fromkeys(pairs)]
+        places = [self.place(pair) for pair in wanted]
+        while not self._are_feedable(places):
+            places = [self.place(pair) for pair in wanted if pair.candidate in self.cuts]
+        places = [place for place in places if not self.draws_random(place)]
+        found: dict[Pair, _Failure] = {}
+        is_fed = {place: bool(place.reads) for place in places}
+        for cases, some in (
+            ([*self.feeds][:1], [place for place in places if not is_fed[place]]),
+            ([*self.feeds], [place for place in places if is_fed[place]]),
+        ):
+            for group in self._groups(some):
+                found |= self._failed_of(group, cases)
+        return found
+
+    def _failed_of(self, group: Sequence[Place], cases: Sequence[int]) -> dict[Pair, _Failure]:
+        """Return the pairs of a group whose places give something else in some cases."""
+        names = [*dict.fromkeys(name for place in group for name in self._captured(place))]
+        feedings = list(self._seen_in(names, cases))
+        for place in group:
+            self.sights[place.pair.candidate] = _Seen()
+        found = self._failures(group, feedings)
+        rest = [place for place in group if place.pair not in found]
+        return found | self._drawn_failures(rest, feedings[0])
+
+    def _needed(self, place: Place) -> list[str]:
+        return [name for name in (*place.reads, place.pair.original) if name in self.order]
+
+    def _captured(self, place: Place) -> list[str]:
+        end = place.pair.original
+        return [name for name in self._needed(place) if name in self.sizes or name == end]
+
+    def _seen_in(self, names: Sequence[str], cases: Sequence[int]) -> Iterator[Feeding]:
+        """Yield what the original computes, for the inputs of each case."""
+        fed = {case: self.feeds[case] for case in cases}
+        for case, outputs in self.stream.runs(names, fed):
+            values = {name: value_of(leaves) for name, leaves in outputs.items()}
+            feeds = {**{n: v for n, v in values.items() if v is not None}, **self.feeds[case]}
+            yield Feeding("fed what the original computes", feeds, outputs)
+
+    def _groups(self, places: Sequence[Place]) -> Iterator[list[Place]]:
+        """Yield places in groups whose values may be held at once."""
+        group: list[Place] = []
+        held: dict[str, int] = {}
+        size = 0
+        for place in places:
+            new = {n: self.sizes.get(n, 0) for n in self._needed(place) if n not in held}
+            if group and size + sum(new.values()) > _HELD // len(self.feeds):
+                yield group
+                group, held, size = [], {}, 0
+                new = {name: self.sizes.get(name, 0) for name in self._needed(place)}
+            group.append(place)
+            held |= new
+            size += sum(new.values())
+        if group:
+            yield group
+
+    def _failures(
+        self, places: Sequence[Place], feedings: Sequence[Feeding]
+    ) -> dict[Pair, _Failure]:
+        """Run places on the original's values; say what is wrong with what some give."""
+        found: dict[Pair, _Failure] = {}
+        results = self.results(self.sides[1], places, feedings)
+        for number, feeding in enumerate(feedings):
+            left = [place for place in places if place.pair not in found]
+            given = {place: results[place, number] for place in left}
+            found |= self._failures_of(feeding, given, is_first=not number)
+        return found
+
+    def _failures_of(
+        self,
+        feeding: Feeding,
+        results: Mapping[Place, Sequence[Leaf] | RunError],
+        *,
+        is_first: bool,
+    ) -> dict[Pair, _Failure]:
+        """Say what is wrong with what places give in one feeding; note the others."""
+        found: dict[Pair, _Failure] = {}
+        doubtful: dict[Place, Sequence[Leaf]] = {}
+        for place, given in results.items():
+            if isinstance(given, RunError):
+                reason = f"{feeding.what}: onnxruntime does not run it: {given}"
+                found[place.pair] = _Failure(reason)
+            elif not _is_same(feeding.expected[place.pair.original], given) and (
+                self._is_joined(place) or not self._compared(place, feeding, given, _FEW).ok
+            ):
+                doubtful[place] = given
+        exact = self._in_float64(
+            [
+                place
+                for place, given in doubtful.items()
+                if is_first or not self._compared(place, feeding, given, _THOUSAND).ok
+            ],
+            feeding,
+        )
+        for place, given in doubtful.items():
+            failure = self._failure(place, feeding, given, exact.get(place))
+            if failure and (alone := self._by_itself(place, feeding)) is not None:
+                failure = self._failure(place, alone, given, exact.get(place))
+            if failure:
+                found[place.pair] = failure
+        for place in results:
+            if place.pair not in found:
+                if failure := self._hidden(place, feeding, is_same=place not in doubtful):
+                    found[place.pair] = failure
+                self.sights[place.pair.candidate].add(feeding.expected[place.pair.original])
+                self._note_sizes(place, feeding)
+        return found
+
+    def _by_itself(self, place: Place, feeding: Feeding) -> Feeding | None:
+        """Return what the original's part gives by itself, where it gives something else so.
+
+        onnxruntime computes half precision in float32 from node to node, and rounds what it is
+        asked for: fed what was rounded, the original gives something else, too.
+        """
+        ours = self.results(self.sides[0], [place], [feeding])[place, 0]
+        if isinstance(ours, RunError) or _is_same(feeding.expected[place.pair.original], ours):
+            return None
+        return replace(feeding, expected={**feeding.expected, place.pair.original: ours})
+
+    def _note_sizes(self, place: Place, feeding: Feeding) -> None:
+        """Note how large what enters and leaves a place is, and what of it is whole numbers."""
+        fed = {name: feeding.feeds.get(name) for name in place.reads}
+        known = {name: v for name, v in fed.items() if isinstance(v, np.ndarray)}
+        self.whole |= {name for name, value in known.items() if value.dtype.kind in "iu"}
+        shapes = {value.shape for value in known.values()}
+        shapes |= {leaf.data.shape for leaf in feeding.expected[place.pair.original]}
+        self.shapes.setdefault(place.pair.candidate, set()).update(shapes)
+
+    def _is_joined(self, place: Place) -> bool:
+        return place.pair.candidate in self.joined
+
+    def _hidden(self, place: Place, feeding: Feeding, *, is_same: bool) -> _Failure | None:
+        """Say what is wrong with a place that gives the same, if something is."""
+        if self._stores_something_else(place.pair):
+            return _Failure("rows differ that no input chose", is_final=True)
+        if not self._is_joined(place):
+            return None
+        if place.hides and not (is_same and self._would_show(place, feeding)):
+            return _Failure("it differs before it is rounded to steps")
+        if _says_nothing(feeding.expected[place.pair.original]):
+            return _Failure("it differs where all that follows is one number")
+        return None
+
+    def _would_show(self, place: Place, feeding: Feeding) -> bool:
+        """Tell whether it is no luck that what differs inside a place does not show at its end.
+
+        The differences are given to other elements of what the original computes there. If many
+        elements of the end move then, and none did before, the candidate has rounded to the same
+        steps already.
+        """
+        before = self.nearest.get(place.pair.candidate) if place.hides else None
+        end = feeding.expected[place.pair.original]
+        if before is None or before[1].given is None or len(end) != 1:
+            return False
+        pair, given = before[0], before[1].given
+        cuts = {**self.partners, pair.original: pair}
+        part = self._part(self.ours, cuts, place.pair.original)
+        ((leaf,),) = self.stream.values([pair.original]).values()
+        with np.errstate(invalid="ignore"):
+            apart = given.astype(np.float64) - leaf.data.astype(np.float64)
+        if pair.original not in part.reads or not np.isfinite(apart).all():
+            return False
+        moved = np.random.default_rng(0).permutation(apart.reshape(-1)).reshape(apart.shape)
+        moved = (leaf.data.astype(np.float64) + moved).astype(leaf.data.dtype)
+        fed = replace(feeding, feeds={**feeding.feeds, pair.original: moved})
+        only = replace(place, parts=(part, part), reads=part.reads)
+        try:
+            source, feeds = self.cut_out(self.sides[0], [only], fed, cuts)
+            (found,) = Runner(source, REFERENCE_LEVEL).run(feeds)[made_name(part.end)]
+        except RunError:
+            return False
+        return int((found.data != end[0].data).sum()) >= _SEEN
+
+    def _failure(
+        self, place: Place, feeding: Feeding, given: Sequence[Leaf], exact: Exact | None
+    ) -> _Failure | None:
+        """Say what is wrong with what a place gives, if something is."""
+        pair, expected = place.pair, feeding.expected[place.pair.original]
+        fits = _forms(expected) == _forms(given)
+        found = self._compared(place, feeding, given, _THOUSAND)
+        reason = "" if found.ok else found.reason or "it differs"
+        unit = UNITS.get(self._coarsest(place, feeding))
+        if exact is not None and fits and unit is not None:
+            reason = exact.objection(
+                expected[0].data,
+                given[0].data,
+                unit,
+                reason,
+                is_joined=self._is_joined(place),
+                moves=not self._has_same_constants(place),
+            )
+        elif self._is_joined(place) and not place.hides and pair.candidate not in self.guessed:
+            again = self._compared(place, feeding, given, _FEW)
+            reason = "" if again.ok else reason or again.reason or "it differs"
+        elif reason and fits and self._may_be_unsteady(place, feeding):
+            limits = self._unsteadiness(place, feeding)
+            if self._compared(place, feeding, given, _THOUSAND, limits).ok:
+                reason = ""
+        if not reason:
+            return None
+        reason = f"{feeding.what}{_at(found, feeding, place)}: {reason}"
+        if pair.candidate in self.theirs.outputs:
+            return _Failure(reason)
+        is_index = expected[0].dtype in _INDICES if expected else False
+        is_guess = pair.how == "readers" and (is_index or not self._is_one_node(pair))
+        is_guess = is_guess and not self._is_rounded(pair)
+        array = given[0].data if fits and expected[0].dtype in FLOATS and len(given) == 1 else None
+        return _Failure(reason, is_misfit=is_guess or not fits, fits=fits, given=array)
+
+    def _may_be_unsteady(self, place: Place, feeding: Feeding) -> bool:
+        """Tell whether the original's own last bits may excuse a difference.
+
+        Not if both parts are the same nodes with other constants: then it is these.
+        """
+        if all(node.op_type in _UNROUNDED for node in place.nodes[0]):
+            return False
+        if feeding.manner is not None:
+            return True
+        operators = [sorted(node.op_type for node in nodes) for nodes in place.nodes]
+        return place.hides and (
+            operators[0] != operators[1] or self._has_same_constants(place, is_rough=True)
+        )
+
+    def _has_same_constants(self, place: Place, *, is_rough: bool = False) -> bool:
+        """Tell whether both parts read equal constants in one order, or equal but for rounding."""
+        ours, theirs = (
+            [
+                tensor
+                for row in sorted(part.nodes)
+                for name in side.wiring.reads[row]
+                if (tensor := side.stored(name)) is not None
+            ]
+            for side, part in zip(self.sides, place.parts, strict=True)
+        )
+        if len(ours) != len(theirs):
+            return False
+        is_equal = _is_near if is_rough else _is_equal
+        return all(is_equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+    def _is_rounded(self, pair: Pair) -> bool:
+        """Tell whether both values are what the same operator rounds to steps."""
+        ours = (self.ours.nodes[row] for row in self.ours.readers.get(pair.original, ()))
+        theirs = (self.theirs.nodes[row] for row in self.theirs.readers.get(pair.candidate, ()))
+        kinds = [{node.op_type for node in nodes if rounds(node)} for nodes in (ours, theirs)]
+        return not kinds[0].isdisjoint(kinds[1])
+
+    def _stores_something_else(self, pair: Pair) -> bool:
+        """Tell whether both choose rows of stored tables, and these differ by more than rounding.
+
+        No input need choose the rows that differ.
+        """
+        nodes = (
+            self.ours.nodes[self.ours.makers[pair.original]],
+            self.theirs.nodes[self.theirs.makers[pair.candidate]],
+        )
+        if not all(node.op_type in CHOOSERS and not node.domain for node in nodes):
+            return False
+        stored = [side.table(node.input[0]) for side, node in zip(self.sides, nodes, strict=True)]
+        tables = [
+            onnx.numpy_helper.to_array(tensor)
+            for tensor in stored
+            if tensor is not None and tensor.data_location != TensorProto.EXTERNAL
+        ]
+        if len(tables) < len(nodes) or tables[0].shape != tables[1].shape:
+            return False
+        return not _are_near(*tables)
+
+    def _is_one_node(self, pair: Pair) -> bool:
+        """Tell whether the same operator makes both, from values that correspond, or constants."""
+        ours = self.ours.nodes[self.ours.makers[pair.original]]
+        theirs = self.theirs.nodes[self.theirs.makers[pair.candidate]]
+        return is_alike(ours, theirs) and all(
+            self.cuts[b].original == a if b in self.cuts else b not in self.theirs.makers
+            for a, b in zip(ours.input, theirs.input, strict=True)
+        )
+
+    def _unsteadiness(self, place: Place, feeding: Feeding) -> dict[str, Limit]:
+        """Return how far the last bits of the original move the value of a place, over steps."""
+        name, case = place.pair.original, self._judge.case
+        source, feeds = self.cut_out(self.sides[0], [place], feeding)
+        outputs: dict[int, Outputs] = {case: {made_name(name): tuple(feeding.expected[name])}}
+        create = partial(Runner, level=REFERENCE_LEVEL)
+        limits = measure_limits(source, {case: feeds}, outputs, create)
+        found = limits.get(made_name(name))
+        if found is None:
+            return {}
+        if feeding.manner is not None:  # rows of one number, say, leave nothing but rounding
+            found = Limit(TOO_COARSE * found.max_abs, np.inf)
+        return {name: found}
+
+    def _compared(
+        self,
+        place: Place,
+        feeding: Feeding,
+        given: Sequence[Leaf],
+        roundings: int,
+        limits: Mapping[str, Limit] = _NO_LIMITS,
+    ) -> OutputComparison:
+        """Compare what a place gives with what the original gives there."""
+        name = place.pair.original
+        maker = self.ours.nodes[self.ours.makers[name]]
+        coarsest = self._coarsest(place, feeding)
+        is_stepped = quantises(maker) or (maker.op_type == "Cast" and coarsest != "")
+        facts = Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
+        judge = replace(self._judge, facts=facts, roundings=roundings, limits=limits)
+        return judge.compare(name, feeding.expected[name], given)
+
+    def _coarsest(self, place: Place, feeding: Feeding) -> str:
+        """Return the coarsest float type that the original's part has to do with, "" if none."""
+        fed = (feeding.feeds.get(name) for name in place.reads)
+        types = {array.dtype.name for array in fed if isinstance(array, np.ndarray)}
+        types |= {leaf.dtype for leaf in feeding.expected.get(place.pair.original, ())}
+        types |= {
+            dtype_name(to.i) for node in place.nodes[0] if (to := attribute(node, "to")) is not None
+        }
+        return max(types & FLOATS, key=UNITS.__getitem__, default="")
+
+    def _in_float64(self, places: Sequence[Place], feeding: Feeding) -> dict[Place, Exact]:
+        """Compute places of both models in float64, where that can be done and says something."""
+        ours, theirs = self.sides
+        asked = [
+            place
+            for place in places
+            if not place.jumps
+            and self._is_small(place, feeding)
+            and self._coarsest(place, feeding) != "float64"  # that would be no finer
+        ]
+        found: dict[Place, tuple[Array, ...]] = dict.fromkeys(asked, ())
+        for side, precision in (
+            (ours, PLAIN),
+            (theirs, PLAIN),
+            (ours, MOVED),
+            (ours, CONSTANTS_MOVED),
+            (theirs, CONSTANTS_MOVED),
+        ):
+            if not found:
+                return {}
+            try:
+                given = self.results(side, [*found], [feeding], precision)
+            except StoppedError:
+                return {}
+            found = {
+                place: arrays
+                for place, known in found.items()
+                if (arrays := extended(known, given[place, 0]))
+            }
+        self.exact += len(found)
+        return {place: Exact(*arrays) for place, arrays in found.items()}
+
+    def _is_small(self, place: Place, feeding: Feeding) -> bool:
+        fed = (feeding.feeds.get(name) for name in place.reads)
+        read = sum(array.nbytes for array in fed if isinstance(array, np.ndarray))
+        made = sum(leaf.data.nbytes for leaf in feeding.expected.get(place.pair.original, ()))
+        is_light = self._work(place, feeding) <= _EVALUATED_WORK
+        return is_light and read + made <= _EVALUATED_BYTES
+
+    def _work(self, place: Place, feeding: Feeding) -> int:
+        """Estimate the multiplications of one run of the original's part."""
+        fed = (feeding.feeds.get(name) for name in place.reads)
+        made = sum(leaf.data.size for leaf in feeding.expected.get(place.pair.original, ()))
+        work = sum(array.size for array in fed if isinstance(array, np.ndarray)) + made
+        work *= _EACH
+        for node in place.nodes[0]:
+            if (slot := _WEIGHT_SLOTS.get(node.op_type)) is None or len(node.input) <= slot[0]:
+                continue
+            weight = self.ours.initializers.get(node.input[slot[0]])
+            if weight is not None and weight.dims:
+                positions = made // max(weight.dims[slot[1]], 1)
+                work += int(np.prod(weight.dims)) * positions
+        return work
+
+    # Places on drawn values.
+
+    def _drawn_failures(self, places: Sequence[Place], seen: Feeding) -> dict[Pair, _Failure]:
+        """Run places on drawn values; say what is wrong with what some give.
+
+        Args:
+            places: Where; they gave the same on what the original computes.
+            seen: What it computes.
+        """
+        found: dict[Pair, _Failure] = {}
+        for some, manners in self._affordable(places, seen):
+            seen = self._with_more(some, seen)
+            specs = DrawSpecs(self, some, seen).found()
+            feedings = [
+                Feeding(
+                    _MANNER_WORDS[manner],
+                    {
+                        name: draw(name, value, specs[name], manner)
+                        if name in specs and isinstance(value, np.ndarray)
+                        else value
+                        for name, value in seen.feeds.items()
+                    },
+                    {},
+                    manner,
+                )
+                for manner in manners
+            ]
+            found |= self._drawn(some, feedings)
+            for taken in (True, False):
+                with_if = [p for p in some if p.pair not in found and self.has_same_ifs(p)]
+                forced = [replace(t, taken=taken, what=_TAKEN[taken]) for t in feedings[:2]]
+                found |= self._drawn(with_if, forced)
+        return found
+
+    def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
+        """Add what places read that look past cuts."""
+        names = [n for place in places for n in place.reads if n not in seen.feeds]
+        if not names:
+            return seen
+        values = {name: value_of(leaves) for name, leaves in self.stream.values(names).items()}
+        more = {name: value for name, value in values.items() if value is not None}
+        return replace(seen, feeds={**seen.feeds, **more})
+
+    def _drawn(self, places: Sequence[Place], feedings: Sequence[Feeding]) -> dict[Pair, _Failure]:
+        """Run places of both models on drawn values."""
+        found: dict[Pair, _Failure] = {}
+        try:
+            ours, theirs = (self.results(side, places, feedings) for side in self.sides)
+        except StoppedError:
+            return {}  # as where a whole number is divided by zero
+        for number, drawn in enumerate(feedings):
+            for place in places:
+                end, expected = place.pair.original, ours[place, number]
+                given = theirs[place, number]
+                if place.pair in found or isinstance(expected, RunError):
+                    continue
+                feeding = replace(drawn, expected={end: expected})
+                if isinstance(given, RunError):
+                    if drawn.manner != "wide":  # an index from the other end may be refused
+                        reason = f"{feeding.what}: onnxruntime does not run it: {given}"
+                        found[place.pair] = _Failure(reason, is_drawn=True)
+                    continue
+                if _forms(expected) == _forms(given):
+                    finite = _where_finite(expected, given)
+                    if not _is_same(given, finite):
+                        self.notes[place.pair] = _label(self.ours, place.pair.original)
+                    given = finite
+                if failure := self._drawn_failure(place, feeding, given):
+                    found[place.pair] = failure
+                else:
+                    self.sights[place.pair.candidate].add(expected)
+        return found
+
+    def _drawn_failure(
+        self, place: Place, feeding: Feeding, given: Sequence[Leaf]
+    ) -> _Failure | None:
+        """Say what is wrong with what a place gives for drawn values, if something is."""
+        if self._compared(place, feeding, given, _THOUSAND).ok:
+            return None
+        exact = self._in_float64([place], feeding)
+        if not self._failure(place, feeding, given, exact.get(place)):
+            return None
+        failure = self._failure(place, feeding, given, exact.get(place))
+        assert failure is not None  # noqa: S101
+        return self._reached(place, feeding) or replace(failure, is_drawn=True)
+
+    def _reached(self, place: Place, feeding: Feeding) -> _Failure | None:
+        """Say what is wrong if the inputs of the model themselves have the drawn values."""
+        direct = {name: feeding.feeds[name] for name in place.reads if name in self.inputs}
+        if not direct or feeding.taken is not None:
+            return None
+        case = next(iter(self.feeds))
+        feeds = {case: {**self.feeds[case], **direct}}
+        try:
+            ((_, outputs),) = self.stream.runs(self._captured(place), feeds)
+            values = {name: value_of(leaves) for name, leaves in outputs.items()}
+            fed = {**{n: v for n, v in values.items() if v is not None}, **feeds[case]}
+            real = replace(feeding, feeds=fed, expected=outputs)
+            given = self.results(self.sides[1], [place], [real])[place, 0]
+        except (RunError, StoppedError):
+            return None
+        if isinstance(given, RunError):
+            return None
+        given = _where_finite(outputs[place.pair.original], given)
+        if self._compared(place, real, given, _THOUSAND).ok:
+            return None
+        return self._failure(place, real, given, self._in_float64([place], real).get(place))
+
+    def _affordable(
+        self, places: Sequence[Place], seen: Feeding
+    ) -> Iterator[tuple[list[Place], Sequence[Manner]]]:
+        """Yield which places to run on which draws, within the work that is left.
+
+        Of places of one kind that the inputs show, one is enough.
+        """
+        together: dict[Sequence[Manner], list[Place]] = {MANNERS: [], MANNERS[:1]: []}
+        kinds: set[object] = set()
+        for narrow in places:
+            kind, sight = self._kind(narrow), self.sights[narrow.pair.candidate]
+            is_shown = len(sight.numbers) >= _TELLING
+            if (kind in kinds and is_shown and not narrow.branches) or not (
+                place := self.even(narrow)
+            ):
+                continue
+            kinds.add(kind)
+            work = self._work(place, seen)
+            is_cheap = work * len(MANNERS) <= self.left
+            if not is_cheap and work > self.left and is_shown:
+                continue
+            manners = MANNERS if is_cheap else MANNERS[:1]
+            self.left -= work * len(manners)
+            if place.without:
+                yield [place], manners
+            else:
+                together[manners].append(place)
+        yield from ((some, manners) for manners, some in together.items() if some)
+
+    def _kind(self, place: Place) -> object:
+        """Return what two places share that differ in weights alone."""
+        found = []
+        for side, part in zip(self.sides, place.parts, strict=True):
+            for row in sorted(part.nodes):
+                node = side.wiring.nodes[row]
+                attributes = tuple(item.SerializeToString() for item in node.attribute)
+                read = [side.wiring.initializers.get(name) for name in node.input]
+                most = BOUND_CONSTANT if node.op_type in BOUNDING else LARGE_CONSTANT
+                forms = (_form_of(tensor, most) for tensor in read)
+                found.append((node.domain, node.op_type, attributes, *forms))
+        return tuple(found)
+
+
+_MANNER_WORDS: dict[Manner, str] = {
+    "mixed": "fed drawn values",
+    "ties": "fed numbers of which many are equal",
+    "bounds": "fed numbers at a bound that it holds",
+    "second": "fed numbers at a bound that it holds",
+    "third": "fed numbers at a bound that it holds",
+    "wide": "fed numbers from tiny to large",
+    "flat": "fed rows of one number each",
+    "tiny": "fed numbers near zero",
+}
+_TAKEN = {True: "with the then-branch taken", False: "with the else-branch taken"}
+
+
+def _form_of(tensor: TensorProto | None, most: int) -> object:
+    """Return what is known of a constant by itself: small ones count in full."""
+    if tensor is None or np.prod(tensor.dims) > most:
+        return None if tensor is None else (tensor.data_type, tuple(tensor.dims))
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.ClearField("name")
+    return copy.SerializeToString()
+
+
+def _tells_size(node: NodeProto, name: str) -> bool:
+    """Tell whether a node reads nothing of a value but its size or its type."""
+    return node.op_type in MEASURING or (node.op_type == "CastLike" and node.input[0] != name)
+
+
+def _where_finite(expected: Sequence[Leaf], given: Sequence[Leaf]) -> Sequence[Leaf]:
+    """Return *given* with what is expected wherever that is no finite number."""
+    if _forms(expected) != _forms(given):
+        return given
+    return [
+        replace(new, data=np.where(np.isfinite(old.data), new.data, old.data))
+        if old.data.dtype.kind == "f"
+        else new
+        for old, new in zip(expected, given, strict=True)
+    ]
+
+
+def _at(found: OutputComparison, feeding: Feeding, place: Place) -> str:
+    """Say what was fed where a difference is largest: single values, and those of that shape."""
+    if found.worst_index is None or feeding.manner is None:
+        return ""
+    shown = []
+    for name in place.reads:
+        array = feeding.feeds.get(name)
+        if isinstance(array, np.ndarray) and array.dtype.kind in "fiub":
+            if array.size == 1:
+                shown.append(f"{name} = {array.item()!s:.12}")
+            elif array.shape == found.shape:
+                shown.append(f"{name} = {array[found.worst_index]:.6g}")
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def _junctions(pairs: Iterable[Pair], agreed: Mapping[str, str]) -> Iterator[Junction]:
+    return (Junction(pair.original, pair.candidate, pair.how, agreed) for pair in pairs)
+
+
+def _is_same(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:
+    """Tell whether two values are the same, element for element."""
+    return _forms(expected) == _forms(given) and all(
+        np.array_equal(a.data, b.data) for a, b in zip(expected, given, strict=True)
+    )
+
+
+def _is_equal(one: TensorProto, other: TensorProto) -> bool:
+    """Tell whether two constants hold the same; those in files if they are the same part."""
+    if (one.data_type, one.dims) != (other.data_type, other.dims):
+        return False
+    if TensorProto.EXTERNAL in (one.data_location, other.data_location):
+        return [*one.external_data] == [*other.external_data]
+    return np.array_equal(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))
+
+
+def _is_near(one: TensorProto, other: TensorProto) -> bool:
+    """Tell whether two constants are equal, or floats that are but for rounding."""
+    if _is_equal(one, other):
+        return True
+    if one.dims != other.dims or TensorProto.EXTERNAL in (one.data_location, other.data_location):
+        return False
+    return _are_near(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))
+
+
+def _are_near(ours: Array, theirs: Array) -> bool:
+    """Tell whether two arrays of one shape are equal, or floats that are but for rounding."""
+    if ours.dtype.kind != "f":
+        return np.array_equal(ours, theirs)
+    allowed = ROUNDED_AGAIN * UNITS.get(ours.dtype.name, 0.0) * scale_of(ours)
+    is_same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    return np.allclose(ours[~is_same], theirs[~is_same], rtol=0, atol=allowed)
+
+
+def _says_nothing(leaves: Sequence[Leaf]) -> bool:
+    """Tell whether all elements are the same number, as behind a Clip that is never left."""
+    large = [leaf.data for leaf in leaves if leaf.data.size > 1]
+    return bool(large) and all(bool((data == data.flat[0]).all()) for data in large)
+
+
+def _label(wiring: Wiring, name: str) -> str:
+    return f"{wiring.nodes[wiring.makers[name]].op_type} {name!r}"
+
+
+def _forms(leaves: Sequence[Leaf]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(leaf.dtype, leaf.data.shape) for leaf in leaves]

@@ -1,0 +1,403 @@
+"""What values a model computes can be at all: the least and the largest, by interval arithmetic.
+
+Behind a Relu nothing is negative, behind a Softmax nothing exceeds 1, and no size is less than 0.
+What is drawn for a place inside a model keeps to that, so that a place is not blamed for what it
+gives where it never is. (R. E. Moore, Interval Analysis, 1966; the rules are those of the ONNX
+standard, rounding aside.)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import onnx
+
+from dplcli.ir.operators import COMPARISONS, MEASURING, REARRANGING, canonical_domain
+from dplcli.verify.model import attribute, dims_of, small_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from onnx import NodeProto
+
+    from dplcli.onnx_io.cutting import Wiring
+
+
+def _ops(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+class Interval(NamedTuple):
+    """All numbers from *low* to *high*."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def union(self, other: Interval) -> Interval:
+        """Return the least interval that holds both."""
+        return Interval(min(self.low, other.low), max(self.high, other.high))
+
+
+ANYTHING = Interval()
+_NOT_NEGATIVE = Interval(0.0)
+_SHARE = Interval(0.0, 1.0)
+_SIGNED_SHARE = Interval(-1.0, 1.0)
+
+_WITH_ZERO = 3
+_SMALL = 2.0**31 - 1
+_TYPES = onnx.TensorProto
+_FLOATS = frozenset({_TYPES.FLOAT, _TYPES.FLOAT16, _TYPES.BFLOAT16, _TYPES.DOUBLE})
+_UNSIGNED = frozenset({_TYPES.UINT8, _TYPES.UINT16, _TYPES.UINT32, _TYPES.UINT64})
+_NARROW = frozenset({_TYPES.INT8, _TYPES.UINT8, _TYPES.INT16, _TYPES.UINT16})
+_ALWAYS_WHOLE = frozenset({"Shape", "Size", "NonZero", "ArgMax", "ArgMin"})
+_TYPE_FROM = {"Where": 1, "DequantizeLinear": 1, "CastLike": 1}
+"""From which input a result has its type, if not from the first."""
+
+_MOST_WALKED = 2_000
+"""How many values are looked at for one answer; beyond, nothing is known."""
+
+_ALWAYS: Mapping[str, Interval] = {
+    **dict.fromkeys(_ops("Abs Exp Sqrt Softplus ReduceL1 ReduceL2 ReduceSumSquare"), _NOT_NEGATIVE),
+    **dict.fromkeys(_ops("Shape Size NonZero ArgMax ArgMin"), _NOT_NEGATIVE),
+    **dict.fromkeys(_ops("Sigmoid HardSigmoid Softmax Hardmax And Or Xor"), _SHARE),
+    **dict.fromkeys(_ops("Tanh Erf Sin Cos Softsign Sign"), _SIGNED_SHARE),
+    "LogSoftmax": Interval(high=0.0),
+    "Cosh": Interval(1.0),
+}
+"""Results by operator, whatever they are computed from."""
+
+_KEEPING = REARRANGING | _ops(
+    "Slice Gather GatherElements GatherND Expand Tile ReduceMax ReduceMin ReduceMean MaxPool "
+    "AveragePool GlobalAveragePool GlobalMaxPool Split TopK Compress ReverseSequence"
+)
+"""The results lie between the least and the largest element of the first input."""
+
+_ON_GRID = REARRANGING | {"DequantizeLinear", "MaxPool", "Slice", "Gather"}
+
+_UNITING = frozenset({"Concat", "Where", "Max", "Min"})
+
+
+class Grid(NamedTuple):
+    """All multiples of *step* from *low* to *high*: what quantised numbers stand for."""
+
+    step: float
+    low: float
+    high: float
+
+
+class Ranges:
+    """Intervals of the values of a main graph, found when asked for.
+
+    Args:
+        wiring: The main graph.
+    """
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        self._known: dict[str, Interval] = {}
+        self._types: dict[str, int] = {}
+        graph = wiring.model.graph
+        given = {info.name for info in graph.input}  # an input with a default may be fed
+        self._stored = {n: t for n, t in wiring.initializers.items() if n not in given}
+        self._stated = {
+            info.name: info.type.tensor_type.elem_type
+            for info in (*graph.input, *graph.value_info, *graph.output)
+        }
+        self._shapes = {
+            info.name: dims_of(info.type.tensor_type.shape)
+            for info in (*graph.input, *graph.value_info)
+            if info.type.tensor_type.HasField("shape")
+        }
+
+    def is_size(self, name: str) -> bool:
+        """Tell whether a value follows from sizes and constants alone."""
+        pending, seen = [name], {name}
+        while pending and len(seen) < _MOST_WALKED:
+            current = pending.pop()
+            row = self._wiring.makers.get(current)
+            if row is None and current not in self._stored:
+                return False
+            node = None if row is None else self._wiring.nodes[row]
+            if row is None or node is None or node.op_type in MEASURING:
+                continue
+            read = self._wiring.reads[row][: 1 if node.op_type == "CastLike" else None]
+            pending += [each for each in read if each not in seen]
+            seen.update(read)
+        return not pending
+
+    def grid(self, name: str) -> Grid | None:
+        """Return the grid of a value that is dequantised and moved; None if there is none.
+
+        Its step is 0 if it has several, one for each channel.
+        """
+        for _ in range(_MOST_WALKED):
+            row = self._wiring.makers.get(name)
+            node = None if row is None else self._wiring.nodes[row]
+            if node is None or node.op_type not in _ON_GRID or name != node.output[0]:
+                return None
+            if node.op_type == "DequantizeLinear":
+                return self._grid_of(node)
+            name = node.input[0]
+        return None
+
+    def _grid_of(self, node: NodeProto) -> Grid:
+        scale, zero = (
+            small_values(tensor) if (tensor := self._stored.get(name)) is not None else None
+            for name in (*node.input[1:3], "")[:2]
+        )
+        if zero is None and len([name for name in node.input if name]) < _WITH_ZERO:
+            zero = np.zeros(1, np.uint8)  # codes of a signed type lie in a wider range: no harm
+        if scale is None or zero is None or scale.size != 1 or zero.size != 1:
+            return Grid(0.0, 0.0, 0.0)
+        if zero.dtype.kind not in "iu":
+            return Grid(0.0, 0.0, 0.0)
+        info = np.iinfo(zero.dtype.name)
+        step, start = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])
+        return Grid(step, (int(info.min) - start) * step, (int(info.max) - start) * step)
+
+    def __getitem__(self, name: str) -> Interval:
+        """Return what the value *name* can be."""
+        pending = [name]
+        walked = 0
+        while pending and name not in self._known:
+            walked += 1
+            current = pending[-1]
+            node = self._maker(current)
+            missing = [n for n in node.input if n and n not in self._known] if node else []
+            if missing and walked < _MOST_WALKED and not self._is_constant(current):
+                pending += missing
+                continue
+            pending.pop()
+            self._known.setdefault(current, self._found(current, node))
+        return self._known.get(name, ANYTHING)
+
+    def _maker(self, name: str) -> NodeProto | None:
+        row = self._wiring.makers.get(name)
+        node: NodeProto | None = None if row is None else self._wiring.nodes[row]
+        if node is None or canonical_domain(node.domain) or node.op_type in _ALWAYS:
+            return None
+        return node
+
+    def _is_constant(self, name: str) -> bool:
+        return name in self._stored
+
+    def _found(  # noqa: PLR0911  # a way for each kind of value
+        self, name: str, node: NodeProto | None
+    ) -> Interval:
+        if name in self._stored:
+            return _of_tensor(self._stored[name])
+        if node is None:
+            row = self._wiring.makers.get(name)
+            return ANYTHING if row is None else self._always(self._wiring.nodes[row], name)
+        read = [self._known.get(n, ANYTHING) for n in node.input]
+        if node.op_type in {"IsNaN", "IsInf"}:
+            return _SHARE if self.grid(node.input[0]) is None else Interval(0.0, 0.0)
+        if node.op_type == "Gather" and (size := self._size(node)) is not None:
+            return Interval(size, size)
+        if name != node.output[0] and node.op_type != "Split":
+            return _NOT_NEGATIVE if node.op_type in {"MaxPool", "TopK"} else ANYTHING  # places
+        if node.op_type == "Dropout" and any(node.input[2:3]):
+            return ANYTHING  # it may be in training
+        found = _computed(node, read)
+        return self._as_whole(name, node, found) if self.is_whole(name) else found
+
+    def is_whole(self, name: str) -> bool:
+        """Tell whether a value holds whole numbers, or may."""
+        return self._type_of(name) not in _FLOATS
+
+    def _type_of(self, name: str) -> int:
+        """Return the element type of a value, 0 if it is not known."""
+        pending = [name]
+        while pending and name not in self._types:
+            current = pending[-1]
+            source = self._source_of_type(current)
+            if isinstance(source, str) and source not in self._types:
+                if len(pending) < _MOST_WALKED:
+                    pending.append(source)
+                    continue
+                self._types[source] = 0
+            self._types[current] = self._types[source] if isinstance(source, str) else source
+            pending.pop()
+        return self._types[name]
+
+    def _source_of_type(self, name: str) -> int | str:
+        """Return the element type of a value, or which value has the same one."""
+        if (stored := self._wiring.initializers.get(name)) is not None:
+            return int(stored.data_type)
+        row = self._wiring.makers.get(name)
+        if (stated := self._stated.get(name, 0)) or row is None:
+            return stated
+        node = self._wiring.nodes[row]
+        if (to := attribute(node, "to")) is not None:
+            return int(to.i)
+        if node.op_type in _ALWAYS_WHOLE:
+            return _TYPES.INT64
+        read = node.input[_TYPE_FROM.get(node.op_type, 0) :][:1]
+        return str(read[0]) if read and read[0] else 0
+
+    def _as_whole(self, name: str, node: NodeProto, found: Interval) -> Interval:
+        """Return an interval of whole numbers: they are cut off, and wrap around."""
+        if node.op_type in _KEEPING or node.op_type in _UNITING:
+            return found
+        kind = self._type_of(name)
+        least = 0.0 if kind in _UNSIGNED else -_SMALL
+        if not least <= found.low <= found.high <= _SMALL or kind in _NARROW:
+            is_share = found in {_SHARE, Interval(0.0, 0.0), Interval(1.0, 1.0)}
+            return found if is_share else ANYTHING
+        return Interval(math.floor(found.low), math.ceil(found.high))
+
+    def _size(self, node: NodeProto) -> float | None:
+        """Return the size that a Gather picks from a Shape, if the model states it."""
+        row = self._wiring.makers.get(node.input[0])
+        shape = None if row is None else self._wiring.nodes[row]
+        place = self._known.get(node.input[1], ANYTHING)
+        if shape is None or shape.op_type != "Shape" or shape.attribute or place.low != place.high:
+            return None
+        dims = self._shapes.get(shape.input[0], ())
+        at = int(place.low)
+        size = dims[at] if -len(dims) <= at < len(dims) else None
+        return float(size) if isinstance(size, int) else None
+
+    @staticmethod
+    def _always(node: NodeProto, name: str) -> Interval:
+        is_standard = not canonical_domain(node.domain) and name == node.output[0]
+        return _ALWAYS.get(node.op_type, ANYTHING) if is_standard else ANYTHING
+
+
+def _of_tensor(tensor: onnx.TensorProto) -> Interval:
+    values = small_values(tensor)
+    if values is None or values.dtype.kind not in "fiub" or not values.size:
+        return ANYTHING
+    wide = values.astype(np.float64)
+    if np.isnan(wide).any():
+        return ANYTHING
+    return Interval(float(wide.min()), float(wide.max()))
+
+
+def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
+    """Return what a node of the standard makes of intervals."""
+    if node.op_type == "Constant":
+        value = attribute(node, "value")
+        return ANYTHING if value is None else _of_tensor(value.t)
+    if node.op_type == "ConstantOfShape":
+        value = attribute(node, "value")
+        return Interval(0.0, 0.0) if value is None else _of_tensor(value.t)
+    if not read:
+        return ANYTHING
+    first = read[0]
+    if node.op_type in _KEEPING:
+        is_padded = node.op_type == "AveragePool"  # zeros may count
+        return first.union(Interval(0.0, 0.0)) if is_padded else first
+    if node.op_type in _UNITING:
+        parts = read[1:] if node.op_type == "Where" else read
+        low, high = (min(p.low for p in parts), max(p.high for p in parts))
+        if node.op_type == "Max":
+            low = max(p.low for p in parts)
+        if node.op_type == "Min":
+            high = min(p.high for p in parts)
+        return Interval(low, high)
+    rule = _RULES.get(node.op_type)
+    return ANYTHING if rule is None else _tidy(rule(node, read))
+
+
+def _tidy(found: Interval) -> Interval:
+    return ANYTHING if math.isnan(found.low) or math.isnan(found.high) else found
+
+
+def _clipped(node: NodeProto, read: Sequence[Interval]) -> Interval:
+    """Clip: the bounds may be computed, too."""
+    low: Interval = Interval(-math.inf, -math.inf)
+    high: Interval = Interval(math.inf, math.inf)
+    for name, place in (("min", 1), ("max", 2)):
+        stated = attribute(node, name)
+        bound = None if stated is None else Interval(stated.f, stated.f)
+        if len(read) > place and node.input[place]:
+            bound = read[place]
+        if bound is not None and name == "min":
+            low = bound
+        elif bound is not None:
+            high = bound
+    return Interval(min(max(read[0].low, low[0]), high[0]), min(max(read[0].high, low[1]), high[1]))
+
+
+def _product(node: NodeProto, read: Sequence[Interval]) -> Interval:
+    one, other = read[:2]
+    if node.input[0] == node.input[1]:
+        top = max(one.low**2, one.high**2)
+        return Interval(0.0, top)
+    corners = [0.0 if not a or not b else a * b for a in one for b in other]
+    return Interval(min(corners), max(corners))
+
+
+def _power(_: NodeProto, read: Sequence[Interval]) -> Interval:
+    base, exponent = read[:2]
+    is_even = exponent.low == exponent.high and exponent.low % 2 == 0 and exponent.low > 0
+    return _NOT_NEGATIVE if is_even or base.low >= 0 else ANYTHING
+
+
+def _quotient(_: NodeProto, read: Sequence[Interval]) -> Interval:
+    over, under = read[:2]
+    if under.low <= 0:
+        return ANYTHING
+    corners = [a / b for a in over for b in (under.low, under.high) if b]
+    return Interval(min(corners), max(corners)) if corners else ANYTHING
+
+
+def _reduced_sum(_: NodeProto, read: Sequence[Interval]) -> Interval:
+    low, high = read[0]
+    return Interval(0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
+
+
+def _counted(_: NodeProto, read: Sequence[Interval]) -> Interval:
+    """Range: from the start on, upwards if the step is positive."""
+    start, limit, step = read[:3]
+    return Interval(start.low, limit.high) if step.low > 0 else ANYTHING
+
+
+def _cast(node: NodeProto, read: Sequence[Interval]) -> Interval:
+    to = attribute(node, "to")
+    is_bool = to is not None and to.i == onnx.TensorProto.BOOL
+    if not is_bool:
+        return read[0]
+    return Interval(1.0, 1.0) if read[0].low > 0 or read[0].high < 0 else _SHARE
+
+
+def _compared(node: NodeProto, read: Sequence[Interval]) -> Interval:
+    """Comparisons of what cannot meet, or is always one number each, are decided."""
+    one, other = read[:2]
+    if node.op_type.startswith("Less"):
+        one, other = other, one
+    is_or_equal = node.op_type.endswith("OrEqual")
+    if node.op_type == "Equal":
+        if one == other and one.low == one.high:
+            return Interval(1.0, 1.0)
+        return Interval(0.0, 0.0) if one.high < other.low or other.high < one.low else _SHARE
+    if one.low > other.high or (is_or_equal and one.low >= other.high):
+        return Interval(1.0, 1.0)
+    if one.high < other.low or (not is_or_equal and one.high <= other.low):
+        return Interval(0.0, 0.0)
+    return _SHARE
+
+
+_RULES: Mapping[str, Callable[[NodeProto, Sequence[Interval]], Interval]] = {
+    "Relu": lambda _, read: Interval(max(read[0].low, 0.0), max(read[0].high, 0.0)),
+    "Neg": lambda _, read: Interval(-read[0].high, -read[0].low),
+    "Add": lambda _, read: Interval(read[0].low + read[1].low, read[0].high + read[1].high),
+    "Sub": lambda _, read: Interval(read[0].low - read[1].high, read[0].high - read[1].low),
+    "Floor": lambda _, read: Interval(read[0].low - 1, read[0].high),
+    "Ceil": lambda _, read: Interval(read[0].low, read[0].high + 1),
+    "Round": lambda _, read: Interval(read[0].low - 1, read[0].high + 1),
+    "Mul": _product,
+    "Pow": _power,
+    "Div": _quotient,
+    "Clip": _clipped,
+    "ReduceSum": _reduced_sum,
+    "Range": _counted,
+    "Cast": _cast,
+    **dict.fromkeys(COMPARISONS, _compared),
+    "Not": lambda _, read: Interval(1 - min(read[0].high, 1), 1 - max(read[0].low, 0)),
+    "CastLike": lambda _, read: read[0],
+    "Dropout": lambda _, read: read[0],
+}

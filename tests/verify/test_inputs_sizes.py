@@ -1,0 +1,416 @@
+"""Made-up sizes: none coincide, there are two sets of them, and no clock has a say."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dplcli.verify import Settings, inputs
+from dplcli.verify.compare import Facts, Judge, facts_of
+from dplcli.verify.equivalence import verify_equivalence
+from dplcli.verify.inputs import (
+    Reference,
+    find_stimulus,
+    fixed_sizes,
+    open_reference,
+    other_sizes,
+    shape_of,
+    size_plans,
+    stretched,
+)
+from dplcli.verify.model import Dataflow, Port, input_ports, read_model
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import Execution, InputRequest, Leaf, RunError, StoppedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from dplcli.verify.settings import Feed, Outputs
+
+    Save = Callable[..., Path]
+
+FLOAT, INT64 = 1, 7
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
+
+LAYOUTS = {
+    "tokens": [
+        Port("ids", "tensor", INT64, ("batch", "seq")),
+        Port("mask", "tensor", INT64, ("batch", "seq")),
+    ],
+    "two-sequences": [
+        Port("one", "tensor", INT64, ("batch", "eseq")),
+        Port("other", "tensor", INT64, ("batch", "dseq")),
+        Port("states", "tensor", FLOAT, ("batch", "eseq", 32)),
+    ],
+    "past": [
+        Port("ids", "tensor", INT64, ("batch", "seq")),
+        Port("mask", "tensor", INT64, ("batch", "total")),
+        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8)),
+    ],
+    "past-of-one-token": [
+        Port("ids", "tensor", INT64, ("batch", 1)),
+        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8)),
+    ],
+    "two-batches": [
+        Port("text", "tensor", INT64, ("texts", "seq")),
+        Port("image", "tensor", FLOAT, ("images", 3, 64, 64)),
+    ],
+    "image": [Port("x", "tensor", FLOAT, ("N", 3, "height", "width"))],
+    "unnamed": [
+        Port("x", "tensor", FLOAT, (None, None, 5)),
+        Port("y", "tensor", FLOAT, None),
+    ],
+}
+BATCHES = {
+    **{layout: {"batch"} for layout in LAYOUTS},
+    "two-batches": {"texts", "images"},
+    "image": {"N"},
+    "unnamed": {"x:0", "y:0"},
+}
+FIXED = st.frozensets(st.integers(2, 40), max_size=5)
+
+
+def built(text: str, **shapes: tuple[int, ...]) -> onnx.ModelProto:
+    """Return a model with weights of these shapes."""
+    model = onnx.parser.parse_model(HEADER + text)
+    for name, shape in shapes.items():
+        values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    return model
+
+
+def made_up(ports: list[Port], sizes: Mapping[str, int]) -> list[int]:
+    """Return the sizes that were made up: one for each symbol, and past plus one."""
+    ranked = [*ports] if all(port.shape for port in ports) else [ports[0]]
+    symbols = dict.fromkeys(symbol for port in ranked for symbol in port.symbols if symbol)
+    found = [sizes[symbol] for symbol in symbols] + [
+        sizes[f"{port.name}:{axis}"]
+        for port in ports
+        if port.shape is None
+        for axis in range(sizes[f"{port.name}:rank"])
+    ]
+    is_lone = any(port.shape == ("batch", 1) for port in ports)
+    return [*found, *([sizes["past"] + 1] if is_lone else [])]
+
+
+def coincide(made: list[int], fixed: Collection[int]) -> bool:
+    """Tell whether two sizes are equal, or one is a product of two."""
+    products = {one * other for one in made for other in (*made, *fixed)}
+    return len(set(made)) < len(made) or not products.union(fixed).isdisjoint(made)
+
+
+# -- sizes that coincide --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@given(fixed=FIXED)
+def test_no_two_sizes_coincide(layout: str, fixed: frozenset[int]) -> None:
+    """Neither when they are made up, nor when they have grown, nor in the second set.
+
+    There, batches are 1: what holds for several need not hold for one.
+    """
+    ports = LAYOUTS[layout]
+    first = next(size_plans(ports, {}, (), fixed=fixed))
+    made = made_up(ports, first)
+    assert not coincide(made, fixed)
+
+    longer = stretched(ports, first, "length", 2, (), fixed=fixed)
+    larger = stretched(ports, longer, "batch", 16, (), fixed=fixed)
+    assert not coincide(made_up(ports, longer), fixed)
+    assert not coincide(made_up(ports, larger), fixed)
+
+    names = [name for name in first if not name.endswith(":rank")]
+    for sizes in (first, larger):
+        others = other_sizes(ports, sizes, names, fixed, small=False)
+        assert not coincide([size for size in made_up(ports, others) if size > 1], fixed)
+        assert {name for name in names if others[name] == 1} == BATCHES[layout]
+        assert not {others[name] for name in names} & {sizes[name] for name in names}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sizes_stay_small(layout: str) -> None:
+    """Batches of two or three, short sequences, and images of a few steps of 32."""
+    ports = LAYOUTS[layout]
+    sizes = next(size_plans(ports, {}, (), fixed={4, 8, 16, 64}))
+
+    assert max(made_up(ports, sizes)) <= (160 if layout == "image" else 16)
+    for port in ports:
+        if port.shape is not None:
+            assert shape_of(port, sizes)[0] in {2, 3}
+    if layout == "image":
+        assert sizes["height"] % 32 == sizes["width"] % 32 == 0
+
+
+def test_images_stay_small_where_all_sizes_are_fixed_elsewhere() -> None:
+    """Time is worth more there than a number of its own."""
+    fixed = range(32, 1000, 32)
+    sizes = next(size_plans(LAYOUTS["image"], {}, (), fixed=fixed))
+
+    assert max(sizes["height"], sizes["width"]) <= 192
+
+
+def test_given_sizes_are_kept_clear_of() -> None:
+    """What is made up differs from what the user gave, and a total follows it."""
+    ports = LAYOUTS["past"]
+    for given_sizes in ({"past": 6}, {"batch": 7}, {"seq": 3}):
+        sizes = next(size_plans(ports, given_sizes, (), fixed={4, 8}))
+        assert sizes.items() >= given_sizes.items()
+        assert sizes["total"] == sizes["past"] + sizes["seq"]
+        assert not coincide(made_up(ports, sizes), {4, 8})
+
+
+def test_batches_are_one_size_where_they_have_to_be(save: Save) -> None:
+    """Two names for what is one: the lengths still differ."""
+    path = save("""g (float[N, S, 4] x, float[M, T, 4] z) => (float[a, b, c] y)
+        { y = Concat <axis = 1> (x, z) }""")
+
+    x, z = (np.asarray(feed).shape for feed in opened(path).feeds[0].values())
+
+    assert x[0] == z[0]
+    assert x[1] != z[1]
+
+
+def test_fixed_sizes_are_those_of_matrices_and_stored_shapes() -> None:
+    """Of values, too, but not those of vectors, nor how large a kernel is."""
+    model = built(
+        """g (float[N, 30, 17] x) => (float[a, b] y)
+        <int64[2] shape = {-1, 11}> {
+        c = Conv (x, w, bias) y = Reshape (c, shape) }""",
+        w=(12, 30, 5),
+        bias=(19,),
+    )
+
+    assert fixed_sizes(Dataflow(model)) == {30, 17, 12, 13, 11}
+
+
+def test_swapped_target_of_a_reshape_is_found(save: Save) -> None:
+    """With eight of the last length, two times four would be as many."""
+    text = """g (float[B, S, 99] s, float[B, T] t, float[B, 4, U] x)
+        => (float[B, S, 99] p, float[B, T] q, float[a, b] y)
+        <int64 two = {2}, int64[1] last = {-1}, int64[1] zero = {0}> {
+        p = Neg (s) q = Neg (t) d = Shape (x) u = Gather (d, two) n = Unsqueeze (u, zero)
+        f = Concat <axis = 0> (%s) y = Reshape (x, f) }"""
+
+    assert not verify_equivalence(save(text % "last, n"), save(text % "n, last", "b")).equivalent
+
+
+# -- a second set ---------------------------------------------------------------------------------
+
+TOKENS = """g (int64[batch, seq] ids) => (float[batch, 2] y)
+<float[4, 2] table = {1.1, 2.39, 3.7, 4.171, 0.5, 6.28, 7.07, 8.313}>
+{ e = Gather (table, ids) y = ReduceMean <axes = [1], keepdims = 0> (e) }"""
+ROWS = "g (float[N, 4] x) => (float[N, 4] y) { y = Neg (x) }"
+PAIRS = "g (float[N, S] x) => (float[N, S] y) { y = Identity (x) }"
+
+
+def opened(path: Path, **settings: object) -> Reference:
+    """Open a model as the check does."""
+    flow = Dataflow(read_model(path))
+    return open_reference(
+        path,
+        flow,
+        facts_of(flow),
+        Settings(**settings),  # type: ignore[arg-type]
+        create=lambda source: Runner(source, "disable"),
+    )
+
+
+def test_one_case_has_other_sizes(save: Save) -> None:
+    """It is drawn from the first seed, is the last, and says what changed."""
+    found = opened(save(TOKENS), seeds=(5, 6))
+    stimulus = found.stimulus
+
+    first, _, other = (np.asarray(feeds["ids"]).shape for feeds in stimulus.feeds.values())
+    assert not set(first) & set(other)
+    assert list(stimulus.cases) == [5, 6, 7] == list(found.outputs)
+    assert stimulus.other == 7
+    assert stimulus.seeds == (5, 6)
+    assert stimulus.cases[7] == f"other sizes (batch={other[0]}, seq={other[1]})"
+    assert stimulus.choices[0].shape == first
+    assert {np.shape(run["y"][0].data)[0] for run in found.outputs.values()} == {first[0], other[0]}
+
+
+def test_other_sizes_come_after_the_corners_and_count_for_nothing_else(save: Save) -> None:
+    """Neither the number of different numbers, nor what is blind, nor how far sizes grow."""
+    text = ROWS.replace("=> (float[N, 4] y)", "=> (float[N, 4] y, float[N, 4] z)").replace(
+        "y = Neg (x)", "y = Neg (x) h = Sub (x, x) z = Cos (h)"
+    )
+    found = opened(save(text), request=InputRequest(corners=True))
+    stimulus = found.stimulus
+
+    assert stimulus.other == max(stimulus.cases) == max(found.feeds)
+    assert found.blind == ("z",)
+    seeds = [found.outputs[case]["y"][0].data for case in stimulus.cases if case != stimulus.other]
+    assert found.distinct == len(np.unique(np.concatenate(seeds)))
+
+
+def test_many_symbols_are_not_all_named(save: Save) -> None:
+    """The first four are."""
+    axes = ", ".join(f"float[A{index}, B{index}] x{index}" for index in range(3))
+    text = f"g ({axes}) => (float y) {{ s = Size (x0) y = Cast <to = 1> (s) }}"
+    stimulus = opened(save(text)).stimulus
+
+    label = stimulus.cases[stimulus.other or 0]
+    assert label.endswith(", …)")
+    assert label.count("=") == 4
+
+
+def test_size_that_was_baked_in_is_found(save: Save) -> None:
+    """The candidate runs on the sizes that it was made for, and on no others."""
+    ours = save(ROWS)
+    rows = opened(ours).stimulus.choices[0].shape[0]
+    baked = f"<int64[2] s = {{{rows}, 4}}> {{ n = Neg (x) y = Reshape (n, s)"
+
+    theirs = save(ROWS.replace("{ y = Neg (x)", baked), "theirs")
+
+    assert not verify_equivalence(ours, theirs).equivalent
+
+
+def test_what_is_equal_stays_so() -> None:
+    """Sizes that only run where they are equal are changed together."""
+    ports = LAYOUTS["two-sequences"]
+    sizes = {"batch": 2, "eseq": 8, "dseq": 8}
+
+    others = other_sizes(ports, sizes, sizes, (), small=False)
+
+    assert others["eseq"] == others["dseq"] != 8
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        pytest.param(ROWS, {"sizes": {"N": 2}}, id="sizes-are-given"),
+        pytest.param(ROWS, {"request": InputRequest(shapes={"x": (2, 4)})}, id="shapes-are-given"),
+        pytest.param(ROWS.replace("[N, 4]", "[3, 4]"), {}, id="nothing-is-open"),
+        pytest.param(ROWS.replace("Neg (x)", "Add (x, w)"), {}, id="tied"),
+        pytest.param(
+            ROWS.replace("{ y = Neg (x)", "<int64[2] s = {2, 4}> { y = Reshape (x, s)"),
+            {},
+            id="baked-in",
+        ),
+    ],
+)
+def test_there_are_no_other_sizes(save: Save, text: str, settings: dict[str, object]) -> None:
+    """The user's are the only ones, or the model's; nothing is said."""
+    stimulus = opened(save(built(text, w=(5, 4))), **settings).stimulus
+
+    assert stimulus.other is None
+    assert all(name.startswith("seed ") for name in stimulus.cases.values())
+    assert stimulus.notes == ()
+
+
+def test_given_inputs_have_no_other_sizes(save: Save, tmp_path: Path) -> None:
+    """Who gives values has chosen."""
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 4), np.float32))
+
+    found = opened(save(ROWS), request=InputRequest(given=tmp_path / "x.npz"))
+
+    assert found.stimulus.other is None
+    assert found.stimulus.cases == {0: "x.npz"}
+
+
+class Picky:
+    """A runner that refuses other sizes along some axes than those that it saw first."""
+
+    def __init__(self, kept: Collection[int], error: Exception) -> None:
+        """Refuse with *error*."""
+        self.kept, self.error = kept, error
+        self.tried: list[tuple[int, ...]] = []
+        self.restarts = 0
+
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        """Return what is fed."""
+        values = np.asarray(feeds["x"])
+        self.tried.append(values.shape)
+        if any(values.shape[axis] != self.tried[0][axis] for axis in self.kept):
+            raise self.error
+        return {"y": (Leaf("", "float32", values),)}
+
+    def restart(self) -> None:
+        """Count."""
+        self.restarts += 1
+
+
+@pytest.mark.parametrize("kept", [(), (0,), (1,), (0, 1)])
+@pytest.mark.parametrize(
+    "error", [RunError("no"), StoppedError("crashed (SIGSEGV)", "running the original")]
+)
+def test_fewer_sizes_change_where_all_do_not_run(
+    save: Save, kept: tuple[int, ...], error: Exception
+) -> None:
+    """Only the batch, or only the lengths; three tries, and a crash is not the end."""
+    flow, runner = Dataflow(read_model(save(PAIRS))), Picky(kept, error)
+    stimulus, outputs = find_stimulus(
+        flow,
+        input_ports(flow.model.graph),
+        runner,  # type: ignore[arg-type]
+        (0, 1),
+        {},
+        judge=Judge(Settings(), Facts(), 0),
+        grow=True,
+    )
+
+    first, _, *others = (np.asarray(feeds["x"]).shape for feeds in stimulus.feeds.values())
+    assert outputs.keys() == stimulus.feeds.keys() == stimulus.cases.keys()
+    assert runner.tried[-1 - len(kept) :][0] not in {first, runner.tried[0]}
+    if kept == (0, 1):
+        assert not others
+    else:
+        assert [axis for axis in (0, 1) if others[0][axis] == first[axis]] == list(kept)
+    assert bool(runner.restarts) == (bool(kept) and isinstance(error, StoppedError))
+
+
+def test_other_sizes_cost_no_more(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a case is more than little work, smaller sizes are taken."""
+    text = "g (float[N, 3, H, W] x) => (float[N, 3, H, W] y) { y = Neg (x) }"
+    first, _, other = (np.asarray(f["x"]).shape for f in opened(save(text)).feeds.values())
+    assert np.prod(other) > np.prod(first)
+
+    monkeypatch.setattr(inputs, "_CHEAP", 0)
+    first, _, other = (np.asarray(f["x"]).shape for f in opened(save(text)).feeds.values())
+    assert np.prod(other) <= np.prod(first)
+    assert all(one != two for one, two in zip(first[2:], other[2:], strict=True))
+
+
+def test_output_is_as_blind_when_saved_inputs_are_read(save: Save, tmp_path: Path) -> None:
+    """That its shape follows the input's says nothing about its numbers."""
+    path, saved = (
+        save(ROWS.replace("y = Neg (x)", "h = Sub (x, x) y = Cos (h)")),
+        tmp_path / "x.npz",
+    )
+    made = verify_equivalence(path, path, Settings(request=InputRequest(save=saved)))
+    read = verify_equivalence(path, path, Settings(request=InputRequest(given=saved)))
+
+    assert made.blind_outputs == read.blind_outputs == ("y",)
+    assert len(read.cases) == 3
+
+
+# -- no clock -------------------------------------------------------------------------------------
+
+
+def test_no_clock_has_a_say(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which each run takes an hour is fed the same, if it may take that long."""
+    fixed = ROWS.replace("[N, 4]", "[1, 2]")
+    paths = [save(text, str(index)) for index, text in enumerate((TOKENS, ROWS, fixed))]
+    execution = Execution(isolated=False)  # a process of its own has a time limit
+
+    def fed() -> list[bytes]:
+        found = [opened(path, execution=execution).feeds for path in paths]
+        return [
+            np.asarray(f).tobytes() for feeds in found for c in feeds.values() for f in c.values()
+        ]
+
+    expected = fed()
+    for clock in ("monotonic", "perf_counter", "process_time", "time"):
+        monkeypatch.setattr(time, clock, itertools.count(0.0, 3600.0).__next__)
+
+    assert fed() == expected
