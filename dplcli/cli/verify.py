@@ -58,7 +58,7 @@ _INSIDE = "The values inside"
     "--layers",
     is_flag=True,
     help="Compare the values inside, too: a row for every value that both models compute, "
-    "found by what dpl noted when it changed the model, by dataflow and by numbers.",
+    "told by structure, by what reads it, or as an output of one name.",
 )
 @options.option(
     _INSIDE,
@@ -88,8 +88,10 @@ def command(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """Compare ORIGINAL and CANDIDATE numerically in onnxruntime.
 
-    Exits with 0 if every output of the candidate agrees with the original within the tolerance
-    derived from its type and magnitude, at every optimisation level; else with 1.
+    Each place where the two differ is judged by itself, on what the original computes there and on
+    values that tell; the outputs have to agree within a tolerance that follows from their type and
+    magnitude, at every optimisation level. Exits with 0 if both are equivalent; with 1 if they are
+    not, or if the check cannot tell.
     """
     results = RESULTS.take(given)
     printing.check(original, candidate, *results.values())

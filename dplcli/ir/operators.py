@@ -446,6 +446,57 @@ MASK_SLOTS = frozenset(
     {("Softmax", 0), ("Attention", 3), ("MultiHeadAttention", 4), ("MultiHeadAttention", 5)}
 )
 
+NOT_NEGATIVE = _ops(
+    "Abs Exp Sqrt Softplus ReduceL1 ReduceL2 ReduceSumSquare Shape Size NonZero ArgMax ArgMin"
+)
+"""No number of the first result is below 0."""
+
+PLACES = _ops("Shape Size NonZero ArgMax ArgMin")
+"""The first result is a size or an index, an int64."""
+
+SHARES = _ops("Sigmoid HardSigmoid Softmax Hardmax And Or Xor")
+"""From 0 to 1."""
+
+SIGNED_SHARES = _ops("Tanh Erf Sin Cos Softsign Sign")
+"""From -1 to 1."""
+
+BETWEEN = REARRANGING | _ops(
+    "Slice Gather GatherElements GatherND Expand Tile ReduceMax ReduceMin ReduceMean MaxPool "
+    "AveragePool GlobalAveragePool GlobalMaxPool Split TopK Compress ReverseSequence"
+)
+"""The results lie between the least and the largest element of the first input."""
+
+BOUNDING = COMPARISONS | _ops("Min Max Clip Slice Trilu Where Mod")
+"""Tell numbers up to a bound from those beyond it."""
+
+BOUNDED_BY_SIZE = _ops("Slice Trilu TopK SequenceLength Range")
+"""What they give follows from the size of what they read, and bounds."""
+
+UNROUNDED = (
+    (EXACT | CASTS | COMPARISONS)
+    | _ops("Round Floor Ceil Sign Shrink ThresholdedRelu Hardmax Mod Unique NonMaxSuppression")
+    | _ops("ArgMax ArgMin TopK NonZero")
+    | _ops("TreeEnsemble TreeEnsembleRegressor TreeEnsembleClassifier")
+)
+"""Compute without a rounding error that could turn one result into another."""
+
+SIZED_FROM: Mapping[str, int] = {
+    **dict.fromkeys(_ops("Range ConstantOfShape EyeLike"), 0),
+    **dict.fromkeys(_ops("Expand Reshape Resize Tile Upsample OneHot Pad Split"), 1),
+    **dict.fromkeys(_ops("SplitToSequence TopK Unsqueeze Squeeze"), 1),
+    "Slice": 3,
+}
+"""From which input on numbers say how large the result is (not where a Slice begins and ends)."""
+
+WEIGHT_AXES: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(_ops("Conv ConvInteger"), (1, 0)),
+    **dict.fromkeys(_ops("MatMul MatMulInteger Gemm"), (1, -1)),
+    "ConvTranspose": (1, 1),
+    "QLinearConv": (3, 0),
+    "QLinearMatMul": (3, -1),
+}
+"""Where those that multiply most have their weight, and which of its axes their results have."""
+
 WANTS_POSITIVE = _ops("Log Reciprocal Sqrt")
 WANTS_UNIT = _ops("Acos Asin Atanh")
 WANTS_NUMBER = _ops("Add Div MatMul MatMulInteger Mod Pow Sub")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.ir.operators import COMPARISONS, MEASURING
+from dplcli.ir.operators import BOUNDING, MEASURING, SIZED_FROM
 from dplcli.onnx_io.cutting import subgraphs
 from dplcli.verify.draws import DrawSpec
 from dplcli.verify.layers import type_of
@@ -37,9 +37,6 @@ LARGE_CONSTANT = 16
 BOUND_CONSTANT = 1 << 16
 """Constants of more elements are no bounds, whatever reads them."""
 
-BOUNDING = COMPARISONS | frozenset({"Min", "Max", "Clip", "Slice", "Trilu", "Where", "Mod"})
-"""Operators that tell numbers up to a bound from those beyond it."""
-
 _KNEES = {
     "HardSigmoid": (-2.5, 2.5, -3.0, 3.0),
     "HardSwish": (-3.0, 3.0),
@@ -50,13 +47,6 @@ _KNEES = {
 
 _ASKING = frozenset({"IsInf", "IsNaN"})
 """Operators that ask whether a number is finite."""
-
-_SIZED = {
-    **dict.fromkeys(("Range", "ConstantOfShape", "EyeLike"), 0),
-    **dict.fromkeys(("Expand", "Reshape", "Resize", "Tile", "Upsample", "OneHot", "Pad"), 1),
-    **dict.fromkeys(("Split", "SplitToSequence", "TopK", "Unsqueeze", "Squeeze"), 1),
-}
-"""From which input on numbers say how large the result is."""
 
 
 class DrawSpecs:
@@ -186,7 +176,7 @@ def _turns(node: NodeProto) -> Sequence[str]:
 
 def _sizes(node: NodeProto) -> Sequence[str]:
     """Return the operands that say how large a result is, but for where a Slice begins and ends."""
-    first = 3 if node.op_type == "Slice" else _SIZED.get(node.op_type)
+    first = SIZED_FROM.get(node.op_type)
     return () if first is None else [*node.input[first:]]
 
 

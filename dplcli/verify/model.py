@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import onnx
 
 from dplcli.errors import VerificationError
+from dplcli.files import path_of
 from dplcli.ir.model import NODES_KEY, ORIGIN_KEY, RULE_KEY
 from dplcli.ir.operators import (
     AXIS_SLOTS,
@@ -187,7 +188,7 @@ def external_places(
         if not location:
             raise ValueError(f"the data of {tensor.name!r} is said to lie in a file without a name")
         if location not in files:
-            status = (folder / location).stat()
+            status = (folder / path_of(location)).stat()
             files[location] = status.st_dev, status.st_ino
         found.add((*files[location], tuple(sorted(entries.items()))))
     return found

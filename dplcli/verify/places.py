@@ -43,10 +43,11 @@ from onnx import TensorProto
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
 from dplcli.ir.operators import (
-    CASTS,
-    COMPARISONS,
-    EXACT,
+    BOUNDED_BY_SIZE,
+    BOUNDING,
     MEASURING,
+    UNROUNDED,
+    WEIGHT_AXES,
 )
 from dplcli.onnx_io.cutting import Wiring, made_name
 from dplcli.verify.alignment import Pair
@@ -64,7 +65,6 @@ from dplcli.verify.compare import (
 from dplcli.verify.cuts import CutModels, Feeding, Place
 from dplcli.verify.draw_specs import (
     BOUND_CONSTANT,
-    BOUNDING,
     LARGE_CONSTANT,
     DrawSpecs,
 )
@@ -110,34 +110,6 @@ _NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
 _INDICES = frozenset({"int32", "int64", "bool"})
 """Types of sizes and places: steps on two ways to one result are easily taken for each other."""
 
-_UNROUNDED = (
-    EXACT
-    | CASTS
-    | COMPARISONS
-    | frozenset(
-        [
-            "TreeEnsemble",
-            "TreeEnsembleRegressor",
-            "TreeEnsembleClassifier",
-            "Hardmax",
-            "Round",
-            "Floor",
-            "Ceil",
-            "Sign",
-            "Shrink",
-            "ThresholdedRelu",
-            "ArgMax",
-            "ArgMin",
-            "TopK",
-            "NonZero",
-            "Mod",
-            "Unique",
-            "NonMaxSuppression",
-        ]
-    )
-)
-"""What computes without a rounding error: no last bit excuses another result."""
-
 CHOOSERS = frozenset({"Gather", "GatherND", "GatherElements", "Slice"})
 
 _HELD = 1 << 29
@@ -172,16 +144,6 @@ _TELLING = 2
 """How many different finite numbers a place has to give."""
 
 
-_WEIGHT_SLOTS = {
-    **dict.fromkeys(("Conv", "ConvInteger"), (1, 0)),
-    **dict.fromkeys(("MatMul", "MatMulInteger", "Gemm"), (1, -1)),
-    "ConvTranspose": (1, 1),
-    "QLinearConv": (3, 0),
-    "QLinearMatMul": (3, -1),
-}
-"""Where operators that multiply most have their weight, and the axis that their results share."""
-
-_BOUNDED_BY_SIZE = frozenset({"Slice", "Trilu", "TopK", "SequenceLength", "Range"})
 _FEW_SIZES = 4
 _ENDLESS = 2**31 - 1
 
@@ -477,7 +439,7 @@ class _Places(CutModels):
     def _has_sizes(self, place: Place) -> bool:
         """Tell whether a place computes with sizes."""
         return any(
-            node.op_type in MEASURING or node.op_type in _BOUNDED_BY_SIZE
+            node.op_type in MEASURING or node.op_type in BOUNDED_BY_SIZE
             for node in place.any_node()
         ) or any(self.ranges[0][name].low >= 0 for name in place.reads if self._is_whole(name))
 
@@ -787,7 +749,7 @@ class _Places(CutModels):
 
         Not if both parts are the same nodes with other constants: then it is these.
         """
-        if all(node.op_type in _UNROUNDED for node in place.nodes[0]):
+        if all(node.op_type in UNROUNDED for node in place.nodes[0]):
             return False
         if feeding.manner is not None:
             return True
@@ -936,7 +898,7 @@ class _Places(CutModels):
         work = sum(array.size for array in fed if isinstance(array, np.ndarray)) + made
         work *= _EACH
         for node in place.nodes[0]:
-            if (slot := _WEIGHT_SLOTS.get(node.op_type)) is None or len(node.input) <= slot[0]:
+            if (slot := WEIGHT_AXES.get(node.op_type)) is None or len(node.input) <= slot[0]:
                 continue
             weight = self.ours.initializers.get(node.input[slot[0]])
             if weight is not None and weight.dims:

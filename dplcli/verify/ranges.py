@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import onnx
 
-from dplcli.ir.operators import COMPARISONS, MEASURING, REARRANGING, canonical_domain
+from dplcli.ir.operators import (
+    BETWEEN,
+    COMPARISONS,
+    MEASURING,
+    NOT_NEGATIVE,
+    PLACES,
+    REARRANGING,
+    SHARES,
+    SIGNED_SHARES,
+    canonical_domain,
+)
 from dplcli.verify.model import attribute, dims_of, small_values
 
 if TYPE_CHECKING:
@@ -23,10 +33,6 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
     from dplcli.onnx_io.cutting import Wiring
-
-
-def _ops(names: str) -> frozenset[str]:
-    return frozenset(names.split())
 
 
 class Interval(NamedTuple):
@@ -51,7 +57,6 @@ _TYPES = onnx.TensorProto
 _FLOATS = frozenset({_TYPES.FLOAT, _TYPES.FLOAT16, _TYPES.BFLOAT16, _TYPES.DOUBLE})
 _UNSIGNED = frozenset({_TYPES.UINT8, _TYPES.UINT16, _TYPES.UINT32, _TYPES.UINT64})
 _NARROW = frozenset({_TYPES.INT8, _TYPES.UINT8, _TYPES.INT16, _TYPES.UINT16})
-_ALWAYS_WHOLE = frozenset({"Shape", "Size", "NonZero", "ArgMax", "ArgMin"})
 _TYPE_FROM = {"Where": 1, "DequantizeLinear": 1, "CastLike": 1}
 """From which input a result has its type, if not from the first."""
 
@@ -59,20 +64,13 @@ _MOST_WALKED = 2_000
 """How many values are looked at for one answer; beyond, nothing is known."""
 
 _ALWAYS: Mapping[str, Interval] = {
-    **dict.fromkeys(_ops("Abs Exp Sqrt Softplus ReduceL1 ReduceL2 ReduceSumSquare"), _NOT_NEGATIVE),
-    **dict.fromkeys(_ops("Shape Size NonZero ArgMax ArgMin"), _NOT_NEGATIVE),
-    **dict.fromkeys(_ops("Sigmoid HardSigmoid Softmax Hardmax And Or Xor"), _SHARE),
-    **dict.fromkeys(_ops("Tanh Erf Sin Cos Softsign Sign"), _SIGNED_SHARE),
+    **dict.fromkeys(NOT_NEGATIVE, _NOT_NEGATIVE),
+    **dict.fromkeys(SHARES, _SHARE),
+    **dict.fromkeys(SIGNED_SHARES, _SIGNED_SHARE),
     "LogSoftmax": Interval(high=0.0),
     "Cosh": Interval(1.0),
 }
 """Results by operator, whatever they are computed from."""
-
-_KEEPING = REARRANGING | _ops(
-    "Slice Gather GatherElements GatherND Expand Tile ReduceMax ReduceMin ReduceMean MaxPool "
-    "AveragePool GlobalAveragePool GlobalMaxPool Split TopK Compress ReverseSequence"
-)
-"""The results lie between the least and the largest element of the first input."""
 
 _ON_GRID = REARRANGING | {"DequantizeLinear", "MaxPool", "Slice", "Gather"}
 
@@ -228,18 +226,18 @@ class Ranges:
             return int(stored.data_type)
         row = self._wiring.makers.get(name)
         if (stated := self._stated.get(name, 0)) or row is None:
-            return stated
+            return int(stated)
         node = self._wiring.nodes[row]
         if (to := attribute(node, "to")) is not None:
             return int(to.i)
-        if node.op_type in _ALWAYS_WHOLE:
-            return _TYPES.INT64
+        if node.op_type in PLACES:
+            return int(_TYPES.INT64)
         read = node.input[_TYPE_FROM.get(node.op_type, 0) :][:1]
         return str(read[0]) if read and read[0] else 0
 
     def _as_whole(self, name: str, node: NodeProto, found: Interval) -> Interval:
         """Return an interval of whole numbers: they are cut off, and wrap around."""
-        if node.op_type in _KEEPING or node.op_type in _UNITING:
+        if node.op_type in BETWEEN or node.op_type in _UNITING:
             return found
         kind = self._type_of(name)
         least = 0.0 if kind in _UNSIGNED else -_SMALL
@@ -287,7 +285,7 @@ def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
     if not read:
         return ANYTHING
     first = read[0]
-    if node.op_type in _KEEPING:
+    if node.op_type in BETWEEN:
         is_padded = node.op_type == "AveragePool"  # zeros may count
         return first.union(Interval(0.0, 0.0)) if is_padded else first
     if node.op_type in _UNITING:
