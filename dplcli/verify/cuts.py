@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _MOST_TURNS = 2_048
 """How often loops go round at the most on drawn values."""
 
+_SMALL = 1 << 26
+"""Models of fewer bytes are kept, so that no file is read again."""
+
 _LOOKED_PAST = 24
 """How many cuts a place looks past to read the same in both models."""
 
@@ -457,8 +460,8 @@ def _take(model: ModelProto, ranges: Ranges, *, taken: bool) -> None:
 
 
 def _as_read(source: ModelSource, model: ModelProto) -> ModelSource:
-    """Return what runs a model whose functions were written out."""
-    if not model_of(source).functions:
+    """Return what runs a model as it was read, functions written out; large files stay files."""
+    if model.ByteSize() > _SMALL and not model_of(source).functions:
         return source
     return replace(source, content=model.SerializeToString())
 

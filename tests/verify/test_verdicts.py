@@ -135,7 +135,17 @@ def pairs() -> Iterator[Verdict]:
         yield Verdict(name, said.startswith("same"), tuple(lines))
 
 
-@pytest.mark.parametrize("pair", [pytest.param(pair, id=pair.name) for pair in pairs()])
+_QUICK = 54
+"""So many pairs, the first ones, are asked for in the quick part."""
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(pair, id=pair.name, marks=pytest.mark.long if number >= _QUICK else ())
+        for number, pair in enumerate(pairs())
+    ],
+)
 def test_verdict(save: Save, pair: Verdict) -> None:
     """Another model is never called equivalent, and another way to the same always is."""
     paths = [save(model, name) for name, model in zip("ab", pair.models(), strict=True)]
