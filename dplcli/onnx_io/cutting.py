@@ -88,8 +88,8 @@ class Wiring:
         """
         made = {n for index in nodes for n in self.nodes[index].output if n not in fed}
         read = dict.fromkeys(name for index in sorted(nodes) for name in self.reads[index])
-        own = self.initializers.keys() | self.sparse.keys() | made
-        return [name for name in read if name not in own]
+        stored = (self.initializers, self.sparse, made)
+        return [name for name in read if not any(name in own for own in stored)]
 
     def leaving(self, nodes: Collection[int]) -> list[str]:
         """Return what *nodes* make that others read or the model returns.

@@ -99,9 +99,6 @@ from dplcli.verify.settings import (
 
 Progress = Callable[[str], None]
 
-_MOST_CUT = 30_000
-"""Larger models are not cut: onnxruntime takes minutes for each session of theirs."""
-
 # Asking onnx's reference evaluator about outputs that fail (`Opinion` says what is asked).
 
 
@@ -514,11 +511,6 @@ class _Check:
             self._is_same_graph and bool(failed) and self._settings.execution.kernels is not None
         )
         if is_known or (self._settings.chooses_tolerance and not failed):
-            return None
-        if max(self._nodes) > _MOST_CUT:
-            self._unjudged = (
-                f"there are {max(self._nodes):,} nodes, {_MOST_CUT:,} would be the most"
-            )
             return None
         stimulus = self._reference.stimulus
         others = [case for case in stimulus.cases if case not in stimulus.seeds]
