@@ -107,6 +107,7 @@ class CheckOptions(TypedDict, total=False):
         refill_weights: Whether weights that ConstantOfShape makes get random values.
         custom_ops: Libraries of custom operators.
         third_opinion: Whether onnx's reference evaluator is asked where models differ.
+        strict: Whether what differs where the original gives NaN, an infinity or -0 counts.
         inputs: What to feed: a file or folder, a dict of arrays, or a function of a seed. Text may
             also name a function, ``module:function``, with *allow_code*.
         shape: Sizes of dimensions, or whole shapes: ``{"batch": 4, "image": (1, 3, 224, 224)}``.
@@ -134,6 +135,7 @@ class CheckOptions(TypedDict, total=False):
     refill_weights: bool
     custom_ops: File | Sequence[File]
     third_opinion: bool
+    strict: bool
     inputs: File | Mapping[str, ArrayLike] | Callable[[int], object]
     shape: Mapping[str, int | Sequence[int]]
     range: Mapping[str, tuple[float, float]]
@@ -818,7 +820,10 @@ def _check_settings(given: dict[str, Any]) -> Settings:
 
     fields: dict[str, Any] = {
         name: given.pop(name)
-        for name in ("rtol", "atol", "mutants", "min_power", "refill_weights", "third_opinion")
+        for name in (
+            *("rtol", "atol", "mutants", "min_power", "refill_weights"),
+            *("third_opinion", "strict"),
+        )
         if name in given
     }
     if "min_power" in fields:

@@ -833,7 +833,13 @@ def check_settings() -> SettingsGroup:
             "third_opinion",
             is_flag=True,
             help="Where the models differ, ask onnx's reference evaluator which one it agrees "
-            "with. It is slow, and given ten minutes, or what --timeout says.",
+            "with. It is slow.",
+        ),
+        Setting(
+            "strict",
+            is_flag=True,
+            help="Count it as a difference, too, where the original gives NaN, an infinity or -0 "
+            "for drawn values, and the result something else.",
         ),
     )
 

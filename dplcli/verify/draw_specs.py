@@ -37,6 +37,9 @@ LARGE_CONSTANT = 16
 BOUND_CONSTANT = 1 << 16
 """Constants of more elements are no bounds, whatever reads them."""
 
+_MOST_BOUND = 2.0**32
+"""Larger numbers stand for infinity, as in masks."""
+
 _KNEES = {
     "HardSigmoid": (-2.5, 2.5, -3.0, 3.0),
     "HardSwish": (-3.0, 3.0),
@@ -214,7 +217,7 @@ class _Held:
         ours, theirs = self.numbers
         alone = [number for number in ours | theirs if ours[number] != theirs[number]]
         known = dict.fromkeys([*sorted(alone, key=abs), *ours])
-        return tuple(number for number in known if np.isfinite(number))
+        return tuple(number for number in known if abs(number) <= _MOST_BOUND)
 
     def _add_node(self, side: CutSide, node: NodeProto) -> None:
         self.numbers[side.place].update(_KNEES.get(node.op_type, ()))

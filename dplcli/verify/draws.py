@@ -125,7 +125,10 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
         return np.full(shape, _turns(spec, manner), like.dtype)
     if like.dtype.kind in "iu" or like.dtype.name.startswith(("int", "uint")):
         return _whole(rng, like, spec, manner)
-    values = _real(rng, shape, spec, manner)
+    is_finest = (
+        manner == "tiny" and like.dtype == np.float64
+    )  # nothing finer tells what is rounding
+    values = _real(rng, shape, spec, "mixed" if is_finest else manner)
     if spec.step:
         values = np.round(values / spec.step) * np.float64(np.float32(spec.step))
     values = np.clip(values, spec.low, spec.high)
@@ -168,7 +171,7 @@ def _real(
             return _rows(shape, plain)
         case "tiny":
             least = min((abs(c) for c in spec.constants if c), default=1.0)
-            share = rng.choice(np.array([0.0, 0.1, -0.3, 1.0, -1.0, 4.0]), shape)
+            share = rng.choice(np.array([0.0, -0.0, 0.1, -0.3, 1.0, -1.0, 4.0]), shape)
             return np.asarray(share * min(least, _TINY))
         case _:
             where = rng.random(shape)

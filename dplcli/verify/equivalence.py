@@ -18,6 +18,7 @@ Each comparison names its baseline: the level at which the original ran.
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,8 @@ from dplcli.verify.run import (
 )
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
+    TIMEOUT,
+    Execution,
     Feed,
     InputRequest,
     KernelReport,
@@ -216,6 +219,8 @@ _MANY_WEIGHTS = 1 << 28
 _WIDE = 0.01
 # How many times as far as the optimiser or its own last bits an output may move, if it is excused.
 _UNSTEADY = 4.0
+# Seconds that a mutant of a fast model is given: it may never end.
+_PATIENCE = 20.0
 _SHARED_LIBRARIES = "the original does not run without the custom operators, so it uses them, too"
 
 
@@ -374,6 +379,7 @@ class _Check:
         self._nodes = nodes
         self._at_levels: dict[str, Runs | None] = {}
         self._records: dict[str, list[PartitionRun]] = {}
+        self._slowest = 0.0
         self._limits: Mapping[str, Limit] | None = None
         self._unjudged = ""
         levels = settings.judged_levels
@@ -646,10 +652,12 @@ class _Check:
         return is_covered(by_optimiser) or is_covered(self._sensitivity())
 
     def _run(self, candidate: ModelSource, level: str) -> Runs:
+        start = time.monotonic()
         runner = self._session(candidate, "candidate", level)
         self._say(f"running the candidate, {at_level(level)}")
         runs = self._run_cases(runner)
         self._records[level] = runner.record()
+        self._slowest = max(self._slowest, time.monotonic() - start)
         return runs
 
     def _at_once(self, source: ModelSource) -> int:
@@ -741,7 +749,8 @@ class _Check:
         self._say(f"trying {count} mutants")
 
         def is_caught(mutant: ModelSource) -> bool:
-            runner = Runner(replace(mutant, name="mutant"), REFERENCE_LEVEL)
+            execution = self._for_mutants(mutant.execution)
+            runner = Runner(replace(mutant, name="mutant", execution=execution), REFERENCE_LEVEL)
             found: list[OutputComparison] = []
             for case in self._reference.stimulus.cases:
                 runs = {case: runner.run(self._reference.feeds[case])}
@@ -777,3 +786,10 @@ class _Check:
             },
         )
         save_evidence(self._settings.save_results, evidence)
+
+    def _for_mutants(self, execution: Execution) -> Execution:
+        """Return how a mutant runs: one that never ends is given up soon."""
+        enough = _PATIENCE + 10 * self._slowest
+        if not execution.isolated or (execution.timeout or enough) < enough:
+            return execution
+        return replace(execution, timeout=min(enough, TIMEOUT))

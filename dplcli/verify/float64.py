@@ -236,7 +236,7 @@ class Exact:
     ours_moved: Array
     theirs_moved: Array
 
-    def objection(  # noqa: PLR0913  # what was given, and how strict to be
+    def objection(  # noqa: PLR0911, PLR0913  # what was given, how strict to be; a way out each
         self,
         expected: Array,
         given: Array,
@@ -261,6 +261,9 @@ class Exact:
         scale = scale_of(self.ours)
         least = unit * scale
         rounded, sensitivity = apart_of(expected, self.ours), apart_of(self.moved, self.ours)
+        is_meant = apart_of(self.theirs, self.ours) <= _EXACT * scale
+        if is_meant and apart_of(given, self.theirs) <= _EVALUATED * least:
+            return ""  # it is the original that is rounded
         if rounded > max(_EVALUATED * (sensitivity + least), _MEANT * scale):
             return reason
         constants = max(

@@ -119,6 +119,9 @@ _JOINED = 8
 """How often in a row a place that gives other numbers is joined with those that read it."""
 
 
+_MOST_TOLD = 3
+"""Of how many values it is told what the inputs reach."""
+
 _FEW, _THOUSAND = 1, 1 << 10
 """The roundings that pass at once, and those that a place may have that has no float64."""
 
@@ -273,11 +276,19 @@ class _Places(CutModels):
         doubts: dict[Pair, str] = {}
         for pair, failure in failed.items():
             first, why = self.causes.get(pair.candidate, (pair, failure))
-            if why.is_drawn and not failure.is_drawn:
+            if why.is_drawn != failure.is_drawn:
                 first, why = pair, failure
             (doubts if failure.is_drawn else found)[first] = self._said(first, why)
         seen = [pair for pair in self._changed() if pair not in failed]
         unseen = dict(self._unseen(seen))
+        noted = {
+            pair: f"{label} differs where the original gives NaN, an infinity or -0"
+            for pair, label in self.notes.items()
+            if pair in seen
+        }
+        if self._judge.settings.strict:
+            found |= noted
+            noted = {}
         doubtful = [*found, *doubts, *unseen]
         return LocalJudgement(
             judged=len(changed),
@@ -286,11 +297,7 @@ class _Places(CutModels):
             exact=self.exact,
             unseen=(*doubts.values(), *unseen.values()),
             changes=tuple(self._changes(doubtful)) if doubtful else (),
-            notes=tuple(
-                f"{label} differs where the original gives NaN or an infinity"
-                for pair, label in self.notes.items()
-                if pair in seen
-            ),
+            notes=tuple(noted.values()),
             sights=tuple(self._sight(pair) for pair in seen if pair not in unseen),
             places=(
                 *_junctions(doubtful, every),
@@ -933,11 +940,11 @@ class _Places(CutModels):
                 )
                 for manner in manners
             ]
-            found |= self._drawn(some, feedings)
+            found |= self._drawn(some, feedings, seen)
             for taken in (True, False):
                 with_if = [p for p in some if p.pair not in found and self.has_same_ifs(p)]
                 forced = [replace(t, taken=taken, what=_TAKEN[taken]) for t in feedings[:2]]
-                found |= self._drawn(with_if, forced)
+                found |= self._drawn(with_if, forced, seen)
         return found
 
     def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
@@ -949,7 +956,9 @@ class _Places(CutModels):
         more = {name: value for name, value in values.items() if value is not None}
         return replace(seen, feeds={**seen.feeds, **more})
 
-    def _drawn(self, places: Sequence[Place], feedings: Sequence[Feeding]) -> dict[Pair, _Failure]:
+    def _drawn(
+        self, places: Sequence[Place], feedings: Sequence[Feeding], seen: Feeding
+    ) -> dict[Pair, _Failure]:
         """Run places of both models on drawn values."""
         found: dict[Pair, _Failure] = {}
         try:
@@ -968,12 +977,15 @@ class _Places(CutModels):
                         reason = f"{feeding.what}: onnxruntime does not run it: {given}"
                         found[place.pair] = _Failure(reason, is_drawn=True)
                     continue
-                if _forms(expected) == _forms(given):
-                    finite = _where_finite(expected, given)
-                    if not _is_same(given, finite):
-                        self.notes[place.pair] = _label(self.ours, place.pair.original)
-                    given = finite
-                if failure := self._drawn_failure(place, feeding, given):
+                finite = _where_finite(expected, given)
+                if not _is_same(given, finite) or _has_other_zeros(expected, given):
+                    self.notes[place.pair] = _label(self.ours, end)
+                if failure := self._drawn_failure(place, feeding, finite):
+                    if not _is_finite(place, feeding):
+                        self.notes[place.pair] = _label(self.ours, end)
+                        continue
+                    if failure.is_drawn:
+                        failure = replace(failure, reason=failure.reason + _reach(place, seen))
                     found[place.pair] = failure
                 else:
                     self.sights[place.pair.candidate].add(expected)
@@ -1097,6 +1109,38 @@ def _where_finite(expected: Sequence[Leaf], given: Sequence[Leaf]) -> Sequence[L
     ]
 
 
+def _is_finite(place: Place, feeding: Feeding) -> bool:
+    """Tell whether a place is fed finite numbers alone."""
+    fed = (feeding.feeds.get(name) for name in place.reads)
+    return all(
+        bool(np.isfinite(array).all())
+        for array in fed
+        if isinstance(array, np.ndarray) and array.dtype.kind == "f"
+    )
+
+
+def _has_other_zeros(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:
+    """Tell whether some zeros have another sign."""
+    return _forms(expected) == _forms(given) and any(
+        old.data.dtype.kind == "f"
+        and bool(((old.data == 0) & (np.signbit(old.data) != np.signbit(new.data))).any())
+        for old, new in zip(expected, given, strict=True)
+    )
+
+
+def _reach(place: Place, seen: Feeding) -> str:
+    """Say what the inputs of the model gave where a place reads."""
+    told = []
+    for name in place.reads[:_MOST_TOLD]:
+        array = seen.feeds.get(name)
+        if isinstance(array, np.ndarray) and array.dtype.kind in "fiub" and array.size:
+            least, most = array.min(), array.max()
+            told.append(
+                f"{name} = {least}" if least == most else f"{name} from {least:.6g} to {most:.6g}"
+            )
+    return f"; the inputs reach {', '.join(told)}" if told else ""
+
+
 def _at(found: OutputComparison, feeding: Feeding, place: Place) -> str:
     """Say what was fed where a difference is largest: single values, and those of that shape."""
     if found.worst_index is None or feeding.manner is None:
@@ -1108,7 +1152,8 @@ def _at(found: OutputComparison, feeding: Feeding, place: Place) -> str:
             if array.size == 1:
                 shown.append(f"{name} = {array.item()!s:.12}")
             elif array.shape == found.shape:
-                shown.append(f"{name} = {array[found.worst_index]:.6g}")
+                number = array[found.worst_index]
+                shown.append(f"{name} = {number if array.dtype.kind == 'b' else f'{number:.6g}'}")
     return f" ({', '.join(shown)})" if shown else ""
 
 

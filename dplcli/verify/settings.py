@@ -472,6 +472,8 @@ class Settings:
             and for the original if it does not run without.
         execution: Limits for every run; provider and options for the candidate.
         third_opinion: Whether to ask onnx's reference evaluator about what differs.
+        strict: Whether it is a difference, too, if only what is drawn tells and the original gives
+            NaN, an infinity or -0 there.
         whole: What the models are parts of; None if they are whole.
 
     Raises:
@@ -492,6 +494,7 @@ class Settings:
     custom_ops: tuple[Path, ...] = ()
     execution: Execution = PLAIN
     third_opinion: bool = False
+    strict: bool = False
     whole: Whole | None = None
 
     def __post_init__(self) -> None:

@@ -249,6 +249,22 @@ def test_overflow_in_the_candidate_alone_is_a_difference(save: Save) -> None:
     assert found.objections[0].startswith("Softmax 'y', fed numbers ")
 
 
+def test_where_nothing_finite_is_given_counts_only_if_asked(save: Save) -> None:
+    """A zero of another sign is said in one line; it decides where somebody is strict."""
+    net = "g (float[N, 16] x) => (float[N, 16] y) <float z = {0}> { y = LAST }"
+    ours, theirs = (
+        save(net.replace("LAST", "Add (x, z)")),
+        save(net.replace("LAST", "Identity (x)"), "b"),
+    )
+
+    usual = verify_equivalence(ours, theirs)
+    strict = verify_equivalence(ours, theirs, Settings(strict=True))
+
+    assert usual.verdict == "equivalent"
+    assert "Add 'y' differs where the original gives NaN, an infinity or -0" in usual.warnings
+    assert strict.verdict == "different"
+
+
 def test_overflow_in_the_original_alone_is_none(save: Save) -> None:
     """Nothing is to be the same where it gives no number."""
     found = compare(save, NAIVE, SOFTMAX)
