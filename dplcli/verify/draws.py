@@ -16,7 +16,7 @@ for all values of a place at once:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
@@ -60,6 +60,7 @@ _WORDS = ("alpha", "Beta", "GAMMA delta", "", "42", "é")
 _OPPOSITE = 0.2
 _SHARES = 0.4, 0.65, 0.9  # of plain, tied and bounding numbers in a mixture; zeros are the rest
 _TINY = 2.0**-20
+_LARGE_HALF = 16.0
 _LEAST = 2.0**-30
 _LARGEST_WHOLE = 40  # powers of two
 _FEW_CODES = 1 << 16
@@ -128,6 +129,8 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
     is_finest = (
         manner == "tiny" and like.dtype == np.float64
     )  # nothing finer tells what is rounding
+    if like.dtype.itemsize < np.dtype(np.float32).itemsize:  # products overflow soon
+        spec = replace(spec, scale=min(spec.scale, _LARGE_HALF / _WIDER), wide=_LARGE_HALF)
     values = _real(rng, shape, spec, "mixed" if is_finest else manner)
     if spec.step:
         values = np.round(values / spec.step) * np.float64(np.float32(spec.step))

@@ -956,7 +956,7 @@ class _Places(CutModels):
         more = {name: value for name, value in values.items() if value is not None}
         return replace(seen, feeds={**seen.feeds, **more})
 
-    def _drawn(
+    def _drawn(  # noqa: C901  # what is no difference is left out, case by case
         self, places: Sequence[Place], feedings: Sequence[Feeding], seen: Feeding
     ) -> dict[Pair, _Failure]:
         """Run places of both models on drawn values."""
