@@ -325,6 +325,26 @@ def inlined(model: ModelProto) -> ModelProto:
     return found
 
 
+def write_defaults(model: ModelProto) -> None:
+    """Write into calls what functions take for granted: onnx's inliner does not look there.
+
+    Raises:
+        GivenUpError: A call passes an attribute on, which may be missing there.
+    """
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
+    if not any(defaults.values()):
+        return
+    pending = [node for root in (model.graph, *model.functions) for node in root.node]
+    while pending:
+        node = pending.pop()
+        pending += (inner for _, graph in graphs_of(node) for inner in graph.node)
+        implied = defaults.get((node.domain, node.op_type, node.overload), ())
+        given = {item.name: item.ref_attr_name for item in node.attribute}
+        if any(given.get(item.name) for item in implied):
+            raise GivenUpError(f"as the default of {node.op_type} may stand for a reference")
+        node.attribute.extend(item for item in implied if item.name not in given)
+
+
 # onnx's own checker.
 
 

@@ -13,13 +13,14 @@ from onnx import TensorProto
 from dplcli.ir.operators import CASTS, CONTROL_FLOW
 from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.cutting import Wiring, cut, made_name, subgraphs
-from dplcli.onnx_io.infer import ONNX_ERRORS, inlined
+from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, write_defaults
 from dplcli.onnx_io.opset import all_nodes, all_scopes
 from dplcli.verify.alignment import Pair, align
 from dplcli.verify.compare import FLOATS, hides_differences
+from dplcli.verify.draws import MOST_TURNS
 from dplcli.verify.layers import type_of
 from dplcli.verify.model import attribute, dtype_name, external_places, model_of, whole_of
-from dplcli.verify.power import draws
+from dplcli.verify.power import draws_random
 from dplcli.verify.ranges import Ranges
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line
@@ -27,16 +28,13 @@ from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto
 
     from dplcli.verify.draws import Manner
     from dplcli.verify.float64 import Precision
     from dplcli.verify.settings import Array, Feed, Leaf, ModelSource, Outputs
 
-_MOST_TURNS = 2_048
-"""How often loops go round at the most on drawn values."""
-
-_SMALL = 1 << 26
+_KEPT_BYTES = 1 << 26
 """Models of fewer bytes are kept, so that no file is read again."""
 
 _LOOKED_PAST = 24
@@ -287,7 +285,7 @@ class CutModels:
     def draws_random(self, place: Place) -> bool:
         """Tell whether a place gives something else each time."""
         return any(
-            draws(node, side.stored)
+            draws_random(node, side.stored)
             for side, nodes in zip(self.sides, place.nodes, strict=True)
             for node in nodes
         )
@@ -295,10 +293,7 @@ class CutModels:
     def has_same_ifs(self, place: Place) -> bool:
         """Tell whether both parts have If nodes whose branches can be chosen, and as many."""
         counts = [
-            sum(
-                node.op_type == "If" and len(set(self.ranges[side.place][node.input[0]])) > 1
-                for node in nodes
-            )
+            sum(_is_open_if(node, self.ranges[side.place]) for node in nodes)
             for side, nodes in zip(self.sides, place.nodes, strict=True)
         ]
         return counts[0] == counts[1] > 0
@@ -334,11 +329,12 @@ class CutModels:
             for number, outputs in enumerate(given):
                 for place in some:
                     end = made_name(place.parts[side.place].end)
-                    is_error = isinstance(outputs, RunError)
-                    found[place, number] = outputs if is_error else outputs[end]  # type: ignore[index,assignment]
+                    found[place, number] = (
+                        outputs if isinstance(outputs, RunError) else outputs[end]
+                    )
         return found
 
-    def _runs(  # what runs, where, and how
+    def _runs(
         self,
         side: CutSide,
         places: Sequence[Place],
@@ -420,14 +416,12 @@ class CutModels:
         return feeds
 
 
-def _open_ifs(graph: GraphProto, ranges: Ranges) -> Iterator[NodeProto]:
-    """Yield the If nodes whose condition is not always the same."""
-    for scope in all_scopes(graph):
-        for node in scope.node:
-            if node.op_type == "If" and not node.domain:
-                least, most = ranges[node.input[0]]
-                if least != most:
-                    yield node
+def _is_open_if(node: NodeProto, ranges: Ranges) -> bool:
+    """Tell whether a node is an If whose condition is not always the same."""
+    if node.op_type != "If" or node.domain:
+        return False
+    least, most = ranges[node.input[0]]
+    return least != most
 
 
 def _bound_loops(model: ModelProto) -> None:
@@ -448,20 +442,21 @@ def _bound_loops(model: ModelProto) -> None:
                 position += 1
             position += 1
     if bounds:
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(_MOST_TURNS), most))
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(MOST_TURNS), most))
 
 
 def _take(model: ModelProto, ranges: Ranges, *, taken: bool) -> None:
     """Let every If of a model take one branch."""
     name = "dpl/taken"
-    for node in _open_ifs(model.graph, ranges):
-        node.input[0] = name
+    for node in all_nodes(model.graph):
+        if _is_open_if(node, ranges):
+            node.input[0] = name
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(taken), name))
 
 
 def _as_read(source: ModelSource, model: ModelProto) -> ModelSource:
     """Return what runs a model as it was read, functions written out; large files stay files."""
-    if model.ByteSize() > _SMALL and not model_of(source).functions:
+    if model.ByteSize() > _KEPT_BYTES and not model_of(source).functions:
         return source
     return replace(source, content=model.SerializeToString())
 
@@ -499,14 +494,9 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
 
 def _written_out(model: ModelProto) -> ModelProto:
     """Put the bodies of functions in the place of their calls, with the defaults of attributes."""
-    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    for root in (copy.graph, *copy.functions):
-        for node in all_nodes(root):
-            stated = {item.name for item in node.attribute}
-            implied = defaults.get((node.domain, node.op_type, node.overload), ())
-            node.attribute.extend(item for item in implied if item.name not in stated)
+    write_defaults(copy)
     return inlined(copy)
 
 

@@ -51,13 +51,16 @@ _ONE: Mapping[Manner, tuple[int, int]] = {
 }
 """For a single whole number: which constant, and what to add to it."""
 
-_FEW_TURNS, _MOST_TURNS = 7, 2_000
+MOST_TURNS = 2_048
+"""How often loops go round at the most on drawn values."""
+
+_FEW_TURNS, _MORE_TURNS = 7, 2
 
 _WIDER = 8.0
 """How many times as large as what was seen *wide* values are, inside a model."""
 
 _WORDS = ("alpha", "Beta", "GAMMA delta", "", "42", "é")
-_OPPOSITE = 0.2
+_OPPOSITE, _HALF = 0.2, 0.5  # shares of the elements
 _SHARES = 0.4, 0.65, 0.9  # of plain, tied and bounding numbers in a mixture; zeros are the rest
 _TINY = 2.0**-20
 _LARGE_HALF = 16.0
@@ -121,21 +124,20 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
     if like.dtype.kind == "b":
         if like.size == 1:
             return np.full(shape, MANNERS.index(manner) % 2 == 0)
-        return rng.random(shape) < {"wide": 1.0, "flat": 0.0}.get(manner, 0.5)
+        return rng.random(shape) < {"wide": 1.0, "flat": 0.0}.get(manner, _HALF)
     if spec.is_turns:
         return np.full(shape, _turns(spec, manner), like.dtype)
     if like.dtype.kind in "iu" or like.dtype.name.startswith(("int", "uint")):
         return _whole(rng, like, spec, manner)
-    is_finest = (
-        manner == "tiny" and like.dtype == np.float64
-    )  # nothing finer tells what is rounding
+    # Nothing finer than float64 tells what is rounding there.
+    is_finest = manner == "tiny" and like.dtype == np.float64
     if like.dtype.itemsize < np.dtype(np.float32).itemsize:  # products overflow soon
         spec = replace(spec, scale=min(spec.scale, _LARGE_HALF / _WIDER), wide=_LARGE_HALF)
     values = _real(rng, shape, spec, "mixed" if is_finest else manner)
     if spec.step:
         values = np.round(values / spec.step) * np.float64(np.float32(spec.step))
     values = np.clip(values, spec.low, spec.high)
-    info = ml_dtypes.finfo(like.dtype)  # type: ignore[no-untyped-call]
+    info = ml_dtypes.finfo(like.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     most = float(info.max) / 4
     bounded: Array = np.clip(values, -most, most).astype(like.dtype)
     if spec.odd_floats and manner == "wide":
@@ -148,9 +150,9 @@ def _turns(spec: DrawSpec, manner: Manner) -> int:
     """Return how often a loop is to go round: a few times, or just more often than a constant."""
     if manner in _TURNS:
         return _TURNS[manner]
-    known = [int(c) for c in spec.constants if c == int(c) and 0 < c <= _MOST_TURNS]
+    known = [int(c) for c in spec.constants if c == int(c) and 0 < c <= MOST_TURNS - _MORE_TURNS]
     number = _BOUNDS[manner]
-    return known[number] + 2 if number < len(known) else _FEW_TURNS + number
+    return known[number] + _MORE_TURNS if number < len(known) else _FEW_TURNS + number
 
 
 def _real(
@@ -169,7 +171,7 @@ def _real(
         case "wide":
             most = max(_WIDER * spec.scale, spec.wide, 2 * _LEAST)
             sizes = 2.0 ** rng.uniform(math.log2(_LEAST), math.log2(most), shape)
-            return np.where(rng.random(shape) < 0.5, -sizes, sizes)  # noqa: PLR2004
+            return np.where(rng.random(shape) < _HALF, -sizes, sizes)
         case "flat":
             return _rows(shape, plain)
         case "tiny":
@@ -207,7 +209,7 @@ def _rows(
 
 def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner) -> Array:
     """Return whole numbers: indices, or any that the type has."""
-    info = ml_dtypes.iinfo(like.dtype)  # type: ignore[no-untyped-call]
+    info = ml_dtypes.iinfo(like.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     least, most = max(int(info.min) + (info.min < 0), -(2**62)), min(int(info.max), 2**62)
     low = least if math.isinf(spec.low) else max(least, math.ceil(spec.low))
     high = most if math.isinf(spec.high) else min(most, math.floor(spec.high))
@@ -218,7 +220,7 @@ def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner
     elif manner == "wide":
         bits = min(_LARGEST_WHOLE, int(most).bit_length())
         sizes = np.round(2.0 ** rng.uniform(0, bits, like.shape)).astype(np.int64)
-        values = np.where(rng.random(like.shape) < 0.5, -sizes, sizes)  # noqa: PLR2004
+        values = np.where(rng.random(like.shape) < _HALF, -sizes, sizes)
         if not least:
             values = rng.integers(least, most + 1, like.shape)
     elif most - least < _FEW_CODES and manner == "mixed":
@@ -236,7 +238,7 @@ def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner
         if manner in _BOUNDS:
             chosen = chosen[_BOUNDS[manner] % chosen.size :][:1]
         close = rng.choice(chosen, like.shape) + rng.integers(-2, 3, like.shape)
-        values = np.where(rng.random(like.shape) < 0.5, close, values)  # noqa: PLR2004
+        values = np.where(rng.random(like.shape) < _HALF, close, values)
     values = np.clip(values, low, high)
     if spec.odd and manner != "ties":
         values = np.where(rng.random(like.shape) < _OPPOSITE, spec.odd[0], values)

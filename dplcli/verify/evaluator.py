@@ -111,7 +111,7 @@ class Scan(OwnScan):
     op_domain = ""
 
     def __init__(self, onnx_node: onnx.NodeProto, run_params: dict[str, Any]) -> None:
-        super().__init__(onnx_node, run_params)  # type: ignore[no-untyped-call]
+        super().__init__(onnx_node, run_params)  # type: ignore[no-untyped-call]  # as onnx has it
         if run_params["opsets"][onnx_node.domain] < _SCAN_WITHOUT_BATCHES:
             raise NotImplementedError("Scan in batches, as in opset 8")
 

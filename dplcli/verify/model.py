@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import onnx
 
 from dplcli.errors import VerificationError
 from dplcli.files import path_of
-from dplcli.ir.model import NODES_KEY, ORIGIN_KEY, RULE_KEY
 from dplcli.ir.operators import (
     AXIS_SLOTS,
     CASTS,
@@ -574,59 +572,6 @@ def small_values(
         return onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError):
         return None
-
-
-# Which values a model that dpl wrote took over from the original, as its metadata says.
-#
-# A rewrite notes who made its results before, but for the node's own name. A partition
-# notes the nodes that a call stands for (`dplcli.ir.model`). Files come from anywhere: notes that
-# cannot be read are ignored.
-
-
-class Logged(NamedTuple):
-    """A value that kept its name, and the nodes that may have made it before.
-
-    Attributes:
-        name: The value.
-        makers: Names of the nodes of the original, one of which made it.
-        op_type: The operator of that node; "" if it is not known.
-    """
-
-    name: str
-    makers: frozenset[str]
-    op_type: str = ""
-
-    def is_made_by(self, node: onnx.NodeProto) -> bool:
-        """Tell whether *node*, of the original, may have made the value."""
-        return node.name in self.makers and self.op_type in {"", node.op_type}
-
-
-def logged_values(node: onnx.NodeProto) -> Iterator[Logged]:
-    """Yield the outputs of a node of the candidate whose origin its metadata tells."""
-    metadata = {entry.key: entry.value for entry in node.metadata_props}
-    if RULE_KEY in metadata or ORIGIN_KEY in metadata:
-        makers = frozenset({node.name, *metadata.get(ORIGIN_KEY, "").split(", ")} - {""})
-        yield from (Logged(name, makers) for name in node.output if name)
-    yield from (
-        found for found in _entries(metadata.get(NODES_KEY, "")) if found.name in node.output
-    )
-
-
-def _entries(text: str) -> Iterator[Logged]:
-    """Yield the values that were made by the nodes that a call stands for."""
-    try:
-        entries = json.loads(text or "[]")
-    except (ValueError, RecursionError):
-        return
-    for entry in entries if isinstance(entries, list) else ():
-        match entry:
-            case [str(op), str(name), [*outputs], *_]:
-                op_type = op.rpartition("::")[2]
-                for output in outputs:
-                    if isinstance(output, str) and output:
-                        yield Logged(output, frozenset({name}), op_type)
-            case _:
-                continue
 
 
 # What whole numbers and booleans are for, told by where their influence ends.

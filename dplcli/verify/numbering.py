@@ -13,7 +13,7 @@ Constant, and Identity.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -460,18 +460,6 @@ def _parts(node: NodeProto) -> tuple[list[str], list[str], bytes]:
     rest.ClearField("doc_string")
     rest.ClearField("metadata_props")
     return node.input[:], node.output[:], rest.SerializeToString()
-
-
-def same_numbers(ours: Mapping[str, ValueNumber], theirs: dict[str, ValueNumber]) -> dict[str, str]:
-    """Return for values of one model values of the other with the same numbers, none twice."""
-    alike: dict[ValueNumber, list[str]] = defaultdict(list)
-    for name in reversed(theirs):
-        alike[theirs[name]].append(name)
-    found = {}
-    for name, number in ours.items():
-        if partners := alike.get(number):
-            found[name] = partners.pop()
-    return found
 
 
 def _read(name: str, scopes: Sequence[Scope]) -> ValueNumber:

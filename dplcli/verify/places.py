@@ -103,7 +103,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.settings import Array, ModelSource, OutputComparison, Outputs
+    from dplcli.verify.settings import Array, Feed, ModelSource, OutputComparison, Outputs
 
 _NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
 
@@ -118,7 +118,6 @@ _HELD = 1 << 29
 _JOINED = 8
 """How often in a row a place that gives other numbers is joined with those that read it."""
 
-
 _MOST_TOLD = 3
 """Of how many values it is told what the inputs reach."""
 
@@ -129,13 +128,11 @@ _SEEN = 20
 """How many elements a difference has to move behind an operator that rounds to steps, when other
 elements have it. If it moves none where it is, that is no luck."""
 
-
 _EVALUATED_BYTES = 1 << 25
 """Places with more bytes of values are not computed in float64."""
 
 _EVALUATED_WORK = 1 << 28
 """Nor are places that take more multiplications."""
-
 
 _MOST_DRAWN = 1 << 28
 """How many multiplications may be done on drawn values, for all places together."""
@@ -145,7 +142,6 @@ _EACH = 64
 
 _TELLING = 2
 """How many different finite numbers a place has to give."""
-
 
 _FEW_SIZES = 4
 _ENDLESS = 2**31 - 1
@@ -272,7 +268,7 @@ class _Places(CutModels):
         failed = self._failed(changed)
         while taken := self._misfits(failed) or self._first(failed):
             failed = self._without(taken, failed)
-        found = {pair: self._said(pair, failure) for pair, failure in self._stored(pairs).items()}
+        found = {pair: self._said(pair, failure) for pair, failure in self._stored().items()}
         doubts: dict[Pair, str] = {}
         for pair, failure in failed.items():
             first, why = self.causes.get(pair.candidate, (pair, failure))
@@ -351,7 +347,7 @@ class _Places(CutModels):
             return not lost
         return True
 
-    def _stored(self, pairs: Sequence[Pair]) -> dict[Pair, _Failure]:
+    def _stored(self) -> dict[Pair, _Failure]:
         """Compare outputs that the candidate stores with what the original computes."""
         made = [name for name in self.ours.outputs if name in self.order]
         stored = {
@@ -360,7 +356,6 @@ class _Places(CutModels):
             if (tensor := self.theirs.initializers.get(name)) is not None
             and tensor.data_location != TensorProto.EXTERNAL
         }
-        del pairs
         values = self.stream.values([pair.original for pair in stored]) if stored else {}
         judge = replace(self._judge, facts=Facts(), roundings=_THOUSAND)
         found = {}
@@ -448,11 +443,11 @@ class _Places(CutModels):
         return any(
             node.op_type in MEASURING or node.op_type in BOUNDED_BY_SIZE
             for node in place.any_node()
-        ) or any(self.ranges[0][name].low >= 0 for name in place.reads if self._is_whole(name))
-
-    def _is_whole(self, name: str) -> bool:
-        feeds = next(iter(self.feeds.values()))
-        return name not in feeds and name in self.whole
+        ) or any(
+            self.ranges[0][name].low >= 0
+            for name in place.reads
+            if name in self.whole and name not in self.inputs
+        )
 
     def _is_still(self, place: Place) -> bool:
         """Tell whether a place always gives the same: it reads nothing, or but sizes and types."""
@@ -577,8 +572,7 @@ class _Places(CutModels):
         """Yield what the original computes, for the inputs of each case."""
         fed = {case: self.feeds[case] for case in cases}
         for case, outputs in self.stream.runs(names, fed):
-            values = {name: value_of(leaves) for name, leaves in outputs.items()}
-            feeds = {**{n: v for n, v in values.items() if v is not None}, **self.feeds[case]}
+            feeds = {**_fed_as(outputs), **self.feeds[case]}
             yield Feeding("fed what the original computes", feeds, outputs)
 
     def _groups(self, places: Sequence[Place]) -> Iterator[list[Place]]:
@@ -952,9 +946,7 @@ class _Places(CutModels):
         names = [n for place in places for n in place.reads if n not in seen.feeds]
         if not names:
             return seen
-        values = {name: value_of(leaves) for name, leaves in self.stream.values(names).items()}
-        more = {name: value for name, value in values.items() if value is not None}
-        return replace(seen, feeds={**seen.feeds, **more})
+        return replace(seen, feeds={**seen.feeds, **_fed_as(self.stream.values(names))})
 
     def _drawn(  # noqa: C901  # what is no difference is left out, case by case
         self, places: Sequence[Place], feedings: Sequence[Feeding], seen: Feeding
@@ -998,10 +990,9 @@ class _Places(CutModels):
         if self._compared(place, feeding, given, _THOUSAND).ok:
             return None
         exact = self._in_float64([place], feeding)
-        if not self._failure(place, feeding, given, exact.get(place)):
-            return None
         failure = self._failure(place, feeding, given, exact.get(place))
-        assert failure is not None  # noqa: S101
+        if failure is None:
+            return None
         return self._reached(place, feeding) or replace(failure, is_drawn=True)
 
     def _reached(self, place: Place, feeding: Feeding) -> _Failure | None:
@@ -1013,9 +1004,7 @@ class _Places(CutModels):
         feeds = {case: {**self.feeds[case], **direct}}
         try:
             ((_, outputs),) = self.stream.runs(self._captured(place), feeds)
-            values = {name: value_of(leaves) for name, leaves in outputs.items()}
-            fed = {**{n: v for n, v in values.items() if v is not None}, **feeds[case]}
-            real = replace(feeding, feeds=fed, expected=outputs)
+            real = replace(feeding, feeds={**_fed_as(outputs), **feeds[case]}, expected=outputs)
             given = self.results(self.sides[1], [place], [real])[place, 0]
         except (RunError, StoppedError):
             return None
@@ -1080,6 +1069,12 @@ _MANNER_WORDS: dict[Manner, str] = {
     "tiny": "fed numbers near zero",
 }
 _TAKEN = {True: "with the then-branch taken", False: "with the else-branch taken"}
+
+
+def _fed_as(outputs: Mapping[str, Sequence[Leaf]]) -> dict[str, Feed]:
+    """Return what a model gave as it is fed, without what cannot be fed."""
+    values = {name: value_of(leaves) for name, leaves in outputs.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _form_of(tensor: TensorProto | None, most: int) -> object:

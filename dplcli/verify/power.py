@@ -577,12 +577,12 @@ def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
 def random_warnings(flow: Dataflow) -> list[str]:
     """Warn of an operator that draws random numbers: nothing behind it can be compared fairly."""
     for node in flow.main.body.nodes():
-        if draws(node, flow.main.constant):
+        if draws_random(node, flow.main.constant):
             return [f"the model draws random numbers ({node.op_type} {node.output[0]!r})"]
     return []
 
 
-def draws(node: onnx.NodeProto, stored: Callable[[str], onnx.TensorProto | None]) -> bool:
+def draws_random(node: onnx.NodeProto, stored: Callable[[str], onnx.TensorProto | None]) -> bool:
     """Tell whether a node may draw random numbers, as Dropout does in training.
 
     Args:

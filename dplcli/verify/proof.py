@@ -35,7 +35,7 @@ from dplcli.onnx_io import paused_gc
 from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.convert import graphs_of, load_data
 from dplcli.onnx_io.external_data import all_tensors
-from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls, inlined
+from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls, inlined, write_defaults
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.model import external_places, read_model, signature_differences
 from dplcli.verify.numbering import (
@@ -209,13 +209,14 @@ def _bodies(model: ModelProto) -> dict[CallKey, GraphProto]:
     names = {(canonical_domain(function.domain), function.name) for function in model.functions}
     if hidden := sorted(name for domain, name in names if not domain):
         raise UnprovedError(f"a function has the name of an operator of the standard: {hidden[0]}")
-    _write_defaults(model)
-    calls = dict.fromkeys(map(call_key, _calls(model.graph, names)))
-    asked = ModelProto(opset_import=model.opset_import, functions=model.functions)
-    for key in calls:
-        body = asked.graph.node.add(op_type="Body").attribute.add(type=AttributeProto.GRAPH)
-        body.g.CopyFrom(_alone(*key))
+    _check_references(model)
     try:
+        write_defaults(model)
+        calls = dict.fromkeys(map(call_key, _calls(model.graph, names)))
+        asked = ModelProto(opset_import=model.opset_import, functions=model.functions)
+        for key in calls:
+            body = asked.graph.node.add(op_type="Body").attribute.add(type=AttributeProto.GRAPH)
+            body.g.CopyFrom(_alone(*key))
         for tensor in all_tensors(asked):
             if tensor.data_location != TensorProto.EXTERNAL:
                 _shorten(tensor)
@@ -251,24 +252,13 @@ def _alone(text: bytes, reads: Sequence[bool], makes: Sequence[bool]) -> GraphPr
     )
 
 
-def _write_defaults(model: ModelProto) -> None:
-    """Write into calls what functions take for granted: onnx's inliner does not look there."""
+def _check_references(model: ModelProto) -> None:
+    """Refuse functions that read attributes that they do not have."""
     for function in model.functions:
         known = {*function.attribute, *(item.name for item in function.attribute_proto)}
         read = (item.ref_attr_name for node in all_nodes(function) for item in node.attribute)
         if unknown := {name for name in read if name} - known:
             raise UnprovedError(f"{function.name} has no attribute {min(unknown)!r}, but reads it")
-    defaults = {key: each.attribute_proto for key, each in _functions(model).items()}
-    if not any(defaults.values()):
-        return
-    for root in (model.graph, *model.functions):
-        for node in all_nodes(root):
-            implied = defaults.get((node.domain, node.op_type, node.overload))
-            if implied:
-                given = {item.name: item.ref_attr_name for item in node.attribute}
-                if any(given.get(item.name) for item in implied):
-                    raise UnprovedError(f"the default of {node.op_type} may stand for a reference")
-                node.attribute.extend(item for item in implied if item.name not in given)
 
 
 def _moved(

@@ -7,6 +7,12 @@ import onnx
 import onnx.parser
 import pytest
 
+from dplcli.verify import Settings
+from dplcli.verify.compare import facts_of
+from dplcli.verify.inputs import Reference, open_reference
+from dplcli.verify.model import Dataflow, read_model
+from dplcli.verify.run import Runner
+
 Save = Callable[..., Path]
 
 
@@ -42,3 +48,21 @@ def save_away(model: onnx.ModelProto, path: Path, *, data: str = "") -> Path:
         size_threshold=0,
     )
     return path
+
+
+TOKENS = """g (int64[batch, seq] ids) => (float[batch, 2] y)
+<float[4, 2] table = {1.1, 2.39, 3.7, 4.171, 0.5, 6.28, 7.07, 8.313}>
+{ e = Gather (table, ids) y = ReduceMean <axes = [1], keepdims = 0> (e) }"""
+"""Tokens of which both sizes are free."""
+
+
+def reference(path: Path, **settings: object) -> Reference:
+    """Open a model as the check does."""
+    flow = Dataflow(read_model(path))
+    return open_reference(
+        path,
+        flow,
+        facts_of(flow),
+        Settings(**settings),  # type: ignore[arg-type]
+        create=lambda source: Runner(source, "disable"),
+    )

@@ -1,6 +1,6 @@
 """Inputs that grow until the outputs hold many different numbers, and what does not grow."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,45 +10,26 @@ import onnx.parser
 import pytest
 
 from dplcli.verify import Settings, VerificationResult, inputs
-from dplcli.verify.compare import Facts, Judge, facts_of
+from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import (
     FEW_NUMBERS,
     Reference,
     distinct_numbers,
     find_stimulus,
-    open_reference,
     stretched,
 )
 from dplcli.verify.model import Dataflow, Port, input_ports, read_model
-from dplcli.verify.run import Runner
 from dplcli.verify.settings import Feed, InputRequest, Leaf, Outputs, StoppedError
-
-Save = Callable[..., Path]
+from tests.verify.conftest import TOKENS, Save, reference
 
 FLOAT, INT64 = 1, 7
 
 SCORES = """g (float[N, 4] x) => (float[N, 2] y)
 <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul (x, w) }"""
 
-TOKENS = """g (int64[batch, seq] ids) => (float[batch, 2] y)
-<float[4, 2] table = {1.1, 2.39, 3.7, 4.171, 0.5, 6.28, 7.07, 8.313}>
-{ e = Gather (table, ids) y = ReduceMean <axes = [1], keepdims = 0> (e) }"""
-
 FIXED = """g (float[1, 4] x) => (float[1, 2] y)
 <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul (x, w) }"""
-
-
-def reference(path: Path, **settings: object) -> Reference:
-    """Open a model as the check does."""
-    flow = Dataflow(read_model(path))
-    return open_reference(
-        path,
-        flow,
-        facts_of(flow),
-        Settings(**settings),  # type: ignore[arg-type]
-        create=lambda source: Runner(source, "disable"),
-    )
 
 
 def shapes(found: Reference) -> dict[str, tuple[int, ...]]:

@@ -14,29 +14,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.verify import Settings, inputs
-from dplcli.verify.compare import Facts, Judge, facts_of
+from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import (
-    Reference,
     find_stimulus,
     fixed_sizes,
-    open_reference,
     other_sizes,
     shape_of,
     size_plans,
     stretched,
 )
 from dplcli.verify.model import Dataflow, Port, input_ports, read_model
-from dplcli.verify.run import Runner
 from dplcli.verify.settings import Execution, InputRequest, Leaf, RunError, StoppedError
+from tests.verify.conftest import TOKENS, reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from dplcli.verify.settings import Feed, Outputs
-
-    Save = Callable[..., Path]
+    from tests.verify.conftest import Save
 
 FLOAT, INT64 = 1, 7
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -173,7 +170,7 @@ def test_batches_are_one_size_where_they_have_to_be(save: Save) -> None:
     path = save("""g (float[N, S, 4] x, float[M, T, 4] z) => (float[a, b, c] y)
         { y = Concat <axis = 1> (x, z) }""")
 
-    x, z = (np.asarray(feed).shape for feed in opened(path).feeds[0].values())
+    x, z = (np.asarray(feed).shape for feed in reference(path).feeds[0].values())
 
     assert x[0] == z[0]
     assert x[1] != z[1]
@@ -205,28 +202,13 @@ def test_swapped_target_of_a_reshape_is_found(save: Save) -> None:
 
 # -- a second set ---------------------------------------------------------------------------------
 
-TOKENS = """g (int64[batch, seq] ids) => (float[batch, 2] y)
-<float[4, 2] table = {1.1, 2.39, 3.7, 4.171, 0.5, 6.28, 7.07, 8.313}>
-{ e = Gather (table, ids) y = ReduceMean <axes = [1], keepdims = 0> (e) }"""
 ROWS = "g (float[N, 4] x) => (float[N, 4] y) { y = Neg (x) }"
 PAIRS = "g (float[N, S] x) => (float[N, S] y) { y = Identity (x) }"
 
 
-def opened(path: Path, **settings: object) -> Reference:
-    """Open a model as the check does."""
-    flow = Dataflow(read_model(path))
-    return open_reference(
-        path,
-        flow,
-        facts_of(flow),
-        Settings(**settings),  # type: ignore[arg-type]
-        create=lambda source: Runner(source, "disable"),
-    )
-
-
 def test_one_case_has_other_sizes(save: Save) -> None:
     """It is drawn from the first seed, is the last, and says what changed."""
-    found = opened(save(TOKENS), seeds=(5, 6))
+    found = reference(save(TOKENS), seeds=(5, 6))
     stimulus = found.stimulus
 
     first, _, other = (np.asarray(feeds["ids"]).shape for feeds in stimulus.feeds.values())
@@ -244,7 +226,7 @@ def test_other_sizes_come_after_the_corners_and_count_for_nothing_else(save: Sav
     text = ROWS.replace("=> (float[N, 4] y)", "=> (float[N, 4] y, float[N, 4] z)").replace(
         "y = Neg (x)", "y = Neg (x) h = Sub (x, x) z = Cos (h)"
     )
-    found = opened(save(text), request=InputRequest(corners=True))
+    found = reference(save(text), request=InputRequest(corners=True))
     stimulus = found.stimulus
 
     assert stimulus.other == max(stimulus.cases) == max(found.feeds)
@@ -257,7 +239,7 @@ def test_many_symbols_are_not_all_named(save: Save) -> None:
     """The first four are."""
     axes = ", ".join(f"float[A{index}, B{index}] x{index}" for index in range(3))
     text = f"g ({axes}) => (float y) {{ s = Size (x0) y = Cast <to = 1> (s) }}"
-    stimulus = opened(save(text)).stimulus
+    stimulus = reference(save(text)).stimulus
 
     label = stimulus.cases[stimulus.other or 0]
     assert label.endswith(", …)")
@@ -267,7 +249,7 @@ def test_many_symbols_are_not_all_named(save: Save) -> None:
 def test_size_that_was_baked_in_is_found(save: Save) -> None:
     """The candidate runs on the sizes that it was made for, and on no others."""
     ours = save(ROWS)
-    rows = opened(ours).stimulus.choices[0].shape[0]
+    rows = reference(ours).stimulus.choices[0].shape[0]
     baked = f"<int64[2] s = {{{rows}, 4}}> {{ n = Neg (x) y = Reshape (n, s)"
 
     theirs = save(ROWS.replace("{ y = Neg (x)", baked), "theirs")
@@ -301,7 +283,7 @@ def test_what_is_equal_stays_so() -> None:
 )
 def test_there_are_no_other_sizes(save: Save, text: str, settings: dict[str, object]) -> None:
     """The user's are the only ones, or the model's; nothing is said."""
-    stimulus = opened(save(built(text, w=(5, 4))), **settings).stimulus
+    stimulus = reference(save(built(text, w=(5, 4))), **settings).stimulus
 
     assert stimulus.other is None
     assert all(name.startswith("seed ") for name in stimulus.cases.values())
@@ -312,7 +294,7 @@ def test_given_inputs_have_no_other_sizes(save: Save, tmp_path: Path) -> None:
     """Who gives values has chosen."""
     np.savez(tmp_path / "x.npz", x=np.ones((3, 4), np.float32))
 
-    found = opened(save(ROWS), request=InputRequest(given=tmp_path / "x.npz"))
+    found = reference(save(ROWS), request=InputRequest(given=tmp_path / "x.npz"))
 
     assert found.stimulus.other is None
     assert found.stimulus.cases == {0: "x.npz"}
@@ -372,11 +354,11 @@ def test_fewer_sizes_change_where_all_do_not_run(
 def test_other_sizes_cost_no_more(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a case is more than little work, smaller sizes are taken."""
     text = "g (float[N, 3, H, W] x) => (float[N, 3, H, W] y) { y = Neg (x) }"
-    first, _, other = (np.asarray(f["x"]).shape for f in opened(save(text)).feeds.values())
+    first, _, other = (np.asarray(f["x"]).shape for f in reference(save(text)).feeds.values())
     assert np.prod(other) > np.prod(first)
 
     monkeypatch.setattr(inputs, "_CHEAP", 0)
-    first, _, other = (np.asarray(f["x"]).shape for f in opened(save(text)).feeds.values())
+    first, _, other = (np.asarray(f["x"]).shape for f in reference(save(text)).feeds.values())
     assert np.prod(other) <= np.prod(first)
     assert all(one != two for one, two in zip(first[2:], other[2:], strict=True))
 
@@ -404,7 +386,7 @@ def test_no_clock_has_a_say(save: Save, monkeypatch: pytest.MonkeyPatch) -> None
     execution = Execution(isolated=False)  # a process of its own has a time limit
 
     def fed() -> list[bytes]:
-        found = [opened(path, execution=execution).feeds for path in paths]
+        found = [reference(path, execution=execution).feeds for path in paths]
         return [
             np.asarray(f).tobytes() for feeds in found for c in feeds.values() for f in c.values()
         ]

@@ -4,7 +4,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from dplcli.verify.numbering import Numbering, same_numbers
+from dplcli.verify.numbering import Numbering
 from tests.helpers import proto_from_text
 
 SAME = [
@@ -138,10 +138,3 @@ def test_a_damaged_constant_is_like_no_other() -> None:
     )
     assert not are_same(model, model)
     assert "the constant 'w' cannot be read" in Numbering().model(model).doubts[0]
-
-
-def test_each_value_has_one_partner() -> None:
-    """Of values that are computed alike, the first is with the first, and so on."""
-    ours = {"a": (1, 0), "b": (1, 0), "c": (2, 0)}
-    theirs = {"d": (1, 0), "e": (3, 0), "f": (1, 0), "g": (1, 0)}
-    assert same_numbers(ours, theirs) == {"a": "d", "b": "f"}
