@@ -151,11 +151,32 @@ class _Border:
         while True:
             found, wrong = self._read()
             if not wrong:
-                wrong = _outvoted(found)
+                wrong = _outvoted(found) or self._misled(found)
             if not wrong:
                 return list(found)
             for node in wrong:
                 self.kept.pop(node, None)
+
+    def _misled(self, found: Readers) -> set[Node]:
+        """Return readers of two names where one of the pair has a likelier partner, which is left.
+
+        Layers are alike. Where one was rewritten, a node of it is easily taken for that of the next
+        layer. It is not, if a node without a partner makes the same names of the same names.
+        """
+        removed, added = ({_names(node): node for node in nodes} for nodes in self._alone())
+        readers = self.ours.reader, self.theirs.reader
+        wrong: set[Node] = set()
+        for (old, new), asking in found.items():
+            for first in filter(None, asking if old.name != new.name else ()):
+                second = self.kept[first]
+                label = self._label(readers[0], first)
+                likelier = added.get(_names(first)), removed.get(_names(second))
+                if any(
+                    node is not None and self._label(reader, node) == label
+                    for node, reader in zip(likelier, reversed(readers), strict=True)
+                ):
+                    wrong.add(first)
+        return wrong
 
     def _pair_again(self, equations: Iterable[ValuePair]) -> bool:
         """Pair nodes that are alike and read the same, now that this is known; each once.
@@ -356,6 +377,12 @@ class _Joined:
 def _by_partner(second: Node, first: Node) -> dict[Value, Value]:
     pairs = zip(second.outputs, first.outputs, strict=False)
     return {new: old for new, old in pairs if new is not None and old is not None}
+
+
+def _names(node: Node) -> tuple[tuple[str, ...], ...]:
+    """Return the names of what a node reads, and of what it makes."""
+    read, made = slots(node), node.outputs
+    return tuple(tuple(value.name if value else "" for value in some) for some in (read, made))
 
 
 def _made(node: Node) -> Iterator[Value]:
