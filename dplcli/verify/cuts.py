@@ -19,7 +19,15 @@ from dplcli.verify.alignment import Pair, align
 from dplcli.verify.compare import FLOATS, hides_differences
 from dplcli.verify.draws import MOST_TURNS
 from dplcli.verify.layers import type_of
-from dplcli.verify.model import attribute, dtype_name, external_places, model_of, whole_of
+from dplcli.verify.model import (
+    FIRST_WITH_CONSTANTS,
+    attribute,
+    dtype_name,
+    external_places,
+    model_of,
+    small_values,
+    whole_of,
+)
 from dplcli.verify.power import draws_random
 from dplcli.verify.ranges import Ranges
 from dplcli.verify.run import Runner
@@ -39,6 +47,9 @@ _KEPT_BYTES = 1 << 26
 
 _LOOKED_PAST = 24
 """How many cuts a place looks past to read the same in both models."""
+
+_MOST_DEFAULT = 16
+"""Of how many elements a default is that callers replace; larger ones are weights."""
 
 _CONVERTING = CASTS | {"DequantizeLinear", "Identity"}
 
@@ -196,7 +207,8 @@ class CutModels:
         partners: The same by the original's name.
         order: The position of each value in the original.
         ranges: What values can be, in either model.
-        inputs: What the original is fed, in one case.
+        inputs: What the original is fed, in one case, with the defaults.
+        defaults: What inputs hold that need not be fed.
 
     Args:
         original: The original.
@@ -211,7 +223,8 @@ class CutModels:
         self, original: ModelSource, candidate: ModelSource, inputs: Mapping[str, Feed]
     ) -> None:
         ours, theirs = _comparable(original, candidate)
-        self.inputs = inputs
+        self.defaults = _without_defaults(ours, theirs)
+        self.inputs = inputs = {**self.defaults, **inputs}
         self.ours, self.theirs = Wiring(ours), Wiring(theirs)
         self.sides = (
             CutSide(0, _as_read(original, ours), self.ours),
@@ -490,6 +503,37 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
         return models
     except (OSError, *ONNX_ERRORS) as error:
         raise RunError(f"weights cannot be read: {one_line(str(error))}") from error
+
+
+def _without_defaults(ours: ModelProto, theirs: ModelProto) -> dict[str, Feed]:
+    """Take small defaults of inputs, equal in both models, out of them, and return their values.
+
+    A caller may feed other values, so they are drawn like other inputs.
+    """
+    if min(ours.ir_version, theirs.ir_version) < FIRST_WITH_CONSTANTS:
+        return {}
+    inputs = [{info.name for info in model.graph.input} for model in (ours, theirs)]
+    stored = [
+        {
+            tensor.name: small_values(tensor)
+            for tensor in model.graph.initializer
+            if tensor.name in names and np.prod(tensor.dims) <= _MOST_DEFAULT
+        }
+        for model, names in zip((ours, theirs), inputs, strict=True)
+    ]
+    defaults: dict[str, Feed] = {
+        name: value
+        for name, value in stored[0].items()
+        if value is not None
+        and (other := stored[1].get(name)) is not None
+        and (value.dtype, value.shape) == (other.dtype, other.shape)
+        and np.array_equal(value, other)
+    }
+    for model in (ours, theirs) if defaults else ():
+        kept = [tensor for tensor in model.graph.initializer if tensor.name not in defaults]
+        del model.graph.initializer[:]
+        model.graph.initializer.extend(kept)
+    return defaults
 
 
 def _written_out(model: ModelProto) -> ModelProto:

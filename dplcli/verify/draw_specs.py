@@ -17,7 +17,6 @@ from dplcli.onnx_io.cutting import subgraphs
 from dplcli.verify.draws import DrawSpec
 from dplcli.verify.layers import type_of
 from dplcli.verify.model import Dataflow, input_domain, model_of, port_of, small_values
-from dplcli.verify.ranges import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,8 +47,10 @@ _KNEES = {
 }
 """Where operators bend, which hold no constant that says so."""
 
-_ASKING = frozenset({"IsInf", "IsNaN"})
-"""Operators that ask whether a number is finite."""
+_ASKING = frozenset(
+    {"IsInf", "IsNaN", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"}
+)
+"""Operators that ask whether a number is finite, or is missing."""
 
 
 class DrawSpecs:
@@ -84,11 +85,9 @@ class DrawSpecs:
             held = _Held(self._of.sides, places)
             interval = self._of.ranges[0][name]
             axis, is_still = limits.get(name, (0, False))
-            grid = self._of.ranges[0].grid(name)
-            if (is_still and not turns) or (grid is not None and not grid.step):
+            grid = self._of.ranges[0].grid(name, like.ndim)
+            if (is_still and not turns) or grid == "unknown":
                 continue
-            if grid is not None:
-                interval = Interval(max(interval.low, grid.low), min(interval.high, grid.high))
             is_input = name in self._of.inputs
             found[name] = DrawSpec(
                 low=interval.low,
@@ -99,7 +98,7 @@ class DrawSpecs:
                 axis=axis,
                 words=tuple(held.words),
                 odd_floats=any(node.op_type in _ASKING for p in places for node in p.any_node()),
-                step=0.0 if grid is None else grid.step,
+                grid=grid,
                 odd=tuple(held.ignored),
                 is_turns=turns,
                 never_zero=any(map(_divides, (n for p in places for n in p.any_node()))),
@@ -200,7 +199,7 @@ class _Held:
     Attributes:
         numbers: The numbers, of either model.
         words: The words.
-        ignored: Labels that a loss ignores.
+        ignored: Labels that a loss ignores, or that are told from others.
     """
 
     def __init__(self, sides: tuple[CutSide, CutSide], places: Sequence[Place]) -> None:
@@ -228,7 +227,7 @@ class _Held:
         for graph in subgraphs(node):
             tensors += graph.initializer
         for tensor in filter(None, tensors):
-            self._add_tensor(side, tensor)
+            self._add_tensor(side, tensor, tells=node.op_type == "Equal")
         for item in node.attribute:
             self._add_attribute(side, item)
 
@@ -251,8 +250,10 @@ class _Held:
                 ends = float(values.min()), float(values.max())
                 self.numbers[side.place].update(ends)
 
-    def _add_tensor(self, side: CutSide, tensor: onnx.TensorProto) -> None:
+    def _add_tensor(self, side: CutSide, tensor: onnx.TensorProto, *, tells: bool) -> None:
         values = small_values(tensor) if np.prod(tensor.dims) <= LARGE_CONSTANT else None
+        if values is not None and values.dtype.kind == "i" and values.size == 1 and tells:
+            self.ignored[int(values.reshape(-1)[0])] = None
         if values is not None and values.dtype.kind in "fiu":
             numbers = values.astype(np.float64).reshape(-1).tolist()
             self.numbers[side.place].update(numbers)

@@ -26,6 +26,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dplcli.verify.ranges import Grid
     from dplcli.verify.settings import Array
 
 Manner = Literal["mixed", "ties", "bounds", "second", "third", "wide", "flat", "tiny"]
@@ -84,7 +85,7 @@ class DrawSpec:
         words: If it is text, words that the place knows.
         is_turns: Whether it says how often a loop goes round.
         never_zero: Whether something is divided by it, as whole numbers.
-        step: If only its multiples can be there, as of quantised numbers, the step; else 0.
+        grid: If only its steps can be there, as of quantised numbers, the steps.
         odd_floats: Whether something asks for NaN or infinities.
         odd: Whole numbers that mean something else than an index, as a label that is ignored.
     """
@@ -98,7 +99,7 @@ class DrawSpec:
     words: tuple[str, ...] = ()
     is_turns: bool = False
     never_zero: bool = False
-    step: float = 0.0
+    grid: Grid | None = None
     odd_floats: bool = False
     odd: tuple[int, ...] = ()
 
@@ -118,6 +119,7 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
     shape = like.shape
     if like.dtype.kind in "OUS":
         known = [*_WORDS, *spec.words, *(word.upper() for word in spec.words)]
+        known += [f"one{word}two{word}{word}three" for word in spec.words]  # to be split there
         return rng.choice(np.array(known, dtype=object), shape)
     if like.dtype.kind == "b" and (spec.low > 0 or spec.high < 1):
         return np.full(shape, spec.low > 0)
@@ -134,9 +136,10 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
     if like.dtype.itemsize < np.dtype(np.float32).itemsize:  # products overflow soon
         spec = replace(spec, scale=min(spec.scale, _LARGE_HALF / _WIDER), wide=_LARGE_HALF)
     values = _real(rng, shape, spec, "mixed" if is_finest else manner)
-    if spec.step:
-        values = np.round(values / spec.step) * np.float64(np.float32(spec.step))
     values = np.clip(values, spec.low, spec.high)
+    if spec.grid is not None:
+        step, low, high = spec.grid
+        values = np.clip(np.round(values / step) * step, low, high)
     info = ml_dtypes.finfo(like.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     most = float(info.max) / 4
     bounded: Array = np.clip(values, -most, most).astype(like.dtype)
@@ -240,8 +243,9 @@ def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner
         close = rng.choice(chosen, like.shape) + rng.integers(-2, 3, like.shape)
         values = np.where(rng.random(like.shape) < _HALF, close, values)
     values = np.clip(values, low, high)
-    if spec.odd and manner != "ties":
-        values = np.where(rng.random(like.shape) < _OPPOSITE, spec.odd[0], values)
+    odd = [number for number in spec.odd if least <= number <= most]
+    if odd and manner != "ties":
+        values = np.where(rng.random(like.shape) < _OPPOSITE, rng.choice(odd, like.shape), values)
     if spec.never_zero:
         values = np.where(values == 0, np.clip(1, low, high), values)
     return values.astype(like.dtype)

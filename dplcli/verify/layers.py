@@ -349,19 +349,24 @@ class Inside:
     def _meant(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         """Leave out pairs that were never meant to be the same.
 
-        Their readers aligned them, they differ, and all that is computed from them agrees again.
-        So they are different steps on the way to one result.
+        Their readers aligned them, or they rest on such a pair; they differ, and all that is
+        computed from them agrees again. So they are different steps on the way to one result.
         """
         wiring = self.wirings[0]
         agreed = {layer.original for layer in layers if layer.ok}
-        wrong = {layer.original for layer in layers if not layer.ok}
-        ends = [name for name in wiring.outputs if name in wrong]
-        ends += [layer.original for layer in layers if not layer.ok and layer.how == "structure"]
+        guessed: set[str] = set()
+        ends = []
+        for layer in layers:
+            reads = wiring.reads[wiring.makers[layer.original]]
+            if not layer.ok and (layer.how == "readers" or not guessed.isdisjoint(reads)):
+                guessed.add(layer.original)
+            if not layer.ok and (layer.original not in guessed or layer.original in wiring.outputs):
+                ends.append(layer.original)
         felt = wiring.between(agreed, ends)
         return tuple(
             layer
             for layer in layers
-            if layer.ok or layer.how != "readers" or wiring.makers[layer.original] in felt
+            if layer.original not in guessed or wiring.makers[layer.original] in felt
         )
 
     def _compared(self, pairs: Sequence[Pair]) -> Iterator[tuple[str, OutputComparison]]:

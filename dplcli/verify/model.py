@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 # The signature of a model: what it takes and gives, and whether two models agree on it.
 
 
-_FIRST_WITH_CONSTANTS = 4
+FIRST_WITH_CONSTANTS = 4
+"""The first IR version in which a constant need not be an input with a default."""
 
 Kind = Literal["tensor", "sequence", "optional", "optional sequence", "map", "sparse", "unknown"]
 Dim = int | str | None
@@ -293,7 +294,7 @@ def lost_defaults(original: onnx.ModelProto, candidate: onnx.ModelProto) -> list
 
     Before IR version 4 every stored constant is such an input, whether it is meant so or not.
     """
-    if original.ir_version < _FIRST_WITH_CONSTANTS:
+    if original.ir_version < FIRST_WITH_CONSTANTS:
         return []
     stored = {tensor.name for tensor in original.graph.initializer}
     kept = {info.name for info in candidate.graph.input}

@@ -241,8 +241,8 @@ class _Places(CutModels):
     def __init__(
         self, reference: Reference, candidate: ModelSource, judge: Judge, cases: Sequence[int]
     ) -> None:
-        self.feeds = {case: reference.feeds[case] for case in cases}
-        super().__init__(reference.source, candidate, next(iter(self.feeds.values())))
+        super().__init__(reference.source, candidate, reference.feeds[cases[0]])
+        self.feeds = {case: {**self.defaults, **reference.feeds[case]} for case in cases}
         self._judge = judge
         self.stream = ValueStream(self.sides[0].source, self.inputs, _HELD)
         self.sizes: dict[str, int] = {}
@@ -278,7 +278,7 @@ class _Places(CutModels):
         seen = [pair for pair in self._changed() if pair not in failed]
         unseen = dict(self._unseen(seen))
         noted = {
-            pair: f"{label} differs where the original gives NaN, an infinity or -0"
+            pair: f"{label} differs where the original is fed or gives NaN, an infinity or -0"
             for pair, label in self.notes.items()
             if pair in seen
         }

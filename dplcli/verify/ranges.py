@@ -9,7 +9,7 @@ standard, rounding aside.)
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import onnx
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
     from dplcli.onnx_io.cutting import Wiring
+    from dplcli.verify.compare import Reals
 
 
 class Interval(NamedTuple):
@@ -78,11 +79,14 @@ _UNITING = frozenset({"Concat", "Where", "Max", "Min"})
 
 
 class Grid(NamedTuple):
-    """All multiples of *step* from *low* to *high*: what quantised numbers stand for."""
+    """All multiples of *step* from *low* to *high*: what quantised numbers stand for.
 
-    step: float
-    low: float
-    high: float
+    Each has the rank of the value, or none: channels may have steps of their own.
+    """
+
+    step: Reals
+    low: Reals
+    high: Reals
 
 
 class Ranges:
@@ -125,34 +129,38 @@ class Ranges:
             seen.update(read)
         return not pending
 
-    def grid(self, name: str) -> Grid | None:
-        """Return the grid of a value that is dequantised and moved; None if there is none.
-
-        Its step is 0 if it has several, one for each channel.
-        """
+    def grid(self, name: str, rank: int) -> Grid | Literal["unknown"] | None:
+        """Return the grid of a value of a rank that is dequantised and moved; None if it is not."""
+        is_moved = False
         for _ in range(_MOST_WALKED):
             row = self._wiring.makers.get(name)
             node = None if row is None else self._wiring.nodes[row]
             if node is None or node.op_type not in _ON_GRID or name != node.output[0]:
                 return None
             if node.op_type == "DequantizeLinear":
-                return self._grid_of(node)
-            name = node.input[0]
+                return self._grid_of(node, 0 if is_moved else rank) or "unknown"
+            name, is_moved = node.input[0], True
         return None
 
-    def _grid_of(self, node: NodeProto) -> Grid:
+    def _grid_of(self, node: NodeProto, rank: int) -> Grid | None:
+        """Return the grid of what a node dequantises; of rank 0 if channels may have moved."""
         scale, zero = (
             small_values(tensor) if (tensor := self._stored.get(name)) is not None else None
             for name in (*node.input[1:3], "")[:2]
         )
         if zero is None and len([name for name in node.input if name]) < _WITH_ZERO:
             zero = np.zeros(1, np.uint8)  # codes of a signed type lie in a wider range: no harm
-        if scale is None or zero is None or scale.size != 1 or zero.size != 1:
-            return Grid(0.0, 0.0, 0.0)
-        if zero.dtype.kind not in "iu":
-            return Grid(0.0, 0.0, 0.0)
+        if scale is None or zero is None or zero.dtype.kind not in "iu":
+            return None
+        shape: tuple[int, ...] = ()
+        if max(scale.size, zero.size) > 1:
+            axis = attribute(node, "axis")
+            place = 1 if axis is None else axis.i
+            if scale.ndim != 1 or not -rank <= place < rank:
+                return None
+            shape = tuple(-1 if at == place % rank else 1 for at in range(rank))
         info = np.iinfo(zero.dtype.name)
-        step, start = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])
+        step, start = (values.astype(np.float64).reshape(shape) for values in (scale, zero))
         return Grid(step, (int(info.min) - start) * step, (int(info.max) - start) * step)
 
     def __getitem__(self, name: str) -> Interval:
@@ -191,7 +199,7 @@ class Ranges:
             return ANYTHING if row is None else self._always(self._wiring.nodes[row], name)
         read = [self._known.get(n, ANYTHING) for n in node.input]
         if node.op_type in {"IsNaN", "IsInf"}:
-            return _SHARE if self.grid(node.input[0]) is None else Interval(0.0, 0.0)
+            return _SHARE if self.grid(node.input[0], 0) is None else Interval(0.0, 0.0)
         if node.op_type == "Gather" and (size := self._size(node)) is not None:
             return Interval(size, size)
         if name != node.output[0] and node.op_type != "Split":

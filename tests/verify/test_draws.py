@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,6 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.verify.draws import MANNERS, DrawSpec, Manner, draw
+from dplcli.verify.ranges import Grid
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 TYPES = (
     "float32",
@@ -109,12 +115,12 @@ def test_all_floats_are_finite(dtype: str, manner: Manner) -> None:
     assert np.isfinite(drawn(manner, dtype, spec=spec)).all()
 
 
+@pytest.mark.parametrize("steps", [[0.1], np.linspace(0.1, 2, 50)], ids=["one", "by channel"])
 @pytest.mark.parametrize("manner", MANNERS)
-def test_multiples_of_a_step_alone(manner: Manner) -> None:
+def test_multiples_of_a_step_alone(manner: Manner, steps: npt.ArrayLike) -> None:
     """Nothing else stands behind a DequantizeLinear."""
-    step = float(np.float32(0.1))
-    spec = DrawSpec(low=-128 * step, high=127 * step, step=step, constants=(0.05,))
-    found = drawn(manner, spec=spec) / step
+    step = np.array(steps, np.float32).astype(np.float64)
+    found = drawn(manner, spec=DrawSpec(grid=Grid(step, -128 * step, 127 * step))) / step
     assert np.allclose(found, np.round(found), atol=1e-4)
     assert (found.min() >= -128.001, found.max() <= 127.001) == (True, True)
 

@@ -115,7 +115,6 @@ def test_other_steps_to_one_result_are_no_difference(tmp_path: Path) -> None:
     assert layers.first is None
 
 
-@pytest.mark.xfail(reason="what rests on a guess is taken for meant")
 def test_steps_to_one_result_may_be_several(tmp_path: Path) -> None:
     """Two values in a row differ, and what comes of them is the same."""
     ours = """g (float[4, 16] x) => (float[4, 16] y) <float o = {1}> {

@@ -261,8 +261,27 @@ def test_where_nothing_finite_is_given_counts_only_if_asked(save: Save) -> None:
     strict = verify_equivalence(ours, theirs, Settings(strict=True))
 
     assert usual.verdict == "equivalent"
-    assert "Add 'y' differs where the original gives NaN, an infinity or -0" in usual.warnings
+    assert (
+        "Add 'y' differs where the original is fed or gives NaN, an infinity or -0"
+        in usual.warnings
+    )
     assert strict.verdict == "different"
+
+
+def test_numbers_that_are_missing_count_only_if_asked(save: Save) -> None:
+    """A tree may send them either way."""
+    tree = """<ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
+        g (float[N, 2] x) => (float[N, 1] y) { y = ai.onnx.ml.TreeEnsembleRegressor
+        <n_targets = 1, nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2],
+        nodes_featureids = [1, 0, 0], nodes_values = [0.5, 0.0, 0.0],
+        nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids = [1, 0, 0],
+        nodes_falsenodeids = [2, 0, 0], nodes_missing_value_tracks_true = [0, 0, 0],
+        target_treeids = [0, 0], target_nodeids = [1, 2], target_ids = [0, 0],
+        target_weights = [1.0, -1.0]> (x) }"""
+    ours, theirs = save(tree), save(tree.replace("true = [0,", "true = [1,"), "b")
+    usual = verify_equivalence(ours, theirs)
+    assert (usual.verdict, len(usual.warnings)) == ("equivalent", 1)
+    assert verify_equivalence(ours, theirs, Settings(strict=True)).verdict == "different"
 
 
 def test_overflow_in_the_original_alone_is_none(save: Save) -> None:
@@ -308,6 +327,13 @@ CHANNELS = """g (float[4, 2] x) => (float[4, 2] y)
     <float[2] s = {0.1, 0.11}, uint8[2] z = {0, 0}, float k = {20}>
     { q = QuantizeLinear <axis = 1> (x, s, z)  d = DequantizeLinear <axis = 1> (q, s, z)
       y = Min (d, k) }"""
+LABEL = """g (float[N, 8] x, int64[N, 1] t) => (float[N, 1] y)
+    <int64 z = {0}, int64 k = {-100}, float w = {0}>
+    { p = LogSoftmax <axis = 1> (x)  c = Max (t, z)  a = GatherElements <axis = 1> (p, c)
+      e = Equal (t, k)  y = Where (e, w, a) }"""
+WORDS = """<ir_version: 9, opset_import: ["" : 20]>
+    g (string[N] x) => (string[N, K] y, int64[N] n)
+    { y, n = StringSplit <delimiter = ",", maxsplit = 2> (x) }"""
 FAR = ", ".join(["3000"] * 17)
 VECTOR = f"""g (float[4, 17] x) => (float[4, 17] y) <float[17] k = {{{FAR}}}>
     {{ a = Selu (x)  y = Min (a, k) }}"""
@@ -318,13 +344,13 @@ VECTOR = f"""g (float[4, 17] x) => (float[4, 17] y) <float[17] k = {{{FAR}}}>
     [
         pytest.param(FUNCTION, "= 0.1", "= 0.2", id="default-attribute-of-a-function"),
         pytest.param(DEFAULT.replace("y = Mul (x, k)", "c = Min (k, t)  y = Mul (x, c)").replace(
-            "{2}>", "{1}, float t = {2}>"), "t = {2}", "t = {3}", id="default-of-an-input",
-            marks=pytest.mark.xfail(reason="other values for it are not drawn")),
+            "{2}>", "{1}, float t = {2}>"), "t = {2}", "t = {3}", id="default-of-an-input"),
         pytest.param(COMPUTED_BOUND, "t = {2}", "t = {3}", id="bound-that-is-computed"),
         pytest.param(OVERFLOW, "{-5}", "{-7}", id="whole-numbers-that-overflow"),
         pytest.param(WITHOUT_ZERO, "{20}", "{22}", id="steps-without-a-zero-point"),
-        pytest.param(CHANNELS, "{20}", "{22}", id="steps-of-channels",
-            marks=pytest.mark.xfail(reason="nothing is drawn there")),
+        pytest.param(CHANNELS, "{20}", "{22}", id="steps-of-channels"),
+        pytest.param(LABEL, "{-100}", "{-1}", id="label-that-is-told-from-others"),
+        pytest.param(WORDS, "= 2", "= 3", id="more-words-than-were-fed"),
         pytest.param(VECTOR, FAR, FAR.replace("3", "6"), id="bounds-in-a-long-vector"),
     ],
 )  # fmt: skip
