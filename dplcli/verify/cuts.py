@@ -28,6 +28,7 @@ from dplcli.verify.model import (
     small_values,
     whole_of,
 )
+from dplcli.verify.numbering import Numbering
 from dplcli.verify.power import draws_random
 from dplcli.verify.ranges import Ranges
 from dplcli.verify.run import Runner
@@ -238,6 +239,23 @@ class CutModels:
         self.partners = {pair.original: pair for pair in pairs}
         self.order = {name: position for position, name in enumerate(self.ours.makers)}
         self.ranges = Ranges(self.ours), Ranges(self.theirs)
+
+    def pairs(self) -> list[Pair]:
+        """Return the pairs of values that nodes make, in the original's order."""
+        made = (pair for pair in self.cuts.values() if pair.original in self.order)
+        return sorted(made, key=lambda pair: self.order[pair.original])
+
+    def changed(self) -> list[Pair]:
+        """Return the pairs between whose nearest cuts the models do not say the same."""
+        pairs = self.pairs()
+        numbering = Numbering(draws_alike=True)
+        ours = numbering.model(self.ours.model, {pair.original: pair.original for pair in pairs})
+        theirs = numbering.model(
+            self.theirs.model, {pair.candidate: pair.original for pair in pairs}
+        )
+        return [
+            pair for pair in pairs if ours.values[pair.original] != theirs.values[pair.candidate]
+        ]
 
     def place(self, pair: Pair, without: frozenset[str] = frozenset()) -> Place:
         """Return what lies between a pair and the cuts next before it.

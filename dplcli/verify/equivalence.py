@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from google.protobuf.message import EncodeError
 
 from dplcli.errors import DplError, VerificationError, counted
 from dplcli.files import temporary_folder
@@ -99,6 +100,7 @@ from dplcli.verify.settings import (
     VerificationResult,
     one_line,
 )
+from dplcli.verify.stand_ins import without_refused
 
 Progress = Callable[[str], None]
 
@@ -295,10 +297,41 @@ def verify_equivalence(
         if is_proved:
             return replace(known, warnings=(f"it was not run: {error.message}",))
         is_stopped = isinstance(error, StoppedError)
+        if not is_stopped and (found := _without_refused(original, candidate, settings, known)):
+            return found
         message = f"no verdict: {error.message}" if is_stopped else error.message
         raise VerificationError(message, hint=error.hint) from error
     result = check.run(candidate, known)
     return _with_opinions(result, original, candidate, settings)
+
+
+def _without_refused(
+    original: Path, candidate: Path, settings: Settings, known: VerificationResult
+) -> VerificationResult | None:
+    """Compare two models without the nodes that onnxruntime refuses; None if there are none."""
+    try:
+        runnable = without_refused(original, candidate, settings.execution)
+    except RunError:
+        return None
+    if runnable is None:
+        return None
+    if runnable.models is None:
+        return replace(known, doubts=(*known.doubts, *runnable.said))
+    with temporary_folder() as folder:
+        paths = folder / ORIGINAL, folder / CANDIDATE
+        try:
+            for path, model in zip(paths, runnable.models, strict=True):
+                path.write_bytes(model.SerializeToString())
+            result = verify_equivalence(*paths, settings)
+        except (ValueError, EncodeError, VerificationError):  # too large for one file, say
+            return None
+    return replace(
+        result,
+        proof=known.proof,
+        unproved=known.unproved,
+        doubts=(*known.doubts, *result.doubts),
+        warnings=(*runnable.said, *result.warnings),
+    )
 
 
 def _with_opinions(

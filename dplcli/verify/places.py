@@ -84,7 +84,6 @@ from dplcli.verify.model import (
     dtype_name,
     small_values,
 )
-from dplcli.verify.numbering import Numbering
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
@@ -261,7 +260,7 @@ class _Places(CutModels):
     def judge(self) -> LocalJudgement:
         """Judge all places that are not the same node for node."""
         changed = self._settled()
-        pairs = self._pairs()
+        pairs = self.pairs()
         if missing := [name for name in self.theirs.outputs if not self._is_known(name)]:
             raise RunError(f"the output {missing[0]!r} cannot be told from others")
         every = self._agreed()
@@ -275,7 +274,7 @@ class _Places(CutModels):
             if why.is_drawn != failure.is_drawn:
                 first, why = pair, failure
             (doubts if failure.is_drawn else found)[first] = self._said(first, why)
-        seen = [pair for pair in self._changed() if pair not in failed]
+        seen = [pair for pair in self.changed() if pair not in failed]
         unseen = dict(self._unseen(seen))
         noted = {
             pair: f"{label} differs where the original is fed or gives NaN, an infinity or -0"
@@ -308,27 +307,11 @@ class _Places(CutModels):
         """Tell whether an output of the candidate is a cut, or was there before anything ran."""
         return name in self.cuts or name not in self.theirs.makers
 
-    def _pairs(self) -> list[Pair]:
-        made = (pair for pair in self.cuts.values() if pair.original in self.order)
-        return sorted(made, key=lambda pair: self.order[pair.original])
-
-    def _changed(self) -> list[Pair]:
-        """Return the pairs between whose nearest cuts the models do not say the same."""
-        pairs = self._pairs()
-        numbering = Numbering(draws_alike=True)
-        ours = numbering.model(self.ours.model, {pair.original: pair.original for pair in pairs})
-        theirs = numbering.model(
-            self.theirs.model, {pair.candidate: pair.original for pair in pairs}
-        )
-        return [
-            pair for pair in pairs if ours.values[pair.original] != theirs.values[pair.candidate]
-        ]
-
     def _settled(self) -> list[Pair]:
         """Return the changed pairs, after cuts at what cannot be fed were given up."""
-        changed = self._changed()
+        changed = self.changed()
         while not self._are_feedable([self.place(pair) for pair in changed]):
-            changed = self._changed()
+            changed = self.changed()
         return changed
 
     def _are_feedable(self, places: Sequence[Place]) -> bool:
