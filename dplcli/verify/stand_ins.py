@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io.cutting import cut
 from dplcli.onnx_io.infer import ONNX_ERRORS, inferred_graph
 from dplcli.verify.cuts import CutModels, CutSide
@@ -131,7 +132,10 @@ def _refused(side: CutSide, types: Mapping[str, TypeProto]) -> dict[int, str]:
 
 def _refusal(side: CutSide, row: int, types: Mapping[str, TypeProto]) -> str:
     """Return why onnxruntime refuses a model of one node; "" if it does not, or if onnx does."""
-    ends = [name for name in side.wiring.nodes[row].output if name]
+    node = side.wiring.nodes[row]
+    if not canonical_domain(node.domain) and not onnx.defs.has(node.op_type):
+        return ""  # a misspelt name
+    ends = [name for name in node.output if name]
     model = cut(side.wiring, [row], types, ends)
     for output in model.graph.output:
         output.ClearField("type")  # what is known of it may be a guess
