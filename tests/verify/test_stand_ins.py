@@ -15,6 +15,7 @@ ROW = NET.replace("d = Sigmoid (c)", "e = shop.Price <rate = 2.0> (c, b)  d = Si
 LAST = NET.replace("Price <rate = 0.5> (b, a)", "Price (b, a)").replace(
     "d = Sigmoid (c)  y = Add (d, none)", "y = shop.Price <rate = 1.5> (c, a)"
 )
+LONG = pytest.mark.long
 BRANCH = f"""{HEADER} g (float[N, 8] x, bool k) => (float[N, 8] y) <float none = {{0}}>
     {{ a = Tanh (x)  c = If (k) <
          then_branch = t () => (float[N, 8] u) {{ u = shop.Price <rate = 0.5> (a) }},
@@ -33,9 +34,9 @@ def changed(save: Save, net: str, old: str, new: str) -> VerificationResult:
     [
         pytest.param(NET, "Add (d, none)", "Sub (d, none)", id="behind"),
         pytest.param(NET, "Mul (a, two)", "Add (a, a)", id="before"),
-        pytest.param(ROW, "Mul (a, two)", "Add (a, a)", id="two-in-a-row"),
-        pytest.param(LAST, "Mul (a, two)", "Add (a, a)", id="an-output"),
-        pytest.param(BRANCH, "Add (c, none)", "Sub (c, none)", id="in-a-branch"),
+        pytest.param(ROW, "Mul (a, two)", "Add (a, a)", id="two-in-a-row", marks=LONG),
+        pytest.param(LAST, "Mul (a, two)", "Add (a, a)", id="an-output", marks=LONG),
+        pytest.param(BRANCH, "Add (c, none)", "Sub (c, none)", id="in-a-branch", marks=LONG),
     ],
 )
 def test_what_did_not_change_need_not_run(save: Save, net: str, old: str, new: str) -> None:
@@ -51,10 +52,10 @@ def test_what_did_not_change_need_not_run(save: Save, net: str, old: str, new: s
     [
         pytest.param(NET, "Sigmoid", "Tanh", id="behind"),
         pytest.param(NET, "{2}", "{2.1}", id="before"),
-        pytest.param(NET, "Tanh (x)", "Sin (x)", id="before-both"),
-        pytest.param(ROW, "two = {2}", "two = {3}", id="two-in-a-row"),
-        pytest.param(LAST, "two = {2}", "two = {3}", id="read-by-what-gives-an-output"),
-        pytest.param(BRANCH, "none = {0}", "none = {1}", id="behind-a-branch"),
+        pytest.param(NET, "Tanh (x)", "Sin (x)", id="before-both", marks=LONG),
+        pytest.param(ROW, "two = {2}", "two = {3}", id="two-in-a-row", marks=LONG),
+        pytest.param(LAST, "two = {2}", "two = {3}", id="read-by-what-gives-an-output", marks=LONG),
+        pytest.param(BRANCH, "none = {0}", "none = {1}", id="behind-a-branch", marks=LONG),
     ],
 )
 def test_what_changed_is_seen(save: Save, net: str, old: str, new: str) -> None:
