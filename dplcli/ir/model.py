@@ -309,6 +309,7 @@ class Model:
         path: The file it was loaded from, or None.
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
+        is_spread: Whether some node says which devices it runs on.
         is_checked: Whether what the file states of types was compared with the graph.
         kinds: If all types turned out to be known, as numbers: by node of the file, a number that
             is equal only for nodes with operator, attributes and types in common.
@@ -327,6 +328,7 @@ class Model:
         self.source: object = None
         self.path: Path | None = None
         self.may_have_external_data = True
+        self.is_spread = False
         self.notes: list[str] = []
         self.conflicts: list[str] = []
         self.refuted: dict[Value, TensorType] = {}
@@ -513,13 +515,16 @@ class Remarks(NamedTuple):
     Attributes:
         doc: Its ``doc_string``.
         metadata: Its ``metadata_props``.
+        rest: Of a node, what else is there, as the codec encodes it: the devices that it runs on,
+            and what dpl does not know.
     """
 
-    doc: str
-    metadata: Mapping[str, str]
+    doc: str = ""
+    metadata: Mapping[str, str] = MappingProxyType({})
+    rest: bytes = b""
 
 
-NO_REMARKS = Remarks("", {})
+NO_REMARKS = Remarks()
 
 
 class StatedType(NamedTuple):
@@ -636,6 +641,12 @@ class Codec(Protocol):
 
     def remarks(self, node: Node) -> Remarks:
         """Read what *node*, whose source is set, carries for readers and tools."""
+
+    def placements(self, node: Node) -> Mapping[tuple[str, str], str]:
+        """Read where *node* runs: by configuration, its ``pipeline stage`` and its ``devices``."""
+
+    def devices(self, node: Node, nodes: Iterable[Node]) -> bytes:
+        """Encode what *node*, in the place of *nodes*, is to say of its devices."""
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
@@ -911,7 +922,6 @@ def record_uses(nodes: Iterable[Node]) -> None:
 
 _NO_SUBGRAPHS: Mapping[str, Graph] = MappingProxyType({})
 NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})
-_NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
 
 class Node:
@@ -928,17 +938,14 @@ class Node:
         subgraphs: Its graph attributes by name; empty for nearly all nodes.
         source: The opaque node it was loaded from; None if made by a pass.
         rewired: Whether its inputs or outputs differ from the source's.
-        metadata: ``metadata_props`` of a node made by a pass.
-        doc: ``doc_string`` of a node made by a pass.
     """
 
     __slots__ = (
         "_attributes",
-        "doc",
+        "_remarks",
         "domain",
         "graph",
         "inputs",
-        "metadata",
         "name",
         "next",
         "op_type",
@@ -964,8 +971,7 @@ class Node:
         self.subgraphs: Mapping[str, Graph] = _NO_SUBGRAPHS
         self.source = source
         self.rewired = False
-        self.metadata: Mapping[str, str] = _NO_METADATA
-        self.doc = ""
+        self._remarks = NO_REMARKS
         self._attributes: Mapping[str, Attribute] | None = None
         self.position = 0
         self.prev: Node | None = None
@@ -993,9 +999,12 @@ class Node:
     @property
     def remarks(self) -> Remarks:
         """What it carries for readers and tools, wherever it comes from."""
-        if self.source is None:
-            return Remarks(self.doc, self.metadata)
-        return self.graph.model.codec.remarks(self)
+        return self._remarks if self.source is None else self.graph.model.codec.remarks(self)
+
+    @remarks.setter
+    def remarks(self, remarks: Remarks) -> None:
+        """Set what a node made by a pass carries."""
+        self._remarks = remarks
 
     @property
     def attributes(self) -> Mapping[str, Attribute]:

@@ -83,11 +83,14 @@ class Attribute(NamedTuple):
         value: int, float, str (bytes if not UTF-8), a Tensor, or a tuple of these; for the other
             kinds (graphs, sparse tensors, types) whatever the codec uses, opaque to the IR.
         ref: Name of the enclosing function's attribute that supplies the value, or "".
+        rest: What else there is, as the codec encodes it: documentation, and what dpl does not
+            know.
     """
 
     kind: str
     value: object
     ref: str = ""
+    rest: bytes = b""
 
 
 # Constant tensors, read only when somebody looks at the numbers.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import stat
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -34,7 +34,15 @@ from dplcli.onnx_io.contrib import CONTRIB, contrib_operators
 from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Collection,
+        Container,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from google.protobuf.message import Message
     from numpy.typing import NDArray
@@ -336,6 +344,8 @@ _WITHOUT_GRAPHS = frozenset(_KIND_NAMES) - {
     AttributeProto.GRAPH,
     AttributeProto.GRAPHS,
 }
+_OF_ATTRIBUTES = {"name", "type", "ref_attr_name", *_FIELDS.values(), *map("{}s".format, _FIELDS)}
+"""The fields of an attribute that dpl has words for."""
 _GUESSED_KINDS = ("tensor", "graph", "float", "int", "string")
 _HEAD = frozenset({"name", "type", "ref_attr_name", "doc_string"})
 _GUESSED_LISTS = ("floats", "ints", "strings", "tensors", "graphs")
@@ -360,17 +370,19 @@ def decode_attribute(
         in_function: Whether the node is in a function's body.
     """
     kind = _KIND_NAMES[proto.type] if proto.type else _guess_kind(proto)
+    is_plain = not proto.HasField("doc_string") and not len(UnknownFieldSet(proto))
+    rest = b"" if is_plain else b"".join(fields(proto, without=_OF_ATTRIBUTES))
     if proto.ref_attr_name and (in_function or not _holds_value(proto)):
-        return Attribute(kind, None, proto.ref_attr_name)
+        return Attribute(kind, None, proto.ref_attr_name, rest)
     if kind == "graph":
-        return Attribute(kind, subgraphs.get(proto.name))
+        return Attribute(kind, subgraphs.get(proto.name), rest=rest)
     if kind == "graphs":
         names = (f"{proto.name}[{number}]" for number in range(len(proto.graphs)))
-        return Attribute(kind, tuple(subgraphs.get(name) for name in names))
+        return Attribute(kind, tuple(subgraphs.get(name) for name in names), rest=rest)
     value: Any = getattr(proto, _FIELDS.get(kind, kind))
     if kind in _FIELDS:
-        return Attribute(kind, _decoded(kind, value, home))
-    return Attribute(kind, tuple([_decoded(kind, item, home) for item in value]))
+        return Attribute(kind, _decoded(kind, value, home), rest=rest)
+    return Attribute(kind, tuple([_decoded(kind, item, home) for item in value]), rest=rest)
 
 
 def _decoded(kind: str, item: Any, home: Home | None) -> object:  # noqa: ANN401  # a field's value
@@ -424,6 +436,7 @@ def _guess_kind(proto: AttributeProto) -> str:
 def encode_attribute(name: str, attribute: Attribute) -> AttributeProto:
     """Write one attribute that a pass has made."""
     proto = AttributeProto(name=name, type=_KIND_CODES[attribute.kind])
+    proto.MergeFromString(attribute.rest)
     if attribute.ref:
         proto.ref_attr_name = attribute.ref
         return proto
@@ -600,6 +613,69 @@ def remarks_of(proto: NodeProto | ValueInfoProto) -> Remarks:
     return Remarks(doc if type(doc) is str else "", metadata)
 
 
+_OF_NODES = {"input", "output", "name", "op_type", "domain", "overload", "attribute"}
+_OF_NODES |= {"doc_string", "metadata_props"}
+"""The fields of a node that dpl has words for."""
+
+
+def node_remarks(proto: NodeProto) -> Remarks:
+    """Read what a node carries for readers and tools; the rest says which devices it runs on."""
+    return remarks_of(proto)._replace(rest=b"".join(fields(proto, without=_OF_NODES)))
+
+
+@lru_cache(maxsize=1024)
+def placements_of(encoded: bytes) -> Mapping[tuple[str, str], str]:
+    """Read from the rest of what a node carries where it runs: what is said of each configuration.
+
+    Its ``pipeline stage``, and the ``devices`` over which its tensors are spread.
+    """
+    found = {}
+    for item in _configurations(encoded):
+        devices: set[int] = set()
+        for spec in item.sharding_spec:
+            groups = {entry.key: entry.value for entry in spec.index_to_device_group_map}
+            devices.update(d for index in spec.device for d in groups.get(index, (index,)))
+        if item.HasField("pipeline_stage"):
+            found[item.configuration_id, "pipeline stage"] = str(item.pipeline_stage)
+        if devices:
+            found[item.configuration_id, "devices"] = ", ".join(map(str, sorted(devices)))
+    return found
+
+
+def shardings_of(encoded: bytes) -> list[tuple[str, str]]:
+    """Return configuration and name of each tensor of which is said how it is spread."""
+    configurations = _configurations(encoded)
+    return [(c.configuration_id, s.tensor_name) for c in configurations for s in c.sharding_spec]
+
+
+def joined_devices(carried: Iterable[bytes], names: Container[str]) -> bytes:
+    """Return what nodes, which run on the same devices, say of that and of tensors of *names*."""
+    joined = NodeProto()
+    known: dict[str, Any] = {}
+    for item in (item for encoded in carried for item in _configurations(encoded)):
+        name = item.configuration_id
+        if name not in known:
+            known[name] = joined.device_configurations.add(configuration_id=name)
+        if item.HasField("pipeline_stage"):
+            known[name].pipeline_stage = item.pipeline_stage
+        told = {spec.tensor_name for spec in known[name].sharding_spec}
+        known[name].sharding_spec.extend(
+            s for s in item.sharding_spec if s.tensor_name in names and s.tensor_name not in told
+        )
+    for item in reversed(list(joined.device_configurations)):
+        if not item.sharding_spec and not item.HasField("pipeline_stage"):
+            joined.device_configurations.remove(item)
+    data: bytes = joined.SerializeToString()
+    return data
+
+
+def _configurations(encoded: bytes) -> Sequence[Any]:
+    try:
+        return list(NodeProto.FromString(encoded).device_configurations)
+    except DecodeError:  # what a call says of its nodes may be anything
+        return ()
+
+
 def decode_statement(encoded: bytes) -> tuple[TensorType | None, StatedType]:
     """Read what a graph states of a value: its type, and all of it.
 
@@ -630,7 +706,7 @@ def encode_statement(name: str, stated: StatedType) -> ValueInfoProto | None:
     if stated.known is None:
         return None
     proto = encode_type(name, stated.known)
-    doc, metadata = stated.remarks
+    doc, metadata, _ = stated.remarks
     if doc:
         proto.doc_string = doc
     for key, value in metadata.items():

@@ -45,7 +45,9 @@ from dplcli.onnx_io.convert import (
     decode_attribute,
     decode_statement,
     decode_type,
-    remarks_of,
+    joined_devices,
+    node_remarks,
+    placements_of,
 )
 from dplcli.onnx_io.source import Source, source_of
 from dplcli.onnx_io.table import GraphKind, read_table
@@ -108,9 +110,20 @@ class ProtoCodec:
         return attributes, refers
 
     def remarks(self, node: Node) -> Remarks:
-        """Read the documentation and metadata of a loaded node."""
+        """Read what a loaded node carries for readers and tools."""
         row = node.source
-        return remarks_of(self.source.node(_row(row))) if row in self._remarked else NO_REMARKS
+        return node_remarks(self.source.node(_row(row))) if row in self._remarked else NO_REMARKS
+
+    @staticmethod
+    def placements(node: Node) -> Mapping[tuple[str, str], str]:
+        """Read where a node runs: by configuration, its pipeline stage and its devices."""
+        return placements_of(node.remarks.rest)
+
+    @staticmethod
+    def devices(node: Node, nodes: Iterable[Node]) -> bytes:
+        """Return what *node*, in the place of *nodes*, is to say of its devices."""
+        names = {value.name for value in (*node.inputs, *node.outputs) if value is not None}
+        return joined_devices((each.remarks.rest for each in nodes), names)
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
@@ -374,6 +387,7 @@ class _Builder:
         imports = self.imports(self.source.header.opset_import)
         self.model.opset_imports.update(imports)
         self.model.notes += self.table.notes
+        self.model.is_spread = self.table.is_spread
         self._make_graphs_and_nodes()
         self._make_values()
         self._let_nodes_read()

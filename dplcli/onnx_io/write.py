@@ -6,9 +6,10 @@ import os
 import shutil
 import stat
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
+from google.protobuf.message import DecodeError
 from onnx import (
     FunctionProto,
     GraphProto,
@@ -28,6 +29,7 @@ from dplcli.onnx_io.convert import (
     encode_statement,
     encode_type,
     graphs_of,
+    node_remarks,
     tensor_to_proto,
 )
 from dplcli.onnx_io.external_data import bring_external_data, has_data_elsewhere, locations_of, pack
@@ -468,9 +470,12 @@ class _Writer:
         parts = [_field(_INPUT, _name(value).encode()) for value in node.inputs]
         parts += [_field(_OUTPUT, _name(value).encode()) for value in node.outputs]
         parts += (_field(_NAME, node.name.encode()), self._encoded(node))
-        for key, text in node.metadata.items():
+        remarks = node.remarks
+        for key, text in remarks.metadata.items():
             entry = _field(_KEY, key.encode()) + _field(_VALUE, text.encode())
             parts.append(_field(_METADATA, entry))
+        if remarks.rest:
+            parts.append(_rest(remarks.rest))
         data = b"".join(parts)
         return self._with_bodies(node, NodeProto.FromString(data)) if node.subgraphs else data
 
@@ -490,19 +495,32 @@ class _Writer:
 
     def _encoded(self, node: Node) -> bytes:
         """Encode operator and attributes of a node; many nodes share both."""
-        key = (id(node.attributes), node.op_type, node.domain, node.overload, node.doc)
+        doc = node.remarks.doc
+        key = (id(node.attributes), node.op_type, node.domain, node.overload, doc)
         known = self._attributes.get(key)
         if known is None:
             proto = NodeProto(op_type=node.op_type)
             proto.attribute.extend(encode_attribute(*item) for item in node.attributes.items())
-            if node.doc:
-                proto.doc_string = node.doc
+            if doc:
+                proto.doc_string = doc
             if node.domain:
                 proto.domain = node.domain
             if node.overload:
                 proto.overload = node.overload
             known = self._attributes[key] = _bytes(proto)
         return known
+
+
+@lru_cache(maxsize=1024)
+def _rest(encoded: bytes) -> bytes:
+    """Return what a node carries beside all that has a name here; nothing if it cannot be read.
+
+    A file says of a call what the nodes carried that it stands for, and files come from anywhere.
+    """
+    try:
+        return node_remarks(NodeProto.FromString(encoded)).rest
+    except DecodeError:
+        return b""
 
 
 def _field(tag: bytes, content: bytes) -> bytes:

@@ -217,16 +217,21 @@ class CallAttributes:
     def applied_to(self, node: Node, without: Collection[str] = ()) -> Mapping[str, Attribute]:
         """Return the attributes of a node of the body, references resolved; graphs as they are.
 
-        A reference to what the call does not give, and that has no default, is no attribute.
+        Where the call gives all of them, they stand in its order. A reference to what it does not
+        give, and that has no default, is no attribute.
         """
         stated = node.attributes
         if not without and not any(attribute.ref for attribute in stated.values()):
             return stated
         found = {}
-        for name, attribute in stated.items():
+        items = list(stated.items())
+        if all(attribute.ref for attribute in stated.values()):
+            places = {name: place for place, name in enumerate(self.given)}
+            items.sort(key=lambda item: places.get(item[1].ref, len(places)))
+        for name, attribute in items:
             known = self.given.get(attribute.ref) if attribute.ref else attribute
             if known is not None and name not in without:
-                found[name] = known
+                found[name] = known._replace(rest=attribute.rest) if attribute.rest else known
         return found
 
 
@@ -273,7 +278,7 @@ class BodyCopier:
     def _copy_node(self, source: Node, graph: Graph) -> None:
         node = Node(graph, source.op_type, source.domain, self.names.node(source.name))
         node.overload = source.overload
-        node.doc, node.metadata = source.remarks
+        node.remarks = source.remarks
         node.attributes = self.attributes.applied_to(source)
         node.inputs = tuple([None if v is None else self.values[v] for v in source.inputs])
         record_uses((node,))
@@ -412,9 +417,8 @@ class EmbeddedConstants:
             op_type,
             inputs,
             name=self.names.node(record.node or ""),
-            metadata=record.remarks.metadata,
+            remarks=record.remarks,
         )
-        node.doc = record.remarks.doc
         value = rewriter.make_value(name, node)
         node.outputs = (value,)
         self.nodes.append(node)
@@ -605,7 +609,6 @@ class _Inliner:
         inputs: list[Value | None],
         attributes: Mapping[str, Attribute],
     ) -> None:
-        remarks = self._remarks(node, number)
         copy = self.rewriter.insert(
             self.call,
             node.op_type,
@@ -613,10 +616,9 @@ class _Inliner:
             domain=node.domain,
             name=self._name(node, number),
             attributes=attributes,
-            metadata=remarks.metadata,
+            remarks=self._remarks(node, number),
         )
         copy.overload = node.overload
-        copy.doc = remarks.doc
         if node.subgraphs:
             self._copy_bodies(node, copy)
         outputs: list[Value | None] = []

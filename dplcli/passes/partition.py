@@ -10,12 +10,12 @@ import json
 from base64 import b64encode
 from collections import Counter
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from dplcli.dpl.rule import PatternRule
 from dplcli.ir import Attribute, Function, TypeStatement
-from dplcli.ir.model import NODES_KEY, called_function
+from dplcli.ir.model import NODES_KEY, Remarks, called_function
 from dplcli.ir.operators import attribute_of, possible_attributes, schema_of
 from dplcli.ir.traversal import behind_identities, dependents_before, is_identity
 from dplcli.passes.forms import FormKey, constant_key, first_form, form_of, use_of
@@ -24,6 +24,7 @@ from dplcli.passes.rewriter import (
     BodyWriter,
     GraphRewriter,
     claim,
+    inherit_devices,
     outwards,
     raise_ir_version,
     unique,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.rule import Match
     from dplcli.ir import Graph, Model, Node, Value
-    from dplcli.ir.model import Remarks, StatedType
+    from dplcli.ir.model import StatedType
     from dplcli.passes.forms import Form, Wire
     from dplcli.passes.select import Selection
 
@@ -341,7 +342,7 @@ def group(outlines: Iterable[Outline]) -> list[OutlinedFunction]:
         for item in members:
             same = alike.get(id(item.attributes))
             if same is None:
-                key = tuple([(where, attr.kind) for where, attr in item.attributes.items()])
+                key = tuple(sorted((where, attr.kind) for where, attr in item.attributes.items()))
                 same = alike[id(item.attributes)] = by_kinds.setdefault(key, [])
             same.append(item)
         wanted = {where for key in by_kinds for where, _ in key}
@@ -367,7 +368,7 @@ def _lacking(
 
 
 def _gather_attributes(outlines: Sequence[Outline]) -> None:
-    """Give each outline every attribute that the nodes of any of them state.
+    """Give each outline every attribute that the nodes of any of them state, in its own order.
 
     Outlines of one blueprint share the result, unless something was completed.
     """
@@ -378,22 +379,23 @@ def _gather_attributes(outlines: Sequence[Outline]) -> None:
         for number, attributes in enumerate(common.stated)
         for name in attributes
     }
-    ordered = sorted(wanted, key=lambda where: where[0])
     complete: dict[int, dict[AttributeKey, Attribute]] = {}
     for item in outlines:
         known = complete.get(id(item.common))
         if known is not None:
             item.attributes = known
             continue
-        _complete(item, ordered)
-        if not item.completed and len(item.attributes) == len(ordered):
+        _complete(item, wanted)
+        if not item.completed and len(item.attributes) == len(wanted):
             complete[id(item.common)] = item.attributes
 
 
 def _complete(item: Outline, wanted: Iterable[AttributeKey]) -> None:
-    for where in wanted:
+    stated = item.common.stated
+    own = [(number, name) for number, attributes in enumerate(stated) for name in attributes]
+    for where in sorted(dict.fromkeys([*own, *wanted]), key=itemgetter(0)):
         number, name = where
-        attribute = item.common.stated[number].get(name)
+        attribute = stated[number].get(name)
         if attribute is None:
             attribute = attribute_of(item.nodes[number], name)
             if attribute is None:
@@ -507,7 +509,7 @@ def _embed(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
 # ``constants``   the embedded constants by name, and what made them (_constant)
 # ``types``       what the file stated of inner values, by node or ``NODE.OUTPUT``: element type,
 #                                 shape, perhaps remarks; or a ``ValueInfoProto`` in base 64
-# ``remarks``     by node, ``doc_string`` and ``metadata_props``
+# ``remarks``     by node, ``doc_string``, ``metadata_props``, and the rest of it in base 64
 # ``repeated``    the nodes whose names other nodes had, too
 # ==============  ==================================================================================
 
@@ -738,7 +740,7 @@ def describe_type(stated: StatedType) -> object:
     if known is None:
         return b64encode(stated.encoded).decode()
     shape = None if known.shape is None else list(known.shape)
-    remark = _remark(stated.remarks)
+    remark = describe_remarks(stated.remarks)
     return [known.dtype, shape, remark] if remark else [known.dtype, shape]
 
 
@@ -783,7 +785,7 @@ def _constant(value: Value, graph: Graph) -> Json:
         found["reads"] = "" if source is None else source.name
     elif (name := next(iter(node.attributes), "value")) != "value":
         found["attribute"] = name
-    remarks = _remark(node.remarks)
+    remarks = describe_remarks(node.remarks)
     if remarks:
         found["remarks"] = remarks
     return found
@@ -794,13 +796,15 @@ def remarks_by_number(nodes: Iterable[Node]) -> Json:
     found: Json = {}
     for number, node in enumerate(nodes):
         remarks = node.remarks
-        if remarks.doc or remarks.metadata:
-            found[f"{number}"] = _remark(remarks)
+        if any(remarks):
+            found[f"{number}"] = describe_remarks(remarks)
     return found
 
 
-def _remark(remarks: Remarks) -> Json:
+def describe_remarks(remarks: Remarks) -> Json:
+    """Write what a node or a type carries, as far as it carries anything."""
     found: Json = {"doc": remarks.doc, "metadata": dict(remarks.metadata)}
+    found["rest"] = b64encode(remarks.rest).decode()
     return {key: value for key, value in found.items() if value}
 
 
@@ -929,10 +933,11 @@ class _Outliner:
             domain=function.domain,
             name=claim(f"{function.name}_{number}", self.node_names),
             attributes=kind.call_attributes(item),
-            metadata=metadata,
+            remarks=Remarks(metadata=metadata),
         )
         self.origins.stand_for(call, item)
         rewriter.take_over_outputs(call, item.outputs)
+        inherit_devices(call, item.nodes)
         if self.may_share:
             self.kept.setdefault(graph, []).extend(item.replaced)
         else:

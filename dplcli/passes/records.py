@@ -213,7 +213,7 @@ def _dim(item: object) -> int | str | None:
 def _remarks(item: object) -> Remarks:
     parts = _as(dict, item)
     metadata = {key: _text(value) for key, value in _as(dict, parts.get("metadata", {})).items()}
-    return Remarks(_text(parts.get("doc", "")), metadata)
+    return Remarks(_text(parts.get("doc", "")), metadata, _bytes(_text(parts.get("rest", ""))))
 
 
 def _output(key: str) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from dplcli.ir.model import (
     FIRST_IR_WITH_PLAIN_INITIALIZERS,
     ORIGIN_KEY,
     RULE_KEY,
+    Remarks,
     called_function,
     callees,
     is_in_function,
@@ -45,6 +46,7 @@ from dplcli.passes.rewriter import (
     GraphRewriter,
     claim,
     erase_unread,
+    inherit_devices,
     outwards,
     raise_ir_version,
     reachable,
@@ -642,7 +644,8 @@ class _Replacer:
         self.node_names = NewNodeNames(names, gone)
         makers = [value.producer for value in match.outputs]
         names_of_makers = {node.name for node in makers if node is not None}
-        self.origin = self.node_names.origin(match.rule, draft, names_of_makers)
+        origin = self.node_names.origin(match.rule, draft, names_of_makers)
+        self.origin = Remarks(metadata=origin)
 
     def replace(self) -> Change | Rejection:
         """Put the replacement in, unless something stands against it."""
@@ -665,6 +668,8 @@ class _Replacer:
         for new, old in outputs:
             if new is not old and inherited.get(_key(new)) is not old:
                 self._stand_in(self._value(new), old)
+        for node in self.added:
+            inherit_devices(node, self.match.nodes)
         gone = [node for node in self.match.nodes if node not in self.kept]
         read = [value for node in gone for value in node.inputs if value is not None]
         self.rewriter.erase(gone)
@@ -707,7 +712,7 @@ class _Replacer:
             return
         value = Attribute("tensor", part.tensor)
         node = self.rewriter.insert(
-            self.anchor, "Constant", (), attributes={"value": value}, metadata=self.origin
+            self.anchor, "Constant", (), attributes={"value": value}, remarks=self.origin
         )
         self._note(node, "Constant")
         self._give_outputs(node, [old])
@@ -748,7 +753,7 @@ class _Replacer:
             inputs,
             domain=part.domain,
             attributes=part.attributes,
-            metadata=self.origin,
+            remarks=self.origin,
         )
         self._note(node, op_type)
         count = range(part.output_count)
@@ -776,7 +781,7 @@ class _Replacer:
         if can_be_renamed(value, old):
             self.rewriter.rename_source(value, old)
             return
-        copy = self.rewriter.insert(self.anchor, "Identity", [value], metadata=self.origin)
+        copy = self.rewriter.insert(self.anchor, "Identity", [value], remarks=self.origin)
         self._note(copy, "Identity")
         self.rewriter.take_over_outputs(copy, [old])
 

@@ -13,6 +13,7 @@ from dplcli.ir import Graph, Node, Tensor, TensorType, Value
 from dplcli.ir.model import (
     FIRST_IR_WITH_PLAIN_INITIALIZERS,
     NO_ATTRIBUTES,
+    NO_REMARKS,
     called_function,
     record_uses,
 )
@@ -21,7 +22,7 @@ from dplcli.ir.traversal import captured_values, enclosing_node, is_read
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.ir import Attribute, Function, Model
+    from dplcli.ir import Attribute, Function, Model, Remarks
 
 
 # What passes have in common: free names, walks, orders, equal data.
@@ -238,6 +239,35 @@ def _check_functions(model: Model) -> None:
                 )
 
 
+# Nodes that say on which devices they run, or in which stage of a pipeline.
+
+
+def object_to_devices(nodes: Iterable[Node]) -> tuple[str, Node] | None:
+    """Say which of *nodes* runs on other devices, or in another stage, than one before it.
+
+    What is not said contradicts nothing.
+
+    Returns:
+        The reason and the node; None if they may be one node.
+    """
+    said: dict[tuple[str, str], tuple[str, Node]] = {}
+    for node in nodes:
+        for key, place in node.graph.model.codec.placements(node).items():
+            other, first = said.setdefault(key, (place, node))
+            if other != place:
+                name, what = key
+                places = f"{first.label!r} has {what} {other}, {node.label!r} {what} {place}"
+                return f"it would run in two places: {places} (in {name!r})", node
+    return None
+
+
+def inherit_devices(node: Node, nodes: Sequence[Node]) -> None:
+    """Let *node* run where *nodes* do, in whose place it is."""
+    model = node.graph.model
+    if model.is_spread:
+        node.remarks = node.remarks._replace(rest=model.codec.devices(node, nodes))
+
+
 class RewriteListener(Protocol):
     """Somebody who wants to know of every edit."""
 
@@ -284,14 +314,13 @@ class GraphRewriter:
         domain: str = "",
         name: str = "",
         attributes: Mapping[str, Attribute] | None = None,
-        metadata: Mapping[str, str] | None = None,
+        remarks: Remarks = NO_REMARKS,
     ) -> Node:
         """Put a node without outputs just before *anchor*, which must follow all *inputs*."""
         node = Node(self.graph, op_type, domain, name)
         node.inputs = tuple(inputs)
         node.attributes = NO_ATTRIBUTES if attributes is None else attributes
-        if metadata:
-            node.metadata = metadata
+        node.remarks = remarks
         record_uses((node,))
         self.graph.insert_before(anchor, node)
         self.graph.modified = True

@@ -39,7 +39,7 @@ from dplcli.passes.records import (
     is_for_target,
     is_written,
 )
-from dplcli.passes.rewriter import outwards
+from dplcli.passes.rewriter import object_to_devices, outwards
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -164,6 +164,8 @@ def _object_to_nodes(
             reason = _object_to_member(node, rule)
             if reason:
                 return Rejection(rule, root, "check", reason, node)
+    if root.graph.model.is_spread and (apart := object_to_devices(match.nodes)) is not None:
+        return Rejection(rule, root, "check", *apart)
     if "" not in root.graph.opset_imports and not all(node.domain for node in match.nodes):
         reason = "the model does not say which opset of the standard operators it uses"
         return Rejection(rule, root, "check", reason, root)
