@@ -54,6 +54,7 @@ class Graph:
         erased: Names of the values taken out since loading.
         dropped: Those of them that the graph stored data for.
         stated_types: Types to state in the file for values that passes have made.
+        annotations: What the graph says of how values are quantised, by name.
         opset_imports: Domain to version, as in force here (shared with the enclosing graph).
     """
 
@@ -75,6 +76,7 @@ class Graph:
         self.erased: set[str] = set()
         self.dropped: set[str] = set()
         self.stated_types: dict[str, StatedType] = {}
+        self.annotations: dict[str, tuple[Annotation, ...]] = {}
         self.node_count = 0
         self._first: Node | None = None
         self._last: Node | None = None
@@ -309,6 +311,9 @@ class Model:
         path: The file it was loaded from, or None.
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
+        taken: Names that what lies beside the graph uses, so that no new value may have them.
+        called_beside: Operators, as :attr:`Function.key`, that are used beside the graph.
+        trained: Values that training updates, and that nodes read in the file.
         is_spread: Whether some node says which devices it runs on.
         is_checked: Whether what the file states of types was compared with the graph.
         kinds: If all types turned out to be known, as numbers: by node of the file, a number that
@@ -329,6 +334,10 @@ class Model:
         self.path: Path | None = None
         self.may_have_external_data = True
         self.is_spread = False
+        self.taken: frozenset[str] = frozenset()
+        self.called_beside: frozenset[tuple[str, str, str]] = frozenset()
+        self.trained: list[Value] = []
+        self._holders: dict[str, Graph] = {}
         self.notes: list[str] = []
         self.conflicts: list[str] = []
         self.refuted: dict[Value, TensorType] = {}
@@ -345,6 +354,18 @@ class Model:
         yield from self.graph.and_inner()
         for function in self.functions.values():
             yield from function.body.and_inner()
+
+    def protect(self, value: Value, holder: str) -> None:
+        """Let *value* count as returned, since something beside the graph names it.
+
+        Args:
+            value: A value of any graph.
+            holder: What names it, for readers.
+        """
+        if holder not in self._holders:
+            self._holders[holder] = Graph(self, {})
+            self._holders[holder].name = holder
+        value.returned_by += (self._holders[holder],)
 
     def memory(self, kind: Callable[[], Memory]) -> Memory:
         """Return the object of *kind* that is kept with this model; make it when first asked."""
@@ -527,6 +548,23 @@ class Remarks(NamedTuple):
 NO_REMARKS = Remarks()
 
 
+class Annotation(NamedTuple):
+    """How a tensor is quantised.
+
+    Attributes:
+        parameters: Tensors by what they are for, such as ``SCALE_TENSOR``.
+        rest: What else is there, as the codec encodes it.
+    """
+
+    parameters: Mapping[str, str]
+    rest: bytes = b""
+
+    def renamed(self, names: Mapping[str, str]) -> Annotation:
+        """Return the same by other names of tensors."""
+        tensors = {what: names.get(name, name) for what, name in self.parameters.items()}
+        return self._replace(parameters=tensors)
+
+
 class StatedType(NamedTuple):
     """What a file states of a value beside the graph's interface.
 
@@ -534,11 +572,13 @@ class StatedType(NamedTuple):
         known: The type, if it is a tensor's.
         remarks: What is added for readers and tools.
         encoded: The whole statement as the codec encodes it, if the rest does not say it all.
+        annotations: How the graph says that the value is quantised.
     """
 
     known: TensorType | None
     remarks: Remarks = NO_REMARKS
     encoded: bytes = b""
+    annotations: tuple[Annotation, ...] = ()
 
 
 class TypeStatement:
@@ -755,6 +795,12 @@ class Value:
         return self.graph in self.returned_by
 
     @property
+    def holder(self) -> str:
+        """What beside the graph names it, for readers; "" if nothing does."""
+        names = (g.name for g in self.returned_by if g.owner is None and g is not self.graph)
+        return next(names, "")
+
+    @property
     def uses(self) -> tuple[Use, ...]:
         """Every (node, input slot) that reads it, nested graphs included; safe while editing."""
         return tuple(self._uses)
@@ -806,6 +852,11 @@ class Value:
         return not self.is_graph_input or (
             self.graph.model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS
         )
+
+    @property
+    def is_overridable(self) -> bool:
+        """Whether it is an input with a default, which is data of the file."""
+        return self.is_graph_input and self.is_initializer and not self.is_constant
 
     def set_initializer(self, source: object) -> None:
         """Give the value stored data: an opaque source or a Tensor."""

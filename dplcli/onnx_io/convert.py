@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import stat
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -18,7 +19,9 @@ from onnx import (
     GraphProto,
     NodeProto,
     SparseTensorProto,
+    TensorAnnotation,
     TensorProto,
+    TrainingInfoProto,
     TypeProto,
     ValueInfoProto,
     numpy_helper,
@@ -27,7 +30,17 @@ from onnx.external_data_helper import load_external_data_for_tensor
 
 from dplcli.errors import ModelLoadError
 from dplcli.files import path_of, text_path
-from dplcli.ir import Attribute, Dim, Graph, OpSchema, Remarks, StatedType, Tensor, TensorType
+from dplcli.ir import (
+    Annotation,
+    Attribute,
+    Dim,
+    Graph,
+    OpSchema,
+    Remarks,
+    StatedType,
+    Tensor,
+    TensorType,
+)
 from dplcli.ir.model import NO_REMARKS
 from dplcli.ir.types import CHUNK, DTYPE_CODES, dtype_name
 from dplcli.onnx_io.contrib import CONTRIB, contrib_operators
@@ -623,6 +636,65 @@ def node_remarks(proto: NodeProto) -> Remarks:
     return remarks_of(proto)._replace(rest=b"".join(fields(proto, without=_OF_NODES)))
 
 
+def decode_annotations(protos: Iterable[TensorAnnotation]) -> dict[str, tuple[Annotation, ...]]:
+    """Read how a graph says that tensors are quantised, by their names."""
+    found: dict[str, tuple[Annotation, ...]] = {}
+    for proto in protos:
+        name, entries = proto.tensor_name, proto.quant_parameter_tensor_names
+        rest = b"".join(fields(proto, without={"tensor_name", "quant_parameter_tensor_names"}))
+        annotation = Annotation({entry.key: entry.value for entry in entries}, rest)
+        found[name] = (*found.get(name, ()), annotation)
+    return found
+
+
+def encode_annotation(name: str, annotation: Annotation) -> TensorAnnotation:
+    """Write how the tensor *name* is quantised."""
+    proto = TensorAnnotation()
+    with suppress(DecodeError):  # what a call says of a value may be anything
+        proto.ParseFromString(annotation.rest)
+    proto.tensor_name = name
+    for key, tensor in annotation.parameters.items():
+        proto.quant_parameter_tensor_names.add(key=key, value=tensor)
+    return proto
+
+
+class TrainingNames(NamedTuple):
+    """What training information names.
+
+    Attributes:
+        names: All names of values in it, and all texts of attributes: Gradient names values so.
+        updated: The values that it sets.
+        operators: Domain, type and overload of its nodes.
+    """
+
+    names: frozenset[str]
+    updated: tuple[str, ...]
+    operators: frozenset[tuple[str, str, str]]
+
+
+def names_in_training(protos: Iterable[TrainingInfoProto]) -> TrainingNames:
+    """Collect what training information names."""
+    names: set[str] = set()
+    updated: dict[str, None] = {}
+    operators = set()
+    for proto in protos:
+        bindings = (*proto.initialization_binding, *proto.update_binding)
+        updated |= {entry.key: None for entry in bindings}
+        names.update(entry.value for entry in bindings)
+        graphs = [proto.initialization, proto.algorithm]
+        while graphs:
+            graph = graphs.pop()
+            names.update(part.name for part in (*graph.input, *graph.initializer, *graph.output))
+            names.update(tensor.values.name for tensor in graph.sparse_initializer)
+            for node in graph.node:
+                names.update(node.input, node.output)
+                operators.add((node.domain, node.op_type, node.overload))
+                for item in node.attribute:
+                    names.update(text.decode(errors="replace") for text in (item.s, *item.strings))
+                graphs += (body for _, body in graphs_of(node))
+    return TrainingNames(frozenset({*names, *updated} - {""}), tuple(updated), frozenset(operators))
+
+
 @lru_cache(maxsize=1024)
 def placements_of(encoded: bytes) -> Mapping[tuple[str, str], str]:
     """Read from the rest of what a node carries where it runs: what is said of each configuration.
@@ -831,6 +903,18 @@ def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes
             setattr(part, name, value)
         yield part.SerializeToString()
     yield from unknown_fields(message)
+
+
+def copy_but(source: Message, target: Message, left_out: Collection[str]) -> None:
+    """Add to *target* what *source* has, but for the fields *left_out*."""
+    for field, value in source.ListFields():
+        if field.name in left_out:
+            continue
+        part = getattr(target, field.name)
+        if hasattr(part, "MergeFrom"):  # messages, and whatever is repeated
+            part.MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
 
 
 def _data(text: str | bytes) -> bytes:

@@ -25,6 +25,7 @@ from dplcli.ir import Tensor, TensorType, TypeStatement
 from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io import convert
 from dplcli.onnx_io.convert import (
+    encode_annotation,
     encode_attribute,
     encode_statement,
     encode_type,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from onnx import OperatorSetIdProto
 
-    from dplcli.ir import Function, Graph, Model, Node, Value
+    from dplcli.ir import Annotation, Function, Graph, Model, Node, Value
     from dplcli.onnx_io.external_data import ExternalData
 
 
@@ -105,6 +106,14 @@ def encode_stated_types(graph: Graph) -> list[ValueInfoProto]:
         if name in graph.values
     )
     return [proto for proto in stated if proto is not None]
+
+
+def annotations_of(graph: Graph) -> Iterator[tuple[str, Annotation]]:
+    """Iterate over what is said of how values are quantised, but of those that have gone."""
+    told = {name: stated.annotations for name, stated in graph.stated_types.items()}
+    for name, several in (*graph.annotations.items(), *told.items()):
+        if name in graph.values or name not in graph.erased:
+            yield from ((name, annotation) for annotation in several)
 
 
 class StagedModel:
@@ -332,6 +341,7 @@ _GRAPH_NODE = GraphProto.NODE_FIELD_NUMBER
 _GRAPH_INPUT = GraphProto.INPUT_FIELD_NUMBER
 _GRAPH_INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
 _GRAPH_SPARSE = GraphProto.SPARSE_INITIALIZER_FIELD_NUMBER
+_GRAPH_ANNOTATION = GraphProto.QUANTIZATION_ANNOTATION_FIELD_NUMBER
 _GRAPH_VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
 _FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 
@@ -369,7 +379,9 @@ class _Writer:
         """Encode a graph: nodes, then what it states of itself, then what it declares."""
         parts: list[convert.Part] = [*self._nodes(graph, _GRAPH_NODE)]
         if type(graph.source) is int:
-            parts += convert.fields(self._source.graph_header(graph.source))
+            header = self._source.graph_header(graph.source)
+            told = {"quantization_annotation"} if graph.modified else ()
+            parts += convert.fields(header, without=told)
             parts += self._declared(graph, graph.source)
         else:
             source = encode_body(graph)
@@ -384,6 +396,8 @@ class _Writer:
                 )
             )
             parts.append(convert.LazyField(_GRAPH_VALUE_INFO, encode_stated_types(graph)))
+            annotations = [encode_annotation(*item) for item in annotations_of(graph)]
+            parts.append(convert.LazyField(_GRAPH_ANNOTATION, annotations))
         return parts
 
     def _declared(self, graph: Graph, number: int) -> Iterator[memoryview]:

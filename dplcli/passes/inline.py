@@ -6,7 +6,7 @@ their order. Calls of other functions get the function's nodes under new names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,14 +14,19 @@ from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, Tensor, Value
 from dplcli.ir.model import called_function, record_uses, scope_of
 from dplcli.ir.operators import schema_of
-from dplcli.ir.traversal import behind_identities, captured_values, enclosing_node
+from dplcli.ir.traversal import (
+    behind_identities,
+    captured_values,
+    enclosing_node,
+    find_value,
+    outwards,
+)
 from dplcli.passes.records import CallRecord, align, read_call
 from dplcli.passes.rewriter import (
     GraphRewriter,
     callees_in,
     claim,
     in_order,
-    outwards,
     reachable,
     unique,
 )
@@ -183,12 +188,8 @@ class InlinedNames:
 
     def value(self, graph: Graph, wanted: str) -> str:
         """Return *wanted*, or with a number behind it if the name is not free in *graph*."""
-        return unique(wanted, lambda name: _is_visible(graph, name))
-
-
-def find_value(graph: Graph, name: str) -> Value | None:
-    """Return what *name* means in *graph*: a value of its own, or of a graph round it."""
-    return next((each.values[name] for each in outwards(graph) if name in each.values), None)
+        taken = graph.model.taken
+        return unique(wanted, lambda name: name in taken or _is_visible(graph, name))
 
 
 def _is_visible(graph: Graph, name: str) -> bool:
@@ -273,6 +274,12 @@ class BodyCopier:
             returned = self.values[value]
             if returned is not None:
                 graph.add_output(returned)
+        copies = {value.name: self.values[value] for value in source.values.values()}
+        names = {name: copy.name for name, copy in copies.items() if copy is not None}
+        graph.annotations = {
+            names.get(name, name): tuple(item.renamed(names) for item in annotations)
+            for name, annotations in source.annotations.items()
+        }
         return graph
 
     def _copy_node(self, source: Node, graph: Graph) -> None:
@@ -918,6 +925,7 @@ class _Worker:
         self.only = only
         self.result = result
         self.refused: set[Node] = set()
+        self.restored: set[Node] = set()
         self.scopes: dict[Graph, str] = {}
 
     def run(self, outermost: Graph) -> None:
@@ -968,8 +976,11 @@ class _Worker:
         numbers = None if record is None else align(record, function.body)
         if numbers is None:
             record = None
+        elif record is not None and call.source is None and call not in self.restored:
+            record = replace(record, repeated=frozenset())  # names of the body it was copied from
         nodes = _Inliner(call, function, record, numbers or {}, names).run()
         is_restored = record is not None
+        self.restored.update(nodes if is_restored else ())
         self.result.calls.append(InlinedCall(function, call, scope, tuple(nodes), is_restored))
 
     def _scope_of(self, graph: Graph) -> str:
@@ -999,6 +1010,8 @@ def _called_from(graph: Graph, functions: Iterable[Function]) -> set[Function]:
     """Return what *graph* or one of *functions* calls, directly or through others."""
     bodies = [graph, *(function.body for function in functions)]
     called = [callee for body in bodies for callee in callees_in(body)]
+    known = graph.model.functions
+    called += [known[key] for key in sorted(graph.model.called_beside & known.keys())]
     return reachable(called, lambda function: callees_in(function.body))
 
 

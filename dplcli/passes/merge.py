@@ -13,7 +13,7 @@ from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, called_function, cal
 from dplcli.ir.operators import HEAVY
 from dplcli.ir.traversal import captured_values, enclosing_node
 from dplcli.passes.inline import CallAttributes
-from dplcli.passes.partition import OPSET_OF_UNDECLARED, describe_remarks, describe_type
+from dplcli.passes.partition import OPSET_OF_UNDECLARED, describe_remarks, describe_type, stated_of
 from dplcli.passes.records import (
     CODEGEN_KEY,
     UNDO_KEY,
@@ -498,7 +498,7 @@ class RegionOutline:
             for index, value in enumerate(inner.outputs):
                 known = inner.types.get(index)
                 if isinstance(value, Value):
-                    known = None if value in leaving else value.stated_type
+                    known = None if value in leaving else stated_of(value)
                 if known is not None:
                     key = f"{number}.{index}" if index else f"{number}"
                     found[key] = describe_type(known)

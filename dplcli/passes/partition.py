@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from dplcli.dpl.rule import PatternRule
 from dplcli.ir import Attribute, Function, TypeStatement
-from dplcli.ir.model import NODES_KEY, Remarks, called_function
+from dplcli.ir.model import NODES_KEY, Remarks, StatedType, called_function
 from dplcli.ir.operators import attribute_of, possible_attributes, schema_of
-from dplcli.ir.traversal import behind_identities, dependents_before, is_identity
+from dplcli.ir.traversal import behind_identities, dependents_before, is_identity, outwards
 from dplcli.passes.forms import FormKey, constant_key, first_form, form_of, use_of
 from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, UNDO_KEY, read_call
 from dplcli.passes.rewriter import (
@@ -25,7 +25,6 @@ from dplcli.passes.rewriter import (
     GraphRewriter,
     claim,
     inherit_devices,
-    outwards,
     raise_ir_version,
     unique,
 )
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.rule import Match
     from dplcli.ir import Graph, Model, Node, Value
-    from dplcli.ir.model import StatedType
     from dplcli.passes.forms import Form, Wire
     from dplcli.passes.select import Selection
 
@@ -508,7 +506,8 @@ def _embed(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
 # ``swapped``     the nodes whose two operands stood the other way round
 # ``constants``   the embedded constants by name, and what made them (_constant)
 # ``types``       what the file stated of inner values, by node or ``NODE.OUTPUT``: element type,
-#                                 shape, perhaps remarks; or a ``ValueInfoProto`` in base 64
+#                                 shape, perhaps remarks; or a ``ValueInfoProto`` in base 64; or one
+#                                 of these, and how the value is quantised
 # ``remarks``     by node, ``doc_string``, ``metadata_props``, and the rest of it in base 64
 # ``repeated``    the nodes whose names other nodes had, too
 # ==============  ==================================================================================
@@ -530,11 +529,14 @@ class OriginRecorder:
     """
 
     def __init__(self, model: Model, outlines: Iterable[Outline]) -> None:
-        names = [node.name for graph in model.graphs() for node in graph]
-        self.names = set(names)
-        self._repeated: set[str] = set()
-        if len(self.names) < len(names):
-            self._repeated = {name for name, n in Counter(names).items() if name and n > 1}
+        self.names: set[str] = set()
+        self._repeated: dict[Graph, set[str]] = {}
+        for outermost in (model.graph, *(function.body for function in model.functions.values())):
+            names = [node.name for graph in outermost.and_inner() for node in graph]
+            self.names.update(names)
+            if len(set(names)) < len(names):
+                found = {name for name, n in Counter(names).items() if name and n > 1}
+                self._repeated.update(dict.fromkeys(outermost.and_inner(), found))
         self._runs: dict[Graph, int] = {}
         self._places: dict[Node, int] = {}
         self._placed: set[Graph] = set()
@@ -577,7 +579,7 @@ class OriginRecorder:
         run = self._runs.get(graph)
         if run is None:
             run = self._runs[graph] = _runs_of(graph)
-        nodes, repeated = item.nodes, self._repeated
+        nodes, repeated = item.nodes, self._repeated.get(graph)
         found: Json = {"run": run} if run else {}
         if not _stands_in_one_row(item):
             found["offsets"] = self._offsets(item)
@@ -638,9 +640,10 @@ class OriginRecorder:
             for value in node.outputs:
                 if value is None or value in outputs:
                     continue
-                if type(value.type_source) is not TypeStatement and not value.graph.stated_types:
+                is_plain = type(value.type_source) is not TypeStatement
+                if is_plain and not value.graph.stated_types and not value.graph.annotations:
                     continue
-                stated = value.stated_type
+                stated = stated_of(value)
                 if stated is not None:
                     place = f"{number}.{value.index}" if value.index else f"{number}"
                     found.append(f'"{place}":{self._statement(stated)}')
@@ -654,7 +657,7 @@ class OriginRecorder:
             value = read
             while value.name not in found:
                 known = found[value.name] = _constant(value, graph)
-                stated = value.stated_type
+                stated = stated_of(value)
                 if stated is not None:
                     known["type"] = describe_type(stated)
                 maker = value.producer
@@ -734,9 +737,20 @@ def _stands_in_one_row(item: Outline) -> bool:
     return all(value.producer is None for value in item.embedded)
 
 
+def stated_of(value: Value) -> StatedType | None:
+    """Return what the file states of a value beside the interface of its graph."""
+    stated = value.stated_type
+    annotations = value.graph.annotations.get(value.name, ())
+    return (stated or StatedType(None))._replace(annotations=annotations) if annotations else stated
+
+
 def describe_type(stated: StatedType) -> object:
     """Write a type: element type, shape, remarks; or what the codec encodes it as."""
     known = stated.known
+    if stated.annotations:
+        plain = describe_type(stated._replace(annotations=()))
+        said = [[dict(p), b64encode(rest).decode()] for p, rest in stated.annotations]
+        return {"type": plain, "annotations": said}
     if known is None:
         return b64encode(stated.encoded).decode()
     shape = None if known.shape is None else list(known.shape)

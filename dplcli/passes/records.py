@@ -7,6 +7,7 @@ from base64 import b64decode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from dplcli.ir import Annotation
 from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, StatedType, called_function
 from dplcli.ir.types import DTYPE_CODES, TensorType
 
@@ -185,6 +186,10 @@ def _constant(item: Mapping[str, Any]) -> ConstantRecord:
 def _type(item: object) -> StatedType:
     if isinstance(item, str):
         return StatedType(None, encoded=_bytes(item))
+    if isinstance(item, dict):
+        told = (_as(list, each) for each in _as(list, item.get("annotations")))
+        annotations = tuple(_annotation(*each) for each in told if len(each) == 2)  # noqa: PLR2004  # as written
+        return _type(item.get("type"))._replace(annotations=annotations)
     parts = _as(list, item)
     if len(parts) not in {2, 3}:
         raise _UnreadableError
@@ -193,6 +198,11 @@ def _type(item: object) -> StatedType:
         raise _UnreadableError
     dims = None if shape is None else tuple(map(_dim, _as(list, shape)))
     return StatedType(TensorType(dtype, dims), _remarks(remarks[0]) if remarks else NO_REMARKS)
+
+
+def _annotation(parameters: object, rest: object) -> Annotation:
+    names = {key: _text(name) for key, name in _as(dict, parameters).items()}
+    return Annotation(names, _bytes(_text(rest)))
 
 
 def _bytes(text: str) -> bytes:

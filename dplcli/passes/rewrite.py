@@ -40,6 +40,7 @@ from dplcli.ir.traversal import (
     enclosing_node,
     is_identity,
     needed_within,
+    outwards,
 )
 from dplcli.passes.rewriter import (
     BodyWriter,
@@ -47,7 +48,6 @@ from dplcli.passes.rewriter import (
     claim,
     erase_unread,
     inherit_devices,
-    outwards,
     raise_ir_version,
     reachable,
 )
@@ -415,7 +415,10 @@ class NewNames:
     def _clashes_in(self, graph: Graph) -> Callable[[str], bool]:
         """Return what tells whether a name of a value means something in *graph*."""
         scopes = _scopes_round(graph)
-        return lambda name: any(name in scope.values or name in scope.erased for scope in scopes)
+        taken = self.model.taken
+        return lambda name: (
+            name in taken or any(name in each.values or name in each.erased for each in scopes)
+        )
 
     def _numbered(self, wanted: str, is_used: Callable[[str], bool]) -> str:
         name = wanted

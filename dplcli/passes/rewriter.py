@@ -17,10 +17,10 @@ from dplcli.ir.model import (
     called_function,
     record_uses,
 )
-from dplcli.ir.traversal import captured_values, enclosing_node, is_read
+from dplcli.ir.traversal import captured_values, enclosing_node, is_read, outwards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from dplcli.ir import Attribute, Function, Model, Remarks
 
@@ -90,15 +90,6 @@ def in_order(
             if not missing[user]:
                 heapq.heappush(ready, rank[user])
     return order
-
-
-def outwards(graph: Graph) -> Iterator[Graph]:
-    """Iterate over *graph* and those round it, the outermost last."""
-    while True:
-        yield graph
-        if graph.owner is None:
-            return
-        graph = graph.owner.graph
 
 
 def callees_in(body: Graph) -> list[Function]:
@@ -489,9 +480,9 @@ def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
             if user not in members and enclosing_node(user, value.graph) not in members:
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
         for body in value.returned_by:
-            if body is value.graph:
+            if body.owner is None:
                 raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
-            if body.owner is not None and enclosing_node(body.owner, value.graph) not in members:
+            if enclosing_node(body.owner, value.graph) not in members:
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
     return made
 

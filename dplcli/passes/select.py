@@ -30,6 +30,7 @@ from dplcli.ir.traversal import (
     enclosing_node,
     is_read,
     needed_within,
+    outwards,
     path_through_outside,
     users,
 )
@@ -39,7 +40,7 @@ from dplcli.passes.records import (
     is_for_target,
     is_written,
 )
-from dplcli.passes.rewriter import object_to_devices, outwards
+from dplcli.passes.rewriter import object_to_devices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -246,6 +247,8 @@ def describe_escape(value: Value, nodes: Iterable[Node], taken: Taken | None = N
     """Say who reads *value* besides *nodes*."""
     if value.is_graph_output:
         return f"{value.name!r} is a graph output"
+    if value.holder:
+        return f"{value.name!r} is named by {value.holder}"
     members = set(nodes)
     readers = list(users(value))
     outside = next((user for user in readers if user not in members), None)
