@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir.types import Attribute
+    from dplcli.ir.types import Attribute, Dim
 
     Use: TypeAlias = "tuple[Node, int]"
     """A node and the input slot in which it reads a value."""
@@ -687,6 +687,9 @@ class Codec(Protocol):
 
     def devices(self, node: Node, nodes: Iterable[Node]) -> bytes:
         """Encode what *node*, in the place of *nodes*, is to say of its devices."""
+
+    def restated(self, stated: StatedType, symbols: Mapping[str, Dim]) -> StatedType:
+        """Return a statement with other words, or numbers, for the symbols of sizes."""
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""

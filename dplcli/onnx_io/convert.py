@@ -786,6 +786,22 @@ def encode_statement(name: str, stated: StatedType) -> ValueInfoProto | None:
     return proto
 
 
+def restated(stated: StatedType, symbols: Mapping[str, Dim]) -> StatedType:
+    """Return a statement with other words, or numbers, for the symbols of a tensor's sizes."""
+    if stated.known is not None:
+        dims = stated.known.shape
+        words = dims and tuple(symbols.get(d, d) if isinstance(d, str) else d for d in dims)
+        return stated._replace(known=stated.known._replace(shape=words))
+    proto = ValueInfoProto.FromString(stated.encoded)
+    for dim in proto.type.tensor_type.shape.dim:
+        word = symbols.get(dim.dim_param)
+        if isinstance(word, int):
+            dim.dim_value = word
+        elif word:
+            dim.dim_param = word
+    return stated._replace(encoded=proto.SerializeToString())
+
+
 def _dim(proto: onnx.TensorShapeProto.Dimension) -> Dim:
     value = proto.dim_value
     if value > 0:

@@ -52,6 +52,7 @@ from dplcli.onnx_io.convert import (
     names_in_training,
     node_remarks,
     placements_of,
+    restated,
     shardings_of,
 )
 from dplcli.onnx_io.source import Source, source_of
@@ -129,6 +130,8 @@ class ProtoCodec:
         """Return what *node*, in the place of *nodes*, is to say of its devices."""
         names = {value.name for value in (*node.inputs, *node.outputs) if value is not None}
         return joined_devices((each.remarks.rest for each in nodes), names)
+
+    restated = staticmethod(restated)
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
@@ -633,7 +636,7 @@ class _Builder:
         for name in sorted(training.names & main.keys()):
             model.protect(main[name], "the training information")
         parts = self.table.parts
-        for number in set(parts.graph[parts.number == _ANNOTATION].tolist()):
+        for number in sorted(set(parts.graph[parts.number == _ANNOTATION].tolist())):
             if number < 0 or self.table.graphs[number].kind is GraphKind.FUNCTION:
                 continue  # there the number is that of another field
             graph = self.graphs[number]

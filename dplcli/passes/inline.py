@@ -21,6 +21,7 @@ from dplcli.ir.traversal import (
     find_value,
     outwards,
 )
+from dplcli.ir.types import MADE_UP, contradicts
 from dplcli.passes.records import CallRecord, align, read_call
 from dplcli.passes.rewriter import (
     GraphRewriter,
@@ -34,7 +35,7 @@ from dplcli.passes.rewriter import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from dplcli.ir import Function, Model, Remarks
+    from dplcli.ir import Dim, Function, Model, Remarks, StatedType
     from dplcli.passes.records import ConstantRecord
 
     Values = dict[Value, Value | None]
@@ -509,6 +510,7 @@ class _Inliner:
         self.values: Values = {}
         self.returned: dict[Value, Value] = {}
         self.copies: list[tuple[Value, Value]] = []
+        self.symbols: dict[str, Dim] = {}
         self.made: list[Node] = []
 
     def run(self) -> list[Node]:
@@ -669,13 +671,36 @@ class _Inliner:
         return self.record.remarks.get(number) or node.remarks
 
     def _state_types(self, node: Node, number: int | None) -> None:
-        if number is None:
-            return
         for index, value in enumerate(node.outputs):
-            known = self.record.types.get((number, index))
             made = None if value is None else self.values.get(value)
-            if known is not None and made is not None and value not in self.returned:
+            if value is None or made is None or (number is not None and value in self.returned):
+                continue
+            known = self._stated(value, made)
+            if number is not None:
+                known = self.record.types.get((number, index))
+            if known is not None:
                 self.graph.stated_types[made.name] = known
+
+    def _stated(self, inner: Value, outer: Value) -> StatedType | None:
+        """Return what the function states of a value, as it holds where the call is.
+
+        Its symbols mean something in the function alone. They become what the sizes are here, as
+        far as that follows, else names that are this call's own.
+        """
+        stated, known = inner.stated_type, inner.declared_type
+        if stated is None or inner in self.graph.model.refuted or outer.type_source is not None:
+            return None
+        found = outer.inferred_type()
+        if known is None or known.shape is None:
+            return stated
+        if found is not None and contradicts(known, found):
+            return None
+        dims = known.shape if found is None or found.shape is None else found.shape
+        for dim, here in zip(known.shape, dims, strict=True):
+            if isinstance(dim, str):
+                is_open = found is None or here is None or MADE_UP.match(str(here))
+                self.symbols.setdefault(dim, f"{self._prefix}/{dim}" if is_open else here)
+        return self.graph.model.codec.restated(stated, self.symbols)
 
     def _put_copy(self, inner: Value, outer: Value) -> None:
         """Copy a value that the function only passes on, or returns twice."""
