@@ -49,6 +49,7 @@ class Graph:
         outputs: What it returns; never None.
         values: Every value it defines, by name.
         source: The opaque graph it was loaded from.
+        likeness: The source of the body that it is a copy of, made by a pass.
         modified: Whether anything was edited since loading.
         inner: The bodies that its nodes have, in order of loading.
         erased: Names of the values taken out since loading.
@@ -72,6 +73,7 @@ class Graph:
         self.outputs: list[Value] = []
         self.values: dict[str, Value] = {}
         self.source: object = None
+        self.likeness: object = None
         self.modified = False
         self.erased: set[str] = set()
         self.dropped: set[str] = set()

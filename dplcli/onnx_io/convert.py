@@ -449,7 +449,10 @@ def _guess_kind(proto: AttributeProto) -> str:
 def encode_attribute(name: str, attribute: Attribute) -> AttributeProto:
     """Write one attribute that a pass has made."""
     proto = AttributeProto(name=name, type=_KIND_CODES[attribute.kind])
-    proto.MergeFromString(attribute.rest)
+    if attribute.rest:
+        with suppress(DecodeError):  # what a call says of a constant may be anything
+            rest = AttributeProto.FromString(attribute.rest)
+            proto.MergeFromString(b"".join(fields(rest, without=_OF_ATTRIBUTES)))
     if attribute.ref:
         proto.ref_attr_name = attribute.ref
         return proto

@@ -380,12 +380,16 @@ class _Writer:
         parts: list[convert.Part] = [*self._nodes(graph, _GRAPH_NODE)]
         if type(graph.source) is int:
             header = self._source.graph_header(graph.source)
-            told = {"quantization_annotation"} if graph.modified else ()
-            parts += convert.fields(header, without=told)
+            but = {"quantization_annotation"} if graph.modified else set()
+            parts += convert.fields(header, without=but)
             parts += self._declared(graph, graph.source)
         else:
             source = encode_body(graph)
             parts += convert.fields(source, without={"input", "value_info"})
+            if type(graph.likeness) is int:
+                header = self._source.graph_header(graph.likeness)
+                but = {"name", "output", "quantization_annotation"}
+                parts += convert.fields(header, without=but)
             parts += convert.embedded(_GRAPH_INPUT, map(_bytes, source.input))
             parts += convert.embedded(_GRAPH_VALUE_INFO, map(_bytes, source.value_info))
         if graph.modified:

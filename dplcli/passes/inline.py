@@ -263,6 +263,7 @@ class BodyCopier:
     def _copy(self, source: Graph, owner: Node) -> Graph:
         graph = Graph(owner.graph.model, owner.graph.opset_imports, owner=owner)
         graph.name = source.name
+        graph.likeness = source.likeness if source.source is None else source.source
         graph.modified = True
         for value in source.inputs:
             graph.inputs.append(self._define(value, graph))
@@ -391,7 +392,7 @@ class EmbeddedConstants:
         if record.node is None and _holds_data(graph):
             value = rewriter.add_initializer(name, constant)
         else:
-            attributes = _attributes(record.attribute, constant)
+            attributes = _attributes(record.attribute, constant, record.rest)
             value = self._insert(graph, "Constant", (), name, record)
             assert value.producer is not None  # noqa: S101  # it was just made
             value.producer.attributes = attributes
@@ -459,13 +460,13 @@ def _holds_data(graph: Graph) -> bool:
     return graph.owner is not None or graph is graph.model.graph
 
 
-def _attributes(name: str, constant: Tensor) -> Mapping[str, Attribute]:
+def _attributes(name: str, constant: Tensor, rest: bytes) -> Mapping[str, Attribute]:
     """Return the attributes of a Constant node that held its number in the attribute *name*."""
     kind = _KINDS.get(name)
     if kind is None:
-        return {"value": Attribute("tensor", constant)}
+        return {"value": Attribute("tensor", constant, rest=rest)}
     data = constant.numpy().tolist()
-    return {name: Attribute(kind, tuple(data) if isinstance(data, list) else data)}
+    return {name: Attribute(kind, tuple(data) if isinstance(data, list) else data, rest=rest)}
 
 
 def is_made_before(value: Value, node: Node) -> bool:

@@ -784,7 +784,7 @@ def _constant(value: Value, graph: Graph) -> Json:
 
     ``node`` is the name of the node that makes it; an initializer has none. ``reads`` is what an
     Identity reads. ``attribute`` is the attribute of a Constant that holds the number, if that is
-    not ``value``. ``up`` is how many graphs outside it lies.
+    not ``value``; ``rest`` is what else is in that. ``up`` is how many graphs outside it lies.
     """
     found: Json = {}
     levels = [*outwards(graph)].index(value.graph)
@@ -797,8 +797,10 @@ def _constant(value: Value, graph: Graph) -> Json:
     if behind_identities(value) is not value:
         source = node.inputs[0]
         found["reads"] = "" if source is None else source.name
-    elif (name := next(iter(node.attributes), "value")) != "value":
-        found["attribute"] = name
+    else:
+        for name, attribute in node.attributes.items():
+            found |= {"attribute": name} if name != "value" else {}
+            found |= {"rest": b64encode(attribute.rest).decode()} if attribute.rest else {}
     remarks = describe_remarks(node.remarks)
     if remarks:
         found["remarks"] = remarks

@@ -66,6 +66,7 @@ class ConstantRecord:
         at: How many nodes before the last one it lay; None if that is not known.
         known: The type that the file stated of it.
         remarks: What the node carried for readers and tools.
+        rest: What the attribute did.
     """
 
     up: int = 0
@@ -75,6 +76,7 @@ class ConstantRecord:
     at: int | None = None
     known: StatedType | None = None
     remarks: Remarks = NO_REMARKS
+    rest: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,7 @@ def _constant(item: Mapping[str, Any]) -> ConstantRecord:
         None if at is None else _distance(at),
         None if known is None else _type(known),
         _remarks(item.get("remarks", {})),
+        _bytes(_text(item.get("rest", ""))),
     )
 
 

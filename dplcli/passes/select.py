@@ -300,9 +300,10 @@ def _object_to_facts(match: Match) -> Rejection | None:
     for condition in match.rule.where:
         unmet = condition.unmet_by(match.bound)
         if unmet is not None:
-            return Rejection(
-                match.rule, match.root, "where", unmet.reason, match.root, unmet.unranked
-            )
+            held = [value for value in match.bindings.values() if value.holder]
+            held_by = [f"{value.name!r} is named by {value.holder}" for value in held]
+            reason = "; ".join([unmet.reason, *dict.fromkeys(held_by)])
+            return Rejection(match.rule, match.root, "where", reason, match.root, unmet.unranked)
     return None if match.rule.check is None else _checked(match, match.rule.check)
 
 
