@@ -315,6 +315,7 @@ class Model:
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
         taken: Names that what lies beside the graph uses, so that no new value may have them.
         called_beside: Operators, as :attr:`Function.key`, that are used beside the graph.
+        annotated: The graphs of the file that say how values are quantised.
         trained: Values that training updates, and that nodes read in the file.
         is_spread: Whether some node says which devices it runs on.
         is_checked: Whether what the file states of types was compared with the graph.
@@ -339,6 +340,7 @@ class Model:
         self.taken: frozenset[str] = frozenset()
         self.called_beside: frozenset[tuple[str, str, str]] = frozenset()
         self.trained: list[Value] = []
+        self.annotated: list[Graph] = []
         self._holders: dict[str, Graph] = {}
         self.notes: list[str] = []
         self.conflicts: list[str] = []

@@ -38,7 +38,7 @@ from dplcli.ir import (
 )
 from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, is_in_function, record_uses
 from dplcli.ir.operators import canonical_domain
-from dplcli.ir.traversal import find_value
+from dplcli.ir.traversal import find_value, outwards
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
@@ -641,6 +641,7 @@ class _Builder:
                 continue  # there the number is that of another field
             graph = self.graphs[number]
             header = self.source.graph_header(number)
+            model.annotated.append(graph)
             graph.annotations = decode_annotations(header.quantization_annotation)
             for annotation in chain.from_iterable(graph.annotations.values()):
                 for name in annotation.parameters.values():
@@ -907,7 +908,11 @@ def losses(model: Model, *, in_calls: bool = False) -> list[str]:
         in_calls: Whether calls say what was there, so that inlining them brings it back.
     """
     graphs = list(model.graphs())
-    gone = [n for g in graphs for n in g.annotations if n in g.erased and n not in g.values]
+    gone: list[str] = []
+    for graph in model.annotated:
+        *_, outermost = outwards(graph)  # where it was, if it has gone with its node
+        lost = graph.erased - graph.values.keys() if graph in graphs else graph.annotations.keys()
+        gone += [name for name in graph.annotations if name in lost and outermost in graphs]
     idle = [v.name for v in model.trained if not v.use_count and not v.is_graph_output]
     spread: list[str] = []
     if model.is_spread and not in_calls:

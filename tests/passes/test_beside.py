@@ -205,6 +205,20 @@ def test_annotations_inside_bodies() -> None:
         assert copy.doc_string == "branch"
 
 
+def test_annotations_that_go_with_a_body_are_said_to_go() -> None:
+    """A node whose results nobody reads is taken out, and all in it."""
+    model = proto_from_text(
+        f"{HEADER}g (bool c, float[2] x) => (float[2] y) {{ y = Neg (x) z = If (c) <"
+        "then_branch = t () => (float[2] u) { u = Neg (x) }, "
+        "else_branch = e () => (float[2] v) { v = Abs (x) }> }"
+    )
+    body = model.graph.node[1].attribute[0].g
+    body.quantization_annotation.add(tensor_name="u")
+    result, said = rewritten(model)
+    assert ops(result) == ["Neg"]
+    assert said == ["the model: left out: the quantization annotations of 'u', which are gone"]
+
+
 # Devices.
 
 
