@@ -692,6 +692,9 @@ class Codec(Protocol):
     def devices(self, node: Node, nodes: Iterable[Node]) -> bytes:
         """Encode what *node*, in the place of *nodes*, is to say of its devices."""
 
+    def moved_devices(self, own: bytes, names: Mapping[str, str], call: bytes = b"") -> bytes:
+        """Return the rest of what a node carries, by the names of where it was copied to."""
+
     def restated(self, stated: StatedType, symbols: Mapping[str, Dim]) -> StatedType:
         """Return a statement with other words, or numbers, for the symbols of sizes."""
 

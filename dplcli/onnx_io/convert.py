@@ -744,6 +744,26 @@ def joined_devices(carried: Iterable[bytes], names: Container[str]) -> bytes:
     return data
 
 
+def moved_devices(own: bytes, names: Mapping[str, str], call: bytes = b"") -> bytes:
+    """Return what a node of a function carries beside remarks where the function is called.
+
+    A node that does not say where it runs does so where the call does.
+
+    Args:
+        own: What it carries in the function.
+        names: By name in the function, that of what it reads and makes here.
+        call: What the call carries.
+    """
+    proto = NodeProto.FromString(own)
+    for place in proto.device_configurations:
+        for spec in place.sharding_spec:
+            spec.tensor_name = names.get(spec.tensor_name, spec.tensor_name)
+    if not proto.device_configurations:
+        proto.MergeFromString(joined_devices([call], names.values()))
+    data: bytes = proto.SerializeToString()
+    return data
+
+
 def _configurations(encoded: bytes) -> Sequence[Any]:
     try:
         return list(NodeProto.FromString(encoded).device_configurations)

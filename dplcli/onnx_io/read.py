@@ -49,6 +49,7 @@ from dplcli.onnx_io.convert import (
     decode_statement,
     decode_type,
     joined_devices,
+    moved_devices,
     names_in_training,
     node_remarks,
     placements_of,
@@ -62,7 +63,7 @@ from dplcli.onnx_io.write import to_proto
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from onnx import OperatorSetIdProto
@@ -131,6 +132,7 @@ class ProtoCodec:
         names = {value.name for value in (*node.inputs, *node.outputs) if value is not None}
         return joined_devices((each.remarks.rest for each in nodes), names)
 
+    moved_devices = staticmethod(moved_devices)
     restated = staticmethod(restated)
 
     def tensor(self, source: object) -> Tensor:
@@ -900,6 +902,14 @@ def statements_of(model: Model) -> dict[tuple[str, str], str]:
     return {key: text for key, text in found.items() if text}
 
 
+def _outermost_rows(table: Table, graphs: Collection[object]) -> NDArray[np.bool_]:
+    """Tell of each node of a file, (n,), whether it is in one of the outermost *graphs*."""
+    outermost: list[int] = []
+    for number, row in enumerate(table.graphs):
+        outermost.append(number if row.parent < 0 else outermost[row.parent])
+    return np.array([number in graphs for number in outermost], np.bool_)[table.nodes.graph]
+
+
 def losses(model: Model, *, in_calls: bool = False) -> list[str]:
     """Say what the file states beside its graphs that an edited model no longer does.
 
@@ -918,7 +928,8 @@ def losses(model: Model, *, in_calls: bool = False) -> list[str]:
     if model.is_spread and not in_calls:
         source = source_of(model)
         rows = np.flatnonzero(source.table.nodes.remarked).tolist()
-        before = (node_remarks(source.node(row)).rest for row in rows)
+        here = _outermost_rows(source.table, {g.source for g in graphs})
+        before = (node_remarks(source.node(row)).rest for row in rows if here[row])
         after = {item for g in graphs for node in g for item in shardings_of(node.remarks.rest)}
         told = (item for rest in before for item in shardings_of(rest))
         spread = [item[1] for item in dict.fromkeys(told) if item not in after]

@@ -298,6 +298,8 @@ class BodyCopier:
         for index, value in enumerate(source.outputs):
             outputs.append(None if value is None else self._define(value, graph, node, index))
         node.outputs = tuple(outputs)
+        if graph.model.is_spread:
+            _let_run(node, source)
 
     def _define(
         self, source: Value, graph: Graph, node: Node | None = None, index: int = 0
@@ -308,6 +310,14 @@ class BodyCopier:
         copy.type_source = source.type_source
         self.values[source] = copy
         return copy
+
+
+def _let_run(copy: Node, node: Node, call: bytes = b"") -> None:
+    """Let *copy* run where *node* of a function does, else where the *call* does."""
+    pairs = zip((*node.inputs, *node.outputs), (*copy.inputs, *copy.outputs), strict=False)
+    names = {inner.name: outer.name for inner, outer in pairs if inner and outer}
+    rest = copy.graph.model.codec.moved_devices(copy.remarks.rest, names, call)
+    copy.remarks = copy.remarks._replace(rest=rest)
 
 
 def _with_graphs(attribute: Attribute, copies: Mapping[Graph, Graph]) -> Attribute:
@@ -635,6 +645,8 @@ class _Inliner:
         for index, value in enumerate(node.outputs):
             outputs.append(None if value is None else self._define(value, copy, index, number))
         copy.outputs = tuple(outputs)
+        if number is None and self.graph.model.is_spread:
+            _let_run(copy, node, self.call.remarks.rest)
         self.made.append(copy)
 
     def _copy_bodies(self, node: Node, copy: Node) -> None:

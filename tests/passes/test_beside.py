@@ -262,6 +262,28 @@ def test_a_constant_that_was_embedded_comes_back_with_all_it_carried() -> None:
     check_undone(model, rule("Add(x, const(c))", constants="embed"))
 
 
+def test_nodes_of_a_function_run_where_they_did_or_where_the_call_does() -> None:
+    """What they say of tensors is said by the names that these have in the graph."""
+    model = proto_from_text(
+        '<ir_version: 11, opset_import: ["" : 17, "own" : 1]>'
+        "g (float[2] x) => (float[2] y) { [call] y = own.f (x) }"
+        '<domain: "own", opset_import: ["" : 17]> f (a) => (b) { [n] i = Neg (a) [m] b = Abs (i) }'
+    )
+    placed(placed(model, "call", 3, [0, 1], "y"), "n", 2, [0, 1], "i")
+    model.functions[0].node[1].MergeFromString(UNKNOWN)
+    result, _ = inlined_through_file(model, everything=True)
+    told = [
+        (place.pipeline_stage, [spec.tensor_name for spec in place.sharding_spec])
+        for node in result.graph.node
+        for place in node.device_configurations
+    ]
+    assert told == [(2, ["call/i"]), (3, ["y"])]
+    assert result.graph.node[1].SerializeToString().endswith(UNKNOWN)
+    ir = model_from_bytes(model.SerializeToString())
+    inline(ir, ir.functions.values())
+    assert not losses(ir)
+
+
 APART = {
     "stages": ([(0, (), "", ()), (1, (), "", ())], "has pipeline stage"),
     "devices": ([(None, (0, 1), "p", ()), (None, (2, 3), "q", ())], "has devices 0, 1, "),
