@@ -369,7 +369,8 @@ class Model:
         if holder not in self._holders:
             self._holders[holder] = Graph(self, {})
             self._holders[holder].name = holder
-        value.returned_by += (self._holders[holder],)
+        if self._holders[holder] not in value.returned_by:
+            value.returned_by += (self._holders[holder],)
 
     def memory(self, kind: Callable[[], Memory]) -> Memory:
         """Return the object of *kind* that is kept with this model; make it when first asked."""

@@ -655,7 +655,8 @@ def encode_annotation(name: str, annotation: Annotation) -> TensorAnnotation:
     proto = TensorAnnotation()
     with suppress(DecodeError):  # what a call says of a value may be anything
         proto.ParseFromString(annotation.rest)
-    proto.tensor_name = name
+    if name:
+        proto.tensor_name = name
     for key, tensor in annotation.parameters.items():
         proto.quant_parameter_tensor_names.add(key=key, value=tensor)
     return proto
