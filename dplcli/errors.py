@@ -21,7 +21,7 @@ errors: errors are for what stopped us.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -176,6 +176,14 @@ class UsageError(DplError):
 def counted(number: int, noun: str) -> str:
     """Write a number with its noun: ``1 call``, ``2,000 calls``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+_MOST_NAMED = 5
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Name things: ``'a', 'b'``; of many the first few."""
+    return ", ".join(map(repr, names[:_MOST_NAMED])) + ", …" * (len(names) > _MOST_NAMED)
 
 
 def shortened(text: str) -> str:

@@ -18,11 +18,12 @@ def differences(before: onnx.ModelProto, after: onnx.ModelProto) -> list[str]:
     """Say in what *after* is not *before*.
 
     Compared are nodes in their order, with names, operators, attributes, inputs, outputs,
-    documentation and metadata; bodies and functions likewise; inputs, outputs, initializers and
-    stated types by name; opset imports; and all else that a model states of itself.
+    documentation, metadata, devices and what onnx does not know; bodies and functions likewise;
+    inputs, outputs, initializers and stated types by name; opset imports; and all else that a model
+    states of itself.
 
-    Equal are attributes in another order, ``ai.onnx`` and the empty domain, and initializers
-    and stated types in another order. What a partition changes for good is allowed: an IR version
+    Equal are ``ai.onnx`` and the empty domain, and initializers, stated types and quantization
+    annotations in another order. What a partition changes for good is allowed: an IR version
     below 8 becomes 8, and then what was an initializer and, for IR versions below 4, also an input
     is no input any more.
     """
@@ -57,12 +58,15 @@ def _model(before: onnx.ModelProto, after: onnx.ModelProto) -> Iterator[str]:
 
 
 def _graphs(where: str, before: onnx.GraphProto, after: onnx.GraphProto) -> Iterator[str]:
-    parts = ("node", "input", "initializer", "value_info")
+    parts = ("node", "input", "initializer", "value_info", "quantization_annotation")
     if _without(before, *parts) != _without(after, *parts):
         yield f"{where}: outputs or what the graph says of itself"
     for part in ("initializer", "value_info"):
         items = [{i.name: i for i in getattr(graph, part)} for graph in (before, after)]
         yield from _mappings(f"{where}: {part}", *items)
+    notes = [sorted(map(str, graph.quantization_annotation)) for graph in (before, after)]
+    if notes[0] != notes[1]:
+        yield f"{where}: quantization annotations"
     yield from _nodes(where, before.node, after.node)
 
 
@@ -92,7 +96,13 @@ def _node(where: str, before: onnx.NodeProto, after: onnx.NodeProto) -> Iterator
         yield f"{where}: domain or overload"
     if (before.doc_string, _metadata(before)) != (after.doc_string, _metadata(after)):
         yield f"{where}: documentation or metadata"
+    compared = ("input", "output", "name", "op_type", "domain", "overload", "metadata_props")
+    rest = [_without(node, *compared, "attribute", "doc_string") for node in (before, after)]
+    if rest[0].SerializeToString() != rest[1].SerializeToString():
+        yield f"{where}: devices, or what onnx does not know"
     attributes = [{a.name: a for a in node.attribute} for node in (before, after)]
+    if list(attributes[0]) != list(attributes[1]):
+        yield f"{where}: order of attributes"
     bodies = [{k: a.g for k, a in items.items() if a.HasField("g")} for items in attributes]
     plain = [{k: _attribute(a) for k, a in items.items()} for items in attributes]
     yield from _mappings(f"{where}: attribute", *plain)

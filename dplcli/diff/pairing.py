@@ -308,9 +308,9 @@ def operands(node: Node, number: Callable[[Value], int]) -> tuple[int, ...]:
 
 def readers(value: Value, graph: Graph) -> Iterator[tuple[Node, int]]:
     """Iterate over the nodes of *graph* that read *value*, and the slots in which they do."""
-    returned = ((body.owner, CAPTURED) for body in value.returned_by if body is not graph)
+    returned = ((body.owner, CAPTURED) for body in value.returned_by if body.owner is not None)
     for user, slot in chain(value.iter_uses(), returned):
-        reader = None if user is None else enclosing_node(user, graph)
+        reader = enclosing_node(user, graph)
         if reader is not None and is_commutative(reader):
             yield reader, ANY_SLOT
         elif reader is not None:

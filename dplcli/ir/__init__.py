@@ -4,6 +4,7 @@ It knows nothing of protobuf: :mod:`dplcli.onnx_io` fills it and writes it back.
 """
 
 from dplcli.ir.model import (
+    Annotation,
     Codec,
     Function,
     Graph,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir.types import Attribute
+    from dplcli.ir.types import Attribute, Dim
 
     Use: TypeAlias = "tuple[Node, int]"
     """A node and the input slot in which it reads a value."""
@@ -49,11 +49,13 @@ class Graph:
         outputs: What it returns; never None.
         values: Every value it defines, by name.
         source: The opaque graph it was loaded from.
+        likeness: The source of the body that it is a copy of, made by a pass.
         modified: Whether anything was edited since loading.
         inner: The bodies that its nodes have, in order of loading.
         erased: Names of the values taken out since loading.
         dropped: Those of them that the graph stored data for.
         stated_types: Types to state in the file for values that passes have made.
+        annotations: What the graph says of how values are quantised, by name.
         opset_imports: Domain to version, as in force here (shared with the enclosing graph).
     """
 
@@ -71,10 +73,12 @@ class Graph:
         self.outputs: list[Value] = []
         self.values: dict[str, Value] = {}
         self.source: object = None
+        self.likeness: object = None
         self.modified = False
         self.erased: set[str] = set()
         self.dropped: set[str] = set()
         self.stated_types: dict[str, StatedType] = {}
+        self.annotations: dict[str, tuple[Annotation, ...]] = {}
         self.node_count = 0
         self._first: Node | None = None
         self._last: Node | None = None
@@ -309,6 +313,11 @@ class Model:
         path: The file it was loaded from, or None.
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
+        taken: Names that what lies beside the graph uses, so that no new value may have them.
+        called_beside: Operators, as :attr:`Function.key`, that are used beside the graph.
+        annotated: The graphs of the file that say how values are quantised.
+        trained: Values that training updates, and that nodes read in the file.
+        is_spread: Whether some node says which devices it runs on.
         is_checked: Whether what the file states of types was compared with the graph.
         kinds: If all types turned out to be known, as numbers: by node of the file, a number that
             is equal only for nodes with operator, attributes and types in common.
@@ -327,6 +336,12 @@ class Model:
         self.source: object = None
         self.path: Path | None = None
         self.may_have_external_data = True
+        self.is_spread = False
+        self.taken: frozenset[str] = frozenset()
+        self.called_beside: frozenset[tuple[str, str, str]] = frozenset()
+        self.trained: list[Value] = []
+        self.annotated: list[Graph] = []
+        self._holders: dict[str, Graph] = {}
         self.notes: list[str] = []
         self.conflicts: list[str] = []
         self.refuted: dict[Value, TensorType] = {}
@@ -343,6 +358,19 @@ class Model:
         yield from self.graph.and_inner()
         for function in self.functions.values():
             yield from function.body.and_inner()
+
+    def protect(self, value: Value, holder: str) -> None:
+        """Let *value* count as returned, since something beside the graph names it.
+
+        Args:
+            value: A value of any graph.
+            holder: What names it, for readers.
+        """
+        if holder not in self._holders:
+            self._holders[holder] = Graph(self, {})
+            self._holders[holder].name = holder
+        if self._holders[holder] not in value.returned_by:
+            value.returned_by += (self._holders[holder],)
 
     def memory(self, kind: Callable[[], Memory]) -> Memory:
         """Return the object of *kind* that is kept with this model; make it when first asked."""
@@ -513,13 +541,33 @@ class Remarks(NamedTuple):
     Attributes:
         doc: Its ``doc_string``.
         metadata: Its ``metadata_props``.
+        rest: Of a node, what else is there, as the codec encodes it: the devices that it runs on,
+            and what dpl does not know.
     """
 
-    doc: str
-    metadata: Mapping[str, str]
+    doc: str = ""
+    metadata: Mapping[str, str] = MappingProxyType({})
+    rest: bytes = b""
 
 
-NO_REMARKS = Remarks("", {})
+NO_REMARKS = Remarks()
+
+
+class Annotation(NamedTuple):
+    """How a tensor is quantised.
+
+    Attributes:
+        parameters: Tensors by what they are for, such as ``SCALE_TENSOR``.
+        rest: What else is there, as the codec encodes it.
+    """
+
+    parameters: Mapping[str, str]
+    rest: bytes = b""
+
+    def renamed(self, names: Mapping[str, str]) -> Annotation:
+        """Return the same by other names of tensors."""
+        tensors = {what: names.get(name, name) for what, name in self.parameters.items()}
+        return self._replace(parameters=tensors)
 
 
 class StatedType(NamedTuple):
@@ -529,11 +577,13 @@ class StatedType(NamedTuple):
         known: The type, if it is a tensor's.
         remarks: What is added for readers and tools.
         encoded: The whole statement as the codec encodes it, if the rest does not say it all.
+        annotations: How the graph says that the value is quantised.
     """
 
     known: TensorType | None
     remarks: Remarks = NO_REMARKS
     encoded: bytes = b""
+    annotations: tuple[Annotation, ...] = ()
 
 
 class TypeStatement:
@@ -636,6 +686,18 @@ class Codec(Protocol):
 
     def remarks(self, node: Node) -> Remarks:
         """Read what *node*, whose source is set, carries for readers and tools."""
+
+    def placements(self, node: Node) -> Mapping[tuple[str, str], str]:
+        """Read where *node* runs: by configuration, its ``pipeline stage`` and its ``devices``."""
+
+    def devices(self, node: Node, nodes: Iterable[Node]) -> bytes:
+        """Encode what *node*, in the place of *nodes*, is to say of its devices."""
+
+    def moved_devices(self, own: bytes, names: Mapping[str, str], call: bytes = b"") -> bytes:
+        """Return the rest of what a node carries, by the names of where it was copied to."""
+
+    def restated(self, stated: StatedType, symbols: Mapping[str, Dim]) -> StatedType:
+        """Return a statement with other words, or numbers, for the symbols of sizes."""
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
@@ -744,6 +806,12 @@ class Value:
         return self.graph in self.returned_by
 
     @property
+    def holder(self) -> str:
+        """What beside the graph names it, for readers; "" if nothing does."""
+        names = (g.name for g in self.returned_by if g.owner is None and g is not self.graph)
+        return next(names, "")
+
+    @property
     def uses(self) -> tuple[Use, ...]:
         """Every (node, input slot) that reads it, nested graphs included; safe while editing."""
         return tuple(self._uses)
@@ -795,6 +863,11 @@ class Value:
         return not self.is_graph_input or (
             self.graph.model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS
         )
+
+    @property
+    def is_overridable(self) -> bool:
+        """Whether it is an input with a default, which is data of the file."""
+        return self.is_graph_input and self.is_initializer and not self.is_constant
 
     def set_initializer(self, source: object) -> None:
         """Give the value stored data: an opaque source or a Tensor."""
@@ -911,7 +984,6 @@ def record_uses(nodes: Iterable[Node]) -> None:
 
 _NO_SUBGRAPHS: Mapping[str, Graph] = MappingProxyType({})
 NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})
-_NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
 
 class Node:
@@ -928,17 +1000,14 @@ class Node:
         subgraphs: Its graph attributes by name; empty for nearly all nodes.
         source: The opaque node it was loaded from; None if made by a pass.
         rewired: Whether its inputs or outputs differ from the source's.
-        metadata: ``metadata_props`` of a node made by a pass.
-        doc: ``doc_string`` of a node made by a pass.
     """
 
     __slots__ = (
         "_attributes",
-        "doc",
+        "_remarks",
         "domain",
         "graph",
         "inputs",
-        "metadata",
         "name",
         "next",
         "op_type",
@@ -964,8 +1033,7 @@ class Node:
         self.subgraphs: Mapping[str, Graph] = _NO_SUBGRAPHS
         self.source = source
         self.rewired = False
-        self.metadata: Mapping[str, str] = _NO_METADATA
-        self.doc = ""
+        self._remarks = NO_REMARKS
         self._attributes: Mapping[str, Attribute] | None = None
         self.position = 0
         self.prev: Node | None = None
@@ -993,9 +1061,12 @@ class Node:
     @property
     def remarks(self) -> Remarks:
         """What it carries for readers and tools, wherever it comes from."""
-        if self.source is None:
-            return Remarks(self.doc, self.metadata)
-        return self.graph.model.codec.remarks(self)
+        return self._remarks if self.source is None else self.graph.model.codec.remarks(self)
+
+    @remarks.setter
+    def remarks(self, remarks: Remarks) -> None:
+        """Set what a node made by a pass carries."""
+        self._remarks = remarks
 
     @property
     def attributes(self) -> Mapping[str, Attribute]:

@@ -16,6 +16,20 @@ if TYPE_CHECKING:
 # Walks over graphs: order, enclosure, reachability. All iterative.
 
 
+def outwards(graph: Graph) -> Iterator[Graph]:
+    """Iterate over *graph* and those round it, the outermost last."""
+    while True:
+        yield graph
+        if graph.owner is None:
+            return
+        graph = graph.owner.graph
+
+
+def find_value(graph: Graph, name: str) -> Value | None:
+    """Return what *name* means in *graph*: a value of its own, or of a graph round it."""
+    return next((each.values[name] for each in outwards(graph) if name in each.values), None)
+
+
 def enclosing_node(node: Node, graph: Graph) -> Node | None:
     """Return the node of *graph* that is *node* or contains it in a nested graph.
 

@@ -1,6 +1,7 @@
 """Element types, shapes, attribute values and constant tensors, in the words of ONNX and numpy."""
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
 from functools import cache, lru_cache
@@ -27,6 +28,10 @@ Dim: TypeAlias = int | str | None
 """One dimension: a number, a symbol, or unknown."""
 
 Shape: TypeAlias = tuple[Dim, ...]
+
+
+MADE_UP = re.compile(r"unk__\d+")
+"""Symbols that onnx's shape inference makes up; another run gives them to other dimensions."""
 
 
 def dtype_name(code: int) -> str:
@@ -83,11 +88,14 @@ class Attribute(NamedTuple):
         value: int, float, str (bytes if not UTF-8), a Tensor, or a tuple of these; for the other
             kinds (graphs, sparse tensors, types) whatever the codec uses, opaque to the IR.
         ref: Name of the enclosing function's attribute that supplies the value, or "".
+        rest: What else there is, as the codec encodes it: documentation, and what dpl does not
+            know.
     """
 
     kind: str
     value: object
     ref: str = ""
+    rest: bytes = b""
 
 
 # Constant tensors, read only when somebody looks at the numbers.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         built_again,
         check_imports,
         load_model,
+        losses,
         model_from_proto,
         parse_model,
         paused_gc,
@@ -44,7 +45,7 @@ else:
             "dplcli.onnx_io.infer": "check_model check_sizes open_sizes",
             "dplcli.onnx_io.opset": "AdaptedNode RaisedOpset raise_opset",
             "dplcli.onnx_io.read": (
-                "as_written built_again check_imports load_model "
+                "as_written built_again check_imports load_model losses "
                 "model_from_proto parse_model paused_gc read_model_file"
             ),
             "dplcli.onnx_io.strip": "STRIPPERS",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import stat
-from functools import cache
+from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -18,7 +19,9 @@ from onnx import (
     GraphProto,
     NodeProto,
     SparseTensorProto,
+    TensorAnnotation,
     TensorProto,
+    TrainingInfoProto,
     TypeProto,
     ValueInfoProto,
     numpy_helper,
@@ -27,14 +30,32 @@ from onnx.external_data_helper import load_external_data_for_tensor
 
 from dplcli.errors import ModelLoadError
 from dplcli.files import path_of, text_path
-from dplcli.ir import Attribute, Dim, Graph, OpSchema, Remarks, StatedType, Tensor, TensorType
+from dplcli.ir import (
+    Annotation,
+    Attribute,
+    Dim,
+    Graph,
+    OpSchema,
+    Remarks,
+    StatedType,
+    Tensor,
+    TensorType,
+)
 from dplcli.ir.model import NO_REMARKS
 from dplcli.ir.types import CHUNK, DTYPE_CODES, dtype_name
 from dplcli.onnx_io.contrib import CONTRIB, contrib_operators
 from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Collection,
+        Container,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from google.protobuf.message import Message
     from numpy.typing import NDArray
@@ -336,6 +357,8 @@ _WITHOUT_GRAPHS = frozenset(_KIND_NAMES) - {
     AttributeProto.GRAPH,
     AttributeProto.GRAPHS,
 }
+_OF_ATTRIBUTES = {"name", "type", "ref_attr_name", *_FIELDS.values(), *map("{}s".format, _FIELDS)}
+"""The fields of an attribute that dpl has words for."""
 _GUESSED_KINDS = ("tensor", "graph", "float", "int", "string")
 _HEAD = frozenset({"name", "type", "ref_attr_name", "doc_string"})
 _GUESSED_LISTS = ("floats", "ints", "strings", "tensors", "graphs")
@@ -360,17 +383,19 @@ def decode_attribute(
         in_function: Whether the node is in a function's body.
     """
     kind = _KIND_NAMES[proto.type] if proto.type else _guess_kind(proto)
+    is_plain = not proto.HasField("doc_string") and not len(UnknownFieldSet(proto))
+    rest = b"" if is_plain else b"".join(fields(proto, without=_OF_ATTRIBUTES))
     if proto.ref_attr_name and (in_function or not _holds_value(proto)):
-        return Attribute(kind, None, proto.ref_attr_name)
+        return Attribute(kind, None, proto.ref_attr_name, rest)
     if kind == "graph":
-        return Attribute(kind, subgraphs.get(proto.name))
+        return Attribute(kind, subgraphs.get(proto.name), rest=rest)
     if kind == "graphs":
         names = (f"{proto.name}[{number}]" for number in range(len(proto.graphs)))
-        return Attribute(kind, tuple(subgraphs.get(name) for name in names))
+        return Attribute(kind, tuple(subgraphs.get(name) for name in names), rest=rest)
     value: Any = getattr(proto, _FIELDS.get(kind, kind))
     if kind in _FIELDS:
-        return Attribute(kind, _decoded(kind, value, home))
-    return Attribute(kind, tuple([_decoded(kind, item, home) for item in value]))
+        return Attribute(kind, _decoded(kind, value, home), rest=rest)
+    return Attribute(kind, tuple([_decoded(kind, item, home) for item in value]), rest=rest)
 
 
 def _decoded(kind: str, item: Any, home: Home | None) -> object:  # noqa: ANN401  # a field's value
@@ -424,6 +449,10 @@ def _guess_kind(proto: AttributeProto) -> str:
 def encode_attribute(name: str, attribute: Attribute) -> AttributeProto:
     """Write one attribute that a pass has made."""
     proto = AttributeProto(name=name, type=_KIND_CODES[attribute.kind])
+    if attribute.rest:
+        with suppress(DecodeError):  # what a call says of a constant may be anything
+            rest = AttributeProto.FromString(attribute.rest)
+            proto.MergeFromString(b"".join(fields(rest, without=_OF_ATTRIBUTES)))
     if attribute.ref:
         proto.ref_attr_name = attribute.ref
         return proto
@@ -600,6 +629,149 @@ def remarks_of(proto: NodeProto | ValueInfoProto) -> Remarks:
     return Remarks(doc if type(doc) is str else "", metadata)
 
 
+_OF_NODES = {"input", "output", "name", "op_type", "domain", "overload", "attribute"}
+_OF_NODES |= {"doc_string", "metadata_props"}
+"""The fields of a node that dpl has words for."""
+
+
+def node_remarks(proto: NodeProto) -> Remarks:
+    """Read what a node carries for readers and tools; the rest says which devices it runs on."""
+    return remarks_of(proto)._replace(rest=b"".join(fields(proto, without=_OF_NODES)))
+
+
+def decode_annotations(protos: Iterable[TensorAnnotation]) -> dict[str, tuple[Annotation, ...]]:
+    """Read how a graph says that tensors are quantised, by their names."""
+    found: dict[str, tuple[Annotation, ...]] = {}
+    for proto in protos:
+        name, entries = proto.tensor_name, proto.quant_parameter_tensor_names
+        rest = b"".join(fields(proto, without={"tensor_name", "quant_parameter_tensor_names"}))
+        annotation = Annotation({entry.key: entry.value for entry in entries}, rest)
+        found[name] = (*found.get(name, ()), annotation)
+    return found
+
+
+def encode_annotation(name: str, annotation: Annotation) -> TensorAnnotation:
+    """Write how the tensor *name* is quantised."""
+    proto = TensorAnnotation()
+    with suppress(DecodeError):  # what a call says of a value may be anything
+        proto.ParseFromString(annotation.rest)
+    if name:
+        proto.tensor_name = name
+    for key, tensor in annotation.parameters.items():
+        proto.quant_parameter_tensor_names.add(key=key, value=tensor)
+    return proto
+
+
+class TrainingNames(NamedTuple):
+    """What training information names.
+
+    Attributes:
+        names: All names of values in it, and all texts of attributes: Gradient names values so.
+        updated: The values that it sets.
+        operators: Domain, type and overload of its nodes.
+    """
+
+    names: frozenset[str]
+    updated: tuple[str, ...]
+    operators: frozenset[tuple[str, str, str]]
+
+
+def names_in_training(protos: Iterable[TrainingInfoProto]) -> TrainingNames:
+    """Collect what training information names."""
+    names: set[str] = set()
+    updated: dict[str, None] = {}
+    operators = set()
+    for proto in protos:
+        bindings = (*proto.initialization_binding, *proto.update_binding)
+        updated |= {entry.key: None for entry in bindings}
+        names.update(entry.value for entry in bindings)
+        graphs = [proto.initialization, proto.algorithm]
+        while graphs:
+            graph = graphs.pop()
+            names.update(part.name for part in (*graph.input, *graph.initializer, *graph.output))
+            names.update(tensor.values.name for tensor in graph.sparse_initializer)
+            for node in graph.node:
+                names.update(node.input, node.output)
+                operators.add((node.domain, node.op_type, node.overload))
+                for item in node.attribute:
+                    names.update(text.decode(errors="replace") for text in (item.s, *item.strings))
+                graphs += (body for _, body in graphs_of(node))
+    return TrainingNames(frozenset({*names, *updated} - {""}), tuple(updated), frozenset(operators))
+
+
+@lru_cache(maxsize=1024)
+def placements_of(encoded: bytes) -> Mapping[tuple[str, str], str]:
+    """Read from the rest of what a node carries where it runs: what is said of each configuration.
+
+    Its ``pipeline stage``, and the ``devices`` over which its tensors are spread.
+    """
+    found = {}
+    for item in _configurations(encoded):
+        devices: set[int] = set()
+        for spec in item.sharding_spec:
+            groups = {entry.key: entry.value for entry in spec.index_to_device_group_map}
+            devices.update(d for index in spec.device for d in groups.get(index, (index,)))
+        if item.HasField("pipeline_stage"):
+            found[item.configuration_id, "pipeline stage"] = str(item.pipeline_stage)
+        if devices:
+            found[item.configuration_id, "devices"] = ", ".join(map(str, sorted(devices)))
+    return found
+
+
+def shardings_of(encoded: bytes) -> list[tuple[str, str]]:
+    """Return configuration and name of each tensor of which is said how it is spread."""
+    configurations = _configurations(encoded)
+    return [(c.configuration_id, s.tensor_name) for c in configurations for s in c.sharding_spec]
+
+
+def joined_devices(carried: Iterable[bytes], names: Container[str]) -> bytes:
+    """Return what nodes, which run on the same devices, say of that and of tensors of *names*."""
+    joined = NodeProto()
+    known: dict[str, Any] = {}
+    for item in (item for encoded in carried for item in _configurations(encoded)):
+        name = item.configuration_id
+        if name not in known:
+            known[name] = joined.device_configurations.add(configuration_id=name)
+        if item.HasField("pipeline_stage"):
+            known[name].pipeline_stage = item.pipeline_stage
+        told = {spec.tensor_name for spec in known[name].sharding_spec}
+        known[name].sharding_spec.extend(
+            s for s in item.sharding_spec if s.tensor_name in names and s.tensor_name not in told
+        )
+    for item in reversed(list(joined.device_configurations)):
+        if not item.sharding_spec and not item.HasField("pipeline_stage"):
+            joined.device_configurations.remove(item)
+    data: bytes = joined.SerializeToString()
+    return data
+
+
+def moved_devices(own: bytes, names: Mapping[str, str], call: bytes = b"") -> bytes:
+    """Return what a node of a function carries beside remarks where the function is called.
+
+    A node that does not say where it runs does so where the call does.
+
+    Args:
+        own: What it carries in the function.
+        names: By name in the function, that of what it reads and makes here.
+        call: What the call carries.
+    """
+    proto = NodeProto.FromString(own)
+    for place in proto.device_configurations:
+        for spec in place.sharding_spec:
+            spec.tensor_name = names.get(spec.tensor_name, spec.tensor_name)
+    if not proto.device_configurations:
+        proto.MergeFromString(joined_devices([call], names.values()))
+    data: bytes = proto.SerializeToString()
+    return data
+
+
+def _configurations(encoded: bytes) -> Sequence[Any]:
+    try:
+        return list(NodeProto.FromString(encoded).device_configurations)
+    except DecodeError:  # what a call says of its nodes may be anything
+        return ()
+
+
 def decode_statement(encoded: bytes) -> tuple[TensorType | None, StatedType]:
     """Read what a graph states of a value: its type, and all of it.
 
@@ -630,12 +802,28 @@ def encode_statement(name: str, stated: StatedType) -> ValueInfoProto | None:
     if stated.known is None:
         return None
     proto = encode_type(name, stated.known)
-    doc, metadata = stated.remarks
+    doc, metadata, _ = stated.remarks
     if doc:
         proto.doc_string = doc
     for key, value in metadata.items():
         proto.metadata_props.add(key=key, value=value)
     return proto
+
+
+def restated(stated: StatedType, symbols: Mapping[str, Dim]) -> StatedType:
+    """Return a statement with other words, or numbers, for the symbols of a tensor's sizes."""
+    if stated.known is not None:
+        dims = stated.known.shape
+        words = dims and tuple(symbols.get(d, d) if isinstance(d, str) else d for d in dims)
+        return stated._replace(known=stated.known._replace(shape=words))
+    proto = ValueInfoProto.FromString(stated.encoded)
+    for dim in proto.type.tensor_type.shape.dim:
+        word = symbols.get(dim.dim_param)
+        if isinstance(word, int):
+            dim.dim_value = word
+        elif word:
+            dim.dim_param = word
+    return stated._replace(encoded=proto.SerializeToString())
 
 
 def _dim(proto: onnx.TensorShapeProto.Dimension) -> Dim:
@@ -755,6 +943,18 @@ def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes
             setattr(part, name, value)
         yield part.SerializeToString()
     yield from unknown_fields(message)
+
+
+def copy_but(source: Message, target: Message, left_out: Collection[str]) -> None:
+    """Add to *target* what *source* has, but for the fields *left_out*."""
+    for field, value in source.ListFields():
+        if field.name in left_out:
+            continue
+        part = getattr(target, field.name)
+        if hasattr(part, "MergeFrom"):  # messages, and whatever is repeated
+            part.MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
 
 
 def _data(text: str | bytes) -> bytes:

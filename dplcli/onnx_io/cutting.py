@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from onnx import ModelProto, TypeProto
+from onnx import ModelProto, TypeProto, ValueInfoProto
 
-from dplcli.errors import UsageError, did_you_mean
+from dplcli.errors import UsageError, did_you_mean, some_of
 from dplcli.ir.operators import canonical_domain
-from dplcli.onnx_io.convert import encode_type, graphs_of, names_read
+from dplcli.onnx_io.convert import copy_but, encode_type, graphs_of, names_read
 from dplcli.onnx_io.opset import all_nodes
 
 if TYPE_CHECKING:
@@ -276,15 +276,62 @@ def part_between(
         part.graph.sparse_initializer.extend(sparse)
     order = [name for name in start if name in {*weights, *entering}]
     order += [name for name in entering if name not in start]
-    del part.graph.input[:]
-    for name in order:
-        part.graph.input.add(name=name, type=types[name])
-    named = read | {name for index in nodes for name in wiring.nodes[index].output}
-    part.graph.quantization_annotation.extend(
-        note for note in wiring.model.graph.quantization_annotation if note.tensor_name in named
-    )
+    whole = wiring.model.graph
+    stated = {info.name: info for info in (*whole.value_info, *whole.output, *whole.input)}
+    del part.graph.input[:], part.graph.output[:]
+    part.graph.input.extend(_described(name, types[name], stated) for name in order)
+    part.graph.output.extend(_described(name, types[name], stated) for name in end)
+    copy_but(wiring.model, part, _OF_CUTS | {"training_info"})
+    copy_but(whole, part.graph, _OF_CUTS | {"quantization_annotation"})
+    _annotate(part, wiring, read | {n for index in nodes for n in wiring.nodes[index].output})
     _drop_functions(part)
     return part
+
+
+_OF_CUTS = {"ir_version", "opset_import", "functions", "graph", "name", "node", "input", "output"}
+_OF_CUTS |= {"initializer", "sparse_initializer", "value_info"}
+"""What :func:`cut` has seen to; the rest is said of the whole model, and holds for a part."""
+
+
+def _described(name: str, kind: TypeProto, stated: Mapping[str, ValueInfoProto]) -> ValueInfoProto:
+    """Return what is stated of a value with the type *kind*, which is at least as exact."""
+    info = ValueInfoProto(name=name)
+    info.CopyFrom(stated.get(name, info))
+    old, new = info.type.tensor_type.shape.dim, kind.tensor_type.shape.dim
+    meanings = [dim.denotation for dim in old] if len(old) == len(new) else []
+    meaning = info.type.denotation
+    info.type.CopyFrom(kind)
+    if meaning:
+        info.type.denotation = meaning
+    for dim, text in zip(info.type.tensor_type.shape.dim, meanings, strict=False):
+        if text:
+            dim.denotation = text
+    return info
+
+
+def _annotate(part: ModelProto, wiring: Wiring, names: Collection[str]) -> None:
+    """Say of *names* how they are quantised, as far as the part can have the tensors for that."""
+    graph = part.graph
+    there = {*names, *(tensor.name for tensor in graph.initializer)}
+    for note in wiring.model.graph.quantization_annotation:
+        needed = {entry.value for entry in note.quant_parameter_tensor_names} - there
+        if note.tensor_name in names and needed <= wiring.initializers.keys():
+            graph.quantization_annotation.add().CopyFrom(note)
+            graph.initializer.extend(wiring.initializers[name] for name in sorted(needed))
+            there |= needed
+
+
+def left_out(wiring: Wiring, part: ModelProto) -> Iterator[str]:
+    """Say what the model states that :func:`part_between` could not keep."""
+    if wiring.model.training_info:
+        yield "left out: the training information, which is of the whole model"
+    values = {name for node in part.graph.node for name in (*node.input, *node.output)}
+    kept = {note.tensor_name for note in part.graph.quantization_annotation}
+    notes = wiring.model.graph.quantization_annotation
+    lost = {note.tensor_name: None for note in notes if note.tensor_name in values - kept}
+    if lost:
+        named = some_of(list(lost))
+        yield f"left out: the quantization annotations of {named}, whose parameters are computed"
 
 
 def _types(
@@ -315,12 +362,12 @@ def _types(
 
 def _drop_functions(part: ModelProto) -> None:
     """Take out the functions that nothing calls."""
-    functions = {(item.domain, item.name): item for item in part.functions}
-    called: set[tuple[str, str]] = set()
+    functions = {(item.domain, item.name, item.overload): item for item in part.functions}
+    called: set[tuple[str, str, str]] = set()
     pending: list[NodeProto] = list(part.graph.node)
     while pending:
         node = pending.pop()
-        key = (node.domain, node.op_type)
+        key = (node.domain, node.op_type, node.overload)
         if key in functions and key not in called:
             called.add(key)
             pending += functions[key].node

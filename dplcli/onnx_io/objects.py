@@ -14,14 +14,13 @@ from onnx import ModelProto, TensorProto
 from onnx.external_data_helper import set_external_data
 
 from dplcli.errors import ModelLoadError, UsageError
-from dplcli.onnx_io.convert import load_data
+from dplcli.onnx_io.convert import copy_but, load_data
 from dplcli.onnx_io.external_data import all_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from google.protobuf.message import Message
 
 NAME = "model.onnx"
 """The file of a model that was given as an object; reports call it so."""
@@ -117,8 +116,8 @@ def _write_proto(proto: ModelProto, path: Path) -> None:
         path.write_bytes(proto.SerializeToString())
         return
     shell = ModelProto()
-    _copy_but(proto, shell, {"graph"})
-    _copy_but(proto.graph, shell.graph, {"initializer"})
+    copy_but(proto, shell, {"graph"})
+    copy_but(proto.graph, shell.graph, {"initializer"})
     with path.with_name(_DATA).open("wb") as file:
         for tensor in proto.graph.initializer:
             _put_outside(tensor, shell.graph.initializer.add(), file)
@@ -135,23 +134,12 @@ def _put_outside(tensor: TensorProto, place: TensorProto, file: BinaryIO) -> Non
     if not tensor.HasField("raw_data") or tensor.ByteSize() <= _SMALL:
         place.CopyFrom(tensor)
         return
-    _copy_but(tensor, place, {"raw_data"})
+    copy_but(tensor, place, {"raw_data"})
     data = tensor.raw_data
     place.raw_data = b""  # onnx demands that it is there
     set_external_data(place, _DATA, offset=file.tell(), length=len(data))
     place.ClearField("raw_data")
     file.write(data)
-
-
-def _copy_but(source: Message, target: Message, left_out: Collection[str]) -> None:
-    for field, value in source.ListFields():
-        if field.name in left_out:
-            continue
-        part = getattr(target, field.name)
-        if hasattr(part, "MergeFrom"):  # messages, and whatever is repeated
-            part.MergeFrom(value)
-        else:
-            setattr(target, field.name, value)
 
 
 def read_proto(content: Path | bytes, folder: Path) -> ModelProto:

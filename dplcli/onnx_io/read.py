@@ -6,6 +6,7 @@ import gc
 import re
 import stat
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +22,7 @@ from onnx import (
     ValueInfoProto,
 )
 
-from dplcli.errors import InvalidModelError, ModelLoadError
+from dplcli.errors import InvalidModelError, ModelLoadError, some_of
 from dplcli.ir import (
     Attribute,
     Function,
@@ -37,15 +38,23 @@ from dplcli.ir import (
 )
 from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, is_in_function, record_uses
 from dplcli.ir.operators import canonical_domain
+from dplcli.ir.traversal import find_value, outwards
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
     Home,
     OnnxSchemas,
+    decode_annotations,
     decode_attribute,
     decode_statement,
     decode_type,
-    remarks_of,
+    joined_devices,
+    moved_devices,
+    names_in_training,
+    node_remarks,
+    placements_of,
+    restated,
+    shardings_of,
 )
 from dplcli.onnx_io.source import Source, source_of
 from dplcli.onnx_io.table import GraphKind, read_table
@@ -54,7 +63,7 @@ from dplcli.onnx_io.write import to_proto
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from onnx import OperatorSetIdProto
@@ -108,9 +117,23 @@ class ProtoCodec:
         return attributes, refers
 
     def remarks(self, node: Node) -> Remarks:
-        """Read the documentation and metadata of a loaded node."""
+        """Read what a loaded node carries for readers and tools."""
         row = node.source
-        return remarks_of(self.source.node(_row(row))) if row in self._remarked else NO_REMARKS
+        return node_remarks(self.source.node(_row(row))) if row in self._remarked else NO_REMARKS
+
+    @staticmethod
+    def placements(node: Node) -> Mapping[tuple[str, str], str]:
+        """Read where a node runs: by configuration, its pipeline stage and its devices."""
+        return placements_of(node.remarks.rest)
+
+    @staticmethod
+    def devices(node: Node, nodes: Iterable[Node]) -> bytes:
+        """Return what *node*, in the place of *nodes*, is to say of its devices."""
+        names = {value.name for value in (*node.inputs, *node.outputs) if value is not None}
+        return joined_devices((each.remarks.rest for each in nodes), names)
+
+    moved_devices = staticmethod(moved_devices)
+    restated = staticmethod(restated)
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
@@ -226,6 +249,7 @@ def _what_is_wrong(beginning: bytes) -> str:
 
 _GIVEN = GraphProto.INPUT_FIELD_NUMBER
 _RETURNED = GraphProto.OUTPUT_FIELD_NUMBER
+_ANNOTATION = GraphProto.QUANTIZATION_ANNOTATION_FIELD_NUMBER
 _EXTERNAL_MARK = b"location"
 """The key in every reference to external data; a file without it has no such data."""
 
@@ -374,11 +398,13 @@ class _Builder:
         imports = self.imports(self.source.header.opset_import)
         self.model.opset_imports.update(imports)
         self.model.notes += self.table.notes
+        self.model.is_spread = self.table.is_spread
         self._make_graphs_and_nodes()
         self._make_values()
         self._let_nodes_read()
         self._let_graphs_return()
         self._state_types()
+        self._protect()
         for graph in self.table.sorted:
             self.graphs[graph].modified = True
 
@@ -601,6 +627,29 @@ class _Builder:
         for value, text in returned:
             if value.type_source is None:
                 value.type_source = texts[text]
+
+    def _protect(self) -> None:
+        """Keep what lies beside the graphs true: hold the values that it names."""
+        model, main = self.model, self.model.graph.values
+        training = names_in_training(self.source.header.training_info)
+        model.taken, model.called_beside = training.names, training.operators
+        updated = (main[name] for name in training.updated if name in main)
+        model.trained = [value for value in updated if value.use_count]
+        for name in sorted(training.names & main.keys()):
+            model.protect(main[name], "the training information")
+        parts = self.table.parts
+        for number in sorted(set(parts.graph[parts.number == _ANNOTATION].tolist())):
+            if number < 0 or self.table.graphs[number].kind is GraphKind.FUNCTION:
+                continue  # there the number is that of another field
+            graph = self.graphs[number]
+            header = self.source.graph_header(number)
+            model.annotated.append(graph)
+            graph.annotations = decode_annotations(header.quantization_annotation)
+            for annotation in chain.from_iterable(graph.annotations.values()):
+                for name in annotation.parameters.values():
+                    value = find_value(graph, name)
+                    if value is not None:
+                        model.protect(value, "a quantization annotation")
 
 
 def _in_document_order(graph: Graph) -> Iterator[Node]:
@@ -851,3 +900,44 @@ def statements_of(model: Model) -> dict[tuple[str, str], str]:
         for entry in message.metadata_props:
             found["metadata", f"{what}: {entry.key}"] = entry.value
     return {key: text for key, text in found.items() if text}
+
+
+def _outermost_rows(table: Table, graphs: Collection[object]) -> NDArray[np.bool_]:
+    """Tell of each node of a file, (n,), whether it is in one of the outermost *graphs*."""
+    outermost: list[int] = []
+    for number, row in enumerate(table.graphs):
+        outermost.append(number if row.parent < 0 else outermost[row.parent])
+    return np.array([number in graphs for number in outermost], np.bool_)[table.nodes.graph]
+
+
+def losses(model: Model, *, in_calls: bool = False) -> list[str]:
+    """Say what the file states beside its graphs that an edited model no longer does.
+
+    Args:
+        model: The model.
+        in_calls: Whether calls say what was there, so that inlining them brings it back.
+    """
+    graphs = list(model.graphs())
+    gone: list[str] = []
+    for graph in model.annotated:
+        *_, outermost = outwards(graph)  # where it was, if it has gone with its node
+        lost = graph.erased - graph.values.keys() if graph in graphs else graph.annotations.keys()
+        gone += [name for name in graph.annotations if name in lost and outermost in graphs]
+    idle = [v.name for v in model.trained if not v.use_count and not v.is_graph_output]
+    spread: list[str] = []
+    if model.is_spread and not in_calls:
+        source = source_of(model)
+        rows = np.flatnonzero(source.table.nodes.remarked).tolist()
+        here = _outermost_rows(source.table, {g.source for g in graphs})
+        before = (node_remarks(source.node(row)).rest for row in rows if here[row])
+        after = {item for g in graphs for node in g for item in shardings_of(node.remarks.rest)}
+        told = (item for rest in before for item in shardings_of(rest))
+        spread = [item[1] for item in dict.fromkeys(told) if item not in after]
+    where = "are inside functions now; dpl inline brings them back" if in_calls else "are gone"
+    lines = (
+        (f"left out: the quantization annotations of {{}}, which {where}", gone),
+        ("left out: the sharding of {}, which no node reads or makes any more", spread),
+        ("the training information updates {}, which no node reads any more", idle),
+    )
+    label = model.path or "the model"
+    return [f"{label}: {text.format(some_of(names))}" for text, names in lines if names]

@@ -73,7 +73,8 @@ _OP_TYPE = NodeProto.OP_TYPE_FIELD_NUMBER
 _DOMAIN = NodeProto.DOMAIN_FIELD_NUMBER
 _OVERLOAD = NodeProto.OVERLOAD_FIELD_NUMBER
 _NODE_NAME = NodeProto.NAME_FIELD_NUMBER
-_REMARKS = (NodeProto.DOC_STRING_FIELD_NUMBER, NodeProto.METADATA_PROPS_FIELD_NUMBER)
+_PLAIN = (_INPUT, _OUTPUT, _ATTRIBUTE, _OP_TYPE, _DOMAIN, _OVERLOAD, _NODE_NAME)
+_DEVICES = NodeProto.DEVICE_CONFIGURATIONS_FIELD_NUMBER
 _ATTRIBUTE_NAME = AttributeProto.NAME_FIELD_NUMBER
 _ATTRIBUTE_TYPE = AttributeProto.TYPE_FIELD_NUMBER
 _ATTRIBUTE_TENSOR = AttributeProto.T_FIELD_NUMBER
@@ -138,7 +139,7 @@ class Nodes(NamedTuple):
         end: Where it ends there.
         name_at: Where its name begins in the file.
         name_size: How many bytes that has.
-        remarked: Whether it has documentation or metadata.
+        remarked: Whether it has documentation, metadata, or what else a node may carry.
     """
 
     operator: Places
@@ -262,6 +263,7 @@ class Table:
         notes: What a reader should know about the file.
         sorted: The main graph (0) and functions whose nodes stand in another order than there.
         original: The file, if it is spelled in another way than *data*.
+        is_spread: Whether some node says which devices it runs on.
     """
 
     data: Bytes
@@ -280,6 +282,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
     sorted: list[int] = field(default_factory=list)
     original: bytes = b""
+    is_spread: bool = False
 
     def rows_by_graph(self) -> tuple[list[int], list[int]]:
         """Return the first node of each graph in the file, and how many it has there."""
@@ -489,6 +492,7 @@ class _Reader:
         self.in_attributes: list[tuple[Places, Tensors]] = []
         self.parts: list[tuple[Places, Fields]] = []
         self.infos: list[tuple[Places, Fields, Fields]] = []
+        self.is_spread = False
 
     def table(self) -> Table:
         """Read all."""
@@ -661,7 +665,8 @@ class _Reader:
         self.in_attributes.append((first + stated.owner[has], tensors.at(which[has]).moved(shift)))
         spans = zip(at.tolist(), stop.tolist(), strict=True)
         texts = [self.data[a:b].tobytes() for a, b in spans]
-        is_remark = np.isin(found.number, _REMARKS)
+        is_remark = ~np.isin(found.number, _PLAIN)
+        self.is_spread |= _DEVICES in found.number
         words = [_single(found, which, graph.size) for which in (_DOMAIN, _OP_TYPE, _OVERLOAD)]
         self.nodes.append(
             _Nodes(
@@ -764,6 +769,7 @@ class _Reader:
             attribute_sets=list(self.attribute_sets),
             tensor_types=list(self.tensor_types),
             notes=self.notes,
+            is_spread=self.is_spread,
         )
 
     def _parts(self) -> FileParts:

@@ -6,9 +6,10 @@ import os
 import shutil
 import stat
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
+from google.protobuf.message import DecodeError
 from onnx import (
     FunctionProto,
     GraphProto,
@@ -24,10 +25,12 @@ from dplcli.ir import Tensor, TensorType, TypeStatement
 from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io import convert
 from dplcli.onnx_io.convert import (
+    encode_annotation,
     encode_attribute,
     encode_statement,
     encode_type,
     graphs_of,
+    node_remarks,
     tensor_to_proto,
 )
 from dplcli.onnx_io.external_data import bring_external_data, has_data_elsewhere, locations_of, pack
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from onnx import OperatorSetIdProto
 
-    from dplcli.ir import Function, Graph, Model, Node, Value
+    from dplcli.ir import Annotation, Function, Graph, Model, Node, Value
     from dplcli.onnx_io.external_data import ExternalData
 
 
@@ -103,6 +106,14 @@ def encode_stated_types(graph: Graph) -> list[ValueInfoProto]:
         if name in graph.values
     )
     return [proto for proto in stated if proto is not None]
+
+
+def annotations_of(graph: Graph) -> Iterator[tuple[str, Annotation]]:
+    """Iterate over what is said of how values are quantised, but of those that have gone."""
+    told = {name: stated.annotations for name, stated in graph.stated_types.items()}
+    for name, several in (*graph.annotations.items(), *told.items()):
+        if name in graph.values or name not in graph.erased:
+            yield from ((name, annotation) for annotation in several)
 
 
 class StagedModel:
@@ -330,6 +341,7 @@ _GRAPH_NODE = GraphProto.NODE_FIELD_NUMBER
 _GRAPH_INPUT = GraphProto.INPUT_FIELD_NUMBER
 _GRAPH_INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
 _GRAPH_SPARSE = GraphProto.SPARSE_INITIALIZER_FIELD_NUMBER
+_GRAPH_ANNOTATION = GraphProto.QUANTIZATION_ANNOTATION_FIELD_NUMBER
 _GRAPH_VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
 _FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 
@@ -367,11 +379,17 @@ class _Writer:
         """Encode a graph: nodes, then what it states of itself, then what it declares."""
         parts: list[convert.Part] = [*self._nodes(graph, _GRAPH_NODE)]
         if type(graph.source) is int:
-            parts += convert.fields(self._source.graph_header(graph.source))
+            header = self._source.graph_header(graph.source)
+            but = {"quantization_annotation"} if graph.modified else set()
+            parts += convert.fields(header, without=but)
             parts += self._declared(graph, graph.source)
         else:
             source = encode_body(graph)
             parts += convert.fields(source, without={"input", "value_info"})
+            if type(graph.likeness) is int:
+                header = self._source.graph_header(graph.likeness)
+                but = {"name", "output", "quantization_annotation"}
+                parts += convert.fields(header, without=but)
             parts += convert.embedded(_GRAPH_INPUT, map(_bytes, source.input))
             parts += convert.embedded(_GRAPH_VALUE_INFO, map(_bytes, source.value_info))
         if graph.modified:
@@ -382,6 +400,8 @@ class _Writer:
                 )
             )
             parts.append(convert.LazyField(_GRAPH_VALUE_INFO, encode_stated_types(graph)))
+            annotations = [encode_annotation(*item) for item in annotations_of(graph)]
+            parts.append(convert.LazyField(_GRAPH_ANNOTATION, annotations))
         return parts
 
     def _declared(self, graph: Graph, number: int) -> Iterator[memoryview]:
@@ -468,9 +488,12 @@ class _Writer:
         parts = [_field(_INPUT, _name(value).encode()) for value in node.inputs]
         parts += [_field(_OUTPUT, _name(value).encode()) for value in node.outputs]
         parts += (_field(_NAME, node.name.encode()), self._encoded(node))
-        for key, text in node.metadata.items():
+        remarks = node.remarks
+        for key, text in remarks.metadata.items():
             entry = _field(_KEY, key.encode()) + _field(_VALUE, text.encode())
             parts.append(_field(_METADATA, entry))
+        if remarks.rest:
+            parts.append(_rest(remarks.rest))
         data = b"".join(parts)
         return self._with_bodies(node, NodeProto.FromString(data)) if node.subgraphs else data
 
@@ -490,19 +513,32 @@ class _Writer:
 
     def _encoded(self, node: Node) -> bytes:
         """Encode operator and attributes of a node; many nodes share both."""
-        key = (id(node.attributes), node.op_type, node.domain, node.overload, node.doc)
+        doc = node.remarks.doc
+        key = (id(node.attributes), node.op_type, node.domain, node.overload, doc)
         known = self._attributes.get(key)
         if known is None:
             proto = NodeProto(op_type=node.op_type)
             proto.attribute.extend(encode_attribute(*item) for item in node.attributes.items())
-            if node.doc:
-                proto.doc_string = node.doc
+            if doc:
+                proto.doc_string = doc
             if node.domain:
                 proto.domain = node.domain
             if node.overload:
                 proto.overload = node.overload
             known = self._attributes[key] = _bytes(proto)
         return known
+
+
+@lru_cache(maxsize=1024)
+def _rest(encoded: bytes) -> bytes:
+    """Return what a node carries beside all that has a name here; nothing if it cannot be read.
+
+    A file says of a call what the nodes carried that it stands for, and files come from anywhere.
+    """
+    try:
+        return node_remarks(NodeProto.FromString(encoded)).rest
+    except DecodeError:
+        return b""
 
 
 def _field(tag: bytes, content: bytes) -> bytes:

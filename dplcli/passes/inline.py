@@ -6,7 +6,7 @@ their order. Calls of other functions get the function's nodes under new names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,14 +14,20 @@ from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, Tensor, Value
 from dplcli.ir.model import called_function, record_uses, scope_of
 from dplcli.ir.operators import schema_of
-from dplcli.ir.traversal import behind_identities, captured_values, enclosing_node
+from dplcli.ir.traversal import (
+    behind_identities,
+    captured_values,
+    enclosing_node,
+    find_value,
+    outwards,
+)
+from dplcli.ir.types import MADE_UP, contradicts
 from dplcli.passes.records import CallRecord, align, read_call
 from dplcli.passes.rewriter import (
     GraphRewriter,
     callees_in,
     claim,
     in_order,
-    outwards,
     reachable,
     unique,
 )
@@ -29,7 +35,7 @@ from dplcli.passes.rewriter import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from dplcli.ir import Function, Model, Remarks
+    from dplcli.ir import Dim, Function, Model, Remarks, StatedType
     from dplcli.passes.records import ConstantRecord
 
     Values = dict[Value, Value | None]
@@ -183,12 +189,8 @@ class InlinedNames:
 
     def value(self, graph: Graph, wanted: str) -> str:
         """Return *wanted*, or with a number behind it if the name is not free in *graph*."""
-        return unique(wanted, lambda name: _is_visible(graph, name))
-
-
-def find_value(graph: Graph, name: str) -> Value | None:
-    """Return what *name* means in *graph*: a value of its own, or of a graph round it."""
-    return next((each.values[name] for each in outwards(graph) if name in each.values), None)
+        taken = graph.model.taken
+        return unique(wanted, lambda name: name in taken or _is_visible(graph, name))
 
 
 def _is_visible(graph: Graph, name: str) -> bool:
@@ -217,16 +219,21 @@ class CallAttributes:
     def applied_to(self, node: Node, without: Collection[str] = ()) -> Mapping[str, Attribute]:
         """Return the attributes of a node of the body, references resolved; graphs as they are.
 
-        A reference to what the call does not give, and that has no default, is no attribute.
+        Where the call gives all of them, they stand in its order. A reference to what it does not
+        give, and that has no default, is no attribute.
         """
         stated = node.attributes
         if not without and not any(attribute.ref for attribute in stated.values()):
             return stated
         found = {}
-        for name, attribute in stated.items():
+        items = list(stated.items())
+        if all(attribute.ref for attribute in stated.values()):
+            places = {name: place for place, name in enumerate(self.given)}
+            items.sort(key=lambda item: places.get(item[1].ref, len(places)))
+        for name, attribute in items:
             known = self.given.get(attribute.ref) if attribute.ref else attribute
             if known is not None and name not in without:
-                found[name] = known
+                found[name] = known._replace(rest=attribute.rest) if attribute.rest else known
         return found
 
 
@@ -256,6 +263,7 @@ class BodyCopier:
     def _copy(self, source: Graph, owner: Node) -> Graph:
         graph = Graph(owner.graph.model, owner.graph.opset_imports, owner=owner)
         graph.name = source.name
+        graph.likeness = source.likeness if source.source is None else source.source
         graph.modified = True
         for value in source.inputs:
             graph.inputs.append(self._define(value, graph))
@@ -268,12 +276,18 @@ class BodyCopier:
             returned = self.values[value]
             if returned is not None:
                 graph.add_output(returned)
+        copies = {value.name: self.values[value] for value in source.values.values()}
+        names = {name: copy.name for name, copy in copies.items() if copy is not None}
+        graph.annotations = {
+            names.get(name, name): tuple(item.renamed(names) for item in annotations)
+            for name, annotations in source.annotations.items()
+        }
         return graph
 
     def _copy_node(self, source: Node, graph: Graph) -> None:
         node = Node(graph, source.op_type, source.domain, self.names.node(source.name))
         node.overload = source.overload
-        node.doc, node.metadata = source.remarks
+        node.remarks = source.remarks
         node.attributes = self.attributes.applied_to(source)
         node.inputs = tuple([None if v is None else self.values[v] for v in source.inputs])
         record_uses((node,))
@@ -284,6 +298,8 @@ class BodyCopier:
         for index, value in enumerate(source.outputs):
             outputs.append(None if value is None else self._define(value, graph, node, index))
         node.outputs = tuple(outputs)
+        if graph.model.is_spread:
+            _let_run(node, source)
 
     def _define(
         self, source: Value, graph: Graph, node: Node | None = None, index: int = 0
@@ -294,6 +310,14 @@ class BodyCopier:
         copy.type_source = source.type_source
         self.values[source] = copy
         return copy
+
+
+def _let_run(copy: Node, node: Node, call: bytes = b"") -> None:
+    """Let *copy* run where *node* of a function does, else where the *call* does."""
+    pairs = zip((*node.inputs, *node.outputs), (*copy.inputs, *copy.outputs), strict=False)
+    names = {inner.name: outer.name for inner, outer in pairs if inner and outer}
+    rest = copy.graph.model.codec.moved_devices(copy.remarks.rest, names, call)
+    copy.remarks = copy.remarks._replace(rest=rest)
 
 
 def _with_graphs(attribute: Attribute, copies: Mapping[Graph, Graph]) -> Attribute:
@@ -378,7 +402,7 @@ class EmbeddedConstants:
         if record.node is None and _holds_data(graph):
             value = rewriter.add_initializer(name, constant)
         else:
-            attributes = _attributes(record.attribute, constant)
+            attributes = _attributes(record.attribute, constant, record.rest)
             value = self._insert(graph, "Constant", (), name, record)
             assert value.producer is not None  # noqa: S101  # it was just made
             value.producer.attributes = attributes
@@ -412,9 +436,8 @@ class EmbeddedConstants:
             op_type,
             inputs,
             name=self.names.node(record.node or ""),
-            metadata=record.remarks.metadata,
+            remarks=record.remarks,
         )
-        node.doc = record.remarks.doc
         value = rewriter.make_value(name, node)
         node.outputs = (value,)
         self.nodes.append(node)
@@ -447,13 +470,13 @@ def _holds_data(graph: Graph) -> bool:
     return graph.owner is not None or graph is graph.model.graph
 
 
-def _attributes(name: str, constant: Tensor) -> Mapping[str, Attribute]:
+def _attributes(name: str, constant: Tensor, rest: bytes) -> Mapping[str, Attribute]:
     """Return the attributes of a Constant node that held its number in the attribute *name*."""
     kind = _KINDS.get(name)
     if kind is None:
-        return {"value": Attribute("tensor", constant)}
+        return {"value": Attribute("tensor", constant, rest=rest)}
     data = constant.numpy().tolist()
-    return {name: Attribute(kind, tuple(data) if isinstance(data, list) else data)}
+    return {name: Attribute(kind, tuple(data) if isinstance(data, list) else data, rest=rest)}
 
 
 def is_made_before(value: Value, node: Node) -> bool:
@@ -498,6 +521,7 @@ class _Inliner:
         self.values: Values = {}
         self.returned: dict[Value, Value] = {}
         self.copies: list[tuple[Value, Value]] = []
+        self.symbols: dict[str, Dim] = {}
         self.made: list[Node] = []
 
     def run(self) -> list[Node]:
@@ -605,7 +629,6 @@ class _Inliner:
         inputs: list[Value | None],
         attributes: Mapping[str, Attribute],
     ) -> None:
-        remarks = self._remarks(node, number)
         copy = self.rewriter.insert(
             self.call,
             node.op_type,
@@ -613,16 +636,17 @@ class _Inliner:
             domain=node.domain,
             name=self._name(node, number),
             attributes=attributes,
-            metadata=remarks.metadata,
+            remarks=self._remarks(node, number),
         )
         copy.overload = node.overload
-        copy.doc = remarks.doc
         if node.subgraphs:
             self._copy_bodies(node, copy)
         outputs: list[Value | None] = []
         for index, value in enumerate(node.outputs):
             outputs.append(None if value is None else self._define(value, copy, index, number))
         copy.outputs = tuple(outputs)
+        if number is None and self.graph.model.is_spread:
+            _let_run(copy, node, self.call.remarks.rest)
         self.made.append(copy)
 
     def _copy_bodies(self, node: Node, copy: Node) -> None:
@@ -660,13 +684,36 @@ class _Inliner:
         return self.record.remarks.get(number) or node.remarks
 
     def _state_types(self, node: Node, number: int | None) -> None:
-        if number is None:
-            return
         for index, value in enumerate(node.outputs):
-            known = self.record.types.get((number, index))
             made = None if value is None else self.values.get(value)
-            if known is not None and made is not None and value not in self.returned:
+            if value is None or made is None or (number is not None and value in self.returned):
+                continue
+            known = self._stated(value, made)
+            if number is not None:
+                known = self.record.types.get((number, index))
+            if known is not None:
                 self.graph.stated_types[made.name] = known
+
+    def _stated(self, inner: Value, outer: Value) -> StatedType | None:
+        """Return what the function states of a value, as it holds where the call is.
+
+        Its symbols mean something in the function alone. They become what the sizes are here, as
+        far as that follows, else names that are this call's own.
+        """
+        stated, known = inner.stated_type, inner.declared_type
+        if stated is None or inner in self.graph.model.refuted or outer.type_source is not None:
+            return None
+        found = outer.inferred_type()
+        if known is None or known.shape is None:
+            return stated
+        if found is not None and contradicts(known, found):
+            return None
+        dims = known.shape if found is None or found.shape is None else found.shape
+        for dim, here in zip(known.shape, dims, strict=True):
+            if isinstance(dim, str):
+                is_open = found is None or here is None or MADE_UP.match(str(here))
+                self.symbols.setdefault(dim, f"{self._prefix}/{dim}" if is_open else here)
+        return self.graph.model.codec.restated(stated, self.symbols)
 
     def _put_copy(self, inner: Value, outer: Value) -> None:
         """Copy a value that the function only passes on, or returns twice."""
@@ -916,6 +963,7 @@ class _Worker:
         self.only = only
         self.result = result
         self.refused: set[Node] = set()
+        self.restored: set[Node] = set()
         self.scopes: dict[Graph, str] = {}
 
     def run(self, outermost: Graph) -> None:
@@ -966,8 +1014,11 @@ class _Worker:
         numbers = None if record is None else align(record, function.body)
         if numbers is None:
             record = None
+        elif record is not None and call.source is None and call not in self.restored:
+            record = replace(record, repeated=frozenset())  # names of the body it was copied from
         nodes = _Inliner(call, function, record, numbers or {}, names).run()
         is_restored = record is not None
+        self.restored.update(nodes if is_restored else ())
         self.result.calls.append(InlinedCall(function, call, scope, tuple(nodes), is_restored))
 
     def _scope_of(self, graph: Graph) -> str:
@@ -997,6 +1048,8 @@ def _called_from(graph: Graph, functions: Iterable[Function]) -> set[Function]:
     """Return what *graph* or one of *functions* calls, directly or through others."""
     bodies = [graph, *(function.body for function in functions)]
     called = [callee for body in bodies for callee in callees_in(body)]
+    known = graph.model.functions
+    called += [known[key] for key in sorted(graph.model.called_beside & known.keys())]
     return reachable(called, lambda function: callees_in(function.body))
 
 

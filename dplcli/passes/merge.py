@@ -9,11 +9,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.ir import Function, Value
-from dplcli.ir.model import NO_REMARKS, NODES_KEY, called_function, callees
+from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, called_function, callees
 from dplcli.ir.operators import HEAVY
 from dplcli.ir.traversal import captured_values, enclosing_node
 from dplcli.passes.inline import CallAttributes
-from dplcli.passes.partition import OPSET_OF_UNDECLARED, describe_type
+from dplcli.passes.partition import OPSET_OF_UNDECLARED, describe_remarks, describe_type, stated_of
 from dplcli.passes.records import (
     CODEGEN_KEY,
     UNDO_KEY,
@@ -32,6 +32,8 @@ from dplcli.passes.rewriter import (
     attribute_key,
     claim,
     in_order,
+    inherit_devices,
+    object_to_devices,
     reachable,
 )
 
@@ -336,7 +338,7 @@ class RegionCall:
         attributes: Its attributes, by reference only where the graph's own function supplies them.
         name: The name that it has, or had, in the graph.
         output_names: The names that its outputs have, or had, there.
-        metadata: What it carries, or carried.
+        remarks: What it carries, or carried.
         types: By output, what the file stated of those that are inside a region already.
     """
 
@@ -346,7 +348,7 @@ class RegionCall:
     attributes: Mapping[str, Attribute]
     name: str
     output_names: tuple[str, ...]
-    metadata: Mapping[str, str]
+    remarks: Remarks
     types: Mapping[int, StatedType] = field(default_factory=dict)
 
     @property
@@ -362,8 +364,8 @@ def inner_calls_of(call: Node) -> list[RegionCall]:
     if not is_partition(function):
         return _inlined(call, function)
     names = tuple([value.name if value is not None else "" for value in call.outputs])
-    attributes, metadata = call.attributes, call.remarks.metadata
-    return [RegionCall(function, call.inputs, call.outputs, attributes, call.name, names, metadata)]
+    outputs, remarks = call.outputs, call.remarks
+    return [RegionCall(function, call.inputs, outputs, call.attributes, call.name, names, remarks)]
 
 
 def run_of(call: Node) -> int:
@@ -395,7 +397,6 @@ def _inlined(call: Node, region: Function) -> list[RegionCall]:
         assert function is not None  # noqa: S101  # see is_region
         sources = tuple(map(outside, node.outputs))
         names = entry.outputs if entry is not None and entry.fits(node) else ()
-        remarks = record.remarks.get(number, NO_REMARKS) if told else NO_REMARKS
         inner_calls.append(
             RegionCall(
                 function,
@@ -404,7 +405,7 @@ def _inlined(call: Node, region: Function) -> list[RegionCall]:
                 given.applied_to(node),
                 (entry.name if entry is not None else "") or f"{call.name}/{node.name}",
                 _names_of(call, sources, names),
-                remarks.metadata,
+                record.remarks.get(number, NO_REMARKS) if told else NO_REMARKS,
                 stated.get(number, {}),
             )
         )
@@ -480,7 +481,7 @@ class RegionOutline:
         inner_calls = self.inner_calls
         nodes = [[inner.function_name, inner.name, inner.output_names] for inner in inner_calls]
         remarks = {
-            str(i): {"metadata": dict(s.metadata)} for i, s in enumerate(inner_calls) if s.metadata
+            str(i): describe_remarks(s.remarks) for i, s in enumerate(inner_calls) if any(s.remarks)
         }
         rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types()}
         if len(inner_calls) == len(self.calls):
@@ -497,7 +498,7 @@ class RegionOutline:
             for index, value in enumerate(inner.outputs):
                 known = inner.types.get(index)
                 if isinstance(value, Value):
-                    known = None if value in leaving else value.stated_type
+                    known = None if value in leaving else stated_of(value)
                 if known is not None:
                     key = f"{number}.{index}" if index else f"{number}"
                     found[key] = describe_type(known)
@@ -656,6 +657,9 @@ def sets_in(graph: Graph) -> list[list[Node]]:
     contraction = Contraction(graph)
     for node in functions:
         for source in _sources(node, functions):
+            both = (source, node) if graph.model.is_spread else ()
+            if object_to_devices(member for end in both for member in contraction.members(end)):
+                continue
             contraction.merge(source, node)
     sets: dict[Node, list[Node]] = {}
     for node in functions:
@@ -767,9 +771,10 @@ class _Merger:
             domain=function.domain,
             name=name,
             attributes=outline.attributes,
-            metadata=metadata,
+            remarks=Remarks(metadata=metadata),
         )
         rewriter.take_over_outputs(call, outline.outputs)
+        inherit_devices(call, outline.calls)
         rewriter.erase(outline.calls)
         return call
 

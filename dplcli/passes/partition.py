@@ -10,21 +10,21 @@ import json
 from base64 import b64encode
 from collections import Counter
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from dplcli.dpl.rule import PatternRule
 from dplcli.ir import Attribute, Function, TypeStatement
-from dplcli.ir.model import NODES_KEY, called_function
+from dplcli.ir.model import NODES_KEY, Remarks, StatedType, called_function
 from dplcli.ir.operators import attribute_of, possible_attributes, schema_of
-from dplcli.ir.traversal import behind_identities, dependents_before, is_identity
+from dplcli.ir.traversal import behind_identities, dependents_before, is_identity, outwards
 from dplcli.passes.forms import FormKey, constant_key, first_form, form_of, use_of
 from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, UNDO_KEY, read_call
 from dplcli.passes.rewriter import (
     BodyWriter,
     GraphRewriter,
     claim,
-    outwards,
+    inherit_devices,
     raise_ir_version,
     unique,
 )
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.rule import Match
     from dplcli.ir import Graph, Model, Node, Value
-    from dplcli.ir.model import Remarks, StatedType
     from dplcli.passes.forms import Form, Wire
     from dplcli.passes.select import Selection
 
@@ -341,7 +340,7 @@ def group(outlines: Iterable[Outline]) -> list[OutlinedFunction]:
         for item in members:
             same = alike.get(id(item.attributes))
             if same is None:
-                key = tuple([(where, attr.kind) for where, attr in item.attributes.items()])
+                key = tuple(sorted((where, attr.kind) for where, attr in item.attributes.items()))
                 same = alike[id(item.attributes)] = by_kinds.setdefault(key, [])
             same.append(item)
         wanted = {where for key in by_kinds for where, _ in key}
@@ -367,7 +366,7 @@ def _lacking(
 
 
 def _gather_attributes(outlines: Sequence[Outline]) -> None:
-    """Give each outline every attribute that the nodes of any of them state.
+    """Give each outline every attribute that the nodes of any of them state, in its own order.
 
     Outlines of one blueprint share the result, unless something was completed.
     """
@@ -378,22 +377,23 @@ def _gather_attributes(outlines: Sequence[Outline]) -> None:
         for number, attributes in enumerate(common.stated)
         for name in attributes
     }
-    ordered = sorted(wanted, key=lambda where: where[0])
     complete: dict[int, dict[AttributeKey, Attribute]] = {}
     for item in outlines:
         known = complete.get(id(item.common))
         if known is not None:
             item.attributes = known
             continue
-        _complete(item, ordered)
-        if not item.completed and len(item.attributes) == len(ordered):
+        _complete(item, wanted)
+        if not item.completed and len(item.attributes) == len(wanted):
             complete[id(item.common)] = item.attributes
 
 
 def _complete(item: Outline, wanted: Iterable[AttributeKey]) -> None:
-    for where in wanted:
+    stated = item.common.stated
+    own = [(number, name) for number, attributes in enumerate(stated) for name in attributes]
+    for where in sorted(dict.fromkeys([*own, *wanted]), key=itemgetter(0)):
         number, name = where
-        attribute = item.common.stated[number].get(name)
+        attribute = stated[number].get(name)
         if attribute is None:
             attribute = attribute_of(item.nodes[number], name)
             if attribute is None:
@@ -506,8 +506,9 @@ def _embed(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
 # ``swapped``     the nodes whose two operands stood the other way round
 # ``constants``   the embedded constants by name, and what made them (_constant)
 # ``types``       what the file stated of inner values, by node or ``NODE.OUTPUT``: element type,
-#                                 shape, perhaps remarks; or a ``ValueInfoProto`` in base 64
-# ``remarks``     by node, ``doc_string`` and ``metadata_props``
+#                                 shape, perhaps remarks; or a ``ValueInfoProto`` in base 64; or one
+#                                 of these, and how the value is quantised
+# ``remarks``     by node, ``doc_string``, ``metadata_props``, and the rest of it in base 64
 # ``repeated``    the nodes whose names other nodes had, too
 # ==============  ==================================================================================
 
@@ -528,11 +529,14 @@ class OriginRecorder:
     """
 
     def __init__(self, model: Model, outlines: Iterable[Outline]) -> None:
-        names = [node.name for graph in model.graphs() for node in graph]
-        self.names = set(names)
-        self._repeated: set[str] = set()
-        if len(self.names) < len(names):
-            self._repeated = {name for name, n in Counter(names).items() if name and n > 1}
+        self.names: set[str] = set()
+        self._repeated: dict[Graph, set[str]] = {}
+        for outermost in (model.graph, *(function.body for function in model.functions.values())):
+            names = [node.name for graph in outermost.and_inner() for node in graph]
+            self.names.update(names)
+            if len(set(names)) < len(names):
+                found = {name for name, n in Counter(names).items() if name and n > 1}
+                self._repeated.update(dict.fromkeys(outermost.and_inner(), found))
         self._runs: dict[Graph, int] = {}
         self._places: dict[Node, int] = {}
         self._placed: set[Graph] = set()
@@ -575,7 +579,7 @@ class OriginRecorder:
         run = self._runs.get(graph)
         if run is None:
             run = self._runs[graph] = _runs_of(graph)
-        nodes, repeated = item.nodes, self._repeated
+        nodes, repeated = item.nodes, self._repeated.get(graph)
         found: Json = {"run": run} if run else {}
         if not _stands_in_one_row(item):
             found["offsets"] = self._offsets(item)
@@ -636,9 +640,10 @@ class OriginRecorder:
             for value in node.outputs:
                 if value is None or value in outputs:
                     continue
-                if type(value.type_source) is not TypeStatement and not value.graph.stated_types:
+                is_plain = type(value.type_source) is not TypeStatement
+                if is_plain and not value.graph.stated_types and not value.graph.annotations:
                     continue
-                stated = value.stated_type
+                stated = stated_of(value)
                 if stated is not None:
                     place = f"{number}.{value.index}" if value.index else f"{number}"
                     found.append(f'"{place}":{self._statement(stated)}')
@@ -652,7 +657,7 @@ class OriginRecorder:
             value = read
             while value.name not in found:
                 known = found[value.name] = _constant(value, graph)
-                stated = value.stated_type
+                stated = stated_of(value)
                 if stated is not None:
                     known["type"] = describe_type(stated)
                 maker = value.producer
@@ -732,13 +737,24 @@ def _stands_in_one_row(item: Outline) -> bool:
     return all(value.producer is None for value in item.embedded)
 
 
+def stated_of(value: Value) -> StatedType | None:
+    """Return what the file states of a value beside the interface of its graph."""
+    stated = value.stated_type
+    annotations = value.graph.annotations.get(value.name, ())
+    return (stated or StatedType(None))._replace(annotations=annotations) if annotations else stated
+
+
 def describe_type(stated: StatedType) -> object:
     """Write a type: element type, shape, remarks; or what the codec encodes it as."""
     known = stated.known
+    if stated.annotations:
+        plain = describe_type(stated._replace(annotations=()))
+        said = [[dict(p), b64encode(rest).decode()] for p, rest in stated.annotations]
+        return {"type": plain, "annotations": said}
     if known is None:
         return b64encode(stated.encoded).decode()
     shape = None if known.shape is None else list(known.shape)
-    remark = _remark(stated.remarks)
+    remark = describe_remarks(stated.remarks)
     return [known.dtype, shape, remark] if remark else [known.dtype, shape]
 
 
@@ -768,7 +784,7 @@ def _constant(value: Value, graph: Graph) -> Json:
 
     ``node`` is the name of the node that makes it; an initializer has none. ``reads`` is what an
     Identity reads. ``attribute`` is the attribute of a Constant that holds the number, if that is
-    not ``value``. ``up`` is how many graphs outside it lies.
+    not ``value``; ``rest`` is what else is in that. ``up`` is how many graphs outside it lies.
     """
     found: Json = {}
     levels = [*outwards(graph)].index(value.graph)
@@ -781,9 +797,11 @@ def _constant(value: Value, graph: Graph) -> Json:
     if behind_identities(value) is not value:
         source = node.inputs[0]
         found["reads"] = "" if source is None else source.name
-    elif (name := next(iter(node.attributes), "value")) != "value":
-        found["attribute"] = name
-    remarks = _remark(node.remarks)
+    else:
+        for name, attribute in node.attributes.items():
+            found |= {"attribute": name} if name != "value" else {}
+            found |= {"rest": b64encode(attribute.rest).decode()} if attribute.rest else {}
+    remarks = describe_remarks(node.remarks)
     if remarks:
         found["remarks"] = remarks
     return found
@@ -794,13 +812,15 @@ def remarks_by_number(nodes: Iterable[Node]) -> Json:
     found: Json = {}
     for number, node in enumerate(nodes):
         remarks = node.remarks
-        if remarks.doc or remarks.metadata:
-            found[f"{number}"] = _remark(remarks)
+        if any(remarks):
+            found[f"{number}"] = describe_remarks(remarks)
     return found
 
 
-def _remark(remarks: Remarks) -> Json:
+def describe_remarks(remarks: Remarks) -> Json:
+    """Write what a node or a type carries, as far as it carries anything."""
     found: Json = {"doc": remarks.doc, "metadata": dict(remarks.metadata)}
+    found["rest"] = b64encode(remarks.rest).decode()
     return {key: value for key, value in found.items() if value}
 
 
@@ -929,10 +949,11 @@ class _Outliner:
             domain=function.domain,
             name=claim(f"{function.name}_{number}", self.node_names),
             attributes=kind.call_attributes(item),
-            metadata=metadata,
+            remarks=Remarks(metadata=metadata),
         )
         self.origins.stand_for(call, item)
         rewriter.take_over_outputs(call, item.outputs)
+        inherit_devices(call, item.nodes)
         if self.may_share:
             self.kept.setdefault(graph, []).extend(item.replaced)
         else:

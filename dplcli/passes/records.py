@@ -7,6 +7,7 @@ from base64 import b64decode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from dplcli.ir import Annotation
 from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, StatedType, called_function
 from dplcli.ir.types import DTYPE_CODES, TensorType
 
@@ -65,6 +66,7 @@ class ConstantRecord:
         at: How many nodes before the last one it lay; None if that is not known.
         known: The type that the file stated of it.
         remarks: What the node carried for readers and tools.
+        rest: What the attribute did.
     """
 
     up: int = 0
@@ -74,6 +76,7 @@ class ConstantRecord:
     at: int | None = None
     known: StatedType | None = None
     remarks: Remarks = NO_REMARKS
+    rest: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -179,12 +182,17 @@ def _constant(item: Mapping[str, Any]) -> ConstantRecord:
         None if at is None else _distance(at),
         None if known is None else _type(known),
         _remarks(item.get("remarks", {})),
+        _bytes(_text(item.get("rest", ""))),
     )
 
 
 def _type(item: object) -> StatedType:
     if isinstance(item, str):
         return StatedType(None, encoded=_bytes(item))
+    if isinstance(item, dict):
+        told = (_as(list, each) for each in _as(list, item.get("annotations")))
+        annotations = tuple(_annotation(*each) for each in told if len(each) == 2)  # noqa: PLR2004  # as written
+        return _type(item.get("type"))._replace(annotations=annotations)
     parts = _as(list, item)
     if len(parts) not in {2, 3}:
         raise _UnreadableError
@@ -193,6 +201,11 @@ def _type(item: object) -> StatedType:
         raise _UnreadableError
     dims = None if shape is None else tuple(map(_dim, _as(list, shape)))
     return StatedType(TensorType(dtype, dims), _remarks(remarks[0]) if remarks else NO_REMARKS)
+
+
+def _annotation(parameters: object, rest: object) -> Annotation:
+    names = {key: _text(name) for key, name in _as(dict, parameters).items()}
+    return Annotation(names, _bytes(_text(rest)))
 
 
 def _bytes(text: str) -> bytes:
@@ -213,7 +226,7 @@ def _dim(item: object) -> int | str | None:
 def _remarks(item: object) -> Remarks:
     parts = _as(dict, item)
     metadata = {key: _text(value) for key, value in _as(dict, parts.get("metadata", {})).items()}
-    return Remarks(_text(parts.get("doc", "")), metadata)
+    return Remarks(_text(parts.get("doc", "")), metadata, _bytes(_text(parts.get("rest", ""))))
 
 
 def _output(key: str) -> tuple[int, int]:

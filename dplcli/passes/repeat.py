@@ -34,6 +34,7 @@ from dplcli.passes.rewriter import (
     attribute_key,
     claim,
     in_order,
+    object_to_devices,
     raise_ir_version,
     reachable,
     unique,
@@ -1341,7 +1342,11 @@ class _Search:
         self.found.append(blocks)
 
     def _worth(self, rows: list[Row]) -> Blocks | None:
-        """Return *rows* as blocks if they are large and many enough."""
+        """Return *rows* as blocks if they are large and many enough; none runs in two places."""
+        nodes = self.index.nodes
+        if rows and nodes[0].graph.model.is_spread:
+            blocks = [b for b in zip(*rows, strict=True) if not _is_apart(nodes[n] for n in b)]
+            rows = [*zip(*blocks, strict=True)]
         if not rows or len(rows[0]) < self.options.min_repeats:
             return None
         if (
@@ -1462,6 +1467,10 @@ class _Search:
             self.tried.clear()
             self.known.clear()
             yield from self._from_starts(best)
+
+
+def _is_apart(nodes: Iterable[Node]) -> bool:
+    return object_to_devices(nodes) is not None
 
 
 def _merit(blocks: Blocks) -> tuple[int, Row]:

@@ -28,6 +28,7 @@ from dplcli.ir.model import (
     FIRST_IR_WITH_PLAIN_INITIALIZERS,
     ORIGIN_KEY,
     RULE_KEY,
+    Remarks,
     called_function,
     callees,
     is_in_function,
@@ -39,13 +40,14 @@ from dplcli.ir.traversal import (
     enclosing_node,
     is_identity,
     needed_within,
+    outwards,
 )
 from dplcli.passes.rewriter import (
     BodyWriter,
     GraphRewriter,
     claim,
     erase_unread,
-    outwards,
+    inherit_devices,
     raise_ir_version,
     reachable,
 )
@@ -413,7 +415,10 @@ class NewNames:
     def _clashes_in(self, graph: Graph) -> Callable[[str], bool]:
         """Return what tells whether a name of a value means something in *graph*."""
         scopes = _scopes_round(graph)
-        return lambda name: any(name in scope.values or name in scope.erased for scope in scopes)
+        taken = self.model.taken
+        return lambda name: (
+            name in taken or any(name in each.values or name in each.erased for each in scopes)
+        )
 
     def _numbered(self, wanted: str, is_used: Callable[[str], bool]) -> str:
         name = wanted
@@ -642,7 +647,8 @@ class _Replacer:
         self.node_names = NewNodeNames(names, gone)
         makers = [value.producer for value in match.outputs]
         names_of_makers = {node.name for node in makers if node is not None}
-        self.origin = self.node_names.origin(match.rule, draft, names_of_makers)
+        origin = self.node_names.origin(match.rule, draft, names_of_makers)
+        self.origin = Remarks(metadata=origin)
 
     def replace(self) -> Change | Rejection:
         """Put the replacement in, unless something stands against it."""
@@ -665,6 +671,8 @@ class _Replacer:
         for new, old in outputs:
             if new is not old and inherited.get(_key(new)) is not old:
                 self._stand_in(self._value(new), old)
+        for node in self.added:
+            inherit_devices(node, self.match.nodes)
         gone = [node for node in self.match.nodes if node not in self.kept]
         read = [value for node in gone for value in node.inputs if value is not None]
         self.rewriter.erase(gone)
@@ -707,7 +715,7 @@ class _Replacer:
             return
         value = Attribute("tensor", part.tensor)
         node = self.rewriter.insert(
-            self.anchor, "Constant", (), attributes={"value": value}, metadata=self.origin
+            self.anchor, "Constant", (), attributes={"value": value}, remarks=self.origin
         )
         self._note(node, "Constant")
         self._give_outputs(node, [old])
@@ -748,7 +756,7 @@ class _Replacer:
             inputs,
             domain=part.domain,
             attributes=part.attributes,
-            metadata=self.origin,
+            remarks=self.origin,
         )
         self._note(node, op_type)
         count = range(part.output_count)
@@ -776,7 +784,7 @@ class _Replacer:
         if can_be_renamed(value, old):
             self.rewriter.rename_source(value, old)
             return
-        copy = self.rewriter.insert(self.anchor, "Identity", [value], metadata=self.origin)
+        copy = self.rewriter.insert(self.anchor, "Identity", [value], remarks=self.origin)
         self._note(copy, "Identity")
         self.rewriter.take_over_outputs(copy, [old])
 

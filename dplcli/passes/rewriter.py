@@ -13,15 +13,16 @@ from dplcli.ir import Graph, Node, Tensor, TensorType, Value
 from dplcli.ir.model import (
     FIRST_IR_WITH_PLAIN_INITIALIZERS,
     NO_ATTRIBUTES,
+    NO_REMARKS,
     called_function,
     record_uses,
 )
-from dplcli.ir.traversal import captured_values, enclosing_node, is_read
+from dplcli.ir.traversal import captured_values, enclosing_node, is_read, outwards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from dplcli.ir import Attribute, Function, Model
+    from dplcli.ir import Attribute, Function, Model, Remarks
 
 
 # What passes have in common: free names, walks, orders, equal data.
@@ -89,15 +90,6 @@ def in_order(
             if not missing[user]:
                 heapq.heappush(ready, rank[user])
     return order
-
-
-def outwards(graph: Graph) -> Iterator[Graph]:
-    """Iterate over *graph* and those round it, the outermost last."""
-    while True:
-        yield graph
-        if graph.owner is None:
-            return
-        graph = graph.owner.graph
 
 
 def callees_in(body: Graph) -> list[Function]:
@@ -238,6 +230,35 @@ def _check_functions(model: Model) -> None:
                 )
 
 
+# Nodes that say on which devices they run, or in which stage of a pipeline.
+
+
+def object_to_devices(nodes: Iterable[Node]) -> tuple[str, Node] | None:
+    """Say which of *nodes* runs on other devices, or in another stage, than one before it.
+
+    What is not said contradicts nothing.
+
+    Returns:
+        The reason and the node; None if they may be one node.
+    """
+    said: dict[tuple[str, str], tuple[str, Node]] = {}
+    for node in nodes:
+        for key, place in node.graph.model.codec.placements(node).items():
+            other, first = said.setdefault(key, (place, node))
+            if other != place:
+                name, what = key
+                places = f"{first.label!r} has {what} {other}, {node.label!r} {what} {place}"
+                return f"it would run in two places: {places} (in {name!r})", node
+    return None
+
+
+def inherit_devices(node: Node, nodes: Sequence[Node]) -> None:
+    """Let *node* run where *nodes* do, in whose place it is."""
+    model = node.graph.model
+    if model.is_spread:
+        node.remarks = node.remarks._replace(rest=model.codec.devices(node, nodes))
+
+
 class RewriteListener(Protocol):
     """Somebody who wants to know of every edit."""
 
@@ -284,14 +305,13 @@ class GraphRewriter:
         domain: str = "",
         name: str = "",
         attributes: Mapping[str, Attribute] | None = None,
-        metadata: Mapping[str, str] | None = None,
+        remarks: Remarks = NO_REMARKS,
     ) -> Node:
         """Put a node without outputs just before *anchor*, which must follow all *inputs*."""
         node = Node(self.graph, op_type, domain, name)
         node.inputs = tuple(inputs)
         node.attributes = NO_ATTRIBUTES if attributes is None else attributes
-        if metadata:
-            node.metadata = metadata
+        node.remarks = remarks
         record_uses((node,))
         self.graph.insert_before(anchor, node)
         self.graph.modified = True
@@ -460,9 +480,9 @@ def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
             if user not in members and enclosing_node(user, value.graph) not in members:
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
         for body in value.returned_by:
-            if body is value.graph:
+            if body.owner is None:
                 raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
-            if body.owner is not None and enclosing_node(body.owner, value.graph) not in members:
+            if enclosing_node(body.owner, value.graph) not in members:
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
     return made
 

@@ -30,6 +30,7 @@ from dplcli.ir.traversal import (
     enclosing_node,
     is_read,
     needed_within,
+    outwards,
     path_through_outside,
     users,
 )
@@ -39,7 +40,7 @@ from dplcli.passes.records import (
     is_for_target,
     is_written,
 )
-from dplcli.passes.rewriter import outwards
+from dplcli.passes.rewriter import object_to_devices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -164,6 +165,8 @@ def _object_to_nodes(
             reason = _object_to_member(node, rule)
             if reason:
                 return Rejection(rule, root, "check", reason, node)
+    if root.graph.model.is_spread and (apart := object_to_devices(match.nodes)) is not None:
+        return Rejection(rule, root, "check", *apart)
     if "" not in root.graph.opset_imports and not all(node.domain for node in match.nodes):
         reason = "the model does not say which opset of the standard operators it uses"
         return Rejection(rule, root, "check", reason, root)
@@ -244,6 +247,8 @@ def describe_escape(value: Value, nodes: Iterable[Node], taken: Taken | None = N
     """Say who reads *value* besides *nodes*."""
     if value.is_graph_output:
         return f"{value.name!r} is a graph output"
+    if value.holder:
+        return f"{value.name!r} is named by {value.holder}"
     members = set(nodes)
     readers = list(users(value))
     outside = next((user for user in readers if user not in members), None)
@@ -295,9 +300,10 @@ def _object_to_facts(match: Match) -> Rejection | None:
     for condition in match.rule.where:
         unmet = condition.unmet_by(match.bound)
         if unmet is not None:
-            return Rejection(
-                match.rule, match.root, "where", unmet.reason, match.root, unmet.unranked
-            )
+            held = [value for value in match.bindings.values() if value.holder]
+            held_by = [f"{value.name!r} is named by {value.holder}" for value in held]
+            reason = "; ".join([unmet.reason, *dict.fromkeys(held_by)])
+            return Rejection(match.rule, match.root, "where", reason, match.root, unmet.unranked)
     return None if match.rule.check is None else _checked(match, match.rule.check)
 
 

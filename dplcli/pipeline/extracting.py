@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dplcli.errors import InvalidModelError, UsageError, counted
+from dplcli.errors import InvalidModelError, UsageError, counted, some_of
 from dplcli.onnx_io import check_external_data, check_imports, check_model, load_model
-from dplcli.onnx_io.cutting import MainValues, Wiring, operators_of, part_between
+from dplcli.onnx_io.cutting import MainValues, Wiring, left_out, operators_of, part_between
 from dplcli.onnx_io.external_data import locations_of, pack
 from dplcli.onnx_io.source import source_of
 from dplcli.outcomes import ExtractOutcome, Verdict
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Model, TensorType
     from dplcli.pipeline.writing import Progress
-
-_MOST_NAMED = 5
 
 
 def extract(
@@ -78,7 +76,7 @@ def extract(
         weights=len(part.graph.initializer) + len(part.graph.sparse_initializer),
         operators=operators_of(part),
         data=data,
-        notes=(*model.notes, *_also_needed(starts, inputs)),
+        notes=(*model.notes, *_also_needed(starts, inputs), *left_out(wiring, part)),
     )
 
 
@@ -92,5 +90,5 @@ def _known_types(model: Model) -> Mapping[str, TensorType]:
 def _also_needed(start: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
     more = [name for name in inputs if name not in start] if start else []
     if more:
-        named = ", ".join(map(repr, more[:_MOST_NAMED])) + ", …" * (len(more) > _MOST_NAMED)
-        yield f"the part needs {counted(len(more), 'input')} of the model as well: {named}"
+        needed = counted(len(more), "input")
+        yield f"the part needs {needed} of the model as well: {some_of(more)}"

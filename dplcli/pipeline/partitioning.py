@@ -13,7 +13,7 @@ from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Policies, Rejection, judge_expectations, parse_expectations, unmet_of
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
-from dplcli.onnx_io import as_written, is_modified, load_model, paused_gc, staged
+from dplcli.onnx_io import as_written, is_modified, load_model, losses, paused_gc, staged
 from dplcli.outcomes import InlineOutcome, PartitionOutcome, Preparation, RepeatOutcome
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.records import REPEAT_DOMAIN, is_written
@@ -92,10 +92,11 @@ def inline(
     before, known = model.graph.node_count, len(model.functions)
     is_sorted = is_modified(model)
     job.say("inlining")
+    inlining = inline_functions(model, functions, only)
     outcome = InlineOutcome(
         label=model_path.name,
-        inlining=inline_functions(model, functions, only),
-        notes=tuple(model.notes),
+        inlining=inlining,
+        notes=(*model.notes, *losses(model)),
         nodes=(before, model.graph.node_count),
         functions=known,
         is_sorted=is_sorted,
@@ -306,6 +307,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     if measuring is not None:
         coverage = measuring.coverage(verdict.verification)
     outcome = replace(outcome, expected=judged, verdict=verdict, coverage=coverage)
+    outcome = replace(outcome, notes=(*outcome.notes, *losses(model, in_calls=True)))
     if job.preparation is None:
         return outcome
     return replace(outcome, prepared=job.preparation, nodes=(job.nodes, outcome.nodes[1]))
@@ -339,7 +341,7 @@ class _PartitionJob(WriteJob):
             return model
         self.prepared = model
         prepared = as_written(model)
-        prepared.notes = model.notes
+        prepared.notes = [*model.notes, *losses(model)]
         return prepared
 
     def check(self, written: Path) -> Verdict:
@@ -494,7 +496,7 @@ def _outline_blocks(model: Model, options: RepeatOptions, say: Progress) -> Repe
         label="" if model.path is None else model.path.name,
         rules=result.selection.rules,
         selection=result.selection,
-        notes=tuple(model.notes),
+        notes=(*model.notes, *losses(model, in_calls=True)),
         partitions=tuple(partitions),
         nodes=(before, model.graph.node_count),
         families=tuple(result.families),

@@ -18,6 +18,7 @@ from dplcli.onnx_io import (
     external_files,
     is_modified,
     load_model,
+    losses,
     paused_gc,
     written_size,
 )
@@ -346,7 +347,7 @@ def rewrite(  # noqa: PLR0913  # all by keyword
         done,
         untried=frozenset(r.qualified_name for r in job.rules if not observer.may_try(r)),
         is_stopped=observer.is_over,
-        notes=(*job.model.notes, *observer.notes()),
+        notes=(*job.model.notes, *losses(job.model), *observer.notes()),
     )
     if settings.plan is not None:
         catalogs = [*catalogs_in(patterns), *targets]
@@ -413,7 +414,7 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
         plan=plan,
         missing=done.missing,
         may_miss=skip_missing,
-        notes=(*job.model.notes, *([other] if other else [])),
+        notes=(*job.model.notes, *losses(job.model), *([other] if other else [])),
     )
     return job.written(outcome)
 

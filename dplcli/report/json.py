@@ -120,6 +120,7 @@ def inspect_record(model: Model, label: str) -> Json:
             "by_op": op_histogram(model),
         },
         "initializers": initializer_summary(model),
+        "overridable": [_value(value) for value in model.graph.inputs if value.is_overridable],
         "functions": [
             {
                 **record_of(function),

@@ -521,6 +521,7 @@ class InspectDocument(_OfModel):
     outputs: list[TypedValue]
     nodes: NodeCounts
     initializers: WeightCounts
+    overridable: list[TypedValue]
     functions: list[FunctionItem]
     notes: list[str]
 

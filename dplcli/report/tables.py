@@ -515,6 +515,8 @@ def model_report(model: Model, label: str) -> Part:
     ]
     weights = initializer_summary(model)
     external = f", {weights['external']} in external files" if weights["external"] else ""
+    defaults = [value.name for value in model.graph.inputs if value.is_overridable]
+    told = f"{len(defaults):,} with a default that callers may override, so no constant: "
     graphs = list(model.graphs())
     inner = len(graphs) - 1 - len(model.functions)
     facts = [
@@ -525,6 +527,7 @@ def model_report(model: Model, label: str) -> Part:
         *(("output", _describe(value)) for value in model.graph.outputs),
         ("nodes", f"{sum(graph.node_count for graph in graphs):,}"),
         ("initializers", f"{weights['count']:,} with {weights['elements']:,} elements{external}"),
+        *([("overridable", told + few(defaults, _MOST_NAMED))] if defaults else []),
         *([("bodies", f"{inner} of If, Loop or Scan")] if inner else []),
         *(("note", note) for note in model.notes),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from dplcli.ir.operators import (
     kind_of,
     schema_of,
 )
-from dplcli.ir.types import dtype_name
+from dplcli.ir.types import MADE_UP, dtype_name
 from dplcli.shapes.rules import (
     ATTENTION_RULES,
     CONTENT_RULES,
@@ -64,9 +63,6 @@ _SAME_TYPE = (0, 3)
 
 _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
 """Symbols that some tools write for every dimension they do not know."""
-
-_MADE_UP = re.compile(r"unk__\d+")
-"""Symbols that onnx's shape inference makes up; another run gives them to other dimensions."""
 
 
 class Knowledge:
@@ -473,7 +469,7 @@ def _follow(graph: Graph, data: set[Value], sized: set[Value]) -> None:
 
 def _is_name(symbol: str) -> bool:
     """Tell whether a symbol in a shape means one size wherever it stands."""
-    return symbol not in _PLACEHOLDERS and _MADE_UP.fullmatch(symbol) is None
+    return symbol not in _PLACEHOLDERS and MADE_UP.fullmatch(symbol) is None
 
 
 def _name_of(key: object) -> str | None:

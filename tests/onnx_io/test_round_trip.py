@@ -115,9 +115,8 @@ def test_nodes_that_are_made_of_their_parts_are_equal(path: Path) -> None:
     for graph in model.graphs():
         for node in graph:
             if not node.subgraphs:
-                attributes, (doc, metadata) = node.attributes, node.remarks
-                node.source, node.doc, node.metadata = None, doc, metadata
-                node.attributes = attributes
+                attributes, remarks = node.attributes, node.remarks
+                node.source, node.remarks, node.attributes = None, remarks, attributes
         graph.modified = True
     result = to_proto(model)
     if model.notes:  # they were sorted

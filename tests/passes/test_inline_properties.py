@@ -21,15 +21,30 @@ from tests.structure import differences
 
 POLICIES = ("auto", "embed", "lift")
 ESCAPES = ("refuse", "duplicate", "outputs")
+UNKNOWN = b"\xa2\x06\x03new"
+"""Field 100, which no message of onnx has."""
 ORDERS = ("outermost", "program")
 
 
 def named(graph: RandomGraph) -> onnx.ModelProto:
-    """Read the graph; some nodes have no name, some values a type and some nodes remarks."""
+    """Read the graph; some nodes have no name, and some carry what a file can say of them.
+
+    That is remarks, devices and a field that onnx does not know; of values a type, and how they are
+    quantised.
+    """
     proto = proto_from_text(graph.text())
     for number, node in enumerate(proto.graph.node):
         node.name = "" if number % 3 == 2 else f"Conv_{number}"
         node.doc_string = "" if number % 4 else f"node {number}"
+        for attribute in node.attribute:
+            attribute.doc_string = f"of node {number}"
+        if number % 3 == 1:
+            device = node.device_configurations.add(configuration_id="d", pipeline_stage=1)
+            device.sharding_spec.add(tensor_name=node.output[0]).device.extend([0, 1])
+            node.MergeFromString(UNKNOWN)
+        if number % 4 == 2:
+            note = proto.graph.quantization_annotation.add(tensor_name=node.output[0])
+            note.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="a")
         if number % 5 and node.output[0] not in graph.outputs:
             known: list[str | int | None] = ["N", 2]
             dims = known[: number % 3]
