@@ -59,7 +59,7 @@ def run_model(
             Facts(),
             settings,
             create=lambda source: Runner(source, REFERENCE_LEVEL),
-            grow=False,
+            resize=False,
             say=say,
         )
     except VerificationError as error:

@@ -89,7 +89,7 @@ def bench(  # noqa: PLR0913  # two models, how to time them, and whom to tell
         Facts(),
         settings,
         create=lambda source: Runner(source, REFERENCE_LEVEL),
-        grow=False,
+        resize=False,
         say=say,
     )
     if saved is not None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dplcli.errors import DplError, VerificationError, counted
+from dplcli.errors import DplError, VerificationError
 from dplcli.files import temporary_folder
 from dplcli.verify.apart import ApartJudgement, judge_apart
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
@@ -44,7 +44,6 @@ from dplcli.verify.compare import (
 )
 from dplcli.verify.evidence import Evidence, blindness, save_evidence
 from dplcli.verify.inputs import (
-    FEW_NUMBERS,
     candidate_source,
     check_saving,
     find_weights,
@@ -398,7 +397,7 @@ class _Check:
             settings,
             made=made,
             create=lambda source: self._session(source, "original", REFERENCE_LEVEL),
-            grow=not self._is_proved or settings.mutants > 0,
+            resize=not self._is_proved or settings.mutants > 0,
             say=say,
         )
         self._reference = reference
@@ -585,12 +584,6 @@ class _Check:
         if self._unjudged:
             found.append(
                 f"the places that differ could not be judged by themselves: {self._unjudged}"
-            )
-        if 0 < reference.distinct < FEW_NUMBERS and any(reference.feeds.values()):
-            why = f" ({reference.stimulus.limit})" if reference.stimulus.limit else ""
-            found.append(
-                f"the outputs hold {counted(reference.distinct, 'different number')}, where "
-                f"{FEW_NUMBERS} would say something{why}; give more inputs (--inputs)"
             )
         for output in outputs:
             spread = self._spread(output.name)

@@ -454,8 +454,7 @@ class Settings:
     """How to compare two models.
 
     Attributes:
-        seeds: One set of inputs is made per seed; at least one, none negative. None for 0 and 1,
-            and for more where outputs are few.
+        seeds: One set of inputs is made per seed; at least one, none negative. None for 0 and 1.
         levels: Optimisation levels of onnxruntime at which the candidate runs, out of `LEVELS`.
             None for the usual ones, "disable" and "all"; "disable" alone if it is proved to be the
             original and no results are saved.
