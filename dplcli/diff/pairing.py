@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import COMMUTATIVE, RANDOM_OPS, draws_random, schema_of
+from dplcli.ir.operators import COMMUTATIVE, draws_random, schema_of
 from dplcli.ir.traversal import enclosing_node, is_read
 from dplcli.ir.types import CHUNK, Tensor
 
@@ -52,7 +52,6 @@ _ABSENT = -1
 
 _GRAPHS = frozenset({"graph", "graphs"})
 _ONES = frozenset({"strides", "dilations"})
-_MAY_BE_RANDOM = RANDOM_OPS | {"Dropout"}
 
 
 class Numbers:
@@ -137,10 +136,8 @@ class ModelReader:
                 inner = (inner for body in node.subgraphs.values() for inner in body)
                 self._random_bodies[node] = any(map(self.is_random, inner))
             return self._random_bodies[node]
-        function = called_function(node)
-        if function is None and node.op_type not in _MAY_BE_RANDOM:
-            return False
-        return function not in self._harmless and draws_random(node, self._harmless)
+        is_harmless = called_function(node) in self._harmless
+        return not is_harmless and draws_random(node, self._harmless)
 
     def captured(self, node: Node) -> tuple[Value, ...]:
         """Return the values of outer graphs that the bodies of *node* read or return, each once."""

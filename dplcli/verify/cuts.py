@@ -19,8 +19,14 @@ from dplcli.verify.alignment import Pair, align
 from dplcli.verify.compare import FLOATS, hides_differences
 from dplcli.verify.draws import MOST_TURNS
 from dplcli.verify.layers import type_of
-from dplcli.verify.model import attribute, dtype_name, external_places, model_of, whole_of
-from dplcli.verify.power import draws_random
+from dplcli.verify.model import (
+    attribute,
+    draws_random,
+    dtype_name,
+    external_places,
+    model_of,
+    whole_of,
+)
 from dplcli.verify.ranges import Ranges
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line

@@ -26,6 +26,7 @@ from dplcli.ir.operators import (
     WANTS_NUMBER,
     WANTS_POSITIVE,
     WANTS_UNIT,
+    is_random,
 )
 from dplcli.onnx_io import parse_model, read_model_file
 from dplcli.onnx_io.convert import load_data
@@ -572,6 +573,17 @@ def small_values(
         return onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError):
         return None
+
+
+def draws_random(node: onnx.NodeProto, stored: Callable[[str], onnx.TensorProto | None]) -> bool:
+    """Tell whether a node may draw random numbers by itself; *stored* gives constants by name."""
+
+    def is_true(name: str) -> bool | None:
+        tensor = stored(name)
+        values = None if tensor is None else small_values(tensor)
+        return None if values is None else bool(values.any())
+
+    return is_random(node.domain, node.op_type, node.input, is_true)
 
 
 # What whole numbers and booleans are for, told by where their influence ends.

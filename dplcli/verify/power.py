@@ -13,12 +13,12 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.ir.model import RULE_KEY
-from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS, canonical_domain
+from dplcli.ir.operators import ORDERED, REARRANGING, SET_BY_NUMBERS, canonical_domain
 from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.infer import ONNX_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
-from dplcli.verify.model import Dataflow, model_of, small_values
+from dplcli.verify.model import Dataflow, draws_random, model_of
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
 
 # Changes that change no result, whatever the model is fed. They say nothing about a check.
@@ -580,19 +580,3 @@ def random_warnings(flow: Dataflow) -> list[str]:
         if draws_random(node, flow.main.constant):
             return [f"the model draws random numbers ({node.op_type} {node.output[0]!r})"]
     return []
-
-
-def draws_random(node: onnx.NodeProto, stored: Callable[[str], onnx.TensorProto | None]) -> bool:
-    """Tell whether a node may draw random numbers, as Dropout does in training.
-
-    Args:
-        node: The node.
-        stored: Returns the constant of a name, if there is one.
-    """
-    if node.op_type != "Dropout" or node.domain:
-        return node.op_type in RANDOM_OPS
-    if not (training := node.input[2:3]) or not training[0]:
-        return False
-    tensor = stored(training[0])
-    values = None if tensor is None else small_values(tensor)
-    return values is None or bool(values.any())
