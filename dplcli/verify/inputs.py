@@ -17,7 +17,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from itertools import chain, count, islice
 from pathlib import Path
 from types import MappingProxyType
@@ -1029,14 +1029,13 @@ def other_sizes(
     return {**sizes, **_apart(ranked, starts, {**kept, **ones}, {*fixed, *taken}, same)}
 
 
-def near_size(role: str, size: int, *, small: bool) -> int:
-    """Return where to search for a size other than *size*: near it, if it is large."""
+def smaller_size(role: str, size: int) -> int:
+    """Return where to search for a smaller size; for one that is small, near it."""
     if role == "batch":
         return 1 if size > 1 else _PLANS[0].batch  # what holds for several need not hold for one
     if role == "image":
-        least = _SPATIAL_STEP if small else _PLANS[0].spatial
-        return max(least, size * (2 if small else 3) // 4 // _SPATIAL_STEP * _SPATIAL_STEP)
-    return max(_PLANS[0].length // (1 + small), size * (2 if small else 3) // 4)
+        return max(_SPATIAL_STEP, size // 2 // _SPATIAL_STEP * _SPATIAL_STEP)
+    return max(_PLANS[0].length // 2, size // 2)
 
 
 def _roles(ports: Sequence[Port]) -> dict[str, str]:
@@ -1454,7 +1453,7 @@ _MOST_SHOWN = 4
 _WANTED = re.compile(r"requested shape:\{[^}]*\}|[Ee]xpected:? \d+")
 
 _CHEAP = 1 << 25
-"""The work up to which a case of other sizes may be larger than those of the seeds."""
+"""The work up to which a case may have larger sizes than those of the seeds."""
 
 _LARGER = ((64, 2), (64, 1), (8, 1))
 """How many times as large the batch and the lengths are in a larger case; the first that runs."""
@@ -1584,7 +1583,7 @@ class _Search:
         self._runner = runner
         self._sizes = shaped_sizes(ports, request.shapes, sizes)
         check_sizes(ports, self._sizes)
-        self._domains: dict[str, Domain] = {}
+        self._domain = cache(partial(input_domain, flow))
         by_name = {port.name: port for port in ports}
         _check_known(request.ranges, by_name, "a range is given for {!r}, which is no input")
         self._asked = {
@@ -1679,11 +1678,6 @@ class _Search:
         asked = self._asked.get(port.name)
         return asked or choose_range(port, self._domain(port), plan, mood)
 
-    def _domain(self, port: Port) -> Domain:
-        if port.name not in self._domains:
-            self._domains[port.name] = input_domain(self._flow, port)
-        return self._domains[port.name]
-
     def _attempts(
         self, free: Sequence[Port], sizes: Mapping[str, int], wanted: Sequence[int]
     ) -> Iterator[tuple[dict[str, int], Mood]]:
@@ -1764,8 +1758,8 @@ class _Search:
         A case is left out where the original runs on none of the sizes tried.
         """
         cases: dict[int, str] = {}
-        near, larger = self._near_sizes(found.sizes), self._larger_sizes(found.sizes)
-        for kind, tried in (("other", near), ("larger", larger)):
+        smaller, larger = self._smaller_sizes(found.sizes), self._larger_sizes(found.sizes)
+        for kind, tried in (("other", smaller), ("larger", larger)):
             for sizes in islice(tried, _MOST_OTHERS):
                 try:
                     made = self._attempt(sizes, found.mood, (seed,))
@@ -1799,24 +1793,18 @@ class _Search:
             if starts and self._work(others) <= _CHEAP:
                 yield others
 
-    def _near_sizes(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-        """Yield sizes other than *sizes*: all that are open, only the batch, and all but that.
-
-        They cost no more than *sizes* do, or little.
-        """
+    def _smaller_sizes(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Yield sizes other than *sizes*: all that are open, only the batch, and all but that."""
         roles = self._open_roles(sizes)
         batch = {symbol for symbol, role in roles.items() if role == "batch"}
-        most = max(self._work(sizes), _CHEAP)
         for changed in (roles.keys(), batch, roles.keys() - batch):
-            for small in (False, True):
-                starts = {s: near_size(roles[s], sizes[s], small=small) for s in changed}
-                others = other_sizes(self._ports, sizes, starts, self._fixed)
-                if others != sizes and self._work(others) <= most:
-                    images = [s for s in changed if roles[s] == "image"]
-                    if images:  # what holds for even sizes need not hold for odd ones
-                        yield {**others, **{s: others[s] - 1 for s in images}}
-                    yield others
-                    break
+            starts = {symbol: smaller_size(roles[symbol], sizes[symbol]) for symbol in changed}
+            others = other_sizes(self._ports, sizes, starts, self._fixed)
+            images = [symbol for symbol in changed if roles[symbol] == "image"]
+            if images:  # what holds for even sizes need not hold for odd ones
+                yield {**others, **{symbol: others[symbol] - 1 for symbol in images}}
+            if others != sizes:
+                yield others
 
     def _work(self, sizes: Mapping[str, int]) -> int:
         """Estimate the multiplications and copies of one run; it may be wrong by ten times.
