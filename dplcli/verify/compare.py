@@ -824,14 +824,14 @@ def measure_limits(
         outputs: What it gave, per case.
         open_session: Creates a session for a changed copy.
     """
-    quiet = _measure(source, feeds, outputs, open_session, _QUIET)
-    if all(_crosses_a_step(limit, name, outputs) for name, limit in quiet.items()) and quiet:
-        return quiet
-    loud = _measure(source, feeds, outputs, open_session, _LOUD)
-    return {
-        name: quiet[name] if _crosses_a_step(quiet.get(name), name, outputs) else limit
-        for name, limit in loud.items()
-    }
+    found: dict[str, Limit] = {}
+    for units in (_QUIET, _LOUD):
+        for name, limit in _measure(source, feeds, outputs, open_session, units).items():
+            if not _crosses_a_step(found.get(name), name, outputs):
+                found[name] = limit
+        if found and all(_crosses_a_step(limit, name, outputs) for name, limit in found.items()):
+            break
+    return found
 
 
 def _measure(

@@ -252,7 +252,8 @@ def verify_equivalence(
             library of custom operators cannot be loaded.
     """
     check_setup(settings.custom_ops, settings.execution)
-    check_saving(settings.request, original, candidate)
+    request = settings.request
+    check_saving("--save-inputs", request.save, original, candidate, request.given)
     ours, theirs = read_model(original), read_model(candidate)
     check_names(settings.tolerances, [output.name for output in ours.graph.output])
     if differences := signature_differences(ours.graph, theirs.graph):

@@ -54,6 +54,7 @@ from dplcli.verify.model import (
     kind_of,
     leaving,
     output_ports,
+    put_weights,
     read_model,
     small_values,
 )
@@ -538,15 +539,11 @@ def with_weights(content: bytes, values: Mapping[str, Array]) -> bytes:
         RunError: It would be larger than a message of protobuf can be.
     """
     model = onnx.ModelProto.FromString(content)
-    for tensor in model.graph.initializer:
-        given = values.get(tensor.name)
-        if given is not None:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(given, tensor.name))
+    put_weights(model, values)
     try:
-        found: bytes = model.SerializeToString()
+        return bytes(model.SerializeToString())
     except ValueError as error:
         raise RunError("the model is too large to be run with other weights inside") from error
-    return found
 
 
 def _made_by(
@@ -2040,17 +2037,14 @@ def candidate_source(
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def check_saving(request: InputRequest, original: Path, candidate: Path) -> None:
-    """Refuse to write inputs over a model or over given inputs.
+def check_saving(option: str, save: Path | None, *read: Path | None) -> None:
+    """Refuse to write over what is read.
 
     Raises:
-        UsageError: The file to write is one that is read.
+        UsageError: The file to write is one of those.
     """
-    if request.save is None:
-        return
-    for path in (original, candidate, request.given):
-        if path is not None and path.resolve() == request.save.resolve():
-            raise UsageError(f"--save-inputs {request.save}: would replace what is read")
+    if save is not None and save.resolve() in {path.resolve() for path in read if path is not None}:
+        raise UsageError(f"{option} {save}: would replace what is read")
 
 
 def save_inputs(path: Path, stimulus: Stimulus) -> None:
