@@ -243,7 +243,7 @@ def test_other_sizes_come_after_the_corners_and_do_not_count_for_what_is_blind(s
     found = reference(save(text), request=InputRequest(corners=True))
 
     cases = [name.partition(" (")[0] for name in found.stimulus.cases.values()]
-    assert cases[-3:] == ["large", "other sizes", "larger sizes"]
+    assert cases[-3:] == ["denormal", "other sizes", "larger sizes"]
     assert found.blind == ("z",)
 
 
