@@ -848,9 +848,9 @@ class _View:
 
 # Finding out which node of one graph is which of the other, by dataflow alone.
 #
-# Nodes that compute the same from the inputs are paired first. Nodes that are alike in both
-# directions, but for the data of constants, come next. From there pairs grow to neighbours. If
-# several neighbours would do, what lies around them decides. Names play no part.
+# Nodes that compute the same from the inputs are paired first. From there, and from the inputs and
+# outputs, pairs grow to neighbours. If several neighbours would do, what lies around them decides.
+# Names play no part.
 
 
 _PASSES = 4
@@ -863,7 +863,7 @@ _MANY = 16
 
 def align(
     sides: tuple[Side, Side], inputs: Sequence[ValuePair], outputs: Sequence[PositionPair]
-) -> tuple[Pairing, int]:
+) -> Pairing:
     """Pair the nodes of two graphs.
 
     Args:
@@ -871,15 +871,12 @@ def align(
         inputs: Their inputs that are one.
         outputs: For each pair of outputs: where it stands in either graph.
 
-    Returns:
-        The pairs, and how many neighbours were looked at.
     """
     pairing = Pairing(sides, inputs, outputs)
     growth = PairGrowth(pairing)
     _pair_equal(pairing)
     if pairing.is_complete():
-        return pairing, growth.steps
-    _pair_alike(pairing)
+        return pairing
     growth.from_interface()
     for detail in DETAILS[:2]:
         _pair_by_colour(pairing, growth, detail)
@@ -890,7 +887,7 @@ def align(
     growth.from_interface()
     _pair_by_inputs(pairing)
     _pair_replaced(pairing)
-    return pairing, growth.steps
+    return pairing
 
 
 def _pair_equal(pairing: Pairing) -> None:
@@ -903,17 +900,6 @@ def _pair_equal(pairing: Pairing) -> None:
         for one, other in grouped(used, nodes):
             pairing.add(zip(one, other, strict=False))
         pairing.add(zip(*map(pairing.free, nodes), strict=False))
-
-
-def _pair_alike(pairing: Pairing) -> None:
-    """Pair nodes that no other node of their graph is like, by what they come from or lead to."""
-    computed, used = tuple(side.made("alike") for side in pairing.sides), pairing.used("alike")
-    both = tuple(
-        {node: (ours[node], theirs[node]) for node in ours}
-        for ours, theirs in zip(computed, used, strict=True)
-    )
-    for colours in (both, computed, used):
-        pairing.add(unique_pairs(colours, pairing.rest()))
 
 
 def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> None:
@@ -1143,13 +1129,11 @@ class PairGrowth:
 
     Attributes:
         bridging: Whether to look past nodes that only one graph has where nothing else helps.
-        steps: How many neighbours were looked at, for tests of growth.
     """
 
     def __init__(self, pairing: Pairing) -> None:
         self.pairing = pairing
         self.bridging = False
-        self.steps = 0
 
     def from_interface(self) -> None:
         """Grow from the inputs and outputs, and from all pairs there are."""
@@ -1168,7 +1152,6 @@ class PairGrowth:
             stalled += frontier
             frontier = self._choose([near for pair in frontier for near in self._near(pair)])
             if not frontier and self.bridging:
-                self.steps += len(stalled)
                 found = (near for pair in stalled for near in bridges(self.pairing, pair))
                 frontier, stalled = self._choose(found), []
 
@@ -1185,7 +1168,6 @@ class PairGrowth:
 
     def _of_makers(self, values: tuple[Value | None, Value | None]) -> Iterator[NodePair]:
         """Propose the nodes that make two values that should be one."""
-        self.steps += 1
         old, new = values
         if old is not None and new is not None and old.index == new.index:
             makers = (self._free_makers(0, [old]), self._free_makers(1, [new]))
@@ -1195,7 +1177,6 @@ class PairGrowth:
 
     def _of_operands(self, pair: NodePair) -> Iterator[NodePair]:
         """Propose the makers of operands whose place does not matter, where it is clear which."""
-        self.steps += sum(len(node.inputs) for node in pair)
         first, second = (
             [(maker, 0) for maker in dict.fromkeys(self._free_makers(which, slots(node)))]
             for which, node in enumerate(pair)
@@ -1206,9 +1187,8 @@ class PairGrowth:
         """Propose the nodes that read two values that are one, where it is clear which."""
         found: list[list[tuple[Node, int]]] = []
         for value, side in zip(values, self.pairing.sides, strict=True):
-            all_readers = list(readers(value, side.graph))
-            self.steps += len(all_readers)
-            free = (item for item in all_readers if not self.pairing.is_paired(item[0]))
+            every = readers(value, side.graph)
+            free = (item for item in every if not self.pairing.is_paired(item[0]))
             found.append(list(dict.fromkeys(free)))
         yield from self._clear_pairs(found[0], found[1])
 
@@ -1321,13 +1301,11 @@ class ModelPairing:
     Attributes:
         models: The two models.
         functions: Their functions that are one.
-        steps: How many neighbours were looked at, for tests of growth.
     """
 
     def __init__(self, first: Model, second: Model) -> None:
         self.models = (first, second)
         self.functions = pair_functions(first, second)
-        self.steps = 0
         settled, aliases = settled_types(self.models), aliases_of(self.functions)
         self._readers = (ModelReader({}, settled), ModelReader(aliases, settled))
 
@@ -1351,8 +1329,7 @@ class ModelPairing:
             sides.append(Side(graph, self._readers[which], numbers, given, resolve, which))
         ours, theirs = sides
         outputs = pair_outputs(ours, theirs, by_name=is_main)
-        pairing, steps = align((ours, theirs), inputs, outputs)
-        self.steps += steps
+        pairing = align((ours, theirs), inputs, outputs)
         yield pairing, is_main
         for first, second in ((n, pairing.forth[n]) for n in ours.nodes if n in pairing.forth):
             for name in (name for name in first.subgraphs if name in second.subgraphs):

@@ -1,7 +1,6 @@
 """The power of a check: wrong models made on purpose, and outputs that say nothing."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,9 +15,8 @@ from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import ORDERED, REARRANGING, SET_BY_NUMBERS, canonical_domain
 from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.cutting import subgraphs
-from dplcli.onnx_io.infer import ONNX_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
-from dplcli.verify.model import Dataflow, draws_random, model_of
+from dplcli.verify.model import Dataflow, Dims, draws_random, model_of
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
 
 # Changes that change no result, whatever the model is fed. They say nothing about a check.
@@ -29,8 +27,6 @@ _SCALES = frozenset({"Mul", "Div"})
 _ATTENTION = frozenset({"Attention", "MultiHeadAttention"})
 _ADDS = frozenset({"Add", "Gemm"})
 
-Shapes = Mapping[str, tuple[int, ...]]
-
 
 class Idleness:
     """Tells which attributes and weights of a model cannot matter.
@@ -40,17 +36,17 @@ class Idleness:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._shapes = _known_shapes(model)
+        known = onnx.ModelProto()
+        known.CopyFrom(model)  # which loses its large weights
+        body = Dataflow(known).main.body
+        self._shapes = body.dims
+        self._readers = body.consumers
         self._ends = {f.name: f.node[-1].op_type for f in model.functions if f.node}
         self._spreading = {"ConvTranspose"} | {
             function.name
             for function in model.functions
             if any(node.op_type == "ConvTranspose" for node in function.node)
         }
-        self._readers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
-        for node in model.graph.node:
-            for slot, name in enumerate(node.input):
-                self._readers[name].append((node, slot))
 
     def is_idle_attribute(self, node: onnx.NodeProto, item: onnx.AttributeProto) -> bool:
         """Tell whether an attribute cannot matter at all."""
@@ -65,7 +61,7 @@ class Idleness:
         Dilations do not matter where the kernel has one element. Strides do not matter where the
         result has one element; for a transposed convolution, where the input has one.
         """
-        extents: list[tuple[int, ...]] = []
+        extents: list[Dims] = []
         if name == "dilations":
             extents = [tuple(item.ints) for item in node.attribute if item.name == "kernel_shape"]
             extents += self._extents(node.input[1:2])
@@ -126,22 +122,8 @@ class Idleness:
             return False
         return set(self._shapes.get(node.input[1], (0,))) <= {1}
 
-    def _extents(self, names: list[str]) -> list[tuple[int, ...]]:
+    def _extents(self, names: Sequence[str]) -> list[Dims]:
         return [self._shapes[name][_SPATIAL:] for name in names if name in self._shapes]
-
-
-def _known_shapes(model: onnx.ModelProto) -> Shapes:
-    """Return the shapes of values of the main graph; a dimension that is not a number is 0."""
-    try:
-        graph = infer_shapes(model)[0].graph
-    except (*ONNX_ERRORS, EncodeError):
-        graph = model.graph  # too large, or badly typed: only declared shapes are known
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        if info.type.tensor_type.HasField("shape"):
-            dims = info.type.tensor_type.shape.dim
-            shapes.setdefault(info.name, tuple(dim.dim_value for dim in dims))
-    return shapes
 
 
 # Wrong models made on purpose, one change each, to learn what a check notices.
