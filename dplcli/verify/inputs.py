@@ -1938,9 +1938,8 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
 
     reference = attempt(MATRIX_GAINS[0])
     for gain in MATRIX_GAINS[1:]:
-        if not weights or not reference.blind:
-            break
-        reference = attempt(gain)
+        if weights and reference.blind:
+            reference = attempt(gain)
     return reference
 
 

@@ -326,6 +326,7 @@ class Body:
         producers: The node that makes a name.
         constants: The tensor behind a name, where there is one.
         dims: Declared or inferred dimensions.
+        types: Declared or inferred element types, by name.
         exits: The names outside of a subgraph that a name becomes.
         outputs: The outputs of the function that a name becomes, by number.
     """
@@ -335,6 +336,7 @@ class Body:
         self.producers: dict[str, onnx.NodeProto] = {}
         self.constants: dict[str, onnx.TensorProto] = {}
         self.dims: dict[str, Dims] = {}
+        self.types: dict[str, str] = {}
         self.exits: dict[str, list[str]] = defaultdict(list)
         self.outputs: dict[str, list[int]] = defaultdict(list)
         for index, name in enumerate(outputs):
@@ -349,8 +351,9 @@ class Body:
                     pending.append(graph.node)
 
     def add_declarations(self, graph: onnx.GraphProto) -> None:
-        """Take over the initializers and the declared shapes of *graph*."""
+        """Take over the initializers and the declared types of *graph*."""
         for info in (*graph.input, *graph.value_info, *graph.output):
+            self.types[info.name] = dtype_name(info.type.tensor_type.elem_type)
             if info.type.tensor_type.HasField("shape"):
                 self.dims[info.name] = dims_of(info.type.tensor_type.shape)
         for tensor in graph.initializer:
@@ -636,6 +639,11 @@ _MOST_DOMAIN_STATES = 20_000
 _FEWEST_CLASSES = 3
 _KEEPS_NUMBERS = REARRANGING | CASTS | {"Expand", "Tile"}
 _WEIGHED = frozenset({"Conv", "Gemm", "MatMul"})
+_WANTED = {
+    **dict.fromkeys(WANTS_POSITIVE, Purpose.POSITIVE),
+    **dict.fromkeys(WANTS_UNIT, Purpose.UNIT),
+    "Acosh": Purpose.ABOVE_ONE,
+}
 
 
 @dataclass(frozen=True)
@@ -693,12 +701,8 @@ def _note(domain: Domain, place: Waypoint, node: onnx.NodeProto, slot: int) -> N
     domain.bounds.update(Bound(limit, offset) for limit, offset in limits if limit)
     if key in COUNT_SLOTS:
         domain.uses.add(Purpose.COUNT)
-    elif node.op_type in WANTS_POSITIVE:
-        domain.uses.add(Purpose.POSITIVE)
-    elif node.op_type in WANTS_UNIT:
-        domain.uses.add(Purpose.UNIT)
-    elif node.op_type == "Acosh":
-        domain.uses.add(Purpose.ABOVE_ONE)
+    elif node.op_type in _WANTED:
+        domain.uses.add(_WANTED[node.op_type])
     elif node.op_type in WANTS_NUMBER and not place.cast:
         domain.uses.add(Purpose.NUMBER)
     elif node.op_type in _WEIGHED and slot == 0 and place.frame.constant(node.input[1]) is not None:

@@ -196,26 +196,24 @@ def regions_of(model: onnx.ModelProto) -> Regions:
         if any(entry.key in _PARTITION_KEYS for entry in function.metadata_props)
     }
     names = {(model.functions[i].domain, model.functions[i].name) for i in written}
-    main = list(enumerate(model.graph.node))
+    main = {NodePosition(-1, index): node for index, node in enumerate(model.graph.node)}
     inner = [
         NodePosition(index, number)
         for index, function in enumerate(model.functions)
         for number in range(len(function.node))
     ]
-    calls = [
-        NodePosition(-1, index) for index, node in main if (node.domain, node.op_type) in names
-    ]
+    calls = [place for place, node in main.items() if (node.domain, node.op_type) in names]
     if calls:
-        own = (place for place in inner if place.function in written)
+        own = [place for place in inner if place.function in written]
         return Regions("partitions", (*own, *calls))
-    rewritten = tuple(
-        NodePosition(-1, index)
-        for index, node in main
+    rewritten = [
+        place
+        for place, node in main.items()
         if any(entry.key == RULE_KEY for entry in node.metadata_props)
-    )
+    ]
     if rewritten:
-        return Regions("rewritten nodes", rewritten)
-    return Regions("whole model", (*(NodePosition(-1, index) for index, _ in main), *inner))
+        return Regions("rewritten nodes", tuple(rewritten))
+    return Regions("whole model", (*main, *inner))
 
 
 def changes(
@@ -237,15 +235,12 @@ def changes(
     """
     places = regions_of(model).places
     idleness = Idleness(model)
-    sites = [
-        sites
-        for sites in (
-            _weight_sites(model, weights, places, idleness, home),
-            _attribute_sites(model, places, idleness),
-            _operand_sites(model, places),
-        )
-        if sites
-    ]
+    kinds = (
+        _weight_sites(model, weights, places, idleness, home),
+        _attribute_sites(model, places, idleness),
+        _operand_sites(model, places),
+    )
+    sites = [kind for kind in kinds if kind]
     while sites:
         kind = sites[int(rng.integers(len(sites)))]
         yield _seeded(kind[int(rng.integers(len(kind)))], int(rng.integers(2**32)))
@@ -372,12 +367,18 @@ def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[A
         return changed.astype(values.dtype), what
 
 
+def _node_site(
+    place: NodePosition, change: Callable[[onnx.NodeProto, np.random.Generator], str]
+) -> _Site:
+    return lambda model, _, rng: change(place.find(model), rng)
+
+
 def _attribute_sites(
     model: onnx.ModelProto, places: tuple[NodePosition, ...], idleness: Idleness
 ) -> list[_Site]:
     kinds = (onnx.AttributeProto.INT, onnx.AttributeProto.INTS, onnx.AttributeProto.FLOAT)
     return [
-        _attribute_site(place, index, idleness.idle_axes(node, item.name))
+        _node_site(place, partial(_attribute_changed, index, idleness.idle_axes(node, item.name)))
         for place in places
         for node in [place.find(model)]
         for index, item in enumerate(node.attribute)
@@ -387,18 +388,16 @@ def _attribute_sites(
     ]
 
 
-def _attribute_site(place: NodePosition, index: int, idle: frozenset[int]) -> _Site:
-    def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
-        node = place.find(model)
-        item = node.attribute[index]
-        before = onnx.helper.get_attribute_value(item)
-        _change_attribute(item, rng, idle)
-        after = onnx.helper.get_attribute_value(item)
-        if before == after:
-            return ""
-        return f"{node.op_type} {node.output[0]!r}: {_difference(item.name, before, after)}"
-
-    return change
+def _attribute_changed(
+    index: int, idle: frozenset[int], node: onnx.NodeProto, rng: np.random.Generator
+) -> str:
+    item = node.attribute[index]
+    before = onnx.helper.get_attribute_value(item)
+    _change_attribute(item, rng, idle)
+    after = onnx.helper.get_attribute_value(item)
+    if before == after:
+        return ""
+    return f"{node.op_type} {node.output[0]!r}: {_difference(item.name, before, after)}"
 
 
 def _difference(name: str, before: object, after: object) -> str:
@@ -441,30 +440,22 @@ def _operand_sites(model: onnx.ModelProto, places: tuple[NodePosition, ...]) -> 
         if canonical_domain(node.domain):
             continue
         if node.op_type in ORDERED and len(node.input) > 1 and node.input[0] != node.input[1]:
-            sites.append(_swap_site(place, 0, 1))
+            sites.append(_node_site(place, partial(_swapped, 0)))
         if node.op_type == "Where" and node.input[1] != node.input[2]:
-            sites.append(_swap_site(place, 1, 2))
+            sites.append(_node_site(place, partial(_swapped, 1)))
         if node.op_type in _NEIGHBOURS:
-            sites.append(_neighbour_site(place))
+            sites.append(_node_site(place, _mistaken))
     return sites
 
 
-def _swap_site(place: NodePosition, first: int, second: int) -> _Site:
-    def change(model: onnx.ModelProto, _: Weights, __: np.random.Generator) -> str:
-        node = place.find(model)
-        node.input[first], node.input[second] = node.input[second], node.input[first]
-        return f"{node.op_type} {node.output[0]!r}: operands swapped"
-
-    return change
+def _swapped(slot: int, node: onnx.NodeProto, _: np.random.Generator) -> str:
+    node.input[slot], node.input[slot + 1] = node.input[slot + 1], node.input[slot]
+    return f"{node.op_type} {node.output[0]!r}: operands swapped"
 
 
-def _neighbour_site(place: NodePosition) -> _Site:
-    def change(model: onnx.ModelProto, _: Weights, __: np.random.Generator) -> str:
-        node = place.find(model)
-        before, node.op_type = node.op_type, _NEIGHBOURS[node.op_type]
-        return f"{before} {node.output[0]!r} -> {node.op_type}"
-
-    return change
+def _mistaken(node: onnx.NodeProto, _: np.random.Generator) -> str:
+    before, node.op_type = node.op_type, _NEIGHBOURS[node.op_type]
+    return f"{before} {node.output[0]!r} -> {node.op_type}"
 
 
 # Measuring the power of a check: how many wrong models would it have refused?
