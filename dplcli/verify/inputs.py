@@ -297,14 +297,10 @@ def _read_folder(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> I
     if any(_PB.fullmatch(entry.name) for entry in entries):
         yield _read_test_data(path, graph, ports)
         return
-    sets = {
-        int(found.group(1)): entry
-        for entry in entries
-        if entry.is_dir() and (found := _DATA_SET.fullmatch(entry.name))
-    }
+    sets = _numbered(filter(Path.is_dir, entries), _DATA_SET)
     arrays = [entry for entry in entries if entry.suffix == ".npy"]
     if sets:
-        for _, folder in sorted(sets.items()):
+        for _, folder in sets:
             yield _read_test_data(folder, graph, ports)
     elif arrays:
         yield _fitted(path.name, {entry.stem: _load_npy(entry) for entry in arrays}, ports)
@@ -312,13 +308,15 @@ def _read_folder(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> I
         raise UsageError(f"--inputs {path}: the folder holds no inputs", hint=f"give {_KINDS}")
 
 
+def _numbered(entries: Iterable[Path], pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
+    """Return those whose names fit, by the numbers in these."""
+    named = ((pattern.fullmatch(entry.name), entry) for entry in entries)
+    return sorted((int(name.group(1)), entry) for name, entry in named if name)
+
+
 def _read_test_data(folder: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> GivenSet:
     """Read input_N.pb: by the names inside if all of them are inputs, else by position."""
-    files = sorted(
-        (int(found.group(1)), entry)
-        for entry in folder.iterdir()
-        if (found := _PB.fullmatch(entry.name))
-    )
+    files = _numbered(folder.iterdir(), _PB)
     values: dict[str, object] = {}
     for index, entry in files:
         if index >= len(graph.input):
@@ -1590,7 +1588,11 @@ class _Search:
             StoppedError: It crashed, or took longer than allowed.
         """
         free = [port for port in self._ports if port.name not in fixed]
-        ranges = {port.name: self._range(port, sizes, mood) for port in free}
+        ranges = {
+            port.name: self._asked.get(port.name)
+            or choose_range(port, self._domain(port), sizes, mood)
+            for port in free
+        }
         feeds = {
             s: {**fixed, **{p.name: draw(p, ranges[p.name], sizes, s) for p in free}} for s in seeds
         }
@@ -1612,10 +1614,6 @@ class _Search:
                 if axis and not isinstance(dim, int) and dim not in chosen:
                     sizes += [shape[axis] for shape in shapes if axis < len(shape)]
         return min(sizes, default=None)
-
-    def _range(self, port: Port, plan: Mapping[str, int], mood: Mood) -> Range:
-        asked = self._asked.get(port.name)
-        return asked or choose_range(port, self._domain(port), plan, mood)
 
     def _attempts(
         self, free: Sequence[Port], sizes: Mapping[str, int], wanted: Sequence[int]
