@@ -97,7 +97,7 @@ class CheckOptions(TypedDict, total=False):
     """How two models are compared, and on which values.
 
     Attributes:
-        seed: Seeds of inputs. By default 0 and 1, and more where the outputs are few.
+        seed: Seeds of inputs. By default 0 and 1.
         level: onnxruntime's optimisation levels. By default ``disable`` and ``all``.
         rtol: Relative tolerance, instead of the derived one.
         atol: Absolute tolerance, instead of the derived one.

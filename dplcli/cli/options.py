@@ -780,8 +780,7 @@ def check_settings() -> SettingsGroup:
             "seed",
             type=int,
             multiple=True,
-            help="Seed of one set of inputs; repeatable. Default: 0 and 1, and more where the "
-            "outputs are few.",
+            help="Seed of one set of inputs; repeatable. Default: 0 and 1.",
         ),
         Setting(
             "level",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import COMMUTATIVE, RANDOM_OPS, draws_random, schema_of
+from dplcli.ir.operators import COMMUTATIVE, draws_random, schema_of
 from dplcli.ir.traversal import enclosing_node, is_read
 from dplcli.ir.types import CHUNK, Tensor
 
@@ -52,7 +52,6 @@ _ABSENT = -1
 
 _GRAPHS = frozenset({"graph", "graphs"})
 _ONES = frozenset({"strides", "dilations"})
-_MAY_BE_RANDOM = RANDOM_OPS | {"Dropout"}
 
 
 class Numbers:
@@ -137,10 +136,8 @@ class ModelReader:
                 inner = (inner for body in node.subgraphs.values() for inner in body)
                 self._random_bodies[node] = any(map(self.is_random, inner))
             return self._random_bodies[node]
-        function = called_function(node)
-        if function is None and node.op_type not in _MAY_BE_RANDOM:
-            return False
-        return function not in self._harmless and draws_random(node, self._harmless)
+        is_harmless = called_function(node) in self._harmless
+        return not is_harmless and draws_random(node, self._harmless)
 
     def captured(self, node: Node) -> tuple[Value, ...]:
         """Return the values of outer graphs that the bodies of *node* read or return, each once."""
@@ -552,6 +549,7 @@ class Side:
         tag: Tells the two sides apart, for values that are never equal.
         nodes: Its nodes in order, those that only hold a constant left out.
         position: Where each of them stands.
+        made: Their numbers, by all that they are computed from.
     """
 
     graph: Graph
@@ -562,30 +560,18 @@ class Side:
     tag: int
 
     def __post_init__(self) -> None:
-        """List the nodes."""
+        """List the nodes and number them."""
         self.nodes = list(self.reader.nodes(self.graph))
         self.position = {node: place for place, node in enumerate(self.nodes)}
         self._locals: dict[Detail, dict[Node, int]] = {}
-        self._values: dict[Detail, dict[Value, int]] = {}
-        self._made: dict[Detail, dict[Node, int]] = {}
+        self._values = dict(self.given)
+        self.made = self._number(self.graph)
 
     def local(self, detail: Detail) -> Mapping[Node, int]:
         """Number the nodes by what each says by itself, its constants included."""
         if detail not in self._locals:
             self._locals[detail] = {node: self._local(node, detail) for node in self.nodes}
         return self._locals[detail]
-
-    def made(self, detail: Detail) -> Mapping[Node, int]:
-        """Number the nodes by all that they are computed from."""
-        if detail not in self._made:
-            values = self._values[detail] = dict(self.given)
-            self._made[detail] = self._number(self.graph, values, detail)
-        return self._made[detail]
-
-    def number_of(self, value: Value, detail: Detail) -> int:
-        """Number *value* by all that it is computed from."""
-        self.made(detail)
-        return self._value(value, self._values[detail], detail)
 
     def constant(self, value: Value, detail: Detail) -> int | None:
         """Number a constant by its data, or by its type alone; None if *value* is computed."""
@@ -600,6 +586,16 @@ class Side:
             form += (tensor.place if is_settled else self.reader.content(value),)
         return self.numbers(("constant", *form))
 
+    def number_of(self, value: Value) -> int:
+        """Number *value* by all that it is computed from."""
+        number = self._values.get(value)
+        if number is None:
+            number = self.constant(value, "exact")
+        if number is None and value.graph is self.graph:
+            number = self.numbers(("without partner", self.tag, value.name))
+        self._values[value] = self.outer(value) if number is None else number
+        return self._values[value]
+
     def _local(self, node: Node, detail: Detail) -> int:
         form: Form = ("local", self.reader.label(node))
         if detail != "loose":
@@ -611,54 +607,41 @@ class Side:
         number = self.constant(value, detail)
         return self.numbers(("computed",)) if number is None else number
 
-    def _number(self, graph: Graph, values: dict[Value, int], detail: Detail) -> dict[Node, int]:
+    def _number(self, graph: Graph) -> dict[Node, int]:
         """Number the nodes of *graph* or of a body in it; recursion is as deep as bodies nest."""
         numbers, reader = self.numbers, self.reader
         found: dict[Node, int] = {}
         for node in reader.nodes(graph):
-            inputs = operands(node, lambda value: self._value(value, values, detail))
-            form: Form = ("made", reader.label(node), inputs)
-            if detail != "loose":
-                form += (reader.attributes(node),)
+            inputs = operands(node, self.number_of)
+            form: Form = ("made", reader.label(node), inputs, reader.attributes(node))
             if node.subgraphs:
-                form += (self._bodies(node, values, detail),)
-            if detail == "exact" and reader.is_random(node):
+                form += (self._bodies(node),)
+            if reader.is_random(node):
                 form += ("random", self.tag, len(found), id(graph))
             found[node] = numbers(form)
             for output in made(node):
-                values[output] = numbers(("output", found[node], output.index))
+                self._values[output] = numbers(("output", found[node], output.index))
         return found
 
-    def _bodies(self, node: Node, values: dict[Value, int], detail: Detail) -> Form:
+    def _bodies(self, node: Node) -> Form:
         """Return what the bodies of *node* compute from what they capture.
 
         The answer is kept: each graph around *node* asks again, mostly with the same captures.
         """
         captured = self.reader.captured(node)
-        given = tuple(self._value(value, values, detail) for value in captured)
-        key = (node, (detail, *given))
+        key = (node, tuple(map(self.number_of, captured)))
         if key not in self.numbers.bodies:
             self.numbers.bodies[key] = tuple(
-                self._body(name, body, values, detail)
-                for name, body in sorted(node.subgraphs.items())
+                self._body(name, body) for name, body in sorted(node.subgraphs.items())
             )
         return self.numbers.bodies[key]
 
-    def _body(self, name: str, body: Graph, values: dict[Value, int], detail: Detail) -> Form:
+    def _body(self, name: str, body: Graph) -> Form:
         for place, value in enumerate(free_inputs(body.inputs)):
-            values[value] = input_number(self.numbers, body, place)
-        found = self._number(body, values, detail)
-        outputs = tuple(self._value(value, values, detail) for value in body.outputs)
+            self._values[value] = input_number(self.numbers, body, place)
+        found = self._number(body)
+        outputs = tuple(map(self.number_of, body.outputs))
         return (name, len(body.inputs), outputs, tuple(sorted(found.values())))
-
-    def _value(self, value: Value, values: dict[Value, int], detail: Detail) -> int:
-        number = values.get(value)
-        if number is None:
-            number = self.constant(value, detail)
-        if number is None and value.graph is self.graph:
-            number = self.numbers(("without partner", self.tag, value.name))
-        values[value] = self.outer(value) if number is None else number
-        return values[value]
 
 
 def input_number(numbers: Numbers, graph: Graph, place: int) -> int:
@@ -754,8 +737,8 @@ def _body_form(function: Function, reader: ModelReader, numbers: Numbers) -> For
     body = function.body
     given = {value: numbers(("input", place)) for place, value in enumerate(body.inputs)}
     side = Side(body, reader, numbers, given=given, outer=nowhere(numbers, 0), tag=0)
-    outputs = tuple(side.number_of(value, "exact") for value in body.outputs)
-    numbered = tuple(sorted(side.made("exact").values()))
+    outputs = tuple(side.number_of(value) for value in body.outputs)
+    numbered = tuple(sorted(side.made.values()))
     return (len(body.inputs), outputs, numbered, declared(function))
 
 
@@ -809,8 +792,11 @@ def refine(
         detail: How much of a node counts.
 
     Returns:
-        The colours of the first and of the second graph, before the first round and after each.
+        The colours of the first and of the second graph, before the first round and after each;
+        none if one of them has no node.
     """
+    if not all(nodes):
+        return []
     locals_of = zip(nodes, (side.local(detail) for side in pairing.sides), strict=True)
     rounds = [tuple({node: local[node] for node in own} for own, local in locals_of)]
     for _ in range(ROUNDS):
@@ -840,7 +826,7 @@ class _View:
             return side.numbers(("made by", self._node(maker), value.index))
         constant = None if self.detail == "exact" else side.constant(value, "alike")
         if constant is None:
-            return side.number_of(value, "exact")
+            return side.number_of(value)
         return side.numbers(("some constant",)) if self.detail == "loose" else constant
 
     def _node(self, node: Node) -> Form:
@@ -851,22 +837,18 @@ class _View:
 
 # Finding out which node of one graph is which of the other, by dataflow alone.
 #
-# Nodes that compute the same from the inputs are paired first. Nodes that are alike in both
-# directions, but for the data of constants, come next. From there pairs grow to neighbours. If
-# several neighbours would do, what lies around them decides. Names play no part.
+# Nodes that compute the same from the inputs are paired first. From there, and from the inputs and
+# outputs, pairs grow to neighbours. If several neighbours would do, what lies around them decides.
+# Names play no part.
 
 
-_PASSES = 4
-"""How often colours are made anew at the most, after they have led to pairs."""
-_WORTHWHILE = 32
-"""Colours are made anew if they have led to at least one pair for this many nodes."""
 _MANY = 16
 """If this many numbers are equal, that is no accident."""
 
 
 def align(
     sides: tuple[Side, Side], inputs: Sequence[ValuePair], outputs: Sequence[PositionPair]
-) -> tuple[Pairing, int]:
+) -> Pairing:
     """Pair the nodes of two graphs.
 
     Args:
@@ -874,15 +856,12 @@ def align(
         inputs: Their inputs that are one.
         outputs: For each pair of outputs: where it stands in either graph.
 
-    Returns:
-        The pairs, and how many neighbours were looked at.
     """
     pairing = Pairing(sides, inputs, outputs)
     growth = PairGrowth(pairing)
     _pair_equal(pairing)
     if pairing.is_complete():
-        return pairing, growth.steps
-    _pair_alike(pairing)
+        return pairing
     growth.from_interface()
     for detail in DETAILS[:2]:
         _pair_by_colour(pairing, growth, detail)
@@ -893,30 +872,19 @@ def align(
     growth.from_interface()
     _pair_by_inputs(pairing)
     _pair_replaced(pairing)
-    return pairing, growth.steps
+    return pairing
 
 
 def _pair_equal(pairing: Pairing) -> None:
     """Pair nodes that compute the same; among several, those whose results are used alike."""
-    computed = tuple(side.made("exact") for side in pairing.sides)
+    computed = tuple(side.made for side in pairing.sides)
     pairing.add(unique_pairs(computed, pairing.rest()))
     doubtful = grouped(computed, pairing.rest())
-    used = pairing.used("exact") if doubtful else ()
+    used = pairing.used() if doubtful else ()
     for nodes in doubtful:
         for one, other in grouped(used, nodes):
             pairing.add(zip(one, other, strict=False))
         pairing.add(zip(*map(pairing.free, nodes), strict=False))
-
-
-def _pair_alike(pairing: Pairing) -> None:
-    """Pair nodes that no other node of their graph is like, by what they come from or lead to."""
-    computed, used = tuple(side.made("alike") for side in pairing.sides), pairing.used("alike")
-    both = tuple(
-        {node: (ours[node], theirs[node]) for node in ours}
-        for ours, theirs in zip(computed, used, strict=True)
-    )
-    for colours in (both, computed, used):
-        pairing.add(unique_pairs(colours, pairing.rest()))
 
 
 def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> None:
@@ -924,30 +892,22 @@ def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> Non
 
     In the narrowest view, without neighbours, a node must hold a weight.
     """
-    for _ in range(_PASSES):
-        nodes = pairing.rest()
-        if not nodes[0] or not nodes[1]:
-            return
-        before = len(pairing.forth)
-        views = refine(pairing, nodes, detail)
-        for distance, colours in reversed(list(enumerate(views))):
-            found = unique_pairs(colours, pairing.rest())
-            if not distance:
-                found = [p for p in found if detail == "exact" and _has_weights(pairing, p[0])]
-            growth.run(pairing.add(found))
-        if (len(pairing.forth) - before) * _WORTHWHILE < len(nodes[0]) + len(nodes[1]):
-            return
+    views = refine(pairing, pairing.rest(), detail)
+    for distance, colours in reversed(list(enumerate(views))):
+        found = unique_pairs(colours, pairing.rest())
+        if not distance:
+            found = [p for p in found if detail == "exact" and _has_weights(pairing, p[0])]
+        growth.run(pairing.add(found))
 
 
 def _pair_in_order(pairing: Pairing, growth: PairGrowth) -> None:
     """Pair nodes of one colour in order, if both graphs have the same number of them."""
     for detail in DETAILS:
         nodes = pairing.rest()
-        if not nodes[0] or not nodes[1]:
-            return
-        groups = grouped(refine(pairing, nodes, detail)[-1], nodes)
-        equal = (zip(*group, strict=True) for group in groups if len(set(map(len, group))) == 1)
-        growth.run(pairing.add(chain.from_iterable(equal)))
+        for colours in refine(pairing, nodes, detail)[-1:]:
+            groups = grouped(colours, nodes)
+            equal = (zip(*group, strict=True) for group in groups if len(set(map(len, group))) == 1)
+            growth.run(pairing.add(chain.from_iterable(equal)))
 
 
 def _pair_by_inputs(pairing: Pairing) -> None:
@@ -1064,13 +1024,13 @@ class Pairing:
             found += [(value.index, _RETURNED, place) for place in returned]
         return tuple(sorted(found))
 
-    def used(self, detail: Detail) -> tuple[Mapping[Node, int], ...]:
+    def used(self) -> tuple[Mapping[Node, int], ...]:
         """Number the nodes of both graphs by all that is computed from them."""
         found: tuple[dict[Node, int], ...] = ({}, {})
         for which, (side, numbered) in enumerate(zip(self.sides, found, strict=True)):
             for node in reversed(side.nodes):
                 uses = self.uses(which, node, numbered.get)
-                numbered[node] = side.numbers(("used", side.local(detail)[node], uses))
+                numbered[node] = side.numbers(("used", side.local("exact")[node], uses))
         return found
 
     def read(self, which: int, node: Node) -> Form:
@@ -1096,7 +1056,7 @@ class Pairing:
     def resolve(self, which: int, value: Value) -> int:
         """Number *value* of one graph, or of a graph around it; equal values get equal numbers."""
         side = self.sides[which]
-        number = side.number_of(value, "exact")
+        number = side.number_of(value)
         maker = value.producer
         if maker is None or number in self._common or maker not in self._numbers:
             return number
@@ -1106,7 +1066,7 @@ class Pairing:
     def _common(self) -> set[int]:
         """The numbers of the values that both graphs compute."""
         first, second = (
-            {side.number_of(value, "exact") for node in side.nodes for value in made(node)}
+            {side.number_of(value) for node in side.nodes for value in made(node)}
             for side in self.sides
         )
         return first & second
@@ -1146,13 +1106,11 @@ class PairGrowth:
 
     Attributes:
         bridging: Whether to look past nodes that only one graph has where nothing else helps.
-        steps: How many neighbours were looked at, for tests of growth.
     """
 
     def __init__(self, pairing: Pairing) -> None:
         self.pairing = pairing
         self.bridging = False
-        self.steps = 0
 
     def from_interface(self) -> None:
         """Grow from the inputs and outputs, and from all pairs there are."""
@@ -1171,7 +1129,6 @@ class PairGrowth:
             stalled += frontier
             frontier = self._choose([near for pair in frontier for near in self._near(pair)])
             if not frontier and self.bridging:
-                self.steps += len(stalled)
                 found = (near for pair in stalled for near in bridges(self.pairing, pair))
                 frontier, stalled = self._choose(found), []
 
@@ -1188,7 +1145,6 @@ class PairGrowth:
 
     def _of_makers(self, values: tuple[Value | None, Value | None]) -> Iterator[NodePair]:
         """Propose the nodes that make two values that should be one."""
-        self.steps += 1
         old, new = values
         if old is not None and new is not None and old.index == new.index:
             makers = (self._free_makers(0, [old]), self._free_makers(1, [new]))
@@ -1198,7 +1154,6 @@ class PairGrowth:
 
     def _of_operands(self, pair: NodePair) -> Iterator[NodePair]:
         """Propose the makers of operands whose place does not matter, where it is clear which."""
-        self.steps += sum(len(node.inputs) for node in pair)
         first, second = (
             [(maker, 0) for maker in dict.fromkeys(self._free_makers(which, slots(node)))]
             for which, node in enumerate(pair)
@@ -1209,9 +1164,8 @@ class PairGrowth:
         """Propose the nodes that read two values that are one, where it is clear which."""
         found: list[list[tuple[Node, int]]] = []
         for value, side in zip(values, self.pairing.sides, strict=True):
-            all_readers = list(readers(value, side.graph))
-            self.steps += len(all_readers)
-            free = (item for item in all_readers if not self.pairing.is_paired(item[0]))
+            every = readers(value, side.graph)
+            free = (item for item in every if not self.pairing.is_paired(item[0]))
             found.append(list(dict.fromkeys(free)))
         yield from self._clear_pairs(found[0], found[1])
 
@@ -1286,7 +1240,7 @@ def pair_outputs(first: Side, second: Side, *, by_name: bool) -> list[PositionPa
         return [(place, place) for place in range(min(len(olds), len(news)))]
 
     def is_equal(old: int, new: int) -> bool:
-        return first.number_of(olds[old], "exact") == second.number_of(news[new], "exact")
+        return first.number_of(olds[old]) == second.number_of(news[new])
 
     left, right = list(range(len(olds))), list(range(len(news)))
     # A file may return a value twice: the first of a name is paired with the first of that name.
@@ -1324,13 +1278,11 @@ class ModelPairing:
     Attributes:
         models: The two models.
         functions: Their functions that are one.
-        steps: How many neighbours were looked at, for tests of growth.
     """
 
     def __init__(self, first: Model, second: Model) -> None:
         self.models = (first, second)
         self.functions = pair_functions(first, second)
-        self.steps = 0
         settled, aliases = settled_types(self.models), aliases_of(self.functions)
         self._readers = (ModelReader({}, settled), ModelReader(aliases, settled))
 
@@ -1354,8 +1306,7 @@ class ModelPairing:
             sides.append(Side(graph, self._readers[which], numbers, given, resolve, which))
         ours, theirs = sides
         outputs = pair_outputs(ours, theirs, by_name=is_main)
-        pairing, steps = align((ours, theirs), inputs, outputs)
-        self.steps += steps
+        pairing = align((ours, theirs), inputs, outputs)
         yield pairing, is_main
         for first, second in ((n, pairing.forth[n]) for n in ours.nodes if n in pairing.forth):
             for name in (name for name in first.subgraphs if name in second.subgraphs):

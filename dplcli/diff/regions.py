@@ -108,7 +108,7 @@ class _Border:
 
     def _keep_merged(self) -> None:
         """Take a node without a partner for one that computes the same: the two were merged."""
-        numbers = self.ours.made("exact")
+        numbers = self.ours.made
         known = {numbers[node]: second for node, second in self.kept.items()}
         for node in self.ours.nodes:
             if node not in self.kept and numbers[node] in known and not node.subgraphs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Shapes: TypeAlias = Callable[[Value], Shape | None]
 
     Formula: TypeAlias = "Callable[[Operation], int]"
+
+T = TypeVar("T")
 
 
 def canonical_domain(name: str) -> str:
@@ -815,6 +817,36 @@ def parameter_of(node: Node, name: str) -> Attribute | None:
 
 
 _TRAINING_SLOT = 2
+_RANDOM_NAMES = ("Bernoulli", "Dropout", "Multinomial", "Random", "Sampling")
+_KNOWN_DOMAINS = {"", "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"}
+"""What their operators give depends on their operands alone, if their names do not say else."""
+
+
+def may_be_random(domain: str, op_type: str) -> bool:
+    """Tell whether an operator may give something else each time, whatever it reads.
+
+    Even one with a seed does, in a loop. An operator that nobody knows may, too.
+    """
+    is_known = canonical_domain(domain) in _KNOWN_DOMAINS
+    return not is_known or any(word in op_type for word in _RANDOM_NAMES)
+
+
+def is_random(
+    domain: str, op_type: str, inputs: Sequence[T], is_true: Callable[[T], bool | None]
+) -> bool:
+    """Tell whether an operator may draw random numbers by itself, as Dropout does in training.
+
+    Args:
+        domain: Its domain.
+        op_type: Its name.
+        inputs: What it reads; something false for what is omitted.
+        is_true: Tells whether any number of a constant input is not 0; None of what is computed.
+    """
+    if canonical_domain(domain) or op_type in RANDOM_OPS:
+        return not canonical_domain(domain)
+    if op_type != "Dropout" or not (training := inputs[_TRAINING_SLOT:][:1]) or not training[0]:
+        return False  # before opset 12 it never draws
+    return is_true(training[0]) is not False
 
 
 def draws_random(node: Node, harmless: set[Function] | None = None) -> bool:
@@ -829,7 +861,7 @@ def draws_random(node: Node, harmless: set[Function] | None = None) -> bool:
     known = seen if harmless is None else harmless
     while pending:
         current = pending.pop()
-        if not current.domain and (current.op_type in RANDOM_OPS or _drops_out(current)):
+        if is_random(current.domain, current.op_type, current.inputs, _is_true):
             return True
         graphs = [*current.subgraphs.values()]  # what nests deeper comes when its node does
         function = called_function(current)
@@ -842,15 +874,9 @@ def draws_random(node: Node, harmless: set[Function] | None = None) -> bool:
     return False
 
 
-def _drops_out(node: Node) -> bool:
-    """Tell whether *node* is a Dropout that may be training; before opset 12 it never is."""
-    if node.op_type != "Dropout" or len(node.inputs) <= _TRAINING_SLOT:
-        return False
-    training = node.inputs[_TRAINING_SLOT]
-    if training is None:
-        return False
-    data = training.constant if training.is_constant else None
-    return data is None or bool(data.numpy().any())
+def _is_true(value: Value | None) -> bool | None:
+    data = None if value is None else value.constant
+    return None if data is None else bool(data.numpy().any())
 
 
 # Weights that were left out of a file: ``ConstantOfShape`` in the place of a trained tensor.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dplcli.errors import UsageError, VerificationError
+from dplcli.errors import VerificationError
 from dplcli.outcomes import RunOutcome
 from dplcli.pipeline.verifying import prepare
 from dplcli.verify.settings import (
@@ -41,15 +41,18 @@ def run_model(
         DplError: The file is no model, onnxruntime does not run it, or a library is missing.
     """
     from dplcli.verify.compare import Facts  # noqa: PLC0415  # onnx
-    from dplcli.verify.inputs import open_reference, save_inputs, save_outputs  # noqa: PLC0415
+    from dplcli.verify.inputs import (  # noqa: PLC0415  # onnx
+        check_saving,
+        open_reference,
+        save_inputs,
+        save_outputs,
+    )
     from dplcli.verify.model import Dataflow, read_model  # noqa: PLC0415  # onnx
     from dplcli.verify.run import Runner, check_setup  # noqa: PLC0415  # onnxruntime
 
     settings, say = settings or VerifySettings(), progress or (lambda _phrase: None)
-    taken = [each for each in (path, settings.request.given) if each is not None]
     for option, place in (("--output", output), ("--save-inputs", settings.request.save)):
-        if place is not None and any(place.resolve() == each.resolve() for each in taken):
-            raise UsageError(f"{option} {place}: would replace what is read")
+        check_saving(option, place, path, settings.request.given)
     prepare(settings)
     check_setup(settings.custom_ops, settings.execution)
     try:
@@ -59,7 +62,7 @@ def run_model(
             Facts(),
             settings,
             create=lambda source: Runner(source, REFERENCE_LEVEL),
-            grow=False,
+            resize=False,
             say=say,
         )
     except VerificationError as error:

@@ -61,7 +61,7 @@ def bench(  # noqa: PLR0913  # two models, how to time them, and whom to tell
         DplError: A file is no model, or onnxruntime does not run it.
     """
     from dplcli.verify.compare import Facts  # noqa: PLC0415  # onnx
-    from dplcli.verify.inputs import open_reference, save_inputs  # noqa: PLC0415
+    from dplcli.verify.inputs import check_saving, open_reference, save_inputs  # noqa: PLC0415
     from dplcli.verify.model import Dataflow, read_model, signature_differences  # noqa: PLC0415
     from dplcli.verify.run import Runner, check_setup  # noqa: PLC0415  # onnxruntime
 
@@ -75,9 +75,8 @@ def bench(  # noqa: PLR0913  # two models, how to time them, and whom to tell
         what, number, least = ("runs", rounds, 1) if rounds < 1 else ("threads", threads, 0)
         raise UsageError(f"--{what} {number}: must be at least {least}")
     other = first if second is None else second
-    given, saved = settings.request.given, settings.request.save
-    if saved is not None and given is not None and saved.resolve() == given.resolve():
-        raise UsageError(f"--save-inputs {saved}: would replace what is read")
+    saved = settings.request.save
+    check_saving("--save-inputs", saved, first, other, settings.request.given)
     prepare(settings)
     check_setup(settings.custom_ops, settings.execution)
     ours, theirs = read_model(first), read_model(other)
@@ -89,7 +88,7 @@ def bench(  # noqa: PLR0913  # two models, how to time them, and whom to tell
         Facts(),
         settings,
         create=lambda source: Runner(source, REFERENCE_LEVEL),
-        grow=False,
+        resize=False,
         say=say,
     )
     if saved is not None:

@@ -24,7 +24,7 @@ from dplcli.ir.operators import (
 )
 from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.opset import all_nodes
-from dplcli.verify.model import Dataflow, Dims, attribute, dtype_name, model_of
+from dplcli.verify.model import Dataflow, Dims, attribute, model_of
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
@@ -206,17 +206,14 @@ def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
     A cast from floats counts: for integers, it rounds.
     """
     found = set()
-    types = {
-        info.name: dtype_name(info.type.tensor_type.elem_type)
-        for info in (*flow.model.graph.value_info, *flow.model.graph.input)
-    }
+    body = flow.main.body
     for info in flow.model.graph.output:
         name = info.name
-        while (node := flow.main.body.producers.get(name)) is not None and node.op_type in _MOVES:
+        while (node := body.producers.get(name)) is not None and node.op_type in _MOVES:
             name = node.input[0]
         if node is None or name != node.output[0]:
             continue
-        if quantises(node) or (node.op_type == "Cast" and types.get(node.input[0]) in FLOATS):
+        if quantises(node) or (node.op_type == "Cast" and body.types.get(node.input[0]) in FLOATS):
             found.add(info.name)
     return frozenset(found)
 
@@ -362,12 +359,8 @@ def scale_of(values: Array) -> float:
 
 def working_type(flow: Dataflow) -> str:
     """Return the coarsest float type that an operator of the main graph computes, '' if none."""
-    types = {
-        info.name: dtype_name(info.type.tensor_type.elem_type)
-        for info in (*flow.model.graph.value_info, *flow.model.graph.output)
-    }
     computed = {
-        types.get(name, "")
+        flow.main.body.types.get(name, "")
         for node in flow.model.graph.node
         if node.op_type not in _NOT_ARITHMETIC
         for name in node.output
@@ -391,8 +384,6 @@ Steps = npt.NDArray[np.uint64]
 Reals = npt.NDArray[np.float64]
 
 _QUANTILE = 0.99
-# So many elements at a time, with what is computed of them, stay in a processor's cache.
-_CHUNK = 1 << 14
 _DECIBELS = 20
 # Rounding in the last bits must not make the tolerance that is needed fail by itself.
 _ROUNDED_UP = 1 + 2.0**-40
@@ -455,18 +446,6 @@ class Judge:
             return found
         reason = f"it holds {len(actual)} elements where the original's holds {len(expected)}"
         return _beyond_help(found, reason)
-
-    def passes(self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf]) -> bool:
-        """Tell whether one output of finite floats passes; False if only `compare` can say.
-
-        It takes a tenth of the time of `compare`, which also measures how far apart the two are.
-        """
-        return len(expected) == len(actual) > 0 and all(
-            ours.dtype == theirs.dtype in FLOATS
-            and ours.data.shape == theirs.data.shape
-            and _are_close(ours.data, theirs.data, self._tolerance(name, ours))
-            for ours, theirs in zip(expected, actual, strict=True)
-        )
 
     def _blank(self, name: str, leaf: Leaf) -> OutputComparison:
         tolerance = self._tolerance(name, leaf)
@@ -579,18 +558,6 @@ def _compare_integers(
         reason = f"{moved} of {differs.size} elements are one quantisation step off, all at once"
         return replace(found, reason=reason)
     return found if found.ok else _with_reason(found)
-
-
-def _are_close(ours: Array, theirs: Array, tolerance: Tolerance) -> bool:
-    """Tell whether all elements are within a tolerance; one that is not finite never is."""
-    flat, other = ours.reshape(-1), theirs.reshape(-1)
-    for start in range(0, flat.size, _CHUNK):
-        one, two = (each[start : start + _CHUNK].astype(np.float64) for each in (flat, other))
-        with np.errstate(over="ignore", invalid="ignore"):
-            limit = tolerance.atol + tolerance.rtol * np.abs(one)
-            if not (np.isfinite(limit) & (np.abs(two - one) <= limit)).all():
-                return False
-    return True
 
 
 def _compare_floats(blank: OutputComparison, expected: Leaf, actual: Leaf) -> OutputComparison:
@@ -824,14 +791,14 @@ def measure_limits(
         outputs: What it gave, per case.
         open_session: Creates a session for a changed copy.
     """
-    quiet = _measure(source, feeds, outputs, open_session, _QUIET)
-    if all(_crosses_a_step(limit, name, outputs) for name, limit in quiet.items()) and quiet:
-        return quiet
-    loud = _measure(source, feeds, outputs, open_session, _LOUD)
-    return {
-        name: quiet[name] if _crosses_a_step(quiet.get(name), name, outputs) else limit
-        for name, limit in loud.items()
-    }
+    found: dict[str, Limit] = {}
+    for units in (_QUIET, _LOUD):
+        for name, limit in _measure(source, feeds, outputs, open_session, units).items():
+            if not _crosses_a_step(found.get(name), name, outputs):
+                found[name] = limit
+        if found and all(_crosses_a_step(limit, name, outputs) for name, limit in found.items()):
+            break
+    return found
 
 
 def _measure(

@@ -22,6 +22,7 @@ from dplcli.verify.layers import type_of
 from dplcli.verify.model import (
     FIRST_WITH_CONSTANTS,
     attribute,
+    draws_random,
     dtype_name,
     external_places,
     model_of,
@@ -29,7 +30,6 @@ from dplcli.verify.model import (
     whole_of,
 )
 from dplcli.verify.numbering import Numbering
-from dplcli.verify.power import draws_random
 from dplcli.verify.ranges import Ranges
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line

@@ -6,10 +6,18 @@ import re
 import zipfile
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from itertools import chain, count, islice
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +54,7 @@ from dplcli.verify.model import (
     kind_of,
     leaving,
     output_ports,
+    put_weights,
     read_model,
     small_values,
 )
@@ -58,6 +67,7 @@ from dplcli.verify.settings import (
     InputChoice,
     InputFunction,
     InputRequest,
+    Leaf,
     ModelSource,
     Outputs,
     RunError,
@@ -287,14 +297,10 @@ def _read_folder(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> I
     if any(_PB.fullmatch(entry.name) for entry in entries):
         yield _read_test_data(path, graph, ports)
         return
-    sets = {
-        int(found.group(1)): entry
-        for entry in entries
-        if entry.is_dir() and (found := _DATA_SET.fullmatch(entry.name))
-    }
+    sets = _numbered(filter(Path.is_dir, entries), _DATA_SET)
     arrays = [entry for entry in entries if entry.suffix == ".npy"]
     if sets:
-        for _, folder in sorted(sets.items()):
+        for _, folder in sets:
             yield _read_test_data(folder, graph, ports)
     elif arrays:
         yield _fitted(path.name, {entry.stem: _load_npy(entry) for entry in arrays}, ports)
@@ -302,13 +308,15 @@ def _read_folder(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> I
         raise UsageError(f"--inputs {path}: the folder holds no inputs", hint=f"give {_KINDS}")
 
 
+def _numbered(entries: Iterable[Path], pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
+    """Return those whose names fit, by the numbers in these."""
+    named = ((pattern.fullmatch(entry.name), entry) for entry in entries)
+    return sorted((int(name.group(1)), entry) for name, entry in named if name)
+
+
 def _read_test_data(folder: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> GivenSet:
     """Read input_N.pb: by the names inside if all of them are inputs, else by position."""
-    files = sorted(
-        (int(found.group(1)), entry)
-        for entry in folder.iterdir()
-        if (found := _PB.fullmatch(entry.name))
-    )
+    files = _numbered(folder.iterdir(), _PB)
     values: dict[str, object] = {}
     for index, entry in files:
         if index >= len(graph.input):
@@ -496,38 +504,6 @@ def draw_weights(weights: list[Weight], seed: int, gain: float) -> dict[str, Arr
     return {weight.name: _draw(weight, seed, gain if weight.matrix else 1.0) for weight in weights}
 
 
-class Drawer:
-    """Draws each weight once; another gain only moves the exponents of matrices.
-
-    Args:
-        weights: What to draw.
-        seed: Seed of all of them.
-    """
-
-    def __init__(self, weights: list[Weight], seed: int) -> None:
-        self._weights = weights
-        self._seed = seed
-        self._gain = 0.0
-        self._values: dict[str, Array] = {}
-
-    def values(self, gain: float) -> dict[str, Array]:
-        """Return what :func:`draw_weights` gives; *gain* is one of `MATRIX_GAINS`."""
-        if not self._gain:
-            self._values = draw_weights(self._weights, self._seed, gain)
-        elif gain != self._gain:
-            factor = np.float32(gain / self._gain)  # a power of two: nothing is rounded
-            scaled = [weight for weight in self._weights if weight.matrix and weight.fan_in]
-            moved = [weight for weight in scaled if weight.dtype != np.float16]
-            again = [weight for weight in scaled if weight.dtype == np.float16]
-            self._values = (
-                self._values
-                | {w.name: np.multiply(self._values[w.name], factor) for w in moved}
-                | draw_weights(again, self._seed, gain)
-            )
-        self._gain = gain
-        return self._values
-
-
 def names_made_by_shape(graph: onnx.GraphProto) -> set[str]:
     """Return the names that ConstantOfShape makes in the main graph."""
     return {node.output[0] for node in graph.node if node.op_type == "ConstantOfShape"}
@@ -562,15 +538,11 @@ def with_weights(content: bytes, values: Mapping[str, Array]) -> bytes:
         RunError: It would be larger than a message of protobuf can be.
     """
     model = onnx.ModelProto.FromString(content)
-    for tensor in model.graph.initializer:
-        given = values.get(tensor.name)
-        if given is not None:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(given, tensor.name))
+    put_weights(model, values)
     try:
-        found: bytes = model.SerializeToString()
+        return bytes(model.SerializeToString())
     except ValueError as error:
         raise RunError("the model is too large to be run with other weights inside") from error
-    return found
 
 
 def _made_by(
@@ -638,7 +610,7 @@ def _draw(weight: Weight, seed: int, gain: float) -> Array:
 # A symbol gets one number over all inputs. A dimension that a model declares dynamic need not be
 # so: exports bake in batch sizes, add a past to a present, or want an image of a certain size. So
 # there are several plans. The first ones tell most: no two sizes are equal, and none is what a
-# reshape could make of others (`_Used`). Later ones are more likely to run: the batch is 1, sizes
+# reshape could make of others (`_apart`). Later ones are more likely to run: the batch is 1, sizes
 # are equal, images and sequences are larger or smaller. Then come the sizes that onnxruntime asked
 # for when it refused the others, and the sizes that something else in the model has: a table of
 # 100 positions wants 100 of them.
@@ -656,7 +628,7 @@ _CHANNELS = 3
 _IMAGE_RANK = 4
 _GUESSED_RANKS = (2, 1, 4, 3, 0)
 _SPATIAL_STEP = 32
-_TRIED = {"batch": (1, 12), "length": (1, 32), "image": (_SPATIAL_STEP, 4)}
+_TRIED = {"batch": (1, 12), "length": (1, 32), "image": (_SPATIAL_STEP, 5)}
 """By role, how far apart the numbers are that are tried for a size, and how many."""
 _SEQUENCE_WORDS = ("past", "seq", "len", "token", "time", "step", "point")
 
@@ -681,6 +653,11 @@ class SizePlan:
     distinct: bool = False
     batches: bool = False
     rank: int = _GUESSED_RANKS[0]
+
+    def size(self, role: str) -> int:
+        """Return the size of a dimension by its role."""
+        known = {"batch": self.batch, "channel": _CHANNELS, "image": self.spatial}
+        return known.get(role, self.length)
 
 
 _PLANS = (
@@ -715,22 +692,17 @@ def size_plans(  # noqa: PLR0913  # what is known of sizes, one kind each
 
     Args:
         ports: The inputs. Those without a declared rank get one per plan (see `shape_of`).
-        given: Sizes that the user fixed. They hold in every plan.
+        given: Sizes that the user fixed, also of other inputs. They hold in every plan.
         wanted: Sizes that failures of earlier plans asked for, read once the plans are used up.
         static: Sizes that other parts of the model have, the likely ones first; read after those.
         tied: Sizes that seem to be the only ones, see `tied_sizes`; they hold in the first plans.
         fixed: Sizes that the first plans keep clear of, see `fixed_sizes`.
-
-    Raises:
-        UsageError: *given* names a dimension that no input has.
     """
-    check_sizes(ports, given)
     seen: set[tuple[tuple[str, int], ...]] = set()
     first = ((plan, tied) for plan in _PLANS[:_MOST_TIED] if tied)
     others = ((plan, NO_SIZES) for plan in _plans(ports, wanted, static))
     for plan, own in chain(first, others):
-        ranked = [_with_rank(port, plan.rank) for port in ports]
-        sizes = _apply(plan, ranked, {**own, **given}, fixed)
+        ranked, sizes = _apply(plan, ports, {**own, **given}, fixed)
         if _elements(ranked, sizes) > MOST_ELEMENTS:
             continue
         if (key := tuple(sorted(sizes.items()))) not in seen:
@@ -748,17 +720,6 @@ def check_sizes(ports: Sequence[Port], given: Mapping[str, int]) -> None:
     free = any(port.shape is None for port in ports)
     named = [name for name in given if not (free and ":" in name)]
     _check_known(named, sorted(symbols), "no input has a dimension {!r}")
-
-
-def belonging(ports: Sequence[Port], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return those of *sizes* that are dimensions of *ports*."""
-    symbols = {s for port in ports for s in port.symbols if s is not None}
-    open_ports = tuple(f"{port.name}:" for port in ports if port.shape is None)
-    return {
-        name: size
-        for name, size in sizes.items()
-        if name in symbols or (open_ports and name.startswith(open_ports))
-    }
 
 
 def shaped_sizes(
@@ -795,7 +756,8 @@ def shaped_sizes(
 def _plans(
     ports: Sequence[Port], wanted: Sequence[int], static: Iterable[int]
 ) -> Iterator[SizePlan]:
-    late = [plan for plan in _PLANS if _is_costly(plan, ports)]
+    """Yield plans; late those for which already to make up values takes seconds."""
+    late = [p for p in _PLANS if _elements(*_apply(p, ports, NO_SIZES, ())) > _MANY_ELEMENTS]
     yield from (plan for plan in _PLANS if plan not in late)
     for size in wanted[:_MOST_WANTED]:
         yield from (SizePlan(batch, 64, size) for batch in (2, 1))
@@ -804,12 +766,6 @@ def _plans(
         yield SizePlan(size, size, size)
         yield SizePlan(size, 64, 8)
     yield from (*late, *_LAST_PLANS)
-
-
-def _is_costly(plan: SizePlan, ports: Sequence[Port]) -> bool:
-    """Tell whether to try sizes late, because already to make up values for them takes seconds."""
-    ranked = [_with_rank(port, plan.rank) for port in ports]
-    return _elements(ranked, _apply(plan, ranked, NO_SIZES, ())) > _MANY_ELEMENTS
 
 
 def tied_sizes(flow: Dataflow, ports: Sequence[Port]) -> dict[str, int]:
@@ -832,18 +788,18 @@ def _met(frame: Frame, node: onnx.NodeProto) -> Iterable[tuple[Dim, Dim]]:
     """Return the pairs of sizes that have to be equal, those of the first two inputs of *node*."""
     one, other = [*(frame.dims(name) or () for name in node.input[:2]), (), ()][:2]
     least_rank = min(len(one), len(other))
-    pairs: Iterable[tuple[Dim, Dim]] = ()
     match node.op_type:
         case op_type if op_type in ARITHMETIC:
-            pairs = zip(reversed(one), reversed(other), strict=False)
+            return zip(reversed(one), reversed(other), strict=False)
         case "MatMul" if least_rank > 0:
-            pairs = [(one[-1], other[-2:][0])]
+            return [(one[-1], other[-2:][0])]
         case "Gemm" if least_rank > 1:
             axes = frame.integer(node, "transA", 0), frame.integer(node, "transB", 0)
-            pairs = [(one[-1 - axes[0]], other[-2 + axes[1]])]
+            return [(one[-1 - axes[0]], other[-2 + axes[1]])]
         case "Conv" if least_rank > 1 and frame.integer(node, "group", 1) == 1:
-            pairs = [(one[1], other[1])]
-    return pairs
+            return [(one[1], other[1])]
+        case _:
+            return []
 
 
 def static_sizes(flow: Dataflow) -> list[int]:
@@ -907,159 +863,119 @@ def _with_rank(port: Port, rank: int) -> Port:
     return port if port.shape is not None else replace(port, shape=(None,) * rank)
 
 
-def _with_ranks(ports: Sequence[Port], sizes: Mapping[str, int]) -> list[Port]:
-    return [_with_rank(port, sizes.get(_rank(port), 0)) for port in ports]
-
-
 def _elements(ports: Sequence[Port], sizes: Mapping[str, int]) -> int:
     return sum(int(np.prod(shape_of(port, sizes), dtype=np.float64)) for port in ports)
 
 
 def _apply(
     plan: SizePlan, ports: Sequence[Port], pinned: Mapping[str, int], fixed: Collection[int]
-) -> dict[str, int]:
-    ranks = {_rank(port): len(port.shape or ()) for port in ports}
-    roles = _roles(ports)
-    sizes = {symbol: _planned(plan, role) for symbol, role in roles.items()}
+) -> tuple[list[Port], dict[str, int]]:
+    """Return the inputs with the ranks that a plan gives them, and all sizes."""
+    ranked = [_with_rank(port, plan.rank) for port in ports]
+    roles = _roles(ranked)
+    sizes = {symbol: plan.size(role) for symbol, role in roles.items()}
     if plan.distinct:
         ones = {s: n for s, n in sizes.items() if n == 1 or roles[s] == "channel"}
         same = {s: s if plan.batches or role != "batch" else role for s, role in roles.items()}
-        sizes = _apart(ports, sizes, {**ones, **pinned}, fixed, same=same)
+        sizes = _apart(ranked, sizes, {**ones, **pinned}, fixed, same)
     else:
         sizes |= {symbol: size for symbol, size in pinned.items() if symbol in sizes}
-        _add_up(ports, sizes, pinned)
-    return {**ranks, **sizes, **pinned}
+        _Lengths(ranked).add_up(sizes, pinned)
+    ranks = {_rank(port): len(port.shape or ()) for port in ranked}
+    return ranked, {**ranks, **sizes, **pinned}
 
 
-def _planned(plan: SizePlan, role: str) -> int:
-    match role:
-        case "batch":
-            return plan.batch
-        case "channel":
-            return _CHANNELS
-        case "image":
-            return plan.spatial
-        case _:
-            return plan.length
-
-
-class _Used:
-    """The sizes that there are: fixed in a model, made up so far, and not to be taken.
-
-    Where two of them are equal, or one is a product of others, a transposed axis or a wrong target
-    of a reshape goes unnoticed.
-    """
-
-    def __init__(self, fixed: Collection[int], taken: Collection[int]) -> None:
-        self._fixed = frozenset(fixed)
-        self._taken = frozenset(taken)
-        self._made: set[int] = set()
-        self._related: set[int] = set()  # products with what was made up, and its factors
-        self._factors: set[int] = set()  # of fixed sizes, the other one is made up
-
-    def add(self, sizes: Iterable[int]) -> None:
-        """Take over sizes that were made up."""
-        for size in sizes:
-            if size > 1 and size not in self._made:
-                self._made.add(size)
-                every = self._made | self._fixed
-                self._related |= {size * other for other in every}
-                self._related |= {size // other for other in every if size % other == 0}
-                self._related |= {other // size for other in self._made if other % size == 0}
-                self._factors |= {other // size for other in self._fixed if other % size == 0}
-
-    def choose(
-        self, numbers: Iterable[int], most: int, sums: Callable[[int], Iterable[int]]
-    ) -> int:
-        """Take over the first of the *numbers*, with its *sums*, that coincides with nothing.
-
-        If there is none among so many, it is the one that coincides least.
-        """
-        found: dict[tuple[int, ...], list[int]] = {}
-        free = (size for size in numbers if size not in self._made and size not in self._taken)
-        for size in islice(free, most):
-            sizes = [size, *sums(size)]
-            clashes = self._clashes(sizes)
-            found.setdefault(clashes, sizes)
-            if not any(clashes):
-                break
-        sizes = found[min(found)]
-        self.add(sizes)
-        return sizes[0]
-
-    def _clashes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Count equal sizes, sizes that are fixed, and products: made up, and fixed.
-
-        The first of *sizes* is new, the others are sums with it.
-        """
-        first = sizes[0]
-
-        def is_multiple(size: int) -> bool:
-            other = size // first if size % first == 0 else 0
-            return other == first or other in self._made or other in self._fixed
-
-        return (
-            sum(size in self._made or size in self._taken for size in sizes),
-            sum(size in self._fixed for size in sizes),
-            sum(size in self._related or is_multiple(size) for size in sizes),
-            sum(size in self._factors for size in sizes),
-        )
-
-
-def _apart(  # noqa: PLR0913  # what there is, what is free, and what to keep clear of
+def _apart(
     ports: Sequence[Port],
     starts: Mapping[str, int],
     pinned: Mapping[str, int],
     fixed: Collection[int],
-    *,
     same: Mapping[str, Hashable],
-    taken: Collection[int] = (),
 ) -> dict[str, int]:
     """Return a size for each symbol, so that they coincide as little as small numbers can.
+
+    Where two sizes are equal, or one is a product of others, a transposed axis or a wrong target
+    of a reshape goes unnoticed.
 
     Args:
         ports: The inputs, with ranks.
         starts: Where to begin to search upwards, for each symbol.
         pinned: Sizes that are known; those of channels always are.
-        fixed: Sizes that the model has.
+        fixed: Sizes to keep clear of.
         same: What symbols of one size have in common.
-        taken: Sizes to leave out.
     """
-    roles = _roles(ports)
+    roles, lengths = _roles(ports), _Lengths(ports)
     sizes = {symbol: pinned[symbol] for symbol in roles if symbol in pinned}
-    used = _Used(fixed, taken)
-    used.add([*sizes.values(), *_sums(ports, sizes)])
-    past, present = _past_and_present(ports)
-    chosen: dict[Hashable, int] = {}
-
-    def sums(symbol: str, size: int) -> list[int]:
-        others = present if symbol in past else past if symbol in present else []
-        return [size + other for other in _known(others, sizes)]
-
+    made = {size for size in (*sizes.values(), *lengths.sums(sizes)) if size > 1}
+    chosen: dict[Hashable, list[int]] = {}
     for role, (step, most) in _TRIED.items():
         for symbol in (symbol for symbol in roles if roles[symbol] == role):
-            if symbol in sizes or (_is_total(symbol) and past and present):
+            if symbol in sizes or lengths.is_total(symbol):
                 continue
-            if same[symbol] not in chosen:
-                numbers = count(starts[symbol], step)
-                chosen[same[symbol]] = used.choose(numbers, most, partial(sums, symbol))
-            sizes[symbol] = chosen[same[symbol]]
+            if (key := same[symbol]) not in chosen:
+                numbers = (size for size in count(starts[symbol], step) if size not in made)
+                tried = [
+                    [size, *lengths.sums_with(symbol, size, sizes)]
+                    for size in islice(numbers, most)
+                ]
+                chosen[key] = min(tried, key=lambda new: _clashes(new, made, fixed))
+                made |= {*chosen[key]} - {1}
+            sizes[symbol] = chosen[key][0]
     sizes = {symbol: sizes.get(symbol, 0) for symbol in roles}
-    _add_up(ports, sizes, pinned)
+    lengths.add_up(sizes, pinned)
     return sizes
 
 
-def _add_up(ports: Sequence[Port], sizes: dict[str, int], given: Collection[str]) -> None:
-    """Set the sizes that are totals, but for those *given*."""
-    for symbol, size in sizes.items():
-        if _is_total(symbol) and symbol not in given:
-            sizes[symbol] = next(iter(_sums(ports, sizes)), size)
+def _clashes(new: Sequence[int], made: set[int], fixed: Collection[int]) -> tuple[int, int, int]:
+    """Count of *new* sizes those that are made up, those that are fixed, and those of products.
+
+    The first one is new, the others are sums with it.
+    """
+    own, every = {*made, new[0]}, {*made, *fixed, new[0]}
+    products = 0
+    for size in new:
+        is_product = any(size % one == 0 and size // one in every for one in own)
+        is_factor = any(one % size == 0 and one // size in every for one in made)
+        products += is_product or is_factor or any(size * one in fixed for one in made)
+    return sum(map(made.__contains__, new)), sum(size in fixed for size in new), products
 
 
-def _sums(ports: Sequence[Port], sizes: Mapping[str, int]) -> list[int]:
-    """Return each past plus each present that are known."""
-    past, present = _past_and_present(ports)
-    return [one + other for one in _known(past, sizes) for other in _known(present, sizes)]
+class _Lengths:
+    """The lengths that add up in a decoder that is fed its own past."""
+
+    def __init__(self, ports: Sequence[Port]) -> None:
+        roles = _roles(ports)
+        self._past: list[str | int] = [
+            s for s in roles if "past" in s.lower() and roles[s] != "batch" and not _is_total(s)
+        ]
+        shapes = [
+            (port.symbols, port.shape or ())
+            for port in ports
+            if _holds_integers(port) and not any(map(_is_total, port.symbols))
+        ]
+        present = [names[1] or dims[1] for names, dims in shapes if len(names) > 1]
+        self._present = [dim for dim in dict.fromkeys(present) if dim is not None]
+
+    def is_total(self, symbol: str) -> bool:
+        """Tell whether a symbol is a total of others."""
+        return _is_total(symbol) and bool(self._past and self._present)
+
+    def sums(self, sizes: Mapping[str, int]) -> list[int]:
+        """Return each past plus each present that are known."""
+        present = _known(self._present, sizes)
+        return [one + other for one in _known(self._past, sizes) for other in present]
+
+    def sums_with(self, symbol: str, size: int, sizes: Mapping[str, int]) -> list[int]:
+        """Return the sums that there are if a symbol gets this size."""
+        is_present = self._past if symbol in self._present else []
+        others = self._present if symbol in self._past else is_present
+        return [size + other for other in _known(others, sizes)]
+
+    def add_up(self, sizes: dict[str, int], given: Collection[str]) -> None:
+        """Set the sizes that are totals, but for those *given*."""
+        for symbol, size in sizes.items():
+            if _is_total(symbol) and symbol not in given:
+                sizes[symbol] = next(iter(self.sums(sizes)), size)
 
 
 def _known(dims: Iterable[str | int], sizes: Mapping[str, int]) -> list[int]:
@@ -1067,80 +983,40 @@ def _known(dims: Iterable[str | int], sizes: Mapping[str, int]) -> list[int]:
     return [size for size in known if size]
 
 
-def _past_and_present(ports: Sequence[Port]) -> tuple[list[str], list[str | int]]:
-    """Return the lengths that add up in a decoder that is fed its own past."""
-    roles = _roles(ports)
-    past = [s for s in roles if "past" in s.lower() and roles[s] != "batch" and not _is_total(s)]
-    shapes = [
-        (port.symbols, port.shape or ())
-        for port in ports
-        if _holds_integers(port) and not any(map(_is_total, port.symbols))
-    ]
-    present = [names[1] or dims[1] for names, dims in shapes if len(names) > 1]
-    return past, [dim for dim in dict.fromkeys(present) if dim is not None]
-
-
 def _is_total(symbol: str | None) -> bool:
     return "total" in (symbol or "").lower()
-
-
-def stretched(  # noqa: PLR0913  # what there is, what is to grow, and what to keep clear of
-    ports: Sequence[Port],
-    sizes: Mapping[str, int],
-    role: str,
-    times: int,
-    given: Collection[str],
-    *,
-    fixed: Collection[int] = (),
-) -> dict[str, int]:
-    """Return *sizes* with those of one role so many times as large, but for those *given*.
-
-    They are a little larger where they would coincide.
-    """
-    ranked = _with_ranks(ports, sizes)
-    roles = _roles(ranked)
-    totals = {s for s in roles if _is_total(s)} if _sums(ranked, sizes) else set()
-    grown = {s for s in roles if roles[s] == role or s in totals}
-    pinned = {s: sizes[s] for s in roles if s in given or s not in grown}
-    starts = {symbol: times * sizes[symbol] for symbol in roles}
-    return {**sizes, **_apart(ranked, starts, pinned, fixed, same=sizes)}
 
 
 def other_sizes(
     ports: Sequence[Port],
     sizes: Mapping[str, int],
-    changed: Collection[str],
-    fixed: Collection[int],
-    *,
-    small: bool,
+    starts: Mapping[str, int],
+    fixed: Collection[int] = (),
 ) -> dict[str, int]:
-    """Return *sizes* with other ones for *changed*; what was equal stays so.
+    """Return *sizes* with other ones for some symbols; what was equal stays so.
 
     Args:
         ports: The inputs.
         sizes: Sizes that run.
-        changed: The symbols that get another size.
+        starts: Where to search for the others; 1 stays 1.
         fixed: Sizes to keep clear of, beside all of *sizes*.
-        small: Whether to prefer sizes that are smaller than *sizes*.
     """
-    ranked = _with_ranks(ports, sizes)
+    ranked = [_with_rank(port, sizes.get(_rank(port), 0)) for port in ports]
     roles = _roles(ranked)
-    starts = {symbol: _other_start(roles[symbol], sizes[symbol], small=small) for symbol in roles}
-    ones = {symbol: 1 for symbol in changed if starts[symbol] == 1}
-    kept = {s: sizes[s] for s in roles if s not in changed}
-    taken = {*map(sizes.__getitem__, roles), *_sums(ranked, sizes)}
+    kept = {symbol: sizes[symbol] for symbol in roles if symbol not in starts}
+    ones = {symbol: 1 for symbol, start in starts.items() if start == 1}
     same = {symbol: (roles[symbol], sizes[symbol]) for symbol in roles}
-    return {**sizes, **_apart(ranked, starts, {**kept, **ones}, fixed, same=same, taken=taken)}
+    taken = {*map(sizes.__getitem__, roles), *_Lengths(ranked).sums(sizes)} - {1}
+    return {**sizes, **_apart(ranked, starts, {**kept, **ones}, {*fixed, *taken}, same)}
 
 
-def _other_start(role: str, size: int, *, small: bool) -> int:
-    """Return where to search for a size other than *size*: near it, if it is large."""
+def smaller_size(role: str, size: int) -> int:
+    """Return where to search for a smaller size; for one that is small, near it."""
     if role == "batch":
         return 1 if size > 1 else _PLANS[0].batch  # what holds for several need not hold for one
     if role == "image":
-        least = _SPATIAL_STEP if small else _PLANS[0].spatial
-        return max(least, size * (2 if small else 3) // 4 // _SPATIAL_STEP * _SPATIAL_STEP)
-    return max(_PLANS[0].length // (1 + small), size * (2 if small else 3) // 4)
+        return max(_SPATIAL_STEP, size // 2 // _SPATIAL_STEP * _SPATIAL_STEP)
+    return max(_PLANS[0].length // 2, size // 2)
 
 
 def _roles(ports: Sequence[Port]) -> dict[str, str]:
@@ -1192,6 +1068,11 @@ _SEQUENCE_LENGTH = 3
 _MOST_POSITIONS = 63
 _MOST_EXACT = 2**53
 _INDEX_DTYPES = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
+_FLOAT_RANGES = (
+    (Purpose.ABOVE_ONE, 1.1, 3.0, "Acosh"),
+    (Purpose.UNIT, -0.9, 0.9, "Asin, Acos or Atanh"),
+    (Purpose.POSITIVE, 0.1, 2.0, "Log, Sqrt or Reciprocal"),
+)
 _FEEDABLE = frozenset({"tensor", "sequence", "optional", "optional sequence"})
 
 
@@ -1324,12 +1205,9 @@ def _index_range(domain: Domain, sizes: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _float_range(port: Port, domain: Domain, *, cautious: bool) -> Range:
-    if Purpose.ABOVE_ONE in domain.uses:
-        return Range("uniform", 1.1, 3.0, "uniform in [1.1, 3], for Acosh")
-    if Purpose.UNIT in domain.uses:
-        return Range("uniform", -0.9, 0.9, "uniform in [-0.9, 0.9], for Asin, Acos or Atanh")
-    if Purpose.POSITIVE in domain.uses:
-        return Range("uniform", 0.1, 2.0, "uniform in [0.1, 2], for Log, Sqrt or Reciprocal")
+    for purpose, low, high, readers in _FLOAT_RANGES:
+        if purpose in domain.uses:
+            return Range("uniform", low, high, f"uniform in [{low:g}, {high:g}], for {readers}")
     if onnx.TensorProto.DataType.Name(port.dtype) == "FLOAT8E8M0":
         return Range("uniform", 0.25, 4.0, "powers of two in [0.25, 4]")
     if cautious:
@@ -1428,15 +1306,11 @@ def _parts_of(rng: np.random.Generator, total: int, shape: tuple[int, ...]) -> A
 
 # Corner values: all zero, all negative, large, denormal, each where an input allows it.
 #
-# At some corners the original itself is no guide: it overflows, or it cancels so that the last bit
-# of its input decides. A difference found there says nothing about the candidate. So the original
-# also runs on inputs moved by a few roundings. If that alone moves an output by more than its
-# tolerance, the corner is left out, and the report says so.
+# Where the original overflows, it is no guide. That corner is left out, and the report says so.
 
 
 _LARGE = 1e4
 _LARGE_HALF = 1e2
-_ROUNDINGS = 4
 _SMALL_RANGE = 1e6
 _FLOATS = frozenset(
     {"float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"}
@@ -1457,22 +1331,16 @@ def corner_feeds(
     """
     moved = dict(feeds)
     for name, chosen in ranges.items():
-        if chosen.kind in _ORDERED:
+        if chosen.kind in _ORDERED and (corner != "negative" or _may_be_negative(chosen)):
             moved |= map_feeds(partial(_at_corner, corner, chosen), {name: feeds[name]})
-    is_there = corner != "negative" or any(
-        array.dtype.kind in "fi" and float(array.astype(np.float64).min(initial=0)) < 0
-        for feed in moved.values()
-        for array in _arrays(feed)
+    before, after = (
+        [array for feed in fed.values() for array in _arrays(feed)] for fed in (feeds, moved)
     )
-    return moved if is_there and not _is_same(moved, feeds) else None
+    return None if all(map(np.array_equal, before, after)) else moved
 
 
-def _is_same(moved: Mapping[str, Feed], feeds: Mapping[str, Feed]) -> bool:
-    return all(
-        np.array_equal(a, b)
-        for name in feeds
-        for a, b in zip(_arrays(moved[name]), _arrays(feeds[name]), strict=True)
-    )
+def _may_be_negative(chosen: Range) -> bool:
+    return chosen.kind == "normal" or chosen.low < 0
 
 
 def _arrays(feed: Feed) -> list[Array]:
@@ -1483,10 +1351,10 @@ def _arrays(feed: Feed) -> list[Array]:
 
 def _at_corner(corner: str, chosen: Range, array: Array) -> Array:
     """Return an array of the same type and shape at *corner*, inside the range *chosen*."""
-    if array.dtype.name not in _FLOATS and array.dtype.kind not in "iu":
+    is_float = array.dtype.name in _FLOATS
+    if not is_float and array.dtype.kind not in "iu":
         return array
     wide = array.astype(np.float64)
-    is_float = array.dtype.name in _FLOATS
     match corner:
         case "zeros":
             wanted = np.zeros(array.shape)
@@ -1514,47 +1382,11 @@ def _info(dtype: np.dtype[np.generic]) -> "np.finfo[np.floating]":  # no numpy 1
     return found
 
 
-def nudged(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
-    """Return *feeds* with every float moved by a few roundings, up and down in turn."""
-    return map_feeds(_nudge, feeds)
-
-
-def _nudge(array: Array) -> Array:
-    if array.dtype.name not in _FLOATS or not array.size:
-        return array
-    wide = array.astype(np.float64)
-    step = _ROUNDINGS * float(_info(array.dtype).eps)
-    size = np.where(np.abs(wide) > step, np.abs(wide), 1.0) * step
-    signs = np.where(np.arange(array.size).reshape(array.shape) % 2, -1.0, 1.0)
-    return (wide + signs * size).astype(array.dtype)
-
-
-def objection(corner: str, judge: Judge, ours: Outputs, moved: Outputs) -> str | None:
-    """Say why a corner is no fair test; None if it is one.
-
-    If zeros give nothing but zeros, nothing was rounded, and the corner is fair.
-
-    Args:
-        corner: The corner.
-        judge: The tolerances in force.
-        ours: The original's outputs at the corner.
-        moved: Its outputs for nudged inputs.
-    """
-    for name, leaves in ours.items():
-        for leaf in leaves:
-            if leaf.dtype in _FLOATS and not np.isfinite(leaf.data.astype(np.float64)).all():
-                return f"output {name!r} is not finite there"
-        exact = corner == "zeros" and not any(leaf.data.any() for leaf in leaves)
-        if not exact and not judge.compare(name, leaves, moved[name]).ok:
-            return f"there the last bits of the input decide over output {name!r}"
-    return None
-
-
 # Finding inputs that the original accepts: plans of sizes and ranges, tried until one runs.
 #
 # The user's own values come first. What they leave open is made up so that it fits them. A case is
 # one set of inputs: of a seed, of a file, of a corner, or of other sizes than those of the seeds.
-# The last one finds what is right for one set of sizes only.
+# The last ones find what is right for one set of sizes only, or for few rows only.
 
 
 _CAUTIOUS_PLANS = 5
@@ -1562,6 +1394,14 @@ _MOST_SMALL = 3
 _MOST_OTHERS = 4
 _MOST_SHOWN = 4
 _WANTED = re.compile(r"requested shape:\{[^}]*\}|[Ee]xpected:? \d+")
+
+_CHEAP = 1 << 25
+"""The work up to which a case may have larger sizes than those of the seeds."""
+
+_LARGER = ((64, 2), (64, 1), (8, 1))
+"""How many times as large the batch and the lengths are in a larger case; the first that runs."""
+
+_PATCH = 256  # pixels, after the 16 x 16 of vision transformers
 
 Feeds = dict[str, Feed]
 NO_FEEDS: Mapping[str, Feed] = MappingProxyType({})
@@ -1573,14 +1413,11 @@ class Stimulus:
 
     Attributes:
         feeds: The values of every input, per case.
-        choices: What each input was fed over all cases that are judged; its shape but for *other*.
+        choices: What each input was fed over all cases that are judged; its shape for the seeds.
         cases: What to call each case that is judged. Other cases in *feeds* only tell whether an
             output depends on the inputs at all.
         seeds: The seeds that were drawn from or, if inputs are given, those that were asked for.
         notes: What was left out, and why, in whole sentences.
-        limit: If the outputs hold few different numbers (`FEW_NUMBERS`), why there are not more.
-        is_refused: Whether larger sizes were tried, and the original did not run on them.
-        other: The case that has other sizes than those of the seeds, if there is one.
     """
 
     feeds: Mapping[int, Mapping[str, Feed]]
@@ -1588,9 +1425,6 @@ class Stimulus:
     cases: Mapping[int, str]
     seeds: tuple[int, ...]
     notes: tuple[str, ...] = ()
-    limit: str = ""
-    is_refused: bool = False
-    other: int | None = None
 
 
 @dataclass(frozen=True)
@@ -1603,8 +1437,20 @@ class _Found:
     sizes: Mapping[str, int]
     mood: Mood = Mood.PLAIN
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether no float of any output is NaN or infinite."""
+        given = (leaves for outputs in self.outputs.values() for leaves in outputs.values())
+        return all(map(are_finite, given))
 
-def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who judges
+    def add(self, feeds: Feeds, outputs: Outputs) -> int:
+        """Add a case, and return its number."""
+        number = max(self.feeds) + 1
+        self.feeds[number], self.outputs[number] = feeds, outputs
+        return number
+
+
+def find_stimulus(  # noqa: PLR0913  # what there is, and what is asked
     flow: Dataflow,
     ports: Sequence[Port],
     runner: Runner,
@@ -1612,9 +1458,7 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
     sizes: Mapping[str, int],
     *,
     request: InputRequest | None = None,
-    judge: Judge | None = None,
-    grow: bool = False,
-    more_seeds: bool = False,
+    resize: bool = False,
 ) -> tuple[Stimulus, dict[int, Outputs]]:
     """Return the first inputs that run for every case, with the outputs that they give.
 
@@ -1628,10 +1472,7 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
         seeds: One case is made for each.
         sizes: Sizes that the user fixed.
         request: What else the user wants.
-        judge: Tells at which corners the model is a guide, and which outputs ignore the inputs.
-        grow: Whether to feed more than the seeds, unless inputs are given: sizes that are open grow
-            while the outputs hold few numbers, and one more case has other sizes.
-        more_seeds: Whether seeds are added, too, where larger sizes do not help.
+        resize: Whether to add cases of other sizes, unless inputs or whole shapes are given.
 
     Raises:
         VerificationError: An input has a type that cannot be made, or no attempt ran. The message
@@ -1642,35 +1483,20 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
     given = read_given(request, flow.model.graph, ports, seeds)
     search = _Search(flow, ports, runner, request, sizes)
     drawn = tuple(dict.fromkeys(seeds))
-    limit, is_refused, other = "", False, None
     if given:
         found, cases = search.with_given(given, seeds)
-        limit = "inputs were given"
     else:
-        found = search.run(_with_a_second(seeds), {})
-        if grow and judge is not None:
-            growth = _Growth(search, found, drawn, judge)
-            growth.run(more_seeds=more_seeds)
-            found, drawn = growth.found, tuple(growth.seeds)
-            limit, is_refused = growth.limit, growth.is_refused
+        # without a second case, nobody knows whether an output depends on the inputs
+        found = search.run(drawn if len(drawn) > 1 else (*drawn, drawn[0] + 1), {})
         cases = {seed: f"seed {seed}" for seed in drawn}
     notes: list[str] = []
-    if request.corners and judge is not None:
-        names, notes = _add_corners(found, runner, judge)
+    if request.corners:
+        names, notes = _add_corners(found, runner)
         cases |= names
-    if grow and judge is not None and not given and not request.shapes:
-        other = search.add_other_sizes(found, drawn[0], cases)
+    if resize and not given and not request.shapes:
+        cases |= search.add_other_sizes(found, drawn[0])
     choices = [search.describe(port, found, cases) for port in ports]
-    stimulus = Stimulus(
-        found.feeds, tuple(choices), cases, drawn, tuple(notes), limit, is_refused, other
-    )
-    return stimulus, found.outputs
-
-
-def _with_a_second(seeds: Sequence[int]) -> tuple[int, ...]:
-    """Return *seeds*, and another one if there is only one."""
-    distinct = tuple(dict.fromkeys(seeds))
-    return distinct if len(distinct) > 1 else (*distinct, distinct[0] + 1)
+    return Stimulus(found.feeds, tuple(choices), cases, drawn, tuple(notes)), found.outputs
 
 
 class _Search:
@@ -1694,7 +1520,7 @@ class _Search:
         self._runner = runner
         self._sizes = shaped_sizes(ports, request.shapes, sizes)
         check_sizes(ports, self._sizes)
-        self._domains: dict[str, Domain] = {}
+        self._domain = cache(partial(input_domain, flow))
         by_name = {port.name: port for port in ports}
         _check_known(request.ranges, by_name, "a range is given for {!r}, which is no input")
         self._asked = {
@@ -1719,20 +1545,19 @@ class _Search:
         spare: _Found | None = None
         empty: _Found | None = None
         small: list[_Found] = []
-        shapes = {n: f.shape for n, f in fixed.items() if isinstance(f, np.ndarray)}
-        sizes = {**_fitting(self._ports, shapes), **self._sizes}
+        sizes = {**_fitting(self._ports, fixed), **self._sizes}
         for plan, mood in self._attempts(free, sizes, wanted):
             if small and small[-1].sizes == plan:
                 continue
             try:
-                found = self.attempt(plan, mood, seeds, fixed)
+                found = self._attempt(plan, mood, seeds, fixed)
             except RunError as error:
                 first_error = first_error or error
                 wanted += [size for size in _sizes_in(str(error)) if size not in wanted]
                 if spare is not None:
                     return spare
                 continue
-            if mood is Mood.BOLD and not _is_finite(found.outputs.values()):
+            if mood is Mood.BOLD and not found.is_finite:
                 spare = found
                 continue
             least = self._least_following(found.outputs.values()) if plan else None
@@ -1749,7 +1574,7 @@ class _Search:
             hint=_way_out(free, str(first_error), asked=bool(self._asked)),
         ) from first_error
 
-    def attempt(
+    def _attempt(
         self,
         sizes: Mapping[str, int],
         mood: Mood,
@@ -1763,7 +1588,11 @@ class _Search:
             StoppedError: It crashed, or took longer than allowed.
         """
         free = [port for port in self._ports if port.name not in fixed]
-        ranges = {port.name: self._range(port, sizes, mood) for port in free}
+        ranges = {
+            port.name: self._asked.get(port.name)
+            or choose_range(port, self._domain(port), sizes, mood)
+            for port in free
+        }
         feeds = {
             s: {**fixed, **{p.name: draw(p, ranges[p.name], sizes, s) for p in free}} for s in seeds
         }
@@ -1786,25 +1615,15 @@ class _Search:
                     sizes += [shape[axis] for shape in shapes if axis < len(shape)]
         return min(sizes, default=None)
 
-    def _range(self, port: Port, plan: Mapping[str, int], mood: Mood) -> Range:
-        asked = self._asked.get(port.name)
-        return asked or choose_range(port, self._domain(port), plan, mood)
-
-    def _domain(self, port: Port) -> Domain:
-        if port.name not in self._domains:
-            self._domains[port.name] = input_domain(self._flow, port)
-        return self._domains[port.name]
-
     def _attempts(
         self, free: Sequence[Port], sizes: Mapping[str, int], wanted: Sequence[int]
     ) -> Iterator[tuple[dict[str, int], Mood]]:
         """Yield sizes and moods to try, the likely ones first."""
         bold = any(is_bold(p, self._domain(p)) for p in free if p.name not in self._asked)
         tied = tied_sizes(self._flow, free)
-        given, static = belonging(free, sizes), self._static_sizes()
-        plans = size_plans(free, given, wanted, static, tied=tied, fixed=self._fixed)
-        for index, chosen in enumerate(plans):
-            plan = {**sizes, **chosen}
+        static = self._static_sizes()
+        plans = size_plans(free, sizes, wanted, static, tied=tied, fixed=self._fixed)
+        for index, plan in enumerate(plans):
             if bold:
                 yield plan, Mood.BOLD
             yield plan, Mood.PLAIN
@@ -1822,8 +1641,7 @@ class _Search:
         """Return one case per given set; the inputs that a set leaves open are drawn."""
         every: list[_Found] = []
         cases: dict[int, str] = {}
-        numbers = [*dict.fromkeys(seeds)]
-        numbers += range(max(numbers) + 1, max(numbers) + 1 + len(given))
+        numbers = chain(dict.fromkeys(seeds), count(max(seeds) + 1))
         for number, one in zip(numbers, given, strict=False):
             if one.values.keys() != given[0].values.keys():
                 raise UsageError(
@@ -1836,94 +1654,95 @@ class _Search:
                 )
             every.append(self._run_given(number, one))
             cases[number] = one.label
-        self._origin = {name: _sources(given) for name in given[0].values}
+        more = f" and {len(given) - 1} more" if len(given) > 1 else ""
+        self._origin = dict.fromkeys(given[0].values, f"from {given[0].label}{more}")
         found = replace(
             every[-1],
             feeds={case: feeds for one in every for case, feeds in one.feeds.items()},
             outputs={case: outputs for one in every for case, outputs in one.outputs.items()},
         )
-        return (self._probed(found, given[0]) if len(cases) == 1 else found), cases
+        if len(cases) == 1:
+            self._add_made_up(found, given[0])
+        return found, cases
 
     def _run_given(self, number: int, one: GivenSet) -> _Found:
-        if all(port.name in one.values for port in self._ports):
-            feeds: Feeds = {port.name: one.values[port.name] for port in self._ports}
-            try:
-                return _Found({number: feeds}, {number: self._runner.run(feeds)}, {}, {})
-            except RunError as error:
-                raise UsageError(
-                    f"{one.label}: the original does not accept these inputs; "
-                    f"onnxruntime says: {error}"
-                ) from error
-        return self.run([number], one.values)
-
-    def _probed(self, found: _Found, one: GivenSet) -> _Found:
-        """Add a case of the same shapes that is all made up, if it runs."""
-        shapes = {n: f.shape for n, f in one.values.items() if isinstance(f, np.ndarray)}
-        number = max(found.feeds) + 1
+        if any(port.name not in one.values for port in self._ports):
+            return self.run([number], one.values)
+        feeds: Feeds = {port.name: one.values[port.name] for port in self._ports}
         try:
-            sizes = {**self._sizes, **_fitting(self._ports, shapes)}
-            free = [port for port in self._ports if port.name not in self._asked]
-            check_feedable(free)
+            return _Found({number: feeds}, {number: self._runner.run(feeds)}, {}, {})
+        except RunError as error:
+            raise UsageError(
+                f"{one.label}: the original does not accept these inputs; onnxruntime says: {error}"
+            ) from error
+
+    def _add_made_up(self, found: _Found, one: GivenSet) -> None:
+        """Add a case of the same shapes that is all made up, if it runs."""
+        seed = max(found.feeds) + 1
+        try:
+            check_feedable([port for port in self._ports if port.name not in self._asked])
+            sizes = {**self._sizes, **_fitting(self._ports, one.values)}
             plan = next(size_plans(self._ports, sizes, (), fixed=self._fixed))
-            ranges = {port.name: self._range(port, plan, Mood.PLAIN) for port in self._ports}
-            feeds = {p.name: draw(p, ranges[p.name], plan, number) for p in self._ports}
-            outputs = self._runner.run(feeds)
+            made = self._attempt(plan, Mood.PLAIN, [seed])
         except (RunError, VerificationError, UsageError, StopIteration):
-            return found
-        return replace(
-            found,
-            feeds={**found.feeds, number: feeds},
-            outputs={**found.outputs, number: outputs},
-        )
+            return
+        found.add(made.feeds[seed], made.outputs[seed])
 
-    def stretched(self, sizes: Mapping[str, int], role: str, times: int) -> dict[str, int]:
-        """Return *sizes* with the open ones of one role so many times as large."""
-        return stretched(self._ports, sizes, role, times, self._sizes, fixed=self._fixed)
+    def add_other_sizes(self, found: _Found, seed: int) -> dict[int, str]:
+        """Add a case of other sizes to *found*, and one of larger sizes; return their names.
 
-    def add_other_sizes(self, found: _Found, seed: int, cases: dict[int, str]) -> int | None:
-        """Add a case of other sizes to *found* and *cases*, and return its number.
-
-        Where the original runs on none of those tried, there is none.
+        A case is left out where the original runs on none of the sizes tried.
         """
-        for sizes in islice(self._other_sizes(found.sizes), _MOST_OTHERS):
-            try:
-                made = self.attempt(sizes, found.mood, (seed,))
-            except RunError:
-                continue
-            except StoppedError:
-                self.restart()
-                continue
-            if _is_finite(made.outputs.values()) or not _is_finite(found.outputs.values()):
-                number = max(found.feeds) + 1
-                found.feeds[number], found.outputs[number] = made.feeds[seed], made.outputs[seed]
-                changed = [f"{n}={size}" for n, size in sizes.items() if size != found.sizes[n]]
-                shown = [*changed[:_MOST_SHOWN], *["…"] * (len(changed) > _MOST_SHOWN)]
-                cases[number] = f"other sizes ({', '.join(shown)})"
-                return number
-        return None
-
-    def _other_sizes(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-        """Yield sizes other than *sizes*: all that are open, only the batch, and all but that.
-
-        They cost no more than *sizes* do, or little.
-        """
-        roles = _roles(_with_ranks(self._ports, sizes))
-        tied = tied_sizes(self._flow, self._ports)
-        free = {s for s, role in roles.items() if role != "channel" and s not in tied}
-        free -= self._sizes.keys()
-        batch = {symbol for symbol in free if roles[symbol] == "batch"}
-        most = max(self.work(sizes), _CHEAP)
-        for changed in (free, batch, free - batch):
-            for small in (False, True):
-                others = other_sizes(self._ports, sizes, changed, self._fixed, small=small)
-                if others != sizes and self.work(others) <= most:
-                    images = [s for s in changed if roles[s] == "image"]
-                    if images:  # what holds for even sizes need not hold for odd ones
-                        yield {**others, **{s: others[s] - 1 for s in images}}
-                    yield others
+        cases: dict[int, str] = {}
+        smaller, larger = self._smaller_sizes(found.sizes), self._larger_sizes(found.sizes)
+        for kind, tried in (("other", smaller), ("larger", larger)):
+            for sizes in islice(tried, _MOST_OTHERS):
+                try:
+                    made = self._attempt(sizes, found.mood, (seed,))
+                except RunError:
+                    continue
+                except StoppedError:
+                    self._runner.restart()
+                    continue
+                if made.is_finite or not found.is_finite:
+                    changed = [f"{n}={size}" for n, size in sizes.items() if size != found.sizes[n]]
+                    shown = [*changed[:_MOST_SHOWN], *["…"] * (len(changed) > _MOST_SHOWN)]
+                    number = found.add(made.feeds[seed], made.outputs[seed])
+                    cases[number] = f"{kind} sizes ({', '.join(shown)})"
                     break
+        return cases
 
-    def work(self, sizes: Mapping[str, int]) -> int:
+    def _open_roles(self, sizes: Mapping[str, int]) -> dict[str, str]:
+        """Return the roles of the sizes that may be others."""
+        ranked = [_with_rank(port, sizes.get(_rank(port), 0)) for port in self._ports]
+        kept = self._sizes.keys() | tied_sizes(self._flow, self._ports)
+        roles = _roles(ranked)
+        return {s: role for s, role in roles.items() if role != "channel" and s not in kept}
+
+    def _larger_sizes(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Yield sizes many times as large as *sizes*, where that is little work."""
+        roles = self._open_roles(sizes)
+        for batch, length in _LARGER:
+            times = {"batch": batch, "length": length, "image": 1}
+            starts = {s: sizes[s] * times[role] for s, role in roles.items() if times[role] > 1}
+            others = other_sizes(self._ports, sizes, starts, self._fixed)
+            if starts and self._work(others) <= _CHEAP:
+                yield others
+
+    def _smaller_sizes(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Yield sizes other than *sizes*: all that are open, only the batch, and all but that."""
+        roles = self._open_roles(sizes)
+        batch = {symbol for symbol, role in roles.items() if role == "batch"}
+        for changed in (roles.keys(), batch, roles.keys() - batch):
+            starts = {symbol: smaller_size(roles[symbol], sizes[symbol]) for symbol in changed}
+            others = other_sizes(self._ports, sizes, starts, self._fixed)
+            images = [symbol for symbol in changed if roles[symbol] == "image"]
+            if images:  # what holds for even sizes need not hold for odd ones
+                yield {**others, **{symbol: others[symbol] - 1 for symbol in images}}
+            if others != sizes:
+                yield others
+
+    def _work(self, sizes: Mapping[str, int]) -> int:
         """Estimate the multiplications and copies of one run; it may be wrong by ten times.
 
         Every weight is used once at every position: a row, an index or a patch of an image. Every
@@ -1934,14 +1753,6 @@ class _Search:
         shapes = [shape_of(port, sizes) for port in self._ports]
         positions = max(map(_positions, self._ports, shapes), default=1)
         return weights * positions + len(body.producers) * sum(map(math.prod, shapes))
-
-    def elements(self, sizes: Mapping[str, int]) -> int:
-        """Return how many elements one case of these sizes holds."""
-        return _elements(self._ports, sizes)
-
-    def restart(self) -> None:
-        """Run the model in another process, after one that crashed."""
-        self._runner.restart()
 
     def describe(self, port: Port, found: _Found, cases: Iterable[int]) -> InputChoice:
         """Return what one input was fed over the *cases* that are judged."""
@@ -1958,22 +1769,28 @@ class _Search:
         return InputChoice(port.name, port.type_name, shape, low, high, how)
 
 
+def _positions(port: Port, shape: Sequence[int]) -> int:
+    """Return at how many rows, indices or patches of an image a model looks."""
+    if len(shape) >= _IMAGE_RANK:
+        return shape[0] * max(math.prod(shape[2:]) // _PATCH, 1)
+    if _holds_integers(port):
+        return math.prod(shape)
+    fixed = math.prod(dim for dim in port.shape or () if isinstance(dim, int))
+    return math.prod(shape) // max(fixed, 1)
+
+
 def _listed(one: GivenSet) -> str:
     return ", ".join(map(repr, one.values)) or "nothing"
 
 
-def _sources(given: Sequence[GivenSet]) -> str:
-    more = f" and {len(given) - 1} more" if len(given) > 1 else ""
-    return f"from {given[0].label}{more}"
-
-
-def _fitting(ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the sizes of symbols in arrays of these shapes; the first array decides."""
+def _fitting(ports: Sequence[Port], given: Mapping[str, Feed]) -> dict[str, int]:
+    """Return the sizes of symbols in given arrays; the first array decides."""
     sizes: dict[str, int] = {}
     for port in ports:
-        for symbol, dim in zip(port.symbols, shapes.get(port.name, ()), strict=False):
-            if symbol is not None:
-                sizes.setdefault(symbol, dim)
+        if isinstance(array := given.get(port.name), np.ndarray):
+            for symbol, dim in zip(port.symbols, array.shape, strict=False):
+                if symbol is not None:
+                    sizes.setdefault(symbol, dim)
     return sizes
 
 
@@ -1992,197 +1809,20 @@ def _way_out(free: Sequence[Port], refusal: str, *, asked: bool) -> str:
     return f"{sizes}or values: --inputs FILE"
 
 
-def _is_finite(runs: Iterable[Outputs]) -> bool:
-    """Tell whether no float of any output is NaN or infinite."""
-    return all(
-        leaf.data.dtype.kind != "f" or bool(np.isfinite(leaf.data).all())
-        for outputs in runs
-        for leaves in outputs.values()
-        for leaf in leaves
-    )
+def are_finite(leaves: Iterable[Leaf]) -> bool:
+    """Tell whether no float is NaN or infinite."""
+    floats = (leaf.data for leaf in leaves if leaf.data.dtype.kind == "f")
+    return all(bool(np.isfinite(data).all()) for data in floats)
 
 
-# Growing: larger sizes, and then more seeds, until the outputs hold many different numbers.
-#
-# A classifier of ten classes gives 20 numbers for a batch of two, and two rows of them look alike.
-# How far to go follows from counts, never from a clock, so that a model is fed the same on every
-# machine, however busy it is.
+def _sizes_in(message: str) -> list[int]:
+    """Return the sizes that a refusal of onnxruntime asks for."""
+    numbers = [n for found in _WANTED.finditer(message) for n in re.findall(r"\d+", found.group())]
+    return [int(number) for number in numbers if int(number) > 1]
 
 
-FEW_NUMBERS = 100
-"""If the outputs hold fewer different numbers, it says little that a candidate gives the same."""
-
-_MANY_NUMBERS = 1_000
-"""More of them hardly say more."""
-
-_CHEAP = 1 << 25
-"""The work of all cases together up to which many numbers are wanted: some 10 milliseconds."""
-
-_BEARABLE = 1 << 35
-"""The same while there are only few numbers: some seconds."""
-
-_STRETCHED = (("length", 2), ("batch", 64))
-"""How many times the first sizes the last may be, by role.
-
-Time and memory of attention grow with the square of a length, and tables of positions end.
-"""
-
-_MOST_FED = 1 << 24
-_MOST_CASES = 128
-_AT_ONCE = 8
-_MOST_SAMPLED = 1 << 14
-_PATCH = 256  # pixels, after the 16 x 16 of vision transformers
-
-
-def _positions(port: Port, shape: Sequence[int]) -> int:
-    """Return at how many rows, indices or patches of an image a model looks."""
-    if len(shape) >= _IMAGE_RANK:
-        return shape[0] * max(math.prod(shape[2:]) // _PATCH, 1)
-    if _holds_integers(port):
-        return math.prod(shape)
-    fixed = math.prod(dim for dim in port.shape or () if isinstance(dim, int))
-    return math.prod(shape) // max(fixed, 1)
-
-
-class _Growth:
-    """Larger sizes, and more seeds, for inputs that run.
-
-    Attributes:
-        found: The largest inputs that ran.
-        seeds: The seeds that are judged.
-        limit: Why there are not more numbers; "" if there are enough.
-        is_refused: Whether larger sizes were tried, and did not run: those of the batch, if it is
-            open.
-    """
-
-    def __init__(self, search: _Search, found: _Found, seeds: Sequence[int], judge: Judge) -> None:
-        self.found = found
-        self.seeds = list(seeds)
-        self.limit = ""
-        self.is_refused = False
-        self._search = search
-        self._blind: tuple[str, ...] = ()
-        self._distinct = self._count(found)
-        if self._distinct < _MANY_NUMBERS:
-            self._blind = blind_outputs(judge, list(found.outputs.values()))
-            self._distinct = self._count(found)
-
-    def run(self, *, more_seeds: bool) -> None:
-        """Go on until there are many numbers, or nothing larger runs within bounds of work."""
-        if self._distinct >= _MANY_NUMBERS:
-            return
-        if not self._distinct or not self.found.ranges:
-            self.limit = "no output depends on an input"
-            return
-        self.limit = "its sizes are fixed"
-        for role, most in _STRETCHED:
-            self._stretch(role, most)
-        if more_seeds:
-            self._add_seeds()
-        if self._distinct >= FEW_NUMBERS:
-            self.limit = ""
-
-    def _count(self, found: _Found) -> int:
-        return distinct_numbers([found.outputs[seed] for seed in self.seeds], self._blind)
-
-    def _stretch(self, role: str, most: int) -> None:
-        """Make the open sizes of one role larger, by the largest power of two that is worth it."""
-        if self._search.stretched(self.found.sizes, role, 2) == self.found.sizes:
-            return
-        self.limit, self.is_refused = "larger sizes give no more", False
-        times = most
-        while times > 1 and self._distinct < _MANY_NUMBERS:
-            sizes = self._search.stretched(self.found.sizes, role, times)
-            before = times // 2 * self._distinct  # what half as much would give
-            is_wanted = role == "batch" and before < FEW_NUMBERS
-            if before < _MANY_NUMBERS and self._is_bearable(sizes, is_wanted=is_wanted):
-                changed = [
-                    f"{n}={size}" for n, size in sizes.items() if size != self.found.sizes[n]
-                ]
-                larger = self._attempt(sizes, tuple(self.found.feeds), ", ".join(changed))
-                if larger is not None:
-                    self.found, self._distinct = larger, self._count(larger)
-                    return
-            times //= 2
-
-    def _is_bearable(self, sizes: Mapping[str, int], *, is_wanted: bool) -> bool:
-        """Tell whether to run the cases of *sizes*, and say so if not."""
-        cases = len(self.found.feeds)
-        most = _BEARABLE if is_wanted else _CHEAP
-        fed = cases * self._search.elements(sizes)
-        if fed <= _MOST_FED and cases * self._search.work(sizes) <= most:
-            return True
-        self.limit = "larger ones would take too long"
-        return False
-
-    def _attempt(self, sizes: Mapping[str, int], seeds: Sequence[int], shown: str) -> _Found | None:
-        """Return inputs that run and give no less than those before; if there are none, say so."""
-        try:
-            found = self._search.attempt(sizes, self.found.mood, seeds)
-        except RunError as error:
-            self._refuse(f"with {shown} it does not run: {error}")
-            return None
-        except StoppedError as error:
-            self._search.restart()
-            self._refuse(f"with {shown} it does not run: {error.message}")
-            return None
-        is_finite = _is_finite(found.outputs.values())
-        if not is_finite and _is_finite(self.found.outputs.values()):
-            self._refuse(f"with {shown} it gives numbers that are not finite")
-            return None
-        return found
-
-    def _refuse(self, why: str) -> None:
-        self.limit, self.is_refused = why, True
-
-    def _add_seeds(self) -> None:
-        """Add cases while there are few numbers."""
-        sizes = self.found.sizes
-        most = min(
-            _MOST_CASES,
-            _BEARABLE // max(self._search.work(sizes), 1),
-            _MOST_FED // max(self._search.elements(sizes), 1),
-        )
-        while self._distinct < FEW_NUMBERS:
-            self.limit = "more seeds would take too long"
-            each = self._distinct / len(self.seeds)
-            wanted = min(-(-FEW_NUMBERS // each), most, _AT_ONCE * len(self.seeds))
-            if wanted <= len(self.seeds):
-                return
-            start = max(self.seeds) + 1
-            new = range(start, start + int(wanted) - len(self.seeds))
-            more = self._attempt(sizes, new, f"seeds {new[0]} to {new[-1]}")
-            if more is None:
-                return
-            self.found.feeds.update(more.feeds)
-            self.found.outputs.update(more.outputs)
-            self.seeds += new
-            self._distinct = self._count(self.found)
-            if 2 * self._distinct < each * len(self.seeds) or len(self.seeds) == _MOST_CASES:
-                self.limit = f"{len(self.seeds)} seeds give no more"
-                return  # it counts, or chooses from a few: that comes again
-
-
-def distinct_numbers(runs: Sequence[Outputs], ignored: Collection[str] = ()) -> int:
-    """Return how many different values the outputs hold, output by output, in all *runs* together.
-
-    NaN is none. Of a large output 16,384 elements per run are counted.
-    """
-    found = 0
-    for name in runs[0].keys() - set(ignored):
-        values: set[object] = set()
-        for leaf in (leaf for outputs in runs for leaf in outputs[name]):
-            flat = leaf.data.reshape(-1)
-            sample = flat[:: -(-flat.size // _MOST_SAMPLED) or 1]
-            if sample.dtype.kind == "f":
-                sample = sample[~np.isnan(sample)]
-            values.update(sample.tolist())
-        found += len(values)
-    return found
-
-
-def _add_corners(found: _Found, runner: Runner, judge: Judge) -> tuple[dict[int, str], list[str]]:
-    """Run the original at the corners; keep those that are a fair test.
+def _add_corners(found: _Found, runner: Runner) -> tuple[dict[int, str], list[str]]:
+    """Run the original at the corners; keep those at which it gives finite numbers.
 
     Returns:
         What to call each case that was added to *found*, and which corners were left out, why.
@@ -2191,33 +1831,25 @@ def _add_corners(found: _Found, runner: Runner, judge: Judge) -> tuple[dict[int,
     notes: list[str] = []
     missing: list[str] = []
     feeds = found.feeds[min(found.feeds)]
-    for number, corner in enumerate(CORNERS, start=max(found.feeds) + 1):
+    for corner in CORNERS:
         moved = corner_feeds(corner, feeds, found.ranges)
         if moved is None:
             missing.append(corner)
             continue
         try:
             outputs = runner.run(moved)
-            reason = objection(corner, judge, outputs, runner.run(nudged(moved)))
         except RunError as error:
             notes.append(
                 f"corner {corner!r} was left out: the original does not run there: {error}"
             )
             continue
-        if reason is not None:
-            notes.append(f"corner {corner!r} was left out: {reason}")
-            continue
-        found.feeds[number], found.outputs[number] = moved, outputs
-        cases[number] = corner
+        if name := next((name for name, ls in outputs.items() if not are_finite(ls)), None):
+            notes.append(f"corner {corner!r} was left out: output {name!r} is not finite there")
+        else:
+            cases[found.add(moved, outputs)] = corner
     if missing:
         notes.append(f"no made-up input has these corners: {', '.join(missing)}")
     return cases, notes
-
-
-def _sizes_in(message: str) -> list[int]:
-    """Return the sizes that a refusal of onnxruntime asks for."""
-    numbers = [n for found in _WANTED.finditer(message) for n in re.findall(r"\d+", found.group())]
-    return [int(number) for number in numbers if int(number) > 1]
 
 
 # The original as it runs: with inputs that it accepts and, if asked for, with refilled weights.
@@ -2233,8 +1865,6 @@ class Reference:
         stimulus: What it was fed.
         outputs: What it gave, per case.
         blind: Outputs that ignore what it is fed.
-        distinct: How many different numbers the other outputs hold, in all cases that are judged
-            but that of other sizes. `Stimulus` says why there are not more.
     """
 
     source: ModelSource
@@ -2242,7 +1872,6 @@ class Reference:
     stimulus: Stimulus
     outputs: dict[int, Outputs]
     blind: tuple[str, ...]
-    distinct: int
 
     @property
     def feeds(self) -> Mapping[int, Mapping[str, Feed]]:
@@ -2258,7 +1887,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     *,
     made: Collection[str] | None = None,
     create: Callable[[ModelSource], Runner],
-    grow: bool = True,
+    resize: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> Reference:
     """Run the original on inputs that it accepts, with new weights if that was asked for.
@@ -2272,7 +1901,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
         settings: Seeds, sizes, wishes for the inputs, whether to refill weights.
         made: If given, only weights of these names are refilled.
         create: Creates a session with optimisation off.
-        grow: Whether to feed more while the outputs hold few different numbers.
+        resize: Whether to feed other sizes, too, than those of the seeds.
         say: Called with a short phrase before each step that may take long.
 
     Raises:
@@ -2280,7 +1909,6 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     """
     found = find_weights(flow) if settings.refill_weights else []
     weights = [weight for weight in found if made is None or weight.name in made]
-    drawer = Drawer(weights, settings.first_seeds[0])
     ports = input_ports(flow.model.graph)
     judge = Judge(settings, facts, settings.first_seeds[0])
 
@@ -2288,7 +1916,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
         source = ModelSource(path, execution=settings.execution.plain())
         if weights:
             say(f"refilling {len(weights):,} weights")
-            source = refilled(source, drawer.values(gain))
+            source = refilled(source, draw_weights(weights, settings.first_seeds[0], gain))
         source, runner = open_original(source, settings.custom_ops, create)
         say("looking for inputs that the original accepts")
         stimulus, outputs = find_stimulus(
@@ -2298,23 +1926,18 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
             settings.first_seeds,
             settings.sizes,
             request=settings.request,
-            judge=judge,
-            grow=grow,
-            more_seeds=settings.seeds is None,
+            resize=resize,
         )
         runs = [outputs[case] for case in _of_one_shape(stimulus.feeds)]
         if len(runs) == 1:  # inputs are given, and no two of one shape
             runs = list(outputs.values())
         blind = blind_outputs(judge, runs) if ports and len(runs) > 1 else ()
-        counted = [outputs[case] for case in stimulus.cases if case != stimulus.other]
-        distinct = distinct_numbers(counted, blind)
-        return Reference(source, facts, stimulus, outputs, blind, distinct)
+        return Reference(source, facts, stimulus, outputs, blind)
 
     reference = attempt(MATRIX_GAINS[0])
     for gain in MATRIX_GAINS[1:]:
-        if not weights or not reference.blind:
-            break
-        reference = attempt(gain)
+        if weights and reference.blind:
+            reference = attempt(gain)
     return reference
 
 
@@ -2359,17 +1982,14 @@ def candidate_source(
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def check_saving(request: InputRequest, original: Path, candidate: Path) -> None:
-    """Refuse to write inputs over a model or over given inputs.
+def check_saving(option: str, save: Path | None, *read: Path | None) -> None:
+    """Refuse to write over what is read.
 
     Raises:
-        UsageError: The file to write is one that is read.
+        UsageError: The file to write is one of those.
     """
-    if request.save is None:
-        return
-    for path in (original, candidate, request.given):
-        if path is not None and path.resolve() == request.save.resolve():
-            raise UsageError(f"--save-inputs {request.save}: would replace what is read")
+    if save is not None and save.resolve() in {path.resolve() for path in read if path is not None}:
+        raise UsageError(f"{option} {save}: would replace what is read")
 
 
 def save_inputs(path: Path, stimulus: Stimulus) -> None:
@@ -2383,21 +2003,11 @@ def save_inputs(path: Path, stimulus: Stimulus) -> None:
     Raises:
         UsageError: The file cannot be written.
     """
-    numbers = {f"seed {case}": str(case) for case in stimulus.cases}
     cases = {
-        numbers.get(label, _plain(label)): stimulus.feeds[case]
+        str(case) if label == f"seed {case}" else _plain(label): stimulus.feeds[case]
         for case, label in stimulus.cases.items()
     }
-
-    def write(stream: BinaryIO) -> None:
-        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, array in _members(cases):
-                _add(archive, name, array)
-
-    try:
-        write_file(path, write)
-    except OSError as error:
-        raise UsageError(f"--save-inputs {path}: cannot be written: {error.strerror}") from error
+    _write_arrays("--save-inputs", path, _members(cases))
 
 
 def save_outputs(path: Path, outputs: Outputs) -> None:
@@ -2406,17 +2016,25 @@ def save_outputs(path: Path, outputs: Outputs) -> None:
     Raises:
         UsageError: The file cannot be written.
     """
+    leaves = ((name, leaf) for name, given in outputs.items() for leaf in given)
+    _write_arrays("--output", path, ((f"{name}{leaf.label}", leaf.data) for name, leaf in leaves))
+
+
+def _write_arrays(option: str, path: Path, arrays: Iterable[tuple[str, Array]]) -> None:
+    """Write arrays by name as .npz, in one step and the same bytes each time."""
 
     def write(stream: BinaryIO) -> None:
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, leaves in outputs.items():
-                for leaf in leaves:
-                    _add(archive, f"{name}{leaf.label}", leaf.data)
+            for name, array in arrays:
+                member = zipfile.ZipInfo(f"{name}.npy", _TIME)
+                member.compress_type = zipfile.ZIP_DEFLATED
+                with archive.open(member, "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, storable(array), allow_pickle=False)
 
     try:
         write_file(path, write)
     except OSError as error:
-        raise UsageError(f"--output {path}: cannot be written: {error.strerror}") from error
+        raise UsageError(f"{option} {path}: cannot be written: {error.strerror}") from error
 
 
 def _plain(label: str) -> str:
@@ -2435,10 +2053,3 @@ def _members(cases: Mapping[str, Mapping[str, Feed]]) -> Iterator[tuple[str, Arr
                     yield f"{name}[{index}]{suffix}", item
             else:
                 yield f"{name}{suffix}", feed
-
-
-def _add(archive: zipfile.ZipFile, name: str, array: Array) -> None:
-    member = zipfile.ZipInfo(f"{name}.npy", _TIME)
-    member.compress_type = zipfile.ZIP_DEFLATED
-    with archive.open(member, "w", force_zip64=True) as file:
-        np.lib.format.write_array(file, storable(array), allow_pickle=False)

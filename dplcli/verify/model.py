@@ -26,6 +26,7 @@ from dplcli.ir.operators import (
     WANTS_NUMBER,
     WANTS_POSITIVE,
     WANTS_UNIT,
+    is_random,
 )
 from dplcli.onnx_io import parse_model, read_model_file
 from dplcli.onnx_io.convert import load_data
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+
+    from dplcli.verify.settings import Array
 
 
 # The signature of a model: what it takes and gives, and whether two models agree on it.
@@ -134,15 +137,7 @@ def read_whole(path: Path) -> onnx.ModelProto:
         InvalidModelError: A name in it is not UTF-8.
         OSError: Its external data cannot be read. onnx raises other errors for that, too.
     """
-    model = read_model(path)
-    _load_data(model, path.parent)
-    return model
-
-
-def _load_data(model: onnx.ModelProto, folder: Path) -> None:
-    for tensor in all_tensors(model):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            load_data(tensor, folder)
+    return whole_of(ModelSource(path))
 
 
 def whole_of(source: ModelSource) -> onnx.ModelProto:
@@ -152,15 +147,19 @@ def whole_of(source: ModelSource) -> onnx.ModelProto:
         ModelLoadError: There is no such file, or it does not hold a model.
         OSError: Its external data cannot be read. onnx raises other errors for that, too.
     """
-    if source.content is None:
-        return read_whole(source.path)
     model = model_of(source)
-    weights = source.weights or {}
-    for tensor in model.graph.initializer:  # those are external data without a file
-        if tensor.name in weights:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(weights[tensor.name], tensor.name))
-    _load_data(model, source.path.parent)
+    put_weights(model, source.weights or {})
+    for tensor in all_tensors(model):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            load_data(tensor, source.path.parent)
     return model
+
+
+def put_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> None:
+    """Give initializers their values, also if *model* says that they lie in a file."""
+    for tensor in model.graph.initializer:
+        if tensor.name in values:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values[tensor.name], tensor.name))
 
 
 def external_places(
@@ -328,6 +327,7 @@ class Body:
         producers: The node that makes a name.
         constants: The tensor behind a name, where there is one.
         dims: Declared or inferred dimensions.
+        types: Declared or inferred element types, by name.
         exits: The names outside of a subgraph that a name becomes.
         outputs: The outputs of the function that a name becomes, by number.
     """
@@ -337,6 +337,7 @@ class Body:
         self.producers: dict[str, onnx.NodeProto] = {}
         self.constants: dict[str, onnx.TensorProto] = {}
         self.dims: dict[str, Dims] = {}
+        self.types: dict[str, str] = {}
         self.exits: dict[str, list[str]] = defaultdict(list)
         self.outputs: dict[str, list[int]] = defaultdict(list)
         for index, name in enumerate(outputs):
@@ -351,8 +352,9 @@ class Body:
                     pending.append(graph.node)
 
     def add_declarations(self, graph: onnx.GraphProto) -> None:
-        """Take over the initializers and the declared shapes of *graph*."""
+        """Take over the initializers and the declared types of *graph*."""
         for info in (*graph.input, *graph.value_info, *graph.output):
+            self.types[info.name] = dtype_name(info.type.tensor_type.elem_type)
             if info.type.tensor_type.HasField("shape"):
                 self.dims[info.name] = dims_of(info.type.tensor_type.shape)
         for tensor in graph.initializer:
@@ -394,33 +396,28 @@ class Frame:
     call: Call | None = None
     opened: dict[int, Frame] = field(default_factory=dict)
 
+    def back(self, name: str, through: Container[str] = ()) -> Iterator[tuple[Frame, str]]:
+        """Yield where *name* comes from: behind operators *through* which it goes, out of calls."""
+        frame = self
+        while name:
+            yield frame, name
+            node = frame.body.producers.get(name)
+            if node is not None and node.op_type in through:
+                name = node.input[0]
+            elif node is None and frame.call is not None:
+                name, frame = frame.call.actuals.get(name, ""), frame.call.frame
+            else:
+                return
+
     def dims(self, name: str) -> Dims | None:
         """Return the dimensions of *name* where they are known, here or at the caller."""
-        frame: Frame | None = self
-        while frame is not None:
-            if (known := frame.body.dims.get(name)) is not None:
-                return known
-            node = frame.body.producers.get(name)
-            if node is not None and node.op_type not in _KEEPS_SHAPE:
-                return None
-            if node is not None:
-                name = node.input[0]
-            elif frame.call is None or (name := frame.call.actuals.get(name, "")) == "":
-                return None
-            else:
-                frame = frame.call.frame
-        return None
+        known = (frame.body.dims.get(each) for frame, each in self.back(name, _KEEPS_SHAPE))
+        return next((dims for dims in known if dims is not None), None)
 
     def constant(self, name: str) -> onnx.TensorProto | None:
         """Return the tensor behind *name*, here or at the caller; None if it is computed."""
-        frame: Frame | None = self
-        while frame is not None:
-            if (found := frame.body.constants.get(name)) is not None:
-                return found
-            if frame.call is None:
-                return None
-            name, frame = frame.call.actuals.get(name, ""), frame.call.frame
-        return None
+        known = (frame.body.constants.get(each) for frame, each in self.back(name))
+        return next((tensor for tensor in known if tensor is not None), None)
 
     def integer(self, node: onnx.NodeProto, name: str, default: int) -> int:
         """Return an integer attribute of *node*, through references to the caller's."""
@@ -575,6 +572,17 @@ def small_values(
         return None
 
 
+def draws_random(node: onnx.NodeProto, stored: Callable[[str], onnx.TensorProto | None]) -> bool:
+    """Tell whether a node may draw random numbers by itself; *stored* gives constants by name."""
+
+    def is_true(name: str) -> bool | None:
+        tensor = stored(name)
+        values = None if tensor is None else small_values(tensor)
+        return None if values is None else bool(values.any())
+
+    return is_random(node.domain, node.op_type, node.input, is_true)
+
+
 # What whole numbers and booleans are for, told by where their influence ends.
 #
 # A mask reaches a softmax through casts, comparisons and arithmetic, and selects nothing on the
@@ -612,17 +620,13 @@ def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
             found.add(Purpose.MASK)
         elif node.op_type in _TURNS:
             found.add(Purpose.ANGLE)
-        if _carries(node.op_type, slot):
+        if node.op_type in _MIXES or slot in INFLUENCED.get(node.op_type, ()):
             mixed = here.mixed or node.op_type in _MIXES
             yield from (replace(here, name=name, mixed=mixed) for name in node.output)
 
     if port.dtype in _WHOLE:
         follow(flow, port.name, look, _MOST_PURPOSE_STATES)
     return found
-
-
-def _carries(op_type: str, slot: int) -> bool:
-    return op_type in _MIXES or slot in INFLUENCED.get(op_type, ())
 
 
 # Which values an input may take, read from the operators that consume it.
@@ -636,6 +640,11 @@ _MOST_DOMAIN_STATES = 20_000
 _FEWEST_CLASSES = 3
 _KEEPS_NUMBERS = REARRANGING | CASTS | {"Expand", "Tile"}
 _WEIGHED = frozenset({"Conv", "Gemm", "MatMul"})
+_WANTED = {
+    **dict.fromkeys(WANTS_POSITIVE, Purpose.POSITIVE),
+    **dict.fromkeys(WANTS_UNIT, Purpose.UNIT),
+    "Acosh": Purpose.ABOVE_ONE,
+}
 
 
 @dataclass(frozen=True)
@@ -688,23 +697,16 @@ def _note(domain: Domain, place: Waypoint, node: onnx.NodeProto, slot: int) -> N
         dims = _data_dims(place.frame, node, 0)
         axis = place.frame.integer(node, "axis", 0)
         domain.parts.update(dim for dim in dims[axis : axis + 1 or None] if dim)
-    domain.bounds.update(
-        Bound(limit, place.offset) for limit in _limits(place.frame, node, slot) if limit
-    )
-    domain.bounds.update(
-        Bound(limit, place.offset - 1) for limit in _longest(place.frame, node, slot) if limit
-    )
+    limits = [(limit, place.offset) for limit in _limits(place.frame, node, slot)]
+    limits += [(limit, place.offset - 1) for limit in _longest(place.frame, node, slot)]
+    domain.bounds.update(Bound(limit, offset) for limit, offset in limits if limit)
     if key in COUNT_SLOTS:
         domain.uses.add(Purpose.COUNT)
-    elif node.op_type in WANTS_POSITIVE:
-        domain.uses.add(Purpose.POSITIVE)
-    elif node.op_type in WANTS_UNIT:
-        domain.uses.add(Purpose.UNIT)
-    elif node.op_type == "Acosh":
-        domain.uses.add(Purpose.ABOVE_ONE)
+    elif node.op_type in _WANTED:
+        domain.uses.add(_WANTED[node.op_type])
     elif node.op_type in WANTS_NUMBER and not place.cast:
         domain.uses.add(Purpose.NUMBER)
-    elif node.op_type in _WEIGHED and slot == 0 and _is_constant(place.frame, node.input[1]):
+    elif node.op_type in _WEIGHED and slot == 0 and place.frame.constant(node.input[1]) is not None:
         domain.uses.add(Purpose.NUMBER)  # of a mask, an exporter subtracts or multiplies something
 
 
@@ -736,28 +738,16 @@ def _classes(frame: Frame, name: str) -> int:
 
     To compare an index with all of these is another way to write OneHot, that of JAX.
     """
-    place: Frame | None = frame
-    while place is not None:
-        tensor, node = place.constant(name), place.body.producers.get(name)
+    for place, current in frame.back(name, _KEEPS_NUMBERS):
+        tensor, node = place.body.constants.get(current), place.body.producers.get(current)
         if tensor is not None:
             values = small_values(tensor)
             found = [] if values is None else sorted(set(values.reshape(-1).tolist()))
-            return len(found) if len(found) >= _FEWEST_CLASSES and _counts_up(found) else 0
+            counts_up = found == list(range(len(found)))
+            return len(found) if len(found) >= _FEWEST_CLASSES and counts_up else 0
         if node is not None and node.op_type == "Range":
             return _range_size(place, node)
-        if node is not None and node.op_type not in _KEEPS_NUMBERS:
-            return 0
-        if node is not None:
-            name = node.input[0]
-        elif place.call is None:
-            return 0
-        else:
-            name, place = place.call.actuals.get(name, ""), place.call.frame
     return 0
-
-
-def _counts_up(values: Sequence[object]) -> bool:
-    return list(values) == list(range(len(values)))
 
 
 def _range_size(frame: Frame, node: onnx.NodeProto) -> int:
@@ -767,10 +757,6 @@ def _range_size(frame: Frame, node: onnx.NodeProto) -> int:
     if start is None or limit is None or step is None or (start.item(), step.item()) != (0, 1):
         return 0
     return int(limit.item())
-
-
-def _is_constant(frame: Frame, name: str) -> bool:
-    return frame.constant(name) is not None
 
 
 def _longest(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:

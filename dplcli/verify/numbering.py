@@ -30,7 +30,14 @@ from onnx import (
 )
 
 from dplcli.ir.model import in_order
-from dplcli.ir.operators import KERNEL_SLOT, RANDOM_OPS, WINDOWED, canonical_domain, commutes
+from dplcli.ir.operators import (
+    KERNEL_SLOT,
+    RANDOM_OPS,
+    WINDOWED,
+    canonical_domain,
+    commutes,
+    may_be_random,
+)
 from dplcli.onnx_io.convert import names_read
 from dplcli.onnx_io.infer import count_calls
 
@@ -55,10 +62,6 @@ _FIRST_IR_WITH_DEFAULTS = 4
 
 _NO_VALUE: ValueNumber = (-1, 0)
 
-_KNOWN_DOMAINS = {"", "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"}
-"""What their operators give depends on their operands alone, if their names do not say else."""
-
-_RANDOM_NAMES = ("Dropout", "Random", "Sampling")
 
 _NOT_VALUES = {"name", "type", "doc_string"}
 """The fields of an attribute that say nothing about its value, or that the value shows."""
@@ -188,7 +191,7 @@ class Numbering:
         found.values = scope | made
         found.outputs = self._returned((info.name for info in model.graph.output), [found.values])
         for number, times in found.nodes.items():
-            if times > 1 and _draws(node := found.example[number]):
+            if times > 1 and _may_draw(node := found.example[number]):
                 found.doubts.append(f"{node.op_type} may draw random numbers, and two are alike")
         return found
 
@@ -374,7 +377,7 @@ class Numbering:
                 kind.operators[shape] = operator
         if kind.commutes and len(read) == 2:  # noqa: PLR2004  # a pair
             read.sort()
-        own = next(filter(None, makes), "") if self._by_name and _draws(kind.node) else ""
+        own = next(filter(None, makes), "") if self._by_name and _may_draw(kind.node) else ""
         return self._number("node", operator, tuple(read), outputs, own)
 
     def _operator(self, kind: _Kind, kernel: tuple[int, ...], scopes: list[Scope]) -> int:
@@ -493,13 +496,8 @@ def name_of(node: NodeProto) -> str:
     return node.name or next(filter(None, node.output), "")
 
 
-def _draws(node: NodeProto) -> bool:
-    """Tell whether a node may give something else each time, even for a seed: in a loop it does."""
-    return (
-        canonical_domain(node.domain) not in _KNOWN_DOMAINS
-        or node.op_type in RANDOM_OPS
-        or any(word in node.op_type for word in _RANDOM_NAMES)
-    )
+def _may_draw(node: NodeProto) -> bool:
+    return may_be_random(node.domain, node.op_type)
 
 
 @cache

@@ -1,7 +1,6 @@
 """The power of a check: wrong models made on purpose, and outputs that say nothing."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,12 +12,11 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.ir.model import RULE_KEY
-from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS, canonical_domain
+from dplcli.ir.operators import ORDERED, REARRANGING, SET_BY_NUMBERS, canonical_domain
 from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.cutting import subgraphs
-from dplcli.onnx_io.infer import ONNX_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
-from dplcli.verify.model import Dataflow, model_of, small_values
+from dplcli.verify.model import Dataflow, Dims, draws_random, model_of
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
 
 # Changes that change no result, whatever the model is fed. They say nothing about a check.
@@ -29,8 +27,6 @@ _SCALES = frozenset({"Mul", "Div"})
 _ATTENTION = frozenset({"Attention", "MultiHeadAttention"})
 _ADDS = frozenset({"Add", "Gemm"})
 
-Shapes = Mapping[str, tuple[int, ...]]
-
 
 class Idleness:
     """Tells which attributes and weights of a model cannot matter.
@@ -40,17 +36,17 @@ class Idleness:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._shapes = _known_shapes(model)
+        known = onnx.ModelProto()
+        known.CopyFrom(model)  # which loses its large weights
+        body = Dataflow(known).main.body
+        self._shapes = body.dims
+        self._readers = body.consumers
         self._ends = {f.name: f.node[-1].op_type for f in model.functions if f.node}
         self._spreading = {"ConvTranspose"} | {
             function.name
             for function in model.functions
             if any(node.op_type == "ConvTranspose" for node in function.node)
         }
-        self._readers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
-        for node in model.graph.node:
-            for slot, name in enumerate(node.input):
-                self._readers[name].append((node, slot))
 
     def is_idle_attribute(self, node: onnx.NodeProto, item: onnx.AttributeProto) -> bool:
         """Tell whether an attribute cannot matter at all."""
@@ -65,7 +61,7 @@ class Idleness:
         Dilations do not matter where the kernel has one element. Strides do not matter where the
         result has one element; for a transposed convolution, where the input has one.
         """
-        extents: list[tuple[int, ...]] = []
+        extents: list[Dims] = []
         if name == "dilations":
             extents = [tuple(item.ints) for item in node.attribute if item.name == "kernel_shape"]
             extents += self._extents(node.input[1:2])
@@ -126,22 +122,8 @@ class Idleness:
             return False
         return set(self._shapes.get(node.input[1], (0,))) <= {1}
 
-    def _extents(self, names: list[str]) -> list[tuple[int, ...]]:
+    def _extents(self, names: Sequence[str]) -> list[Dims]:
         return [self._shapes[name][_SPATIAL:] for name in names if name in self._shapes]
-
-
-def _known_shapes(model: onnx.ModelProto) -> Shapes:
-    """Return the shapes of values of the main graph; a dimension that is not a number is 0."""
-    try:
-        graph = infer_shapes(model)[0].graph
-    except (*ONNX_ERRORS, EncodeError):
-        graph = model.graph  # too large, or badly typed: only declared shapes are known
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        if info.type.tensor_type.HasField("shape"):
-            dims = info.type.tensor_type.shape.dim
-            shapes.setdefault(info.name, tuple(dim.dim_value for dim in dims))
-    return shapes
 
 
 # Wrong models made on purpose, one change each, to learn what a check notices.
@@ -214,26 +196,24 @@ def regions_of(model: onnx.ModelProto) -> Regions:
         if any(entry.key in _PARTITION_KEYS for entry in function.metadata_props)
     }
     names = {(model.functions[i].domain, model.functions[i].name) for i in written}
-    main = list(enumerate(model.graph.node))
+    main = {NodePosition(-1, index): node for index, node in enumerate(model.graph.node)}
     inner = [
         NodePosition(index, number)
         for index, function in enumerate(model.functions)
         for number in range(len(function.node))
     ]
-    calls = [
-        NodePosition(-1, index) for index, node in main if (node.domain, node.op_type) in names
-    ]
+    calls = [place for place, node in main.items() if (node.domain, node.op_type) in names]
     if calls:
-        own = (place for place in inner if place.function in written)
+        own = [place for place in inner if place.function in written]
         return Regions("partitions", (*own, *calls))
-    rewritten = tuple(
-        NodePosition(-1, index)
-        for index, node in main
+    rewritten = [
+        place
+        for place, node in main.items()
         if any(entry.key == RULE_KEY for entry in node.metadata_props)
-    )
+    ]
     if rewritten:
-        return Regions("rewritten nodes", rewritten)
-    return Regions("whole model", (*(NodePosition(-1, index) for index, _ in main), *inner))
+        return Regions("rewritten nodes", tuple(rewritten))
+    return Regions("whole model", (*main, *inner))
 
 
 def changes(
@@ -255,15 +235,12 @@ def changes(
     """
     places = regions_of(model).places
     idleness = Idleness(model)
-    sites = [
-        sites
-        for sites in (
-            _weight_sites(model, weights, places, idleness, home),
-            _attribute_sites(model, places, idleness),
-            _operand_sites(model, places),
-        )
-        if sites
-    ]
+    kinds = (
+        _weight_sites(model, weights, places, idleness, home),
+        _attribute_sites(model, places, idleness),
+        _operand_sites(model, places),
+    )
+    sites = [kind for kind in kinds if kind]
     while sites:
         kind = sites[int(rng.integers(len(sites)))]
         yield _seeded(kind[int(rng.integers(len(kind)))], int(rng.integers(2**32)))
@@ -390,12 +367,18 @@ def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[A
         return changed.astype(values.dtype), what
 
 
+def _node_site(
+    place: NodePosition, change: Callable[[onnx.NodeProto, np.random.Generator], str]
+) -> _Site:
+    return lambda model, _, rng: change(place.find(model), rng)
+
+
 def _attribute_sites(
     model: onnx.ModelProto, places: tuple[NodePosition, ...], idleness: Idleness
 ) -> list[_Site]:
     kinds = (onnx.AttributeProto.INT, onnx.AttributeProto.INTS, onnx.AttributeProto.FLOAT)
     return [
-        _attribute_site(place, index, idleness.idle_axes(node, item.name))
+        _node_site(place, partial(_attribute_changed, index, idleness.idle_axes(node, item.name)))
         for place in places
         for node in [place.find(model)]
         for index, item in enumerate(node.attribute)
@@ -405,18 +388,16 @@ def _attribute_sites(
     ]
 
 
-def _attribute_site(place: NodePosition, index: int, idle: frozenset[int]) -> _Site:
-    def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
-        node = place.find(model)
-        item = node.attribute[index]
-        before = onnx.helper.get_attribute_value(item)
-        _change_attribute(item, rng, idle)
-        after = onnx.helper.get_attribute_value(item)
-        if before == after:
-            return ""
-        return f"{node.op_type} {node.output[0]!r}: {_difference(item.name, before, after)}"
-
-    return change
+def _attribute_changed(
+    index: int, idle: frozenset[int], node: onnx.NodeProto, rng: np.random.Generator
+) -> str:
+    item = node.attribute[index]
+    before = onnx.helper.get_attribute_value(item)
+    _change_attribute(item, rng, idle)
+    after = onnx.helper.get_attribute_value(item)
+    if before == after:
+        return ""
+    return f"{node.op_type} {node.output[0]!r}: {_difference(item.name, before, after)}"
 
 
 def _difference(name: str, before: object, after: object) -> str:
@@ -459,30 +440,22 @@ def _operand_sites(model: onnx.ModelProto, places: tuple[NodePosition, ...]) -> 
         if canonical_domain(node.domain):
             continue
         if node.op_type in ORDERED and len(node.input) > 1 and node.input[0] != node.input[1]:
-            sites.append(_swap_site(place, 0, 1))
+            sites.append(_node_site(place, partial(_swapped, 0)))
         if node.op_type == "Where" and node.input[1] != node.input[2]:
-            sites.append(_swap_site(place, 1, 2))
+            sites.append(_node_site(place, partial(_swapped, 1)))
         if node.op_type in _NEIGHBOURS:
-            sites.append(_neighbour_site(place))
+            sites.append(_node_site(place, _mistaken))
     return sites
 
 
-def _swap_site(place: NodePosition, first: int, second: int) -> _Site:
-    def change(model: onnx.ModelProto, _: Weights, __: np.random.Generator) -> str:
-        node = place.find(model)
-        node.input[first], node.input[second] = node.input[second], node.input[first]
-        return f"{node.op_type} {node.output[0]!r}: operands swapped"
-
-    return change
+def _swapped(slot: int, node: onnx.NodeProto, _: np.random.Generator) -> str:
+    node.input[slot], node.input[slot + 1] = node.input[slot + 1], node.input[slot]
+    return f"{node.op_type} {node.output[0]!r}: operands swapped"
 
 
-def _neighbour_site(place: NodePosition) -> _Site:
-    def change(model: onnx.ModelProto, _: Weights, __: np.random.Generator) -> str:
-        node = place.find(model)
-        before, node.op_type = node.op_type, _NEIGHBOURS[node.op_type]
-        return f"{before} {node.output[0]!r} -> {node.op_type}"
-
-    return change
+def _mistaken(node: onnx.NodeProto, _: np.random.Generator) -> str:
+    before, node.op_type = node.op_type, _NEIGHBOURS[node.op_type]
+    return f"{before} {node.output[0]!r} -> {node.op_type}"
 
 
 # Measuring the power of a check: how many wrong models would it have refused?
@@ -580,19 +553,3 @@ def random_warnings(flow: Dataflow) -> list[str]:
         if draws_random(node, flow.main.constant):
             return [f"the model draws random numbers ({node.op_type} {node.output[0]!r})"]
     return []
-
-
-def draws_random(node: onnx.NodeProto, stored: Callable[[str], onnx.TensorProto | None]) -> bool:
-    """Tell whether a node may draw random numbers, as Dropout does in training.
-
-    Args:
-        node: The node.
-        stored: Returns the constant of a name, if there is one.
-    """
-    if node.op_type != "Dropout" or node.domain:
-        return node.op_type in RANDOM_OPS
-    if not (training := node.input[2:3]) or not training[0]:
-        return False
-    tensor = stored(training[0])
-    values = None if tensor is None else small_values(tensor)
-    return values is None or bool(values.any())

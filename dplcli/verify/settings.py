@@ -4,7 +4,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dplcli.errors import UsageError, VerificationError, counted, did_you_mean
+
+
+def plain(item: object, *left_out: str) -> dict[str, object]:
+    """Return the fields of a dataclass for JSON, in order: tuples as lists, some left out."""
+    kept = {name: value for name, value in vars(item).items() if name not in left_out}
+    return {name: _plain(value) for name, value in kept.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return plain(value) if is_dataclass(value) else value
+
 
 # A third opinion where two models differ: that of onnx's reference evaluator.
 #
@@ -366,9 +379,7 @@ class KernelReport:
             "allow_inexact": self.kernels.allow_inexact,
             "runs": self.runs,
             "ran": self.ran,
-            "partitions": [
-                {**vars(item), "primitives": list(item.primitives)} for item in self.partitions
-            ],
+            "partitions": [plain(item) for item in self.partitions],
         }
 
     def __str__(self) -> str:
@@ -454,8 +465,7 @@ class Settings:
     """How to compare two models.
 
     Attributes:
-        seeds: One set of inputs is made per seed; at least one, none negative. None for 0 and 1,
-            and for more where outputs are few.
+        seeds: One set of inputs is made per seed; at least one, none negative. None for 0 and 1.
         levels: Optimisation levels of onnxruntime at which the candidate runs, out of `LEVELS`.
             None for the usual ones, "disable" and "all"; "disable" alone if it is proved to be the
             original and no results are saved.
@@ -638,16 +648,7 @@ class LocalJudgement:
 
     def to_json(self) -> dict[str, object]:
         """Return the fields that can be written down, in a fixed order."""
-        return {
-            "judged": self.judged,
-            "unchanged": self.unchanged,
-            "differing": list(self.differing),
-            "exact": self.exact,
-            "unseen": list(self.unseen),
-            "changes": list(self.changes),
-            "notes": list(self.notes),
-            "sights": [dict(vars(sight)) for sight in self.sights],
-        }
+        return plain(self, "places", "case")
 
 
 @dataclass(frozen=True)
@@ -726,12 +727,7 @@ class Power:
 
     def to_json(self) -> dict[str, object]:
         """Return the fields in a fixed order."""
-        return {
-            "mutants": self.of,
-            "caught": self.caught,
-            "missed": list(self.missed),
-            "regions": self.regions,
-        }
+        return {"mutants": self.of, **plain(self, "of")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -791,12 +787,7 @@ class OutputComparison:
 
     def to_json(self) -> dict[str, object]:
         """Return the fields in a fixed order, tuples as lists; every number is finite."""
-        record = vars(self) | vars(self.figures)
-        return {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in record.items()
-            if key not in {"by_seed", "figures"}
-        }
+        return plain(self, "by_seed", "figures") | plain(self.figures)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -914,13 +905,13 @@ class VerificationResult:
             "verdict": self.verdict,
             "doubts": list(self.doubts),
             "accepted": self.accepted,
-            "proof": None if self.proof is None else dict(vars(self.proof)),
+            "proof": None if self.proof is None else plain(self.proof),
             "unproved": self.unproved,
             "regions": None if self.regions is None else self.regions.to_json(),
             "reasons": list(self.reasons),
             "seeds": list(self.seeds),
             "levels": list(self.levels),
-            "inputs": [vars(choice) | {"shape": list(choice.shape)} for choice in self.inputs],
+            "inputs": [plain(choice) for choice in self.inputs],
             "outputs": [output.to_json() for output in self.outputs],
             "power": {
                 "blind_outputs": list(self.blind_outputs),
@@ -928,7 +919,7 @@ class VerificationResult:
             },
             "refilled": self.refilled,
             "cases": [{"seed": seed, "name": name} for seed, name in self.cases.items()],
-            "third_opinion": [dict(vars(opinion)) for opinion in self.opinions],
+            "third_opinion": [plain(opinion) for opinion in self.opinions],
             "warnings": list(self.warnings),
             **({} if self.kernels is None else {"kernels": self.kernels.to_json()}),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from dplcli.diff import DEFAULT_IGNORED, Differ
@@ -9,6 +10,9 @@ from dplcli.onnx_io.read import statements_of
 from tests.helpers import model_from_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
     from dplcli.diff import Facet, ModelDiff, NodeChange
     from dplcli.ir import Model
 
@@ -66,3 +70,20 @@ def _change_words(change: NodeChange) -> list[str]:
     if change.is_other_op:
         said.append(f"{change.before.op_type} -> {change.after.op_type}")
     return said
+
+
+def calls_in(work: Callable[[], object]) -> int:
+    """Count the calls of Python functions that *work* makes: the same on every machine."""
+    count = 0
+
+    def note(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import onnx
@@ -11,12 +10,11 @@ from onnx import helper
 
 from dplcli.diff.comparison import Differ
 from dplcli.ir.operators import draws_random
-from tests.diff.compared import difference, words
+from tests.diff.compared import calls_in, difference, words
 from tests.models import ir_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     Make = Callable[[int, str, str], onnx.ModelProto]
 
@@ -88,23 +86,6 @@ def nested_functions(depth: int, leaf: str = "Relu", each: str = "Neg") -> onnx.
         made = helper.make_function("f", f"f{level}", ["a"], ["y"], nodes, imports)
         functions.append(made)
     return _model(helper.make_node(f"f{depth - 1}", ["x"], ["y"], domain="f"), functions)
-
-
-def calls_in(work: Callable[[], object]) -> int:
-    """Count the calls of Python functions that *work* makes: the same on every machine."""
-    count = 0
-
-    def note(_frame: FrameType, event: str, _arg: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 def check_growth(cost: Callable[[int], int]) -> None:

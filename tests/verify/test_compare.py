@@ -45,17 +45,14 @@ def test_one_step_is_one_ulp(dtype: npt.DTypeLike) -> None:
 
 @pytest.mark.parametrize("size", [1, 1 << 14, (1 << 14) + 1])
 @pytest.mark.parametrize("step", [0.0, 1e-6, 1e-2, 1e9, NAN, INF])
-def test_what_passes_at_once_passes_when_measured(size: int, step: float) -> None:
-    """One element is off, in the first or the last place; the quick answer is never wrong."""
+def test_one_element_decides(size: int, step: float) -> None:
+    """It is the only one that is off, in the first or the last place."""
     ours = np.random.default_rng(0).standard_normal(size).astype(np.float32)
     for place in (0, -1):
         theirs = ours.copy()
         theirs[place] += np.float32(step)
         sides = [Leaf("", "float32", ours)], [Leaf("", "float32", theirs)]
-        assert JUDGE.passes("y", *sides) == JUDGE.compare("y", *sides).ok == (step < 1e-4)
-    for other in (ours.reshape(1, -1), ours.astype(np.float16)):  # that is for compare() to say
-        leaf = Leaf("", other.dtype.name, other)
-        assert not JUDGE.passes("y", [Leaf("", "float32", ours)], [leaf])
+        assert JUDGE.compare("y", *sides).ok == (step < 1e-4)
 
 
 def test_ulp_of_bfloat16_counts_its_own_steps() -> None:

@@ -9,10 +9,9 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 
-from dplcli.ir.operators import WEIGHT_DTYPES
 from dplcli.verify import Settings
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.inputs import MATRIX_GAINS, Drawer, Weight, draw_weights, find_weights
+from dplcli.verify.inputs import draw_weights, find_weights
 from dplcli.verify.model import Dataflow
 
 Save = Callable[..., Path]
@@ -88,24 +87,6 @@ def test_vectors_are_positive_and_kernels_scaled_by_fan_in() -> None:
         (2 / 288) ** 0.5, rel=0.02
     )
     assert values["w"].dtype == np.float32
-
-
-def test_drawn_once_is_as_drawn_anew() -> None:
-    """Whatever the gain, its order, the type and the use: the same numbers, bit for bit."""
-    weights = [
-        Weight(f"{dtype}-{fan_in}-{matrix}", (300, 200), np.dtype(dtype), fan_in, matrix)
-        for dtype in WEIGHT_DTYPES
-        for fan_in in (0, 200)
-        for matrix in (False, True)
-    ]
-    drawer = Drawer(weights, 3)
-
-    for gain in (*MATRIX_GAINS, *MATRIX_GAINS):
-        found, expected = drawer.values(gain), draw_weights(weights, 3, gain)
-        assert list(found) == list(expected)
-        for name, array in expected.items():
-            assert found[name].dtype == array.dtype
-            assert found[name].tobytes() == array.tobytes(), (name, gain)
 
 
 def test_refill_gives_the_check_its_power(save: Save) -> None:

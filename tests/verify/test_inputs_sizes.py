@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplcli.verify import Settings, inputs
-from dplcli.verify.compare import Facts, Judge
+from dplcli.verify import Settings
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import (
     find_stimulus,
@@ -22,7 +21,7 @@ from dplcli.verify.inputs import (
     other_sizes,
     shape_of,
     size_plans,
-    stretched,
+    smaller_size,
 )
 from dplcli.verify.model import Dataflow, Port, input_ports, read_model
 from dplcli.verify.settings import Execution, InputRequest, Leaf, RunError, StoppedError
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
+    from dplcli.verify.inputs import Reference
     from dplcli.verify.settings import Feed, Outputs
     from tests.verify.conftest import Save
 
@@ -105,6 +105,13 @@ def coincide(made: list[int], fixed: Collection[int]) -> bool:
     return len(set(made)) < len(made) or not products.union(fixed).isdisjoint(made)
 
 
+def smaller(sizes: Mapping[str, int], batches: Collection[str]) -> dict[str, int]:
+    """Return where to search for other sizes."""
+    roles = {name: "batch" if name in batches else "length" for name in sizes}
+    names = [name for name in sizes if not name.endswith(":rank")]
+    return {name: smaller_size(roles[name], sizes[name]) for name in names}
+
+
 # -- sizes that coincide --------------------------------------------------------------------------
 
 
@@ -120,14 +127,15 @@ def test_no_two_sizes_coincide(layout: str, fixed: frozenset[int]) -> None:
     made = made_up(ports, first)
     assert not coincide(made, fixed)
 
-    longer = stretched(ports, first, "length", 2, (), fixed=fixed)
-    larger = stretched(ports, longer, "batch", 16, (), fixed=fixed)
-    assert not coincide(made_up(ports, longer), fixed)
-    assert not coincide(made_up(ports, larger), fixed)
-
+    batches = BATCHES[layout]
     names = [name for name in first if not name.endswith(":rank")]
+    starts = {name: first[name] * (16 if name in batches else 2) for name in names}
+    larger = other_sizes(ports, first, starts, fixed)
+    assert not coincide(made_up(ports, larger), fixed)
+    assert all(larger[name] >= start for name, start in starts.items() if name != "total")
+
     for sizes in (first, larger):
-        others = other_sizes(ports, sizes, names, fixed, small=False)
+        others = other_sizes(ports, sizes, smaller(sizes, batches), fixed)
         assert not coincide([size for size in made_up(ports, others) if size > 1], fixed)
         assert {name for name in names if others[name] == 1} == BATCHES[layout]
         assert not {others[name] for name in names} & {sizes[name] for name in names}
@@ -206,42 +214,46 @@ ROWS = "g (float[N, 4] x) => (float[N, 4] y) { y = Neg (x) }"
 PAIRS = "g (float[N, S] x) => (float[N, S] y) { y = Identity (x) }"
 
 
-def test_one_case_has_other_sizes(save: Save) -> None:
-    """It is drawn from the first seed, is the last, and says what changed."""
+def added(found: Reference) -> dict[str, int]:
+    """Return the cases of other sizes and of larger ones, by their kind."""
+    cases = {name.partition(" (")[0]: case for case, name in found.stimulus.cases.items()}
+    return {kind: case for kind, case in cases.items() if kind.endswith(" sizes")}
+
+
+def test_one_case_has_other_sizes_and_one_larger_ones(save: Save) -> None:
+    """They are drawn from the first seed, are the last, and say what changed."""
     found = reference(save(TOKENS), seeds=(5, 6))
     stimulus = found.stimulus
 
-    first, _, other = (np.asarray(feeds["ids"]).shape for feeds in stimulus.feeds.values())
+    first, _, other, larger = (np.asarray(f["ids"]).shape for f in stimulus.feeds.values())
     assert not set(first) & set(other)
-    assert list(stimulus.cases) == [5, 6, 7] == list(found.outputs)
-    assert stimulus.other == 7
+    assert (larger[0] >= 64 * first[0], larger[1] >= 2 * first[1]) == (True, True)
+    assert list(stimulus.cases) == [5, 6, 7, 8] == list(found.outputs)
     assert stimulus.seeds == (5, 6)
     assert stimulus.cases[7] == f"other sizes (batch={other[0]}, seq={other[1]})"
+    assert stimulus.cases[8] == f"larger sizes (batch={larger[0]}, seq={larger[1]})"
     assert stimulus.choices[0].shape == first
-    assert {np.shape(run["y"][0].data)[0] for run in found.outputs.values()} == {first[0], other[0]}
 
 
-def test_other_sizes_come_after_the_corners_and_count_for_nothing_else(save: Save) -> None:
-    """Neither the number of different numbers, nor what is blind, nor how far sizes grow."""
+def test_other_sizes_come_after_the_corners_and_do_not_count_for_what_is_blind(save: Save) -> None:
+    """That the shape of an output follows a size says nothing about its numbers."""
     text = ROWS.replace("=> (float[N, 4] y)", "=> (float[N, 4] y, float[N, 4] z)").replace(
         "y = Neg (x)", "y = Neg (x) h = Sub (x, x) z = Cos (h)"
     )
     found = reference(save(text), request=InputRequest(corners=True))
-    stimulus = found.stimulus
 
-    assert stimulus.other == max(stimulus.cases) == max(found.feeds)
+    cases = [name.partition(" (")[0] for name in found.stimulus.cases.values()]
+    assert cases[-3:] == ["denormal", "other sizes", "larger sizes"]
     assert found.blind == ("z",)
-    seeds = [found.outputs[case]["y"][0].data for case in stimulus.cases if case != stimulus.other]
-    assert found.distinct == len(np.unique(np.concatenate(seeds)))
 
 
 def test_many_symbols_are_not_all_named(save: Save) -> None:
     """The first four are."""
     axes = ", ".join(f"float[A{index}, B{index}] x{index}" for index in range(3))
     text = f"g ({axes}) => (float y) {{ s = Size (x0) y = Cast <to = 1> (s) }}"
-    stimulus = reference(save(text)).stimulus
+    found = reference(save(text))
 
-    label = stimulus.cases[stimulus.other or 0]
+    label = found.stimulus.cases[added(found)["other sizes"]]
     assert label.endswith(", …)")
     assert label.count("=") == 4
 
@@ -262,7 +274,7 @@ def test_what_is_equal_stays_so() -> None:
     ports = LAYOUTS["two-sequences"]
     sizes = {"batch": 2, "eseq": 8, "dseq": 8}
 
-    others = other_sizes(ports, sizes, sizes, (), small=False)
+    others = other_sizes(ports, sizes, smaller(sizes, {"batch"}))
 
     assert others["eseq"] == others["dseq"] != 8
 
@@ -283,9 +295,10 @@ def test_what_is_equal_stays_so() -> None:
 )
 def test_there_are_no_other_sizes(save: Save, text: str, settings: dict[str, object]) -> None:
     """The user's are the only ones, or the model's; nothing is said."""
-    stimulus = reference(save(built(text, w=(5, 4))), **settings).stimulus
+    found = reference(save(built(text, w=(5, 4))), **settings)
+    stimulus = found.stimulus
 
-    assert stimulus.other is None
+    assert not added(found)
     assert all(name.startswith("seed ") for name in stimulus.cases.values())
     assert stimulus.notes == ()
 
@@ -296,7 +309,6 @@ def test_given_inputs_have_no_other_sizes(save: Save, tmp_path: Path) -> None:
 
     found = reference(save(ROWS), request=InputRequest(given=tmp_path / "x.npz"))
 
-    assert found.stimulus.other is None
     assert found.stimulus.cases == {0: "x.npz"}
 
 
@@ -329,7 +341,7 @@ class Picky:
 def test_fewer_sizes_change_where_all_do_not_run(
     save: Save, kept: tuple[int, ...], error: Exception
 ) -> None:
-    """Only the batch, or only the lengths; three tries, and a crash is not the end."""
+    """Only the batch, or only the lengths; larger ones have more rows. A crash is not the end."""
     flow, runner = Dataflow(read_model(save(PAIRS))), Picky(kept, error)
     stimulus, outputs = find_stimulus(
         flow,
@@ -337,30 +349,80 @@ def test_fewer_sizes_change_where_all_do_not_run(
         runner,  # type: ignore[arg-type]
         (0, 1),
         {},
-        judge=Judge(Settings(), Facts(), 0),
-        grow=True,
+        resize=True,
     )
 
     first, _, *others = (np.asarray(feeds["x"]).shape for feeds in stimulus.feeds.values())
     assert outputs.keys() == stimulus.feeds.keys() == stimulus.cases.keys()
-    assert runner.tried[-1 - len(kept) :][0] not in {first, runner.tried[0]}
-    if kept == (0, 1):
-        assert not others
-    else:
-        assert [axis for axis in (0, 1) if others[0][axis] == first[axis]] == list(kept)
+    kinds = [[axis for axis in (0, 1) if shape[axis] == first[axis]] for shape in others]
+    assert kinds == {(): [[], []], (0,): [[0]], (1,): [[1], [1]], (0, 1): []}[kept]
     assert bool(runner.restarts) == (bool(kept) and isinstance(error, StoppedError))
 
 
-def test_other_sizes_cost_no_more(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a case is more than little work, smaller sizes are taken."""
+def test_other_sizes_of_images_are_smaller_and_odd(save: Save) -> None:
+    """They cost no more, and what holds for even sizes need not hold for them."""
     text = "g (float[N, 3, H, W] x) => (float[N, 3, H, W] y) { y = Neg (x) }"
-    first, _, other = (np.asarray(f["x"]).shape for f in reference(save(text)).feeds.values())
-    assert np.prod(other) > np.prod(first)
 
-    monkeypatch.setattr(inputs, "_CHEAP", 0)
-    first, _, other = (np.asarray(f["x"]).shape for f in reference(save(text)).feeds.values())
-    assert np.prod(other) <= np.prod(first)
-    assert all(one != two for one, two in zip(first[2:], other[2:], strict=True))
+    first, _, other, *_ = (np.asarray(f["x"]).shape for f in reference(save(text)).feeds.values())
+
+    assert np.prod(other) < np.prod(first)
+    assert all(one != two and two % 2 for one, two in zip(first[2:], other[2:], strict=True))
+
+
+def test_larger_sizes_are_tried_where_they_are_little_work(save: Save) -> None:
+    """The wider a layer, the fewer rows; none are added where that is much work, too."""
+    text = "g (float[N, 500] x) => (float[N, 20] y) { h = MatMul (x, v) y = MatMul (h, w) }"
+    rows = {}
+    for width in (1, 4_000, 8_000):
+        found = reference(save(built(text, v=(500, width), w=(width, 20))))
+        case = added(found).get("larger sizes")
+        rows[width] = 0 if case is None else np.asarray(found.feeds[case]["x"]).shape[0]
+
+    assert rows == {1: 128, 4_000: 16, 8_000: 0}
+
+
+def test_difference_of_one_row_in_a_hundred_is_found(save: Save) -> None:
+    """It shows in a large batch only."""
+    text = """g (float[N, 4] x) => (float[N, 4] y)
+    <int64 zero = {0}, int64 first = {40}, float w = {2}>
+    { s = Shape (x) n = Gather (s, zero) b = Less (n, first) z = Mul (x, w)
+      y = Where (b, x, SIDE) }"""
+    ours, theirs = save(text.replace("SIDE", "x")), save(text.replace("SIDE", "z"), "theirs")
+
+    assert verify_equivalence(ours, theirs).verdict == "different"
+    assert verify_equivalence(ours, theirs, Settings(sizes={"N": 2})).verdict == "inconclusive"
+
+
+def test_length_stays_where_the_table_of_positions_ends(save: Save) -> None:
+    """There are more rows all the same."""
+    text = """g (int64[batch, seq] ids) => (float[a, b, c] y) <int64 zero = {0}, int64 one = {1}>
+    { s = Shape (ids) n = Gather (s, one) r = Range (zero, n, one) p = Gather (places, r)
+      e = Gather (words, ids) y = Add (e, p) }"""
+    found = reference(save(built(text, places=(13, 2), words=(9, 2))))
+
+    first, larger = (np.asarray(found.feeds[c]["ids"]) for c in (0, added(found)["larger sizes"]))
+    assert larger.shape[0] >= 64 * first.shape[0]
+    assert larger.shape[1] == first.shape[1]
+
+
+def test_sizes_that_make_nan_of_numbers_are_left_out(save: Save) -> None:
+    """NaN equals NaN, so nothing would be compared any more."""
+    path = save("""g (float[N, 2] x) => (float[N, 2] y) <int64 zero = {0}, float most = {20}>
+    { s = Shape (x) n = Gather (s, zero) f = Cast <to = 1> (n) d = Sub (most, f)
+      l = Log (d) y = Mul (x, l) }""")
+    found = reference(path)
+
+    assert list(added(found)) == ["other sizes"]
+    assert all(np.isfinite(leaf.data).all() for run in found.outputs.values() for leaf in run["y"])
+
+
+def test_what_is_proved_is_fed_little(save: Save) -> None:
+    """Numbers prove nothing more there."""
+    path = save(ROWS)
+
+    proved = verify_equivalence(path, path, Settings(), prove=True)
+
+    assert list(proved.cases.values()) == ["seed 0", "seed 1"]
 
 
 def test_output_is_as_blind_when_saved_inputs_are_read(save: Save, tmp_path: Path) -> None:
@@ -373,7 +435,7 @@ def test_output_is_as_blind_when_saved_inputs_are_read(save: Save, tmp_path: Pat
     read = verify_equivalence(path, path, Settings(request=InputRequest(given=saved)))
 
     assert made.blind_outputs == read.blind_outputs == ("y",)
-    assert len(read.cases) == 3
+    assert len(read.cases) == 4
 
 
 # -- no clock -------------------------------------------------------------------------------------
