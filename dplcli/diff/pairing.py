@@ -99,11 +99,7 @@ class ModelReader:
 
     def nodes(self, graph: Graph) -> Iterator[Node]:
         """Iterate over the nodes of *graph*, without those that only hold a constant."""
-        return (node for node in graph if not self.is_stored(node))
-
-    def is_stored(self, node: Node) -> bool:
-        """Tell whether *node* only holds a constant, which might as well be an initializer."""
-        return node.op_type == "Constant" and any(self.tensor(value) for value in made(node))
+        return (node for node in graph if not is_stored(node))
 
     def tensor(self, value: Value) -> Tensor | None:
         """Return the constant that *value* is, not decoded; None if it is computed."""
@@ -306,30 +302,42 @@ def operands(node: Node, number: Callable[[Value], int]) -> tuple[int, ...]:
     return tuple(sorted(found) if is_commutative(node) else found)
 
 
+def is_stored(node: Node) -> bool:
+    """Tell whether *node* only holds a constant, which might as well be an initializer."""
+    return node.op_type == "Constant" and any(value.constant is not None for value in made(node))
+
+
 def readers(value: Value, graph: Graph) -> Iterator[tuple[Node, int]]:
-    """Iterate over the nodes of *graph* that read *value*, and the slots in which they do."""
+    """Iterate over the nodes of *graph* that read *value*, and the slots in which they do.
+
+    A Constant may read, too, which is no use: what it holds does not depend on that.
+    """
     returned = ((body.owner, CAPTURED) for body in value.returned_by if body is not graph)
     for user, slot in chain(value.iter_uses(), returned):
         reader = None if user is None else enclosing_node(user, graph)
-        if reader is not None and is_commutative(reader):
+        if reader is None or is_stored(reader):
+            continue
+        if is_commutative(reader):
             yield reader, ANY_SLOT
-        elif reader is not None:
+        else:
             yield reader, slot if reader is user else CAPTURED
 
 
 # How two models differ.
 
 
-Facet: TypeAlias = Literal["names", "order", "doc", "metadata", "value-info", "storage"]
-"""A kind of difference that no computed number depends on."""
+Facet: TypeAlias = Literal["names", "order", "doc", "metadata", "value-info", "storage", "other"]
+"""A kind of difference that no computed number depends on, as far as dpl knows."""
 
 FACETS: Mapping[Facet, str] = {
     "names": "what nodes and inner values are called",
-    "order": "the order of the nodes",
+    "order": "the order of nodes, of operands that commute, and of lists",
     "doc": "documentation",
-    "metadata": "metadata, producer, IR version, imports that no node uses",
+    "metadata": "metadata, producer, IR version, imports that no node uses, and the like",
     "value-info": "types stated of inner values",
-    "storage": "whether a constant is an initializer or a Constant node",
+    "storage": "how the same is stored: a constant as initializer or Constant node, in which field "
+    "or file; a default that is stated",
+    "other": "fields that dpl does not know",
 }
 
 
@@ -449,7 +457,7 @@ class GraphDiff:
         changes: The nodes of both that differ, in the first one's order.
         weights: The constants that differ.
         signature: The inputs and outputs that differ.
-        remarks: What else differs; no computed number depends on it.
+        beside: Finds what else differs; no computed number depends on it.
     """
 
     before: Graph
@@ -460,7 +468,12 @@ class GraphDiff:
     changes: tuple[NodeChange, ...] = ()
     weights: tuple[WeightChange, ...] = ()
     signature: tuple[SignatureChange, ...] = ()
-    remarks: tuple[Remark, ...] = ()
+    beside: Callable[[], Iterable[Remark]] = tuple
+
+    @cached_property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What *beside* finds, once somebody asks."""
+        return tuple(self.beside())
 
     @property
     def paired(self) -> int:
@@ -500,20 +513,20 @@ class ModelDiff:
         graphs: The graphs that are in both: main, bodies, functions.
         functions: Functions whose differences are not in their bodies.
         opsets: Imports of used domains that differ.
-        remarks: What else differs of the models as a whole.
         ignored: The facets that do not count.
+        beside: Finds what else differs of the models as a whole.
     """
 
     graphs: tuple[GraphDiff, ...]
     functions: tuple[FunctionChange, ...]
     opsets: tuple[OpsetChange, ...]
-    remarks: tuple[Remark, ...]
     ignored: frozenset[Facet]
+    beside: Callable[[], Iterable[Remark]]
 
-    @property
+    @cached_property
     def all_remarks(self) -> tuple[Remark, ...]:
         """The remarks on the models and on all graphs."""
-        return self.remarks + tuple(r for graph in self.graphs for r in graph.remarks)
+        return (*self.beside(), *chain.from_iterable(graph.remarks for graph in self.graphs))
 
     @property
     def counted(self) -> tuple[Remark, ...]:
@@ -765,9 +778,11 @@ def nowhere(numbers: Numbers, tag: int) -> Callable[[Value], int]:
 
 
 def declared(function: Function) -> Form:
-    """Return the attributes that *function* declares, and their defaults."""
-    defaults = sorted((name, repr(item.value)) for name, item in function.defaults.items())
-    return (tuple(sorted(function.attributes)), tuple(defaults))
+    """Return the attributes that *function* declares, their defaults, and what its nodes import."""
+    defaults = sorted((name, attribute_form(item)) for name, item in function.defaults.items())
+    in_use = {node.domain for node in function.body}
+    imports = sorted(item for item in function.body.opset_imports.items() if item[0] in in_use)
+    return (tuple(sorted(function.attributes)), tuple(defaults), tuple(imports))
 
 
 def function_changes(

@@ -93,6 +93,15 @@ class ProtoTensor(Tensor):
         return self._proto
 
     @property
+    def message(self) -> Message:
+        """What the file holds of it."""
+        return self.proto
+
+    def is_encoded_as(self, other: ProtoTensor) -> bool:
+        """Tell whether another file holds the same of *other*."""
+        return bool(self.message == other.message)
+
+    @property
     def dtype(self) -> str:
         """Name of the element type."""
         return dtype_name(self.proto.data_type)
@@ -271,6 +280,11 @@ class SparseTensor(ProtoTensor):
     def shape(self) -> tuple[int, ...]:
         """The dense dimensions."""
         return tuple(self.sparse.dims)
+
+    @property
+    def message(self) -> Message:
+        """What the file holds of it."""
+        return self.sparse
 
     chunks = Tensor.chunks
     place = Tensor.place
