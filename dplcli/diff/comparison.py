@@ -188,10 +188,11 @@ class _Beside:
     def _of_nodes(self, change: NodeChange) -> Iterator[FieldChange]:
         """Compare what the files hold of two nodes, but for what *change* says."""
         first, second = change.before, change.after
-        old, new = (
-            source.node(row_of(node.source))
-            for source, node in zip(self.sources, (first, second), strict=True)
-        )
+        rows = row_of(first.source), row_of(second.source)
+        ours, theirs = self.sources
+        if ours.encoded_node(rows[0]) == theirs.encoded_node(rows[1]):
+            return
+        old, new = ours.node(rows[0]), theirs.node(rows[1])
         said = {attribute.name for attribute in change.attributes}
         if any(pair in self.weights for pair in both_there(first.outputs, second.outputs)):
             said |= {attribute.name for attribute in old.attribute}

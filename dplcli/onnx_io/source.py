@@ -194,12 +194,16 @@ class Source:
 
     def node(self, row: int) -> NodeProto:
         """Parse a node."""
+        return parsed(NodeProto, self.encoded_node(row))
+
+    def encoded_node(self, row: int) -> bytes:
+        """Copy what it holds of a node."""
         nodes = self.table.nodes
         # the tag of a node, in a graph or a function, takes one byte; what follows is its size
         head = int(nodes.head[row]) + 1
         while self.view[head] & 0x80:
             head += 1
-        return parsed(NodeProto, self.copied(head + 1, nodes.end[row]))
+        return self.copied(head + 1, nodes.end[row])
 
     def attributes(self, row: int) -> list[AttributeProto]:
         """Parse the attributes of a node."""
