@@ -373,7 +373,8 @@ def test_a_body_that_only_one_node_has() -> None:
     """It is an attribute that is gone."""
     body = ", b = q () => (float[2] s) { s = Exp (x) }"
     before = f"""<ir_version: 10, opset_import: ["" : 21, "l" : 1]>
-        g (float[2] x) => (float[2] y) {{ y = l.Odd <a = p () => (float[2] r) {{ r = Neg (x) }}{body}> (x) }}"""
+        g (float[2] x) => (float[2] y) {{
+            y = l.Odd <a = p () => (float[2] r) {{ r = Neg (x) }}{body}> (x) }}"""
     after = before.replace(body, "")
     assert words(difference(before, after)) == ["Odd.b"]
 
