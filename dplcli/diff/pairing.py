@@ -77,14 +77,12 @@ class ModelReader:
 
     Args:
         aliases: The other model's keys of functions that have another key there.
-        settled: Types of constants of which two are equal if, and only if, they share their data.
+        shared: The places of files, with a type, where both models have a constant.
     """
 
-    def __init__(
-        self, aliases: Mapping[Key, Key], settled: AbstractSet[Form] = frozenset()
-    ) -> None:
+    def __init__(self, aliases: Mapping[Key, Key], shared: AbstractSet[Form] = frozenset()) -> None:
         self.aliases = aliases
-        self.settled = settled
+        self.shared = shared
         self._tensors: dict[Value, Tensor | None] = {}
         self._contents: dict[Value, Content] = {}
         self._attributes: dict[tuple[int, str, str, int], Form] = {}
@@ -194,21 +192,20 @@ def share_data(first: Tensor, second: Tensor) -> bool:
     return first is second or (first.is_external and first.place == second.place is not None)
 
 
-def settled_types(models: tuple[Model, Model]) -> set[Form]:
-    """Return the types whose constants lie in the same places of files in both models.
+def shared_places(models: tuple[Model, Model]) -> set[Form]:
+    """Return at which places of files both models have a constant, and of which type.
 
-    Which of them is which is told by these places. So no data need be read.
+    What lies there is told by its place, and not read.
     """
-    places: tuple[dict[Form, set[Hashable]], ...] = (defaultdict(set), defaultdict(set))
     if not all(model.may_have_external_data for model in models):
         return set()
-    for model, found in zip(models, places, strict=True):
-        for value in chain.from_iterable(graph.values.values() for graph in model.graphs()):
-            tensor = value.constant if is_read(value) else None
-            if tensor is not None:
-                found[tensor.dtype, tensor.shape].add(tensor.place)
-    first, second = places
-    return {kind for kind in first if first[kind] == second[kind] and None not in first[kind]}
+    places: list[set[Form]] = []
+    for model in models:
+        values = chain.from_iterable(graph.values.values() for graph in model.graphs())
+        stored = (value.constant for value in values if is_read(value))
+        tensors = [tensor for tensor in stored if tensor is not None and tensor.is_external]
+        places.append({(t.dtype, t.shape, t.place) for t in tensors if t.place is not None})
+    return places[0] & places[1]
 
 
 def has_same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -605,12 +602,11 @@ class Side:
         tensor = self.reader.tensor(value)
         if tensor is None:
             return None
-        if detail == "exact" and not self.reader.settled:
-            return self.numbers(("constant", self.reader.content(value)))
         form: Form = (tensor.dtype, tensor.shape)
         if detail == "exact":
-            is_settled = form in self.reader.settled
-            form += (tensor.place if is_settled else self.reader.content(value),)
+            shared = self.reader.shared
+            place = (*form, tensor.place) if shared and tensor.is_external else ()
+            form = place if place in shared else (*form, self.reader.content(value))
         return self.numbers(("constant", *form))
 
     def _local(self, node: Node, detail: Detail) -> int:
@@ -1346,8 +1342,8 @@ class ModelPairing:
         self.models = (first, second)
         self.functions = pair_functions(first, second)
         self.steps = 0
-        settled, aliases = settled_types(self.models), aliases_of(self.functions)
-        self._readers = (ModelReader({}, settled), ModelReader(aliases, settled))
+        shared, aliases = shared_places(self.models), aliases_of(self.functions)
+        self._readers = (ModelReader({}, shared), ModelReader(aliases, shared))
 
     def pairings(self) -> Iterator[tuple[Pairing, bool]]:
         """Pair the main graphs with the bodies in them, and the functions; True for main graphs."""
