@@ -1468,8 +1468,8 @@ def diff(
     Args:
         first: One model.
         second: The other.
-        ignore: What does not count, of ``names``, ``order``, ``doc``, ``metadata``, ``value-info``
-            and ``storage``: all of these by default, and none for ``nothing``.
+        ignore: What does not count, of ``names``, ``order``, ``doc``, ``metadata``, ``value-info``,
+            ``storage`` and ``other``: all but ``other`` by default, and none for ``nothing``.
         progress: Called with a short phrase before each step that may take long.
 
     Raises:

@@ -19,7 +19,7 @@ import tempfile
 import time
 from contextlib import contextmanager, suppress
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -423,6 +423,29 @@ def path_of(text: str) -> Path:
         return Path(os.fsdecode(text.encode()))
     except UnicodeError:
         return Path(text)
+
+
+def place_in(folder: Path, location: str) -> Path:
+    """Return the file that *location*, from a model in *folder*, stands for; links are followed.
+
+    They may lead to the folder or below it. In a snapshot of Hugging Face's cache, that is
+    ``snapshots/REVISION``, they may lead to the cache's ``blobs``, too.
+
+    Raises:
+        ValueError: It lies elsewhere, or has no possible name.
+    """
+    real = folder.resolve()
+    try:
+        place = (folder / path_of(location)).resolve()
+    except (OSError, RuntimeError) as error:  # links that lead to each other
+        raise ValueError(f"external data at {location!r} cannot be found: {error}") from error
+    parts = PurePosixPath(location.replace("\\", "/"))
+    is_inside = not parts.is_absolute() and ".." not in parts.parts
+    snapshots = (part for part in (real, *real.parents) if part.parent.name == "snapshots")
+    blobs = [part.parents[1] / "blobs" for part in snapshots]
+    if not is_inside or not (place.is_relative_to(real) or place.parent in blobs):
+        raise ValueError(f"external data at {location!r} lies outside the model's folder")
+    return place
 
 
 def _text_of(path: Path) -> str | None:

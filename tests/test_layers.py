@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ir": {"errors"},
     "shapes": {"errors", "ir"},
     "onnx_io": {"errors", "files", "lazy", "version", "ir", "shapes", "onnx", "onnxruntime"},
-    "diff": {"errors", "ir"},
+    "diff": {"errors", "ir", "onnx_io"},
     "dpl": {"errors", "lazy", "ir", "shapes"},
     "rewrites": {"errors", "ir", "shapes", "dpl"},
     "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     "--ignore",
     metavar="WHAT",
     help="What does not count, separated by commas: names (of nodes and inner values), order, "
-    "doc, metadata, value-info, storage (initializer or Constant node). By default all of these; "
-    "'nothing' to count everything.",
+    "doc, metadata, value-info, storage (initializer or Constant node, in which field or file; "
+    "defaults that are stated), other (fields that dpl does not know). By default all of these but "
+    "other; 'nothing' to count every field of the files.",
 )
 @options.printing_options(
     "Show every difference; else long lists are shortened.", "markdown", "html"

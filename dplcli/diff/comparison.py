@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast
+from copy import deepcopy
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain, pairwise, starmap, zip_longest
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from dplcli.diff.pairing import (
+    FACETS,
     AttributeChange,
     Distance,
     GraphDiff,
@@ -22,6 +26,7 @@ from dplcli.diff.pairing import (
     attribute_form,
     attribute_forms,
     both_there,
+    declared,
     free_inputs,
     function_changes,
     has_same_bits,
@@ -31,115 +36,291 @@ from dplcli.diff.pairing import (
     with_twins,
 )
 from dplcli.ir.model import scope_of
-from dplcli.ir.operators import fixed_attribute, schema_of
+from dplcli.ir.operators import canonical_domain, fixed_attribute, schema_of
+from dplcli.ir.traversal import is_read
+from dplcli.onnx_io.convert import ProtoTensor, graphs_of
+from dplcli.onnx_io.messages import ORDER, FieldChange, field_changes
+from dplcli.onnx_io.source import row_of, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from google.protobuf.message import Message
     from numpy.typing import NDArray
 
     from dplcli.diff.pairing import Facet, Pairing, ValuePair
-    from dplcli.ir import Model, Node, Tensor, Value
+    from dplcli.ir import Graph, Model, Node, Tensor, Value
 
     Operands = Iterable[tuple[int, Value | None, Value | None]]
 
-    Statements = Mapping[tuple[str, str], str]
-
-K = TypeVar("K", str, tuple[str, str])
 V = TypeVar("V")
 
 
 # Differences that no computed number depends on: names, order, documentation and the like.
+#
+# What both models hold of a node, a constant or a graph is compared as it stands in their files,
+# field by field. What is said elsewhere is taken out of both first.
 
 
-def remarks_on(pairing: Pairing, *, named: bool) -> Iterator[Remark]:
-    """Yield the differences between partners that do not change what they compute.
+_FACETS: Mapping[str, Facet] = {
+    **dict.fromkeys(("name", "configuration_id"), "names"),
+    "doc_string": "doc",
+    ORDER: "order",
+    "ValueInfoProto.type": "value-info",
+    "value_info": "value-info",
+    **dict.fromkeys(("input", "output", "initializer", "sparse_initializer"), "storage"),
+    **dict.fromkeys(("attribute", "attribute_proto"), "storage"),
+    **dict.fromkeys(("ir_version", "producer_name", "producer_version", "domain"), "metadata"),
+    **dict.fromkeys(("model_version", "metadata_props", "opset_import", "overload"), "metadata"),
+    **dict.fromkeys(("training_info", "quantization_annotation", "configuration"), "metadata"),
+    "device_configurations": "metadata",
+}
+"""The facet of a field, and of what is in it and not listed; of all else it is "other"."""
+
+_UNKNOWN: Facet = "other"
+
+_WORDS = {
+    "": "unknown field",
+    "doc_string": "documentation",
+    "metadata_props": "metadata",
+    "opset_import": "import of",
+    "ir_version": "IR version",
+    "initializer": "",
+    "value_info": "value",
+    "attribute_proto": "attribute",
+    "ref_attr_name": "name that it refers to",
+    "elem_type": "element type",
+}
+"""How a field is called where its name is not plain."""
+
+
+def _remarks(where: str, changes: Iterable[FieldChange]) -> Iterator[Remark]:
+    """Say where fields differ."""
+    for path, before, after in changes:
+        words, facet = [where], _UNKNOWN
+        for full_name, key in path:
+            name = full_name.rpartition(".")[2]
+            facet = _FACETS.get(full_name) or _FACETS.get(name) or (facet if name else _UNKNOWN)
+            words.append(f"{_WORDS.get(name, name.replace('_', ' '))} {key}".strip())
+        yield Remark(facet, ": ".join(filter(None, words)), before, after)
+
+
+def _order(where: str, places: Iterable[tuple[int, int, str]]) -> Iterator[Remark]:
+    """Yield one remark if what is in both stands in another order.
 
     Args:
-        pairing: Which node is which.
-        named: Whether the names of inputs and outputs are compared elsewhere.
+        where: What it is in.
+        places: Where each stands in the first and in the second model, and what it is called.
     """
-    where = scope_of(pairing.sides[0].graph)
-    for first in pairing.sides[0].nodes:
-        if first in pairing.forth:
-            yield from _node_remarks(f"{where}: {first.label}", first, pairing.forth[first])
-    yield from _order(where, pairing)
-    constants = list(dict.fromkeys(_constants(pairing)))
-    pairs = [*_computed(pairing, named=named), *constants]
-    for before, after in pairs:
-        if before.name != after.name:
-            yield Remark("names", where, before.name, after.name)
-    for before, after in constants:
-        if (before.producer is None) != (after.producer is None):
-            yield Remark("storage", f"{where}: {before.name}", _stored(before), _stored(after))
-    for before, after in pairs:
-        if _stated(before) != _stated(after):
-            place = f"{where}: {before.name}"
-            yield Remark("value-info", place, _stated(before), _stated(after))
-
-
-def _node_remarks(place: str, first: Node, second: Node) -> Iterator[Remark]:
-    if first.name != second.name:
-        yield Remark("names", place, first.name, second.name)
-    old, new = first.remarks, second.remarks
-    if old.doc != new.doc:
-        yield Remark("doc", place, old.doc, new.doc)
-    yield from mapping_remarks(place, old.metadata, new.metadata)
-
-
-def mapping_remarks(where: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Remark]:
-    """Yield the entries of two ``metadata_props`` that differ."""
-    for key, before, after in _differing(old, new):
-        yield Remark("metadata", f"{where}: {key}", before or "", after or "")
-
-
-def _differing(old: Mapping[K, V], new: Mapping[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
-    """Yield the keys under which two mappings hold something else, in order, and what they hold."""
-    for key in sorted(old.keys() | new.keys()) if old != new else ():
-        if old.get(key) != new.get(key):
-            yield key, old.get(key), new.get(key)
-
-
-def _order(where: str, pairing: Pairing) -> Iterator[Remark]:
-    """Yield one remark if the partners stand in another order."""
-    first, second = pairing.sides
-    places = [second.position[pairing.forth[n]] for n in first.nodes if n in pairing.forth]
-    for before, after in pairwise(places):
+    for (_, before, early), (_, after, late) in pairwise(sorted(places)):
         if after < before:
-            early, late = second.nodes[after].label, second.nodes[before].label
-            yield Remark("order", where, f"{early} after {late}", f"{early} before {late}")
+            yield Remark("order", where, f"{early} before {late}", f"{late} before {early}")
             return
 
 
-def _computed(pairing: Pairing, *, named: bool) -> Iterator[ValuePair]:
-    """Yield the inputs and the results of nodes that correspond to each other."""
-    if not named:
-        yield from pairing.inputs
-    for first, second in pairing.forth.items():
-        for old, new in both_there(first.outputs, second.outputs):
-            if not (named and old.is_graph_output and new.is_graph_output):
-                yield old, new
+class _Beside:
+    """What differs between two graphs and changes nothing that they compute.
+
+    Args:
+        pairing: Which node is which.
+        found: What else differs.
+        named: Whether the names of inputs and outputs are compared elsewhere.
+    """
+
+    def __init__(self, pairing: Pairing, found: GraphDiff, *, named: bool) -> None:
+        self.pairing = pairing
+        self.found = found
+        self.named = named
+        self.graphs = found.before, found.after
+        self.sources = [source_of(graph.model) for graph in self.graphs]
+        self.where = scope_of(found.before)
+        self.functions = [
+            f for graph in self.graphs for f in graph.model.functions.values() if f.body is graph
+        ]
+        self.weights = {(change.before, change.after) for change in found.weights}
+        made = (both_there(a.outputs, b.outputs) for a, b in pairing.forth.items())
+        self.constants = dict.fromkeys(self._constants())
+        self.pairs = dict.fromkeys([*pairing.inputs, *chain(*made), *self.constants])
+        self.own = [pair for pair in self.pairs if tuple(v.graph for v in pair) == self.graphs]
+        self.names = {new.name: old.name for old, new in self.own}
+
+    def _constants(self) -> Iterator[ValuePair]:
+        """Yield constants that are read or returned in the same place, then the rest by name."""
+        first, second = self.graphs
+        both = (both_there(a.inputs, b.inputs) for a, b in self.pairing.forth.items())
+        returned = [(first.outputs[a], second.outputs[b]) for a, b in self.pairing.outputs]
+        read = [*chain(*both), *returned]
+        named = [(old, second.values[k]) for k, old in first.values.items() if k in second.values]
+        seen: set[Value] = set()
+        for place, (old, new) in enumerate([*read, *named]):
+            if old.is_constant and new.is_constant:
+                if place < len(read) or not {old, new} & seen:
+                    yield old, new
+                seen |= {old, new}
+
+    def remarks(self) -> Iterator[Remark]:
+        """Yield all of them."""
+        makers = ((a.producer, b.producer) for a, b in self.own if (a, b) in self.constants)
+        nodes = {first: second for first, second in makers if first and second}
+        nodes |= self.pairing.forth
+        changes = {change.before: change for change in self.found.changes}
+        for first, second in nodes.items():
+            said = changes.get(first, NodeChange(first, second))
+            yield from _remarks(f"{self.where}: {first.label}", self._of_nodes(said))
+        rows = [{node: row for row, node in enumerate(graph)} for graph in self.graphs]
+        yield from _order(self.where, ((rows[0][a], rows[1][b], a.label) for a, b in nodes.items()))
+        given = set(self.pairing.inputs)
+        for old, new in self.own:
+            is_returned = old.is_graph_output and new.is_graph_output
+            is_said = self.named and (is_returned or (old, new) in given)
+            if old.name != new.name and not is_said:
+                yield Remark("names", self.where, old.name, new.name)
+        yield from self._of_constants()
+        yield from _remarks(self.where, self._of_graphs())
+        were_sorted = [
+            graph.source in source.table.sorted
+            for source, graph in zip(self.sources, self.graphs, strict=True)
+        ]
+        if were_sorted[0] != were_sorted[1]:
+            ends = ("out of order" if is_sorted else "in order" for is_sorted in were_sorted)
+            yield Remark("order", f"{self.where}: nodes", *ends)
+
+    def _of_nodes(self, change: NodeChange) -> Iterator[FieldChange]:
+        """Compare what the files hold of two nodes, but for what *change* says."""
+        first, second = change.before, change.after
+        rows = row_of(first.source), row_of(second.source)
+        ours, theirs = self.sources
+        if ours.encoded_node(rows[0]) == theirs.encoded_node(rows[1]):
+            return
+        old, new = ours.node(rows[0]), theirs.node(rows[1])
+        said = {attribute.name for attribute in change.attributes}
+        if any(pair in self.weights for pair in both_there(first.outputs, second.outputs)):
+            said |= {attribute.name for attribute in old.attribute}
+        operands = list(zip_longest(first.inputs, second.inputs))
+        is_read_alike = len(old.input) == len(new.input) and all(starmap(self._is_one, operands))
+        is_same_call = (first.domain, first.op_type) == (second.domain, second.op_type)
+        for message in (old, new):
+            for _, body in graphs_of(message):  # these are paired, too
+                body.Clear()
+            left = [attribute for attribute in message.attribute if attribute.name not in said]
+            del message.attribute[:]
+            message.attribute.extend(left)
+        for field, is_said in (
+            ("input", change.inputs or is_read_alike),
+            ("output", change.outputs or len(old.output) == len(new.output)),
+            ("op_type", not is_same_call),
+            ("domain", not is_same_call),
+        ):
+            for message in (old, new) if is_said else ():
+                message.ClearField(field)
+        for field in ("input", "output"):
+            names = [self.names.get(name, name) for name in getattr(new, field)]
+            getattr(new, field)[:] = names
+        yield from field_changes(old, new)
+
+    def _is_one(self, old: Value | None, new: Value | None) -> bool:
+        """Tell whether two values that are read are the same one, if maybe under another name."""
+        if old is None or new is None or (old, new) in self.pairs:
+            return old is new or (old, new) in self.pairs
+        is_outside = old.graph is not self.graphs[0] and new.graph is not self.graphs[1]
+        return is_outside and self.pairing.same_value(old, new)
+
+    def _of_constants(self) -> Iterator[Remark]:
+        """Compare what the files hold of constants, and name those that nobody reads."""
+        rows: list[tuple[int, int, str]] = []
+        for pair in self.own:
+            if all(value.is_initializer for value in pair):
+                yield from _remarks(f"{self.where}: {pair[0].name}", self._of_tensors(pair))
+                old, new = (row_of(value.initializer_source) for value in pair)
+                rows.append((old, new, pair[0].name))
+        for pair in self.constants:
+            ends = tuple(map(_stored, pair, self.graphs))
+            if ends[0] != ends[1]:
+                yield Remark("storage", f"{self.where}: {pair[0].name}", *ends)
+        yield from _order(f"{self.where}: initializers", rows)
+        paired = set(chain(*self.own))
+        for which, graph in enumerate(self.graphs):
+            for value in graph.values.values():
+                if value.is_constant and value not in paired and not is_read(value):
+                    ends = ("", _stored(value, graph)) if which else (_stored(value, graph), "")
+                    yield Remark("storage", f"{self.where}: {value.name}", *ends)
+
+    def _of_tensors(self, pair: ValuePair) -> Iterator[FieldChange]:
+        """Compare what the files hold of two stored tensors, but for data that differs."""
+        first, second = (v.graph.model.codec.tensor(v.initializer_source) for v in pair)
+        assert isinstance(first, ProtoTensor)  # noqa: S101  # the loader sets nothing else
+        assert isinstance(second, ProtoTensor)  # noqa: S101
+        if first.is_encoded_as(second):
+            return
+        old, new = (deepcopy(tensor.message) for tensor in (first, second))
+        if type(old) is not type(new):
+            yield FieldChange(
+                (("GraphProto.initializer", ""),), *(type(m).__name__ for m in (old, new))
+            )
+            return
+        for message in (old, new):
+            getattr(message, "values", message).ClearField("name")
+            for field in message.DESCRIPTOR.fields if pair in self.weights else ():
+                if field.name in {"values", "indices", "dims"} or "data" in field.name:
+                    message.ClearField(field.name)
+        yield from field_changes(old, new, (("GraphProto.initializer", ""),))
+
+    def _of_graphs(self) -> Iterator[FieldChange]:
+        """Compare what the files hold of two graphs beside nodes and stored tensors."""
+        both = zip(self.sources, self.graphs, strict=True)
+        messages = [source.statement(row_of(graph.source)) for source, graph in both]
+        for which, message in enumerate(messages):
+            paired = {"", *(pair[which].name for pair in self.own)}
+            alone = self.graphs[which].values.keys() - paired
+            _keep(message.value_info, [i for i in message.value_info if i.name not in alone])
+            infos = list(message.value_info)
+            if self.functions:
+                self._clear_function(message)
+            else:
+                _keep(message.input, [info for info in message.input if info.name in paired])
+                self._clear_graph(message, which)
+                infos += message.input
+            for info in infos if which else ():
+                info.name = self.names.get(info.name, info.name)
+        yield from field_changes(*messages)
+
+    def _clear_graph(self, graph: Any, which: int) -> None:  # noqa: ANN401  # a message
+        """Take out of a graph what is said of its inputs and outputs, and of sparse tensors."""
+        tensors = graph.sparse_initializer
+        _keep(tensors, [tensor for tensor in tensors if not tensor.values.name])
+        named = [info for info in graph.output if info.name]
+        kept = [named[pair[which]] for pair in self.pairing.outputs]
+        for change in self.found.signature:
+            value = change.after if which else change.before
+            for info in (*graph.input, *kept) if change.what == "retyped" else ():
+                if value is not None and info.name == value.name:
+                    info.ClearField("type")
+            if change.what == "moved" and change.side == "input":
+                graph.input.sort(key=lambda info: self.names.get(info.name, info.name))
+        for info, (place, _) in zip(kept, self.pairing.outputs, strict=True):
+            info.name = self.graphs[0].outputs[place].name
+        _keep(graph.output, [*kept, *(info for info in graph.output if not info.name)])
+
+    def _clear_function(self, function: Any) -> None:  # noqa: ANN401  # a message
+        """Take out of a function what :func:`function_changes` says, and names of values."""
+        one, other = self.functions
+        said = ["name", "domain", "overload"] if one.key != other.key else []
+        if declared(one) != declared(other):
+            said += ["attribute", "attribute_proto", "opset_import"]
+        for field in said:
+            function.ClearField(field)
+        for names in (function.input, function.output):
+            names[:] = [name for name in names if not name]
 
 
-def _constants(pairing: Pairing) -> Iterator[ValuePair]:
-    """Yield the constants that partners read in the same slot."""
-    readers = [side.reader for side in pairing.sides]
-    for first, second in pairing.forth.items():
-        for old, new in both_there(first.inputs, second.inputs):
-            if readers[0].tensor(old) is not None and readers[1].tensor(new) is not None:
-                yield old, new
+def _keep(items: Any, kept: Sequence[Message]) -> None:  # noqa: ANN401  # a list of messages
+    del items[:]
+    items.extend(kept)
 
 
-def _stored(value: Value) -> str:
-    return "initializer" if value.producer is None else "Constant node"
-
-
-def _stated(value: Value) -> str:
-    stated = value.stated_type
-    if stated is None:
-        return ""
-    return "not a tensor" if stated.known is None else str(stated.known)
+def _stored(value: Value, graph: Graph) -> str:
+    kind = "initializer" if value.producer is None else "Constant node"
+    return kind if value.graph is graph else f"{kind} outside"
 
 
 # How far apart two weights are.
@@ -214,14 +395,14 @@ class Comparison:
         self.named = named
         self._weights: dict[tuple[Value, Value], WeightChange] = {}
 
-    def result(self, remarks: Iterable[Remark]) -> GraphDiff:
+    def result(self) -> GraphDiff:
         """Compare every pair of nodes, inputs and outputs."""
         pairing = self.pairing
         removed, added = pairing.rest()
         first, second = pairing.sides
         changes = [self._change(n, pairing.forth[n]) for n in first.nodes if n in pairing.forth]
         signature = tuple(self._signature())  # which notes weights, too
-        return GraphDiff(
+        found = GraphDiff(
             before=first.graph,
             after=second.graph,
             partners=pairing.forth,
@@ -230,8 +411,8 @@ class Comparison:
             changes=tuple(change for change in changes if change is not None),
             weights=tuple(self._weights.values()),
             signature=signature,
-            remarks=tuple(remarks),
         )
+        return replace(found, beside=lambda: _Beside(pairing, found, named=self.named).remarks())
 
     def _change(self, first: Node, second: Node) -> NodeChange | None:
         change = NodeChange(
@@ -314,8 +495,24 @@ class Comparison:
             return
         if old.name != new.name:
             yield SignatureChange(side, "renamed", old, new)
-        if old.declared_type != new.declared_type:
+        types = old.declared_type, new.declared_type
+        is_retyped = types[0] != types[1]
+        if types == (None, None):  # a sequence, an optional, a map
+            stated = zip(self._stated_types, (old, new), strict=True)
+            one, other = (kinds.get(value.name) for kinds, value in stated)
+            is_retyped = one != other
+        if is_retyped:
             yield SignatureChange(side, "retyped", old, new)
+
+    @cached_property
+    def _stated_types(self) -> list[dict[str, bytes]]:
+        """The types of inputs and outputs as the files hold them, by name."""
+        graphs = [side.graph for side in self.pairing.sides]
+        headers = [source_of(graph.model).statement(row_of(graph.source)) for graph in graphs]
+        return [
+            {info.name: info.type.SerializeToString() for info in (*header.input, *header.output)}
+            for header in headers
+        ]
 
     def _unpaired(
         self,
@@ -349,6 +546,15 @@ class Comparison:
             self._note(old, new, distance(*tensors) if len(tensors) > 1 else None)
 
 
+def _differing(
+    old: Mapping[str, V], new: Mapping[str, V]
+) -> Iterator[tuple[str, V | None, V | None]]:
+    """Yield the keys under which two mappings hold something else, in order, and what they hold."""
+    for key in sorted(old.keys() | new.keys()) if old != new else ():
+        if old.get(key) != new.get(key):
+            yield key, old.get(key), new.get(key)
+
+
 def attribute_changes(first: Node, second: Node) -> Iterator[AttributeChange]:
     """Yield the attributes that differ.
 
@@ -371,6 +577,9 @@ def attribute_changes(first: Node, second: Node) -> Iterator[AttributeChange]:
         {name: own.get(name, default.get(name)) for name in names}
         for own, default in zip(stated, defaults, strict=True)
     ]
+    bodies = {name.partition("[")[0] for name in first.subgraphs.keys() ^ second.subgraphs.keys()}
+    for name in sorted(bodies):
+        yield AttributeChange(name, first.attributes.get(name), second.attributes.get(name))
     for name, *_ in _differing(*forms):
         yield AttributeChange(name, fixed_attribute(first, name), fixed_attribute(second, name))
 
@@ -384,60 +593,44 @@ def _output_changes(first: Node, second: Node) -> Iterator[int]:
 # Compare two models by dataflow.
 
 
-DEFAULT_IGNORED: frozenset[Facet] = frozenset(
-    {"names", "order", "doc", "metadata", "value-info", "storage"}
-)
+DEFAULT_IGNORED: frozenset[Facet] = frozenset(FACETS) - {_UNKNOWN}
 """Facets that do not count unless the user says so: no computed number depends on them."""
 
 
 class Differ(ModelPairing):
-    """Compares two models.
-
-    Args:
-        first: One model.
-        second: The other.
-        statements: What each model says of itself, by facet and key.
-    """
-
-    def __init__(
-        self, first: Model, second: Model, statements: tuple[Statements, Statements] = ({}, {})
-    ) -> None:
-        super().__init__(first, second)
-        self.statements = statements
+    """Compares two models."""
 
     def result(self, ignored: frozenset[Facet] = DEFAULT_IGNORED) -> ModelDiff:
         """Compare the main graphs with the bodies in them, and the functions."""
-        first, second = self.models
-        graphs = [
-            Comparison(pairing, named=is_main).result(remarks_on(pairing, named=is_main))
-            for pairing, is_main in self.pairings()
-        ]
+        opsets = [OpsetChange(*change) for change in _used_imports(*self.models)]
         return ModelDiff(
-            graphs=tuple(graphs),
-            functions=tuple(function_changes(first, second, self.functions)),
-            opsets=tuple(OpsetChange(*found) for found in _imports(first, second, used=True)),
-            remarks=tuple(self._remarks()),
+            graphs=tuple(
+                Comparison(pairing, named=is_main).result() for pairing, is_main in self.pairings()
+            ),
+            functions=tuple(function_changes(*self.models, self.functions)),
+            opsets=tuple(opsets),
             ignored=ignored,
+            beside=lambda: self._remarks({change.domain for change in opsets}),
         )
 
-    def _remarks(self) -> Iterator[Remark]:
-        for (facet, key), old, new in _differing(*self.statements):
-            yield Remark(cast("Facet", facet), key, old or "", new or "")
-        for domain, old_version, new_version in _imports(*self.models, used=False):
-            versions = [str(v or "") for v in (old_version, new_version)]
-            yield Remark("metadata", f"import of {domain or 'ai.onnx'}", *versions)
-        for one, other in self.functions:
-            where = f"function {one.domain}::{one.name}"
-            yield from mapping_remarks(where, one.metadata, other.metadata)
+    def _remarks(self, said: set[str]) -> Iterator[Remark]:
+        """Compare what both files hold beside graphs, but for imports of the domains in *said*."""
+        old, new = (deepcopy(source_of(model).header) for model in self.models)
+        for message in (old, new):
+            imports = message.opset_import
+            _keep(imports, [each for each in imports if canonical_domain(each.domain) not in said])
+        yield from _remarks("model", field_changes(old, new))
+        places = [{f.key: n for n, f in enumerate(m.functions.values())} for m in self.models]
+        yield from _order(
+            "functions", ((places[0][a.key], places[1][b.key], a.name) for a, b in self.functions)
+        )
 
 
-def _imports(
-    first: Model, second: Model, *, used: bool
-) -> Iterator[tuple[str, int | None, int | None]]:
-    """Yield the imports that differ: of domains that some node is in, or of all others."""
+def _used_imports(first: Model, second: Model) -> Iterator[tuple[str, int | None, int | None]]:
+    """Yield the imports that differ, of domains that some node is in."""
     in_use = {
         node.domain for model in (first, second) for graph in model.graphs() for node in graph
     }
-    for domain, old, new in _differing(first.opset_imports, second.opset_imports):
-        if (domain in in_use) is used:
-            yield domain, old, new
+    for change in _differing(first.opset_imports, second.opset_imports):
+        if change[0] in in_use:
+            yield change

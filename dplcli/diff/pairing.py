@@ -76,14 +76,12 @@ class ModelReader:
 
     Args:
         aliases: The other model's keys of functions that have another key there.
-        settled: Types of constants of which two are equal if, and only if, they share their data.
+        shared: The places of files, with a type, where both models have a constant.
     """
 
-    def __init__(
-        self, aliases: Mapping[Key, Key], settled: AbstractSet[Form] = frozenset()
-    ) -> None:
+    def __init__(self, aliases: Mapping[Key, Key], shared: AbstractSet[Form] = frozenset()) -> None:
         self.aliases = aliases
-        self.settled = settled
+        self.shared = shared
         self._tensors: dict[Value, Tensor | None] = {}
         self._contents: dict[Value, Content] = {}
         self._attributes: dict[tuple[int, str, str, int], Form] = {}
@@ -98,11 +96,7 @@ class ModelReader:
 
     def nodes(self, graph: Graph) -> Iterator[Node]:
         """Iterate over the nodes of *graph*, without those that only hold a constant."""
-        return (node for node in graph if not self.is_stored(node))
-
-    def is_stored(self, node: Node) -> bool:
-        """Tell whether *node* only holds a constant, which might as well be an initializer."""
-        return node.op_type == "Constant" and any(self.tensor(value) for value in made(node))
+        return (node for node in graph if not is_stored(node))
 
     def tensor(self, value: Value) -> Tensor | None:
         """Return the constant that *value* is, not decoded; None if it is computed."""
@@ -195,21 +189,20 @@ def share_data(first: Tensor, second: Tensor) -> bool:
     return first is second or (first.is_external and first.place == second.place is not None)
 
 
-def settled_types(models: tuple[Model, Model]) -> set[Form]:
-    """Return the types whose constants lie in the same places of files in both models.
+def shared_places(models: tuple[Model, Model]) -> set[Form]:
+    """Return at which places of files both models have a constant, and of which type.
 
-    Which of them is which is told by these places. So no data need be read.
+    What lies there is told by its place, and not read.
     """
-    places: tuple[dict[Form, set[Hashable]], ...] = (defaultdict(set), defaultdict(set))
     if not all(model.may_have_external_data for model in models):
         return set()
-    for model, found in zip(models, places, strict=True):
-        for value in chain.from_iterable(graph.values.values() for graph in model.graphs()):
-            tensor = value.constant if is_read(value) else None
-            if tensor is not None:
-                found[tensor.dtype, tensor.shape].add(tensor.place)
-    first, second = places
-    return {kind for kind in first if first[kind] == second[kind] and None not in first[kind]}
+    places: list[set[Form]] = []
+    for model in models:
+        values = chain.from_iterable(graph.values.values() for graph in model.graphs())
+        stored = (value.constant for value in values if is_read(value))
+        tensors = [tensor for tensor in stored if tensor is not None and tensor.is_external]
+        places.append({(t.dtype, t.shape, t.place) for t in tensors if t.place is not None})
+    return places[0] & places[1]
 
 
 def has_same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -303,30 +296,42 @@ def operands(node: Node, number: Callable[[Value], int]) -> tuple[int, ...]:
     return tuple(sorted(found) if is_commutative(node) else found)
 
 
+def is_stored(node: Node) -> bool:
+    """Tell whether *node* only holds a constant, which might as well be an initializer."""
+    return node.op_type == "Constant" and any(value.constant is not None for value in made(node))
+
+
 def readers(value: Value, graph: Graph) -> Iterator[tuple[Node, int]]:
-    """Iterate over the nodes of *graph* that read *value*, and the slots in which they do."""
-    returned = ((body.owner, CAPTURED) for body in value.returned_by if body.owner is not None)
+    """Iterate over the nodes of *graph* that read *value*, and the slots in which they do.
+
+    A Constant may read, too, which is no use: what it holds does not depend on that.
+    """
+    returned = ((body.owner, CAPTURED) for body in value.returned_by if body is not graph)
     for user, slot in chain(value.iter_uses(), returned):
-        reader = enclosing_node(user, graph)
-        if reader is not None and is_commutative(reader):
+        reader = None if user is None else enclosing_node(user, graph)
+        if reader is None or is_stored(reader):
+            continue
+        if is_commutative(reader):
             yield reader, ANY_SLOT
-        elif reader is not None:
+        else:
             yield reader, slot if reader is user else CAPTURED
 
 
 # How two models differ.
 
 
-Facet: TypeAlias = Literal["names", "order", "doc", "metadata", "value-info", "storage"]
-"""A kind of difference that no computed number depends on."""
+Facet: TypeAlias = Literal["names", "order", "doc", "metadata", "value-info", "storage", "other"]
+"""A kind of difference that no computed number depends on, as far as dpl knows."""
 
 FACETS: Mapping[Facet, str] = {
     "names": "what nodes and inner values are called",
-    "order": "the order of the nodes",
+    "order": "the order of nodes, of operands that commute, and of lists",
     "doc": "documentation",
-    "metadata": "metadata, producer, IR version, imports that no node uses",
+    "metadata": "metadata, producer, IR version, imports that no node uses, and the like",
     "value-info": "types stated of inner values",
-    "storage": "whether a constant is an initializer or a Constant node",
+    "storage": "how the same is stored: a constant as initializer or Constant node, in which field "
+    "or file; a default that is stated",
+    "other": "fields that dpl does not know",
 }
 
 
@@ -446,7 +451,7 @@ class GraphDiff:
         changes: The nodes of both that differ, in the first one's order.
         weights: The constants that differ.
         signature: The inputs and outputs that differ.
-        remarks: What else differs; no computed number depends on it.
+        beside: Finds what else differs; no computed number depends on it.
     """
 
     before: Graph
@@ -457,7 +462,12 @@ class GraphDiff:
     changes: tuple[NodeChange, ...] = ()
     weights: tuple[WeightChange, ...] = ()
     signature: tuple[SignatureChange, ...] = ()
-    remarks: tuple[Remark, ...] = ()
+    beside: Callable[[], Iterable[Remark]] = tuple
+
+    @cached_property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What *beside* finds, once somebody asks."""
+        return tuple(self.beside())
 
     @property
     def paired(self) -> int:
@@ -497,20 +507,20 @@ class ModelDiff:
         graphs: The graphs that are in both: main, bodies, functions.
         functions: Functions whose differences are not in their bodies.
         opsets: Imports of used domains that differ.
-        remarks: What else differs of the models as a whole.
         ignored: The facets that do not count.
+        beside: Finds what else differs of the models as a whole.
     """
 
     graphs: tuple[GraphDiff, ...]
     functions: tuple[FunctionChange, ...]
     opsets: tuple[OpsetChange, ...]
-    remarks: tuple[Remark, ...]
     ignored: frozenset[Facet]
+    beside: Callable[[], Iterable[Remark]]
 
-    @property
+    @cached_property
     def all_remarks(self) -> tuple[Remark, ...]:
         """The remarks on the models and on all graphs."""
-        return self.remarks + tuple(r for graph in self.graphs for r in graph.remarks)
+        return (*self.beside(), *chain.from_iterable(graph.remarks for graph in self.graphs))
 
     @property
     def counted(self) -> tuple[Remark, ...]:
@@ -578,12 +588,11 @@ class Side:
         tensor = self.reader.tensor(value)
         if tensor is None:
             return None
-        if detail == "exact" and not self.reader.settled:
-            return self.numbers(("constant", self.reader.content(value)))
         form: Form = (tensor.dtype, tensor.shape)
         if detail == "exact":
-            is_settled = form in self.reader.settled
-            form += (tensor.place if is_settled else self.reader.content(value),)
+            shared = self.reader.shared
+            place = (*form, tensor.place) if shared and tensor.is_external else ()
+            form = place if place in shared else (*form, self.reader.content(value))
         return self.numbers(("constant", *form))
 
     def number_of(self, value: Value) -> int:
@@ -748,9 +757,11 @@ def nowhere(numbers: Numbers, tag: int) -> Callable[[Value], int]:
 
 
 def declared(function: Function) -> Form:
-    """Return the attributes that *function* declares, and their defaults."""
-    defaults = sorted((name, repr(item.value)) for name, item in function.defaults.items())
-    return (tuple(sorted(function.attributes)), tuple(defaults))
+    """Return the attributes that *function* declares, their defaults, and what its nodes import."""
+    defaults = sorted((name, attribute_form(item)) for name, item in function.defaults.items())
+    in_use = {node.domain for node in function.body}
+    imports = sorted(item for item in function.body.opset_imports.items() if item[0] in in_use)
+    return (tuple(sorted(function.attributes)), tuple(defaults), tuple(imports))
 
 
 def function_changes(
@@ -1283,8 +1294,8 @@ class ModelPairing:
     def __init__(self, first: Model, second: Model) -> None:
         self.models = (first, second)
         self.functions = pair_functions(first, second)
-        settled, aliases = settled_types(self.models), aliases_of(self.functions)
-        self._readers = (ModelReader({}, settled), ModelReader(aliases, settled))
+        shared, aliases = shared_places(self.models), aliases_of(self.functions)
+        self._readers = (ModelReader({}, shared), ModelReader(aliases, shared))
 
     def pairings(self) -> Iterator[tuple[Pairing, bool]]:
         """Pair the main graphs with the bodies in them, and the functions; True for main graphs."""

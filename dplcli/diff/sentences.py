@@ -193,7 +193,8 @@ def signature(change: SignatureChange, wording: Wording = SENTENCES) -> str:
     if change.what == "moved":
         return f"{name}: at another place among the {change.side}s"
     if change.what == "retyped":
-        return f"{name}: {wording.pair(before.declared_type, after.declared_type)}"
+        types = before.declared_type, after.declared_type
+        return f"{name}: {'another type' if types == (None, None) else wording.pair(*types)}"
     makers = (wording.named(v.producer) if v.producer else v.name for v in (before, after))
     return f"{name}: made by {wording.pair(*makers)}"
 

@@ -26,10 +26,9 @@ from onnx import (
     ValueInfoProto,
     numpy_helper,
 )
-from onnx.external_data_helper import load_external_data_for_tensor
 
 from dplcli.errors import ModelLoadError
-from dplcli.files import path_of, text_path
+from dplcli.files import place_in
 from dplcli.ir import (
     Annotation,
     Attribute,
@@ -114,6 +113,15 @@ class ProtoTensor(Tensor):
         return self._proto
 
     @property
+    def message(self) -> Message:
+        """What the file holds of it."""
+        return self.proto
+
+    def is_encoded_as(self, other: ProtoTensor) -> bool:
+        """Tell whether another file holds the same of *other*."""
+        return bool(self.message == other.message)
+
+    @property
     def dtype(self) -> str:
         """Name of the element type."""
         return dtype_name(self.proto.data_type)
@@ -151,12 +159,9 @@ class ProtoTensor(Tensor):
             if not self.is_external:
                 array = numpy_helper.to_array(proto)
                 return array
-            # A copy: onnx 1.22 puts the data into what they read it for.
-            proto = TensorProto.FromString(proto.SerializeToString())
-            with text_path(folder) as base:
-                if _has_two_names(proto, folder):
-                    load_data(proto, folder)
-                array = numpy_helper.to_array(proto, base)
+            proto = TensorProto.FromString(proto.SerializeToString())  # whose data is put in
+            load_data(proto, folder)
+            array = numpy_helper.to_array(proto)
         except UNREADABLE as error:
             raise self._unreadable(" ".join(str(error).split())) from error
         return array
@@ -184,20 +189,20 @@ class ProtoTensor(Tensor):
         if begin is None or self.home is None or self.proto.HasField("segment"):
             return None
         try:
-            file = self.home.folder / path_of(_entries(self.proto)["location"])
-            status = file.stat()
+            status = place_in(self.home.folder, _entries(self.proto)["location"]).stat()
         except (OSError, ValueError, KeyError):
             return None
         return (status.st_dev, status.st_ino, begin) if status.st_ino else None
 
     def _begin(self) -> int | None:
         """Return where in its file the data begins; None if it lies in none as its type says."""
-        if not self.is_external:
+        proto = self.proto
+        if not self.is_external or not dtype_bits(proto.data_type):
             return None
-        bits, stated = dtype_bits(self.proto.data_type), _entries(self.proto)
-        begin, needed = stated.get("offset", "0"), str(self.size * bits // 8)
-        is_plain = bits and begin.isdecimal() and stated.get("length", needed) == needed
-        return int(begin) if is_plain else None
+        try:
+            return span_of(proto)[0]
+        except ValueError:
+            return None
 
     def _unreadable(self, why: str, hint: str | None = None) -> ModelLoadError:
         where = f"{self.home.label}: " if self.home else ""
@@ -208,49 +213,58 @@ class ProtoTensor(Tensor):
 
 
 def load_data(proto: TensorProto, folder: Path) -> None:
-    """Put the external data of a tensor into it, as onnx does.
+    """Put the external data of a tensor into it.
 
-    onnx refuses a file with two names, which ``--external-data link`` makes; here it is read.
+    onnx would refuse a file with two names, which ``--external-data link`` makes, and any link.
 
     Args:
         proto: The tensor, which is changed.
         folder: Where the data lies.
 
     Raises:
-        OSError: It cannot be read. onnx raises other errors for that, too.
-        ValueError: There is less of it than the tensor needs.
+        OSError: It cannot be read.
+        ValueError: It lies elsewhere, or there is not what the tensor needs.
     """
-    if not _has_two_names(proto, folder):
-        with text_path(folder) as base:
-            load_external_data_for_tensor(proto, base)
-        _hold(proto)
-        return
-    stated = _entries(proto)
-    needed = math.prod(proto.dims) * dtype_bits(proto.data_type) // 8
-    with (folder / path_of(stated["location"])).open("rb") as file:
-        file.seek(int(stated.get("offset", 0)))
-        data = file.read(int(stated.get("length", needed)))
-    if len(data) < needed:
-        raise ValueError(f"external data of {proto.name!r} is cut off")
-    proto.raw_data = data
-    _hold(proto)
-
-
-def _hold(proto: TensorProto) -> None:
-    """Say that a tensor has its data itself; onnx 1.22 leaves that to the caller."""
+    place = place_in(folder, _entries(proto).get("location", ""))
+    begin, size = span_of(proto)
+    status = place.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{place.name!r} is not a regular file")
+    if status.st_size < begin + size:
+        raise ValueError(
+            f"external data of {proto.name!r} is cut off: it needs {begin + size:,} bytes of "
+            f"{place.name!r}, there are {status.st_size:,}"
+        )
+    with place.open("rb") as file:
+        file.seek(begin)
+        proto.raw_data = file.read(size)
     proto.data_location = TensorProto.DEFAULT
     del proto.external_data[:]
 
 
-def _has_two_names(proto: TensorProto, folder: Path) -> bool:
-    """Tell whether data lies in a plain file in *folder* or below, and the file elsewhere, too."""
-    part = path_of(_entries(proto).get("location", ""))
-    try:
-        status = (folder / part).lstat()
-        is_here = (folder / part).resolve() == folder.resolve() / part
-    except (OSError, ValueError):
-        return False
-    return is_here and stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+def span_of(proto: TensorProto) -> tuple[int, int]:
+    """Return where in its file the external data of a tensor begins, and how many bytes it has.
+
+    Raises:
+        ValueError: What is stated cannot be, or does not fit the type.
+    """
+    stated = _entries(proto)
+    bits = dtype_bits(proto.data_type)
+    needed = -(-math.prod(proto.dims) * bits // 8)
+    begin, size = stated.get("offset", "0"), stated.get("length", str(needed))
+    for key, text in (("offset", begin), ("length", size)):
+        if not (text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS):
+            raise ValueError(f"external data of {proto.name!r} has no possible {key}: {text!r}")
+    if bits and int(size) != needed:
+        raise ValueError(
+            f"external data of {proto.name!r} is stated to have {int(size):,} bytes, and its type "
+            f"needs {needed:,}"
+        )
+    return int(begin), int(size)
+
+
+_MOST_DIGITS = 19
+"""With fewer, a number of bytes has 64 bits."""
 
 
 def _entries(proto: TensorProto) -> dict[str, str]:
@@ -292,6 +306,11 @@ class SparseTensor(ProtoTensor):
     def shape(self) -> tuple[int, ...]:
         """The dense dimensions."""
         return tuple(self.sparse.dims)
+
+    @property
+    def message(self) -> Message:
+        """What the file holds of it."""
+        return self.sparse
 
     chunks = Tensor.chunks
     place = Tensor.place

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import errno
 import filecmp
-import math
 import stat
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, get_args
 
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
-from dplcli.files import copy_file, copy_part, link_file, mode_for, path_of, temporary_folder
+from dplcli.files import (
+    copy_file,
+    copy_part,
+    link_file,
+    mode_for,
+    path_of,
+    place_in,
+    temporary_folder,
+)
 from dplcli.ir.types import PLAIN_KINDS
-from dplcli.onnx_io.convert import dtype_bits
+from dplcli.onnx_io.convert import span_of
 from dplcli.onnx_io.source import source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from onnx import NodeProto, SparseTensorProto
 
@@ -62,8 +69,8 @@ def bring_external_data(
     """
     if model.path is not None and not _shares_folder(model.path, destination):
         for location in locations_of(model):
-            part = path_of(location)
-            _put_beside(model.path.parent / part, destination.parent / part, made, link=link)
+            source = place_in(model.path.parent, location)
+            _put_beside(source, destination.parent / path_of(location), made, link=link)
 
 
 @dataclass(frozen=True)
@@ -189,11 +196,12 @@ def _move_data(tensor: TensorProto, folder: Path, to: BinaryIO, places: dict[_Pa
     What *places* says is in the file already is not copied again.
     """
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    part = _Part(entries["location"], int(entries.get("offset", 0)), _end_of(tensor, entries))
+    begin, size = span_of(tensor)
+    part = _Part(entries["location"], begin, begin + size)
     if part not in places:
         places[part] = -(-to.tell() // _ALIGNED) * _ALIGNED
         to.seek(places[part])
-        with (folder / path_of(part.location)).open("rb") as source:
+        with place_in(folder, part.location).open("rb") as source:
             copy_part(source, to, part.begin, part.end)
     del tensor.external_data[:]
     for key, value in (
@@ -274,7 +282,10 @@ def check_external_data(model: Model) -> None:
     for tensor in _external_tensors(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
-        needed, present = _end_of(tensor, entries), sizes.get(location, 0)
+        try:
+            needed, present = sum(span_of(tensor)), sizes.get(location, 0)
+        except ValueError as error:
+            raise ModelLoadError(f"{path}: {error}") from error
         if present < needed:
             raise ModelLoadError(
                 f"{path}: its external data {location!r} is cut off: {tensor.name!r} needs "
@@ -288,9 +299,8 @@ def _size(model: Path, location: str) -> int:
     Raises:
         ModelLoadError: There is no such file.
     """
-    path = model.parent / path_of(location)
     try:
-        status = path.stat()
+        status = place_in(model.parent, location).stat()
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise ModelLoadError(f"{model}: its external data {location!r} is missing") from error
     except OSError as error:
@@ -300,18 +310,6 @@ def _size(model: Path, location: str) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise ModelLoadError(f"{model}: its external data {location!r} is missing")
     return status.st_size
-
-
-def _end_of(tensor: TensorProto, entries: Mapping[str, str]) -> int:
-    """Return where in its file a tensor's data ends."""
-    try:
-        offset = int(entries.get("offset", 0))
-        if "length" in entries:
-            return offset + int(entries["length"])
-    except ValueError:
-        return 0
-    elements: int = math.prod(tensor.dims)
-    return offset + elements * dtype_bits(tensor.data_type) // 8
 
 
 def locations_of(model: Model) -> list[str]:
@@ -326,12 +324,12 @@ def locations_of(model: Model) -> list[str]:
         for entry in tensor.external_data
         if entry.key == "location"
     )
+    folder = model.path.parent if model.path else Path()
     for location in locations:
-        parts = PurePosixPath(location.replace("\\", "/"))
-        if parts.is_absolute() or ".." in parts.parts:
-            raise InvalidModelError(
-                f"{model.path}: external data at {location!r} lies outside the model's folder"
-            )
+        try:
+            place_in(folder, location)
+        except ValueError as error:
+            raise InvalidModelError(f"{model.path}: {error}") from error
     return list(locations)
 
 

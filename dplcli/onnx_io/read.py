@@ -56,7 +56,7 @@ from dplcli.onnx_io.convert import (
     restated,
     shardings_of,
 )
-from dplcli.onnx_io.source import Source, source_of
+from dplcli.onnx_io.source import Source, row_of, source_of
 from dplcli.onnx_io.table import GraphKind, read_table
 from dplcli.onnx_io.wire import PADDING, padded_file
 from dplcli.onnx_io.write import to_proto
@@ -96,7 +96,7 @@ class ProtoCodec:
 
     def attributes(self, node: Node) -> dict[str, Attribute]:
         """Decode the attributes of *node*."""
-        row = _row(node.source)
+        row = row_of(node.source)
         which = int(self.source.table.nodes.attributes[row])
         known = self._attributes.get(which)
         if known is None or node.subgraphs:
@@ -119,7 +119,7 @@ class ProtoCodec:
     def remarks(self, node: Node) -> Remarks:
         """Read what a loaded node carries for readers and tools."""
         row = node.source
-        return node_remarks(self.source.node(_row(row))) if row in self._remarked else NO_REMARKS
+        return node_remarks(self.source.node(row_of(row))) if row in self._remarked else NO_REMARKS
 
     @staticmethod
     def placements(node: Node) -> Mapping[tuple[str, str], str]:
@@ -137,7 +137,7 @@ class ProtoCodec:
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
-        return source if isinstance(source, Tensor) else self.source.tensor(_row(source))
+        return source if isinstance(source, Tensor) else self.source.tensor(row_of(source))
 
     def declared_type(self, source: object) -> TensorType | None:
         """Decode what is stated of a value; None if it is not a dense tensor."""
@@ -169,11 +169,6 @@ class ProtoCodec:
         return value.graph.model.memory(Knowledge).type_of(value)
 
     evaluate = staticmethod(infer.evaluate)
-
-
-def _row(source: object) -> int:
-    assert type(source) is int  # noqa: S101  # the loader sets nothing else
-    return source
 
 
 # Get the bytes of a file, or say what the file is instead.
@@ -456,14 +451,14 @@ class _Builder:
                     self._let_own(body)
 
     def _where(self, body: Graph) -> tuple[int, int]:
-        row = self.table.graphs[_row(body.source)]
+        row = self.table.graphs[row_of(body.source)]
         return row.owner, row.begin
 
     def _let_own(self, body: Graph) -> None:
         """Let a node have its body; of two under one name nobody knows which one runs."""
         owner = body.owner
         assert owner is not None  # noqa: S101  # it is a body
-        name = self.table.graphs[_row(body.source)].attribute.decode()
+        name = self.table.graphs[row_of(body.source)].attribute.decode()
         if name in owner.subgraphs:
             node = f"{owner.op_type} {owner.name!r}" if owner.name else f"a node {owner.op_type}"
             raise InvalidModelError(
@@ -582,7 +577,7 @@ class _Builder:
         """Set what graphs return, inner ones first."""
         for function in (self.model.graph, *(f.body for f in self.model.functions.values())):
             for graph in _inner_first(function):
-                for number in self.table.returned[_row(graph.source)].tolist():
+                for number in self.table.returned[row_of(graph.source)].tolist():
                     value = self.values[number]
                     if value is not None:
                         graph.add_output(value)
@@ -873,33 +868,6 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     except (*_UNFIT, KeyError):
         return None
     return model_from_proto(proto, Path(), "made up")
-
-
-# What a model's file says of itself beside its graphs.
-
-
-def statements_of(model: Model) -> dict[tuple[str, str], str]:
-    """Return what the file of a loaded model states, as text; empty fields are left out.
-
-    Returns:
-        The texts by kind (``doc``, ``metadata`` or ``names``) and by what states it.
-    """
-    found = {("metadata", "IR version"): str(model.ir_version)}
-    if not isinstance(model.source, Source):
-        return found
-    proto, graph = model.source.header, model.source.graph_header(0)
-    found |= {
-        ("doc", "model"): proto.doc_string,
-        ("doc", "graph"): graph.doc_string,
-        ("names", "graph"): graph.name,
-        ("metadata", "producer"): f"{proto.producer_name} {proto.producer_version}".strip(),
-        ("metadata", "domain"): proto.domain,
-        ("metadata", "model version"): str(proto.model_version or ""),
-    }
-    for what, message in (("model", proto), ("graph", graph)):
-        for entry in message.metadata_props:
-            found["metadata", f"{what}: {entry.key}"] = entry.value
-    return {key: text for key, text in found.items() if text}
 
 
 def _outermost_rows(table: Table, graphs: Collection[object]) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ from dplcli.ir import Tensor, TensorType
 from dplcli.ir.types import dtype_name
 from dplcli.onnx_io.arrays import lookup
 from dplcli.onnx_io.convert import Home, ProtoTensor, SparseTensor
+from dplcli.onnx_io.table import GraphKind
 from dplcli.onnx_io.wire import PADDING, intern
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Model
     from dplcli.onnx_io.arrays import Ids, Places
     from dplcli.onnx_io.table import Table
+    from dplcli.onnx_io.wire import Bytes
 
 _SHORT = 256
 """Up to how many bytes a tensor is kept once it was read."""
@@ -44,7 +46,7 @@ _SEPARATE = (
 """The fields of a graph, beside its nodes, that are written one by one."""
 
 
-_TENSORS = _SEPARATE[:2]
+_TENSORS, _DENSE = _SEPARATE[:2], _SEPARATE[:1]
 
 
 _PLAIN_TYPES: dict[int, np.dtype[Any]] = {
@@ -108,12 +110,21 @@ class FileTensor(ProtoTensor):
         """The message; a long one is made anew each time, so that it is in memory but once."""
         if self._proto is not None:
             return self._proto
-        tensors = self.source.table.tensors
-        data = self.source.copied(tensors.begin[self.row], tensors.end[self.row])
-        proto = parsed(TensorProto, data)
-        if len(data) <= _SHORT:
+        data = self.encoded
+        proto = parsed(TensorProto, data.tobytes())
+        if data.size <= _SHORT:
             self._proto = proto
         return proto
+
+    def is_encoded_as(self, other: ProtoTensor) -> bool:
+        """Tell whether the file holds the same bytes of it as another one of *other*."""
+        return isinstance(other, FileTensor) and np.array_equal(self.encoded, other.encoded)
+
+    @property
+    def encoded(self) -> Bytes:
+        """What the file holds of it."""
+        tensors = self.source.table.tensors
+        return self.source.table.data[tensors.begin[self.row] : tensors.end[self.row]]
 
     @property
     def type(self) -> TensorType:
@@ -142,6 +153,12 @@ def source_of(model: Model) -> Source:
     """Return the file that a model was loaded from."""
     assert isinstance(model.source, Source)  # noqa: S101  # the loader sets nothing else
     return model.source
+
+
+def row_of(source: object) -> int:
+    """Return the number of a node, tensor or graph that was loaded."""
+    assert type(source) is int  # noqa: S101  # the loader sets nothing else
+    return source
 
 
 class Source:
@@ -177,12 +194,16 @@ class Source:
 
     def node(self, row: int) -> NodeProto:
         """Parse a node."""
+        return parsed(NodeProto, self.encoded_node(row))
+
+    def encoded_node(self, row: int) -> bytes:
+        """Copy what it holds of a node."""
         nodes = self.table.nodes
         # the tag of a node, in a graph or a function, takes one byte; what follows is its size
         head = int(nodes.head[row]) + 1
         while self.view[head] & 0x80:
             head += 1
-        return parsed(NodeProto, self.copied(head + 1, nodes.end[row]))
+        return self.copied(head + 1, nodes.end[row])
 
     def attributes(self, row: int) -> list[AttributeProto]:
         """Parse the attributes of a node."""
@@ -199,13 +220,18 @@ class Source:
         """What the file holds beside graphs."""
         return parsed(ModelProto, b"".join(self.runs(*self._spans(-1))))
 
-    def graph_header(self, graph: int) -> GraphProto:
-        """What it holds of a graph beside nodes, initializers, inputs and types between."""
-        return parsed(GraphProto, b"".join(self.runs(*self._spans(graph, _SEPARATE))))
+    def graph_header(self, graph: int, but: tuple[int, ...] = _SEPARATE) -> GraphProto:
+        """What it holds of a graph beside nodes and, by default, what is written one by one."""
+        return parsed(GraphProto, b"".join(self.runs(*self._spans(graph, but))))
 
     def function_header(self, graph: int) -> FunctionProto:
         """What it holds of a function beside nodes."""
         return parsed(FunctionProto, b"".join(self.runs(*self._spans(graph))))
+
+    def statement(self, graph: int) -> Any:  # noqa: ANN401  # of a graph, or of a function
+        """What it holds of a graph or function beside nodes and dense initializers."""
+        is_function = self.table.graphs[graph].kind is GraphKind.FUNCTION
+        return self.function_header(graph) if is_function else self.graph_header(graph, _DENSE)
 
     def _spans(self, graph: int, but: tuple[int, ...] = ()) -> tuple[Places, Places]:
         rows = self._rows(graph)

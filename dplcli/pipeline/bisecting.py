@@ -25,7 +25,6 @@ from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean
 from dplcli.files import provisional, put_folder, temporary_folder
 from dplcli.ir.model import scope_of
 from dplcli.onnx_io import check_model, load_model, paused_gc, staged
-from dplcli.onnx_io.read import statements_of
 from dplcli.outcomes import (
     BisectOutcome,
     BisectStep,
@@ -933,7 +932,6 @@ def diff(
     say(f"reading {second.name}")
     after = load_model(second)
     say(f"comparing {first.name} and {second.name}")
-    statements = (statements_of(before), statements_of(after))
     with paused_gc():
-        difference = Differ(before, after, statements).result(ignored)
+        difference = Differ(before, after).result(ignored)
     return DiffOutcome((first.name, second.name), difference)

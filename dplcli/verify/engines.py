@@ -297,7 +297,7 @@ def _model_of(source: ModelSource, options: ort.SessionOptions, stack: ExitStack
     content = source.content
     if content is None and is_text(source.path):
         return stack.enter_context(text_path(source.path))
-    folder = stack.enter_context(text_path(source.path.resolve().parent))
+    folder = stack.enter_context(text_path(source.path.parent.resolve()))
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     if source.weights:
         values = [ort.OrtValue.ortvalue_from_numpy(array) for array in source.weights.values()]

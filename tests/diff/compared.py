@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from dplcli.diff import DEFAULT_IGNORED, Differ
-from dplcli.onnx_io.read import statements_of
 from tests.helpers import model_from_text
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def difference(
     first, second = (
         model_from_text(model) if isinstance(model, str) else model for model in (before, after)
     )
-    return Differ(first, second, (statements_of(first), statements_of(second))).result(ignored)
+    return Differ(first, second).result(ignored)
 
 
 def words(found: ModelDiff) -> list[str]:

@@ -341,6 +341,53 @@ def test_distance(first: np.ndarray, second: np.ndarray, expected: tuple[object,
         assert shown == pytest.approx(expected)
 
 
+SEQUENCES = "g (seq(float[2]) x) => (seq(float[2]) y) { y = Identity (x) }"
+
+
+def test_types_that_are_no_tensors() -> None:
+    """A sequence of something else is another type, and what it says beside that is not."""
+    after = SEQUENCES.replace("float[2]", "int64[2]", 1)
+    assert words(difference(SEQUENCES, after)) == ["input retyped x x"]
+    noted = proto_from_text(SEQUENCES)
+    noted.graph.input[0].doc_string = "a list"
+    found = difference(SEQUENCES, model_from_bytes(noted.SerializeToString()))
+    assert found.is_equal
+    assert [remark.facet for remark in found.all_remarks] == ["doc"]
+
+
+CALLS = """<ir_version: 10, opset_import: ["" : 21, "l" : 1]>
+    g (float[2] x) => (float[2] y) { y = l.f (x) }
+    <domain: "l", opset_import: ["" : 21, "idle" : 1]> f (a) => (r) { r = Relu (a) }"""
+
+
+def test_imports_of_functions() -> None:
+    """What the nodes of a function mean counts; an import that none of them needs is a remark."""
+    after = CALLS.replace('"" : 21, "idle"', '"" : 13, "idle"')
+    assert words(difference(CALLS, after)) == ["function redeclared f f"]
+    unused = difference(CALLS, CALLS.replace('"idle" : 1', '"idle" : 2'))
+    assert unused.is_equal
+    assert [remark.facet for remark in unused.all_remarks] == ["metadata"]
+
+
+def test_a_body_that_only_one_node_has() -> None:
+    """It is an attribute that is gone."""
+    body = ", b = q () => (float[2] s) { s = Exp (x) }"
+    before = f"""<ir_version: 10, opset_import: ["" : 21, "l" : 1]>
+        g (float[2] x) => (float[2] y) {{
+            y = l.Odd <a = p () => (float[2] r) {{ r = Neg (x) }}{body}> (x) }}"""
+    after = before.replace(body, "")
+    assert words(difference(before, after)) == ["Odd.b"]
+
+
+def test_a_constant_that_reads() -> None:
+    """It is no valid model, and compared all the same; what it holds does not depend on that."""
+    before = """g (float[2] x) => (float[2] y) {
+        n = Neg (x) c = Constant <value = float[2] {1, 2}> (n) y = Add (x, c) }"""
+    assert words(difference(before, before.replace("{1, 2}", "{1, 3}"))) == ["weight c 1"]
+    after = before.replace("Neg", "Exp").replace("Add", "Mul")
+    assert "Add -> Mul" in words(difference(before, after))
+
+
 def test_infinity_is_valid_json() -> None:
     """JSON has no infinity, so it is written as text."""
     after = model_from_bytes(_with_infinity().SerializeToString())

@@ -85,6 +85,19 @@ def test_nothing_is_read_of_what_both_models_share(tmp_path: Path, reads: list[s
     assert reads == []
 
 
+def test_of_a_type_only_what_lies_elsewhere_is_read(tmp_path: Path, reads: list[str]) -> None:
+    """One weight that was changed is no reason to read the others of its type."""
+    first = net(tmp_path / "a.onnx", [0, 1, 2])
+    proto = onnx.load(tmp_path / "a.onnx", load_external_data=False)
+    proto.graph.initializer[1].CopyFrom(numpy_helper.from_array(DATA[:SIZE], "w1"))
+    (tmp_path / "b.onnx").write_bytes(proto.SerializeToString())
+    second = load_model(tmp_path / "b.onnx")
+    assert words(difference(first, second)) == ["weight w1 8"]
+    assert set(reads) == {"w1"}
+    assert difference(second, first).graphs[0].weights[0].distance is not None
+    assert set(reads) == {"w1"}
+
+
 def test_a_file_with_two_names_is_one_file(tmp_path: Path, reads: list[str]) -> None:
     """A hard link in another folder, as ``--external-data link`` makes."""
     first = net(tmp_path / "a.onnx", [0, 1, 2])

@@ -17,7 +17,7 @@ import pytest
 from dplcli.errors import DplError, InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.ir import Model
 from dplcli.ir.traversal import check_structure
-from dplcli.onnx_io import check_model, convert, load_model, staged, to_proto
+from dplcli.onnx_io import check_external_data, check_model, convert, load_model, staged, to_proto
 from dplcli.verify.model import read_whole
 from tests.models import parse
 
@@ -230,6 +230,105 @@ def test_data_outside_the_folder_is_refused(tmp_path: Path, out: Path, location:
     assert list(out.parent.iterdir()) == []
 
 
+def hide(folder: Path, kind: str) -> str:
+    """Put data where a model in *folder* only finds it through a link; return its location."""
+    secret = folder.parent / "secret"
+    secret.mkdir(exist_ok=True)
+    (secret / "w.bin").write_bytes(WEIGHT.tobytes())
+    folder.mkdir(exist_ok=True)
+    if kind == "file":
+        (folder / "w.bin").symlink_to(Path("..", "secret", "w.bin"))
+    elif kind == "absolute":
+        (folder / "w.bin").symlink_to(secret / "w.bin")
+    elif kind == "folder":
+        (folder / "sub").symlink_to(secret)
+        return "sub/w.bin"
+    elif kind == "chain":
+        (folder / "sub").symlink_to(folder / "step")
+        (folder / "step").symlink_to(secret)
+        return "sub/w.bin"
+    elif kind == "circle":
+        (folder / "w.bin").symlink_to(folder / "other")
+        (folder / "other").symlink_to(folder / "w.bin")
+    else:
+        (folder / "w.bin").symlink_to("/dev/zero")
+    return "w.bin"
+
+
+LINKS = ["file", "absolute", "folder", "chain", "circle", "device"]
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_links_out_of_the_folder_are_refused(tmp_path: Path, out: Path, kind: str) -> None:
+    """Nobody's file reaches what is not beside it: nothing is read, copied or packed."""
+    model = load_model(write_model(tmp_path / "in", hide(tmp_path / "in", kind)))
+    weight = model.graph.values["w"].constant
+    assert weight is not None
+    with pytest.raises(DplError, match=r"outside the model's folder|cannot be found|Symlink loop"):
+        weight.numpy()
+    for how in ("copy", "link", "repack"):
+        with (
+            pytest.raises(DplError, match=r"outside the model's folder|cannot be found|missing"),
+            staged(model, out, external_data=how) as written,
+        ):
+            written.commit()
+    assert list(out.parent.iterdir()) == []
+
+
+def cached(tmp_path: Path, blobs: str = "blobs") -> Path:
+    """Lay a model out as Hugging Face's cache does, and return it."""
+    hub = tmp_path / "models--who--what"
+    revision = hub / "snapshots" / "0f3a" / "onnx"
+    revision.parent.mkdir(parents=True)
+    path = write_model(revision)
+    (hub / blobs).mkdir()
+    path.rename(hub / blobs / "aaaa")
+    (hub / blobs / "bbbb").write_bytes(WEIGHT.tobytes())
+    for name, blob in (("model.onnx", "aaaa"), ("w.bin", "bbbb")):
+        (revision / name).symlink_to(Path("..", "..", "..", blobs, blob))
+    return path
+
+
+def test_the_cache_of_hugging_face(tmp_path: Path, out: Path) -> None:
+    """Its links lead out of the folder to the blobs of the cache, and are followed there."""
+    model = load_model(cached(tmp_path))
+    weight = model.graph.values["w"].constant
+    assert weight is not None
+    np.testing.assert_array_equal(weight.numpy(), WEIGHT)
+    export(model, out)
+    assert not out.with_name("w.bin").is_symlink()
+    assert_usable(out)
+
+
+def test_what_only_looks_like_a_cache(tmp_path: Path, out: Path) -> None:
+    """Links to any other folder of it are refused."""
+    with pytest.raises(InvalidModelError, match="outside the model's folder"):
+        export(load_model(cached(tmp_path, "secrets")), out)
+
+
+IMPOSSIBLE = [
+    *({"length": n} for n in ("-8", str(2**70), "0x8", "8.0", "", "7", "16", "\u0668")),
+    *({"offset": n} for n in ("-1", str(2**63), str(2**70), "1e0", "4")),
+]
+
+
+@pytest.mark.parametrize("entries", IMPOSSIBLE, ids=str)
+def test_places_that_cannot_be(source: Path, entries: dict[str, str]) -> None:
+    """Negative, huge, no number, or not what the type needs: an error."""
+    proto = onnx.ModelProto.FromString(source.read_bytes())
+    for key, text in entries.items():
+        proto.graph.initializer[0].external_data.add(key=key, value=text)
+    source.write_bytes(proto.SerializeToString())
+    model = load_model(source)
+    weight = model.graph.values["w"].constant
+    assert weight is not None
+    with pytest.raises(ModelLoadError, match="external data of 'w'"):
+        weight.numpy()
+    with pytest.raises(ModelLoadError, match=r"external data"):
+        check_external_data(model)
+    assert (weight.place is None) == (entries != {"offset": "4"})
+
+
 FRUGAL = """
 import resource, sys, time
 from pathlib import Path
@@ -358,7 +457,7 @@ def test_data_with_two_names_is_read(source: Path, tmp_path: Path) -> None:
     data.unlink()
     data.symlink_to(tmp_path / "second.bin")
     (tmp_path / "third.bin").hardlink_to(tmp_path / "second.bin")
-    with pytest.raises(ModelLoadError, match="symbolic link"):
+    with pytest.raises(ModelLoadError, match="outside the model's folder"):
         weight.numpy()
 
 
@@ -390,9 +489,9 @@ def test_data_is_read_chunk_by_chunk(
     read: list[int] = []
     to_array = onnx.numpy_helper.to_array
 
-    def spy(proto: onnx.TensorProto, base: str) -> object:
+    def spy(proto: onnx.TensorProto) -> object:
         read.append(math.prod(proto.dims))
-        return to_array(proto, base)
+        return to_array(proto)
 
     monkeypatch.setattr(onnx.numpy_helper, "to_array", spy)
     held = convert.ProtoTensor(tensor, convert.Home(tmp_path, "m.onnx"))
