@@ -51,8 +51,9 @@ def write(folder: Path) -> Write:
 
 
 def record(answer: Answer, code: int = 0) -> Json:
-    """Return the record that was printed."""
-    assert (answer.code, answer.err) == (code, ""), answer
+    """Return the record that was printed; on a busy machine dpl says that it is still at work."""
+    said = [line for line in answer.err.splitlines() if not line.startswith("dpl: still ")]
+    assert (answer.code, said) == (code, []), answer
     found: Json = json.loads(answer.out)
     return found
 
