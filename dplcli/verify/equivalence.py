@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from google.protobuf.message import EncodeError
 
 from dplcli.errors import DplError, VerificationError
@@ -31,7 +30,6 @@ from dplcli.files import temporary_folder
 from dplcli.verify.apart import ApartJudgement, judge_apart
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
 from dplcli.verify.compare import (
-    FLOATS,
     Facts,
     Judge,
     Limit,
@@ -216,8 +214,6 @@ _MOST_NOTED = 4
 _WORTH_A_PROCESS = 2_000
 # With more weights than this, a gigabyte of floats, one session at a time has to do.
 _MANY_WEIGHTS = 1 << 28
-# A tolerance of more than this share of what an output spans decides little.
-_WIDE = 0.01
 # How many times as far as the optimiser or its own last bits an output may move, if it is excused.
 _UNSTEADY = 4.0
 # Seconds that a mutant of a fast model is given: it may never end.
@@ -619,22 +615,7 @@ class _Check:
             found.append(
                 f"the places that differ could not be judged by themselves: {self._unjudged}"
             )
-        for output in outputs:
-            spread = self._spread(output.name)
-            allowed = output.atol + output.rtol * spread
-            if output.max_abs and output.dtype in FLOATS and allowed > _WIDE * spread > 0:
-                found.append(
-                    f"the tolerance of {output.name} is {allowed / spread:.1%} of what it spans; "
-                    "choose one (--tolerance)"
-                )
         return tuple(dict.fromkeys(found))
-
-    def _spread(self, name: str) -> float:
-        """Return what the finite elements of an output span, from the least to the largest."""
-        arrays = [leaf.data for run in self._reference.outputs.values() for leaf in run[name]]
-        finite = [data[np.isfinite(data)] for data in arrays if data.dtype.kind == "f"]
-        known = [float(np.ptp(data.astype(np.float64))) for data in finite if data.size]
-        return max(known, default=0.0)
 
     def _excused(
         self,
