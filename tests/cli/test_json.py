@@ -174,7 +174,7 @@ def test_inspect_has_these_keys(dpl: Dpl, net: Path, catalogue: Path) -> None:
 
     assert list(found) == [
         *(*HEAD, "ir_version", "opsets", "inputs", "outputs", "nodes"),
-        *("initializers", "functions", "notes"),
+        *("initializers", "overridable", "functions", "notes"),
     ]
     assert (found["schema"], found["model"]) == ("dpl.inspect/1", "out.onnx")
     assert found["opsets"] == {"ai.onnx": 17, "t": 1}
