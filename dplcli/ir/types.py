@@ -29,6 +29,18 @@ Dim: TypeAlias = int | str | None
 Shape: TypeAlias = tuple[Dim, ...]
 
 
+_MADE_UP = "unk__"
+
+
+def is_made_up(dim: Dim) -> bool:
+    """Tell whether a dimension is a symbol that onnx's inference makes up.
+
+    It stands for the same size within one run of the inference; where sizes are the same by
+    arithmetic only, there are several.
+    """
+    return isinstance(dim, str) and dim.startswith(_MADE_UP) and dim[len(_MADE_UP) :].isdigit()
+
+
 def dtype_name(code: int) -> str:
     """Name the element type *code*; a code newer than this table reads ``type<code>``."""
     return DTYPE_NAMES[code] if 0 <= code < len(DTYPE_NAMES) else f"type{code}"
