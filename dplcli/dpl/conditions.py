@@ -987,12 +987,7 @@ def is_static(value: ValueFacts) -> bool:
         UnknownFactError: Not even the rank is known.
     """
     known = value.subject.known_type()
-    if is_exact(known):
-        return True
-    shapes = [dims(value), None if known is None else known.shape]
-    return any(
-        shape is not None and all(isinstance(extent, int) for extent in shape) for shape in shapes
-    )
+    return is_exact(known) or all(isinstance(extent, int) for extent in dims(value))
 
 
 def keeps_order(result: ValueFacts) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, Tensor, Value
@@ -27,7 +27,7 @@ from dplcli.passes.rewriter import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from dplcli.ir import Function, Model, Remarks
     from dplcli.passes.records import ConstantRecord
@@ -230,18 +230,33 @@ class CallAttributes:
         return found
 
 
+class BodyNames(Protocol):
+    """Where the copies of nodes and values in a body get their names."""
+
+    def node(self, wanted: str) -> str:
+        """Name a node after the one that it is a copy of."""
+
+    def value(self, graph: Graph, wanted: str) -> str:
+        """Name a value of *graph* after the one that it is a copy of."""
+
+
 class BodyCopier:
     """Copies the bodies of If, Loop and Scan nodes.
 
     Args:
-        attributes: The attributes of the call.
-        values: What stands for the values of the function's body.
+        values: What stands for values round the bodies; others stand for themselves.
+        attributes_of: Tells the attributes of the copy of a node.
         names: Names in use.
     """
 
-    def __init__(self, attributes: CallAttributes, values: Values, names: InlinedNames) -> None:
-        self.attributes = attributes
+    def __init__(
+        self,
+        values: Values,
+        attributes_of: Callable[[Node], Mapping[str, Attribute]],
+        names: BodyNames,
+    ) -> None:
         self.values = values
+        self.attributes_of = attributes_of
         self.names = names
 
     def copy_bodies(self, source: Node, copy: Node) -> None:
@@ -265,7 +280,7 @@ class BodyCopier:
         for node in source:
             self._copy_node(node, graph)
         for value in source.outputs:
-            returned = self.values[value]
+            returned = self.values.get(value, value)
             if returned is not None:
                 graph.add_output(returned)
         return graph
@@ -274,8 +289,8 @@ class BodyCopier:
         node = Node(graph, source.op_type, source.domain, self.names.node(source.name))
         node.overload = source.overload
         node.doc, node.metadata = source.remarks
-        node.attributes = self.attributes.applied_to(source)
-        node.inputs = tuple([None if v is None else self.values[v] for v in source.inputs])
+        node.attributes = self.attributes_of(source)
+        node.inputs = tuple([None if v is None else self.values.get(v, v) for v in source.inputs])
         record_uses((node,))
         graph.append(node)
         if source.subgraphs:
@@ -629,7 +644,7 @@ class _Inliner:
         for value in captured_values(node):
             if value in self.constants:
                 self._plain_constant(value)
-        BodyCopier(self.attributes, self.values, self.names).copy_bodies(node, copy)
+        BodyCopier(self.values, self.attributes.applied_to, self.names).copy_bodies(node, copy)
 
     def _define(self, value: Value, copy: Node, index: int, number: int | None) -> Value:
         outer = self.returned.get(value)
