@@ -37,6 +37,8 @@ from dplcli.ir.operators import (
 from dplcli.ir.traversal import behind_identities, captured_values
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.shapes import Knowledge, shape_of
+from dplcli.shapes.rules import reshaped
+from dplcli.shapes.terms import Term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -985,12 +987,7 @@ def is_static(value: ValueFacts) -> bool:
         UnknownFactError: Not even the rank is known.
     """
     known = value.subject.known_type()
-    if is_exact(known):
-        return True
-    shapes = [dims(value), None if known is None else known.shape]
-    return any(
-        shape is not None and all(isinstance(extent, int) for extent in shape) for shape in shapes
-    )
+    return is_exact(known) or all(isinstance(extent, int) for extent in dims(value))
 
 
 def keeps_order(result: ValueFacts) -> bool:
@@ -1017,7 +1014,8 @@ def reshape_target(source: ValueFacts, result: ValueFacts) -> list[int]:
     target like ``[0, 0, 12, 64]``). -1 stands for one dimension at most, and only where no other
     one can be 0 when the model runs, or where the Reshape that makes *result* has it there itself:
     onnxruntime refuses -1 beside a size of 0 (ReshapeHelper in its reshape_helper.h), so an empty
-    batch would fail that ran before.
+    batch would fail that ran before. Nor does it stand where it hides what is known of a size: that
+    is asked for when a target's patterns are matched.
 
     Raises:
         UnknownFactError: The rank is not known, or numbers cannot say it.
@@ -1033,7 +1031,18 @@ def reshape_target(source: ValueFacts, result: ValueFacts) -> list[int]:
         raise UnknownFactError(
             f"the shape of {result.name!r} takes a -1, beside a size that may be 0"
         )
+    if -1 in numbers and not _follows(result.subject, numbers, before, after):
+        raise UnknownFactError(f"the shape of {result.name!r} takes a -1, which hides a size")
     return numbers
+
+
+def _follows(result: Value, target: list[int], before: Dims | None, after: Dims) -> bool:
+    """Tell whether the dimension of -1 follows from *target*, as far as it is known."""
+    algebra, axis = result.graph.model.memory(Knowledge).algebra, target.index(-1)
+    wanted = after[axis]
+    if reshaped(algebra, before, tuple(target), copies=True)[axis] == wanted:
+        return True
+    return isinstance(wanted, Term) and algebra.meaning(wanted) == ("dim", result, axis)
 
 
 def _may_be_left(result: Value, axis: int, shape: Dims) -> bool:

@@ -50,7 +50,7 @@ from dplcli.dpl.text import (
 )
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
-from dplcli.ir.model import called_function
+from dplcli.ir.model import called_function, is_in_function
 from dplcli.ir.operators import (
     DTYPE_ATTRIBUTES,
     FIRST_OPSET,
@@ -63,7 +63,7 @@ from dplcli.ir.operators import (
     canonical_domain,
     schema_of,
 )
-from dplcli.ir.traversal import behind_identities, is_read
+from dplcli.ir.traversal import behind_identities, captured_values, is_read
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 
 if TYPE_CHECKING:
@@ -227,6 +227,9 @@ class DraftNode:
         output_count: How many outputs it has.
         version: The version of the domain to import where none is imported.
         function: The function that it calls, which is added to the model; None for an operator.
+        copied: The node of a body that it is a copy of, with its bodies and names; None for a new
+            one.
+        captured: What stands for the values that those bodies read from outside.
     """
 
     op_type: str
@@ -236,6 +239,14 @@ class DraftNode:
     output_count: int = 1
     version: int = 1
     function: Function | None = None
+    copied: Node | None = None
+    captured: tuple[tuple[Value, Operand], ...] = ()
+
+    @property
+    def read(self) -> list[Operand]:
+        """What it and its bodies read."""
+        read = [item for item in self.inputs if item is not None]
+        return [*read, *(item for _, item in self.captured)]
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -257,10 +268,12 @@ class DraftConstant:
     Attributes:
         tensor: Its data.
         is_shared: Whether an equal one of another match may take its place.
+        name: The name that it had in a body; "" for a new one.
     """
 
     tensor: Tensor
     is_shared: bool = False
+    name: str = ""
 
     def __repr__(self) -> str:
         """Show the type."""
@@ -292,7 +305,7 @@ class Draft:
         needed = {_part_of(operand) for operand in self.outputs}
         for part in reversed(self.parts):
             if part in needed and isinstance(part, DraftNode):
-                needed.update(_part_of(item) for item in part.inputs if item is not None)
+                needed.update(map(_part_of, part.read))
         self.parts = [part for part in self.parts if part in needed]
 
 
@@ -417,6 +430,43 @@ class GraphBuilder:
         return self._keep(
             DraftNode(function.name, function.domain, read, given, count, function=function)
         )
+
+    def copy(self, body: Graph, given: Sequence[Operand] = ()) -> list[Operand]:
+        """Describe what a body of a node holds, to stand where that node is.
+
+        Args:
+            body: The body of an If, a Loop or a Scan, which the match has.
+            given: What stands for its inputs, but for what it stores itself.
+
+        Returns:
+            What stands for its outputs.
+
+        Raises:
+            BuildError: It stores data that cannot be stored here.
+        """
+        values: dict[Value, Operand] = {value: self._stored(value) for value in body.initializers}
+        values.update(zip(body.inputs, given, strict=False))
+        for node in body:
+            read = [None if value is None else values.get(value, value) for value in node.inputs]
+            made = DraftNode(
+                node.op_type,
+                node.domain,
+                tuple(read),
+                node.attributes,
+                len(node.outputs),
+                copied=node,
+                captured=tuple([(v, values.get(v, v)) for v in captured_values(node)]),
+            )
+            self._keep(made)
+            outputs = (value for value in node.outputs if value is not None)
+            values.update((value, DraftOutput(made, value.index)) for value in outputs)
+        return [values.get(value, value) for value in body.outputs]
+
+    def _stored(self, value: Value) -> DraftConstant:
+        tensor = value.constant
+        if tensor is None or (tensor.is_external and is_in_function(self.graph)):
+            raise BuildError(f"{value.name!r} cannot be stored here")
+        return self._keep(DraftConstant(tensor, name=value.name))
 
     def _check_versions(self, function: Function) -> None:
         """Refuse a function whose operators mean something else in this model's opset."""
@@ -1156,10 +1206,11 @@ class _Caller:
     def _dtype_of(self, node: NodeCall | None, index: int) -> str | None:
         """Return the element type that a number has as input *index* of *node*.
 
-        The schema decides, else the node's other operands, else the output of the match.
+        The schema decides, else the node's other operands, else the output of the match; that
+        alone, if the number is what takes its place.
         """
         if node is None:
-            return None
+            return _known_dtype(self.match.outputs[0]) if len(self.match.outputs) == 1 else None
         graph, op = self.builder.graph, self._op_of(node)
         version = graph.opset_imports.get(op.domain, 0)
         schema = graph.model.codec.schemas.find(op.op_type, op.domain, version)
@@ -1304,7 +1355,7 @@ def _where(match: Match) -> str:
 def operands_of(draft: Draft) -> Sequence[Value]:
     """List the existing values that *draft* reads or returns."""
     nodes = [part for part in draft.parts if isinstance(part, DraftNode)]
-    read = [operand for node in nodes for operand in node.inputs]
+    read = [operand for node in nodes for operand in node.read]
     return [operand for operand in [*read, *draft.outputs] if isinstance(operand, Value)]
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from dplcli.ir.types import Tensor, TensorType, shared_type, tensor_of_attributes
+from dplcli.ir.types import Tensor, TensorType, is_made_up, shared_type, tensor_of_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -920,14 +920,15 @@ class Value:
         self.type_source = source.refined(found) if type(source) is TypeStatement else found
 
     def known_type(self) -> TensorType | None:
-        """The declared type, or what follows; where onnx leaves a rank open, dpl derives it.
+        """The declared type, or what follows; where onnx leaves it open, dpl derives it.
 
-        onnx gives up at a Reshape to sizes that the model computes, and so at all behind it.
+        onnx gives up at a Reshape to sizes that the model computes, and so at all behind it; and
+        it makes up symbols, several for what is one size by arithmetic.
         """
         if self._exact is not None:
             return self._exact
         found = self.inferred_type()
-        if found is None or found.shape is None:
+        if found is None or found.shape is None or any(map(is_made_up, found.shape)):
             return self.graph.model.codec.derived_type(self) or found
         return found
 

@@ -1,7 +1,6 @@
 """Element types, shapes, attribute values and constant tensors, in the words of ONNX and numpy."""
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
 from functools import cache, lru_cache
@@ -30,8 +29,16 @@ Dim: TypeAlias = int | str | None
 Shape: TypeAlias = tuple[Dim, ...]
 
 
-MADE_UP = re.compile(r"unk__\d+")
-"""Symbols that onnx's shape inference makes up; another run gives them to other dimensions."""
+_MADE_UP = "unk__"
+
+
+def is_made_up(dim: Dim) -> bool:
+    """Tell whether a dimension is a symbol that onnx's inference makes up.
+
+    It stands for the same size within one run of the inference; where sizes are the same by
+    arithmetic only, there are several.
+    """
+    return isinstance(dim, str) and dim.startswith(_MADE_UP) and dim[len(_MADE_UP) :].isdigit()
 
 
 def dtype_name(code: int) -> str:

@@ -38,7 +38,7 @@ from dplcli.ir.model import (
     nodes_stood_for,
 )
 from dplcli.ir.operators import TYPED_BY_TYPES, canonical_domain
-from dplcli.ir.types import DTYPE_CODES, MADE_UP, PLAIN_KINDS, contradicts
+from dplcli.ir.types import DTYPE_CODES, PLAIN_KINDS, contradicts, is_made_up
 from dplcli.onnx_io.bounded import GivenUpError, bounded
 from dplcli.onnx_io.convert import (
     decode_type,
@@ -1132,7 +1132,7 @@ def _joined(said: TensorType, known: TensorType) -> TensorType:
 
 
 def _dim(said: Dim, known: Dim) -> Dim:
-    is_open = known is None or (isinstance(known, str) and MADE_UP.match(known) is not None)
+    is_open = known is None or is_made_up(known)
     return said if isinstance(said, int) or (is_open and said is not None) else known
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, Tensor, Value
@@ -21,7 +21,7 @@ from dplcli.ir.traversal import (
     find_value,
     outwards,
 )
-from dplcli.ir.types import MADE_UP, contradicts
+from dplcli.ir.types import contradicts, is_made_up
 from dplcli.passes.records import CallRecord, align, read_call
 from dplcli.passes.rewriter import (
     GraphRewriter,
@@ -33,7 +33,7 @@ from dplcli.passes.rewriter import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from dplcli.ir import Dim, Function, Model, Remarks, StatedType
     from dplcli.passes.records import ConstantRecord
@@ -237,18 +237,33 @@ class CallAttributes:
         return found
 
 
+class BodyNames(Protocol):
+    """Where the copies of nodes and values in a body get their names."""
+
+    def node(self, wanted: str) -> str:
+        """Name a node after the one that it is a copy of."""
+
+    def value(self, graph: Graph, wanted: str) -> str:
+        """Name a value of *graph* after the one that it is a copy of."""
+
+
 class BodyCopier:
     """Copies the bodies of If, Loop and Scan nodes.
 
     Args:
-        attributes: The attributes of the call.
-        values: What stands for the values of the function's body.
+        values: What stands for values round the bodies; others stand for themselves.
+        attributes_of: Tells the attributes of the copy of a node.
         names: Names in use.
     """
 
-    def __init__(self, attributes: CallAttributes, values: Values, names: InlinedNames) -> None:
-        self.attributes = attributes
+    def __init__(
+        self,
+        values: Values,
+        attributes_of: Callable[[Node], Mapping[str, Attribute]],
+        names: BodyNames,
+    ) -> None:
         self.values = values
+        self.attributes_of = attributes_of
         self.names = names
 
     def copy_bodies(self, source: Node, copy: Node) -> None:
@@ -273,7 +288,7 @@ class BodyCopier:
         for node in source:
             self._copy_node(node, graph)
         for value in source.outputs:
-            returned = self.values[value]
+            returned = self.values.get(value, value)
             if returned is not None:
                 graph.add_output(returned)
         copies = {value.name: self.values[value] for value in source.values.values()}
@@ -288,8 +303,8 @@ class BodyCopier:
         node = Node(graph, source.op_type, source.domain, self.names.node(source.name))
         node.overload = source.overload
         node.remarks = source.remarks
-        node.attributes = self.attributes.applied_to(source)
-        node.inputs = tuple([None if v is None else self.values[v] for v in source.inputs])
+        node.attributes = self.attributes_of(source)
+        node.inputs = tuple([None if v is None else self.values.get(v, v) for v in source.inputs])
         record_uses((node,))
         graph.append(node)
         if source.subgraphs:
@@ -299,7 +314,7 @@ class BodyCopier:
             outputs.append(None if value is None else self._define(value, graph, node, index))
         node.outputs = tuple(outputs)
         if graph.model.is_spread:
-            _let_run(node, source)
+            let_run(node, source)
 
     def _define(
         self, source: Value, graph: Graph, node: Node | None = None, index: int = 0
@@ -312,7 +327,7 @@ class BodyCopier:
         return copy
 
 
-def _let_run(copy: Node, node: Node, call: bytes = b"") -> None:
+def let_run(copy: Node, node: Node, call: bytes = b"") -> None:
     """Let *copy* run where *node* of a function does, else where the *call* does."""
     pairs = zip((*node.inputs, *node.outputs), (*copy.inputs, *copy.outputs), strict=False)
     names = {inner.name: outer.name for inner, outer in pairs if inner and outer}
@@ -646,14 +661,14 @@ class _Inliner:
             outputs.append(None if value is None else self._define(value, copy, index, number))
         copy.outputs = tuple(outputs)
         if number is None and self.graph.model.is_spread:
-            _let_run(copy, node, self.call.remarks.rest)
+            let_run(copy, node, self.call.remarks.rest)
         self.made.append(copy)
 
     def _copy_bodies(self, node: Node, copy: Node) -> None:
         for value in captured_values(node):
             if value in self.constants:
                 self._plain_constant(value)
-        BodyCopier(self.attributes, self.values, self.names).copy_bodies(node, copy)
+        BodyCopier(self.values, self.attributes.applied_to, self.names).copy_bodies(node, copy)
 
     def _define(self, value: Value, copy: Node, index: int, number: int | None) -> Value:
         outer = self.returned.get(value)
@@ -711,7 +726,7 @@ class _Inliner:
         dims = known.shape if found is None or found.shape is None else found.shape
         for dim, here in zip(known.shape, dims, strict=True):
             if isinstance(dim, str):
-                is_open = found is None or here is None or MADE_UP.match(str(here))
+                is_open = found is None or here is None or is_made_up(here)
                 self.symbols.setdefault(dim, f"{self._prefix}/{dim}" if is_open else here)
         return self.graph.model.codec.restated(stated, self.symbols)
 

@@ -42,6 +42,7 @@ from dplcli.ir.traversal import (
     needed_within,
     outwards,
 )
+from dplcli.passes.inline import BodyCopier, let_run
 from dplcli.passes.rewriter import (
     BodyWriter,
     GraphRewriter,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.replacement import Operand, RewriteRule
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
+    from dplcli.passes.inline import Values
     from dplcli.passes.rewriter import RewriteListener
 
     Callees: TypeAlias = dict[Function, Function]
@@ -397,6 +399,16 @@ class NewNames:
         self._origins[f"node {name}"] = origin
         return name
 
+    def copied(self, graph: Graph, wanted: str, without: Container[Graph]) -> str:
+        """Return *wanted* as the name of a value of *graph*, with a number behind it if need be.
+
+        Args:
+            graph: Where the value is.
+            wanted: The name that it should have.
+            without: The bodies that go, names and all.
+        """
+        return self._numbered(wanted, self._clashes_in(graph, without))
+
     def value(self, graph: Graph, source: str, what: str) -> str:
         """Return a name for a value of *graph*: that of *source*, and *what* it is.
 
@@ -412,9 +424,9 @@ class NewNames:
         """The names of nodes."""
         return {node.name for graph in self.model.graphs() for node in graph}
 
-    def _clashes_in(self, graph: Graph) -> Callable[[str], bool]:
+    def _clashes_in(self, graph: Graph, without: Container[Graph] = ()) -> Callable[[str], bool]:
         """Return what tells whether a name of a value means something in *graph*."""
-        scopes = _scopes_round(graph)
+        scopes = [scope for scope in _scopes_round(graph) if scope not in without]
         taken = self.model.taken
         return lambda name: (
             name in taken or any(name in each.values or name in each.erased for each in scopes)
@@ -475,6 +487,23 @@ class NewNodeNames:
 
 
 _LONGEST_ORIGIN = 200
+
+
+class _NamesOfCopies:
+    """Names for what is copied out of bodies that go: those that it had in them, if possible."""
+
+    def __init__(self, names: NewNames, gone: Iterable[Node]) -> None:
+        self._names = names
+        self._bodies = {
+            graph for node in gone for body in node.subgraphs.values() for graph in body.and_inner()
+        }
+        self._free = {node.name for body in self._bodies for node in body}
+
+    def node(self, wanted: str) -> str:
+        return self._names.node(wanted, self._free) if wanted else ""
+
+    def value(self, graph: Graph, wanted: str) -> str:
+        return self._names.copied(graph, wanted, self._bodies)
 
 
 def _scopes_round(graph: Graph) -> list[Graph]:
@@ -643,8 +672,10 @@ class _Replacer:
         self.kept = needed_within(match.nodes, [*self.operands, *match.escaping])
         self.made: dict[int, Value | Node] = {}
         self.added: list[Node] = []
+        self.copies: set[Node] = set()
         gone = {node.name: node.op_type for node in match.nodes if node not in self.kept}
         self.node_names = NewNodeNames(names, gone)
+        self.copied_names = _NamesOfCopies(names, match.nodes)
         makers = [value.producer for value in match.outputs]
         names_of_makers = {node.name for node in makers if node is not None}
         origin = self.node_names.origin(match.rule, draft, names_of_makers)
@@ -672,9 +703,11 @@ class _Replacer:
             if new is not old and inherited.get(_key(new)) is not old:
                 self._stand_in(self._value(new), old)
         for node in self.added:
-            inherit_devices(node, self.match.nodes)
+            if node not in self.copies:
+                inherit_devices(node, self.match.nodes)
         gone = [node for node in self.match.nodes if node not in self.kept]
         read = [value for node in gone for value in node.inputs if value is not None]
+        read += [value for node in gone for value in captured_values(node)]
         self.rewriter.erase(gone)
         read += [value for value in self.operands if value.graph is self.graph]
         dead = erase_unread(read, self.rewriter.listener)
@@ -718,20 +751,24 @@ class _Replacer:
             self.anchor, "Constant", (), attributes={"value": value}, remarks=self.origin
         )
         self._note(node, "Constant")
-        self._give_outputs(node, [old])
-        made = node.outputs[0]
-        assert made is not None  # noqa: S101  # it was just given
+        made = old or self.rewriter.make_value(self._name_of_constant(part), node)
+        self.rewriter.take_over_outputs(node, [made])
         self.made[id(part)] = made
 
     def _initializer(self, part: DraftConstant) -> Value:
         if not part.is_shared:
-            return self.rewriter.add_initializer(self._fresh_name("Constant"), part.tensor)
+            return self.rewriter.add_initializer(self._name_of_constant(part), part.tensor)
         key = (self.graph, part.tensor.dtype, part.tensor.shape, part.tensor.numpy().tobytes())
         made = self.names.shared.get(key)
         if made is None or self.graph.values.get(made.name) is not made:
             name = self._fresh_name("Constant")
             made = self.names.shared[key] = self.rewriter.add_initializer(name, part.tensor)
         return made
+
+    def _name_of_constant(self, part: DraftConstant) -> str:
+        if part.name:
+            return self.copied_names.value(self.graph, part.name)
+        return self._fresh_name("Constant")
 
     def _keeps_initializers(self) -> bool:
         """Tell whether this graph can store data: function bodies cannot.
@@ -742,7 +779,51 @@ class _Replacer:
             return False
         return self.graph.model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
 
+    def _copy_node(self, part: DraftNode, source: Node, inherited: dict[object, Value]) -> None:
+        """Make a copy of a node of a body that goes."""
+        node = self.rewriter.insert(
+            self.anchor,
+            source.op_type,
+            [None if item is None else self._value(item) for item in part.inputs],
+            domain=source.domain,
+            name=self.copied_names.node(source.name),
+            attributes=source.attributes,
+            remarks=source.remarks,
+        )
+        node.overload = source.overload
+        if source.subgraphs:
+            values: Values = {old: self._value(new) for old, new in part.captured}
+            BodyCopier(values, attrgetter("attributes"), self.copied_names).copy_bodies(
+                source, node
+            )
+            if self.rewriter.listener is not None:
+                self.rewriter.listener.bodies_made(node)
+        outputs: list[Value | None] = []
+        for index, old in enumerate(source.outputs):
+            new = None if old is None else inherited.get((id(part), index))
+            if new is None and old is not None:
+                new = self._copied_value(old, node)
+            outputs.append(new)
+        self.rewriter.take_over_outputs(node, outputs)
+        for owner in self.match.nodes if self.graph.model.is_spread else ():
+            let_run(node, source, owner.remarks.rest)
+        self.copies.add(node)
+        self.added.append(node)
+        self.made[id(part)] = node
+
+    def _copied_value(self, source: Value, node: Node) -> Value:
+        """Make a value that is a copy of one of a body, with the type that is stated of it."""
+        name = self.copied_names.value(self.graph, source.name)
+        value = self.rewriter.make_value(name, node, source.index)
+        value.type_source, stated = source.type_source, source.stated_type
+        if stated is not None:
+            self.graph.stated_types[name] = stated
+        return value
+
     def _make_node(self, part: DraftNode, inherited: dict[object, Value]) -> None:
+        if part.copied is not None:
+            self._copy_node(part, part.copied, inherited)
+            return
         op_type = part.op_type
         if part.function is not None:
             op_type = self.functions.local_copy(part.function).name
@@ -1113,6 +1194,13 @@ class Worklist:
         self._recount(node)
         self.edits += 1
         self.fingerprints.forget(node)
+
+    def bodies_made(self, node: Node) -> None:
+        """List the nodes of the bodies of a new node, and let every rule look at them."""
+        for body in node.subgraphs.values():
+            for graph in body.and_inner():
+                self.graph_added(graph)
+        self._recount(node)
 
     def _recount(self, node: Node) -> None:
         """Remember that the values that *node* reads have other readers than before."""

@@ -265,6 +265,9 @@ class RewriteListener(Protocol):
     def node_inserted(self, node: Node) -> None:
         """*node* has just been put in: what it reads has one more reader."""
 
+    def bodies_made(self, node: Node) -> None:
+        """A new node has got its bodies: what they read has more readers."""
+
     def node_erased(self, node: Node) -> None:
         """*node* has just been taken out; its fields are as they were.
 
@@ -412,13 +415,15 @@ class GraphRewriter:
             self.graph.append(node)
         self.graph.modified = True
 
-    def take_over_outputs(self, node: Node, values: Sequence[Value]) -> None:
-        """Let *node* make *values*, which keep their names and users."""
+    def take_over_outputs(self, node: Node, values: Sequence[Value | None]) -> None:
+        """Let *node* make *values*, which keep their names and users; None is an omitted output."""
+        made = [value for value in values if value is not None]
         for index, value in enumerate(values):
-            value.producer = node
-            value.index = index
+            if value is not None:
+                value.producer = node
+                value.index = index
         node.outputs = tuple(values)
-        self._changed(*values)
+        self._changed(*made)
 
     def _changed(self, *values: Value) -> None:
         self.graph.model.note_edit()

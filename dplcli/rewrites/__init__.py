@@ -23,8 +23,9 @@ _FUNCTIONS = {
     "onnxruntime": "ort_matmul_nbits ort_qlinear_concat",
     "rotary": "onnxruntime_rotary_embedding rotary_embedding",
     "simplification": """
-        constants_to_initializers drop_unread drop_zero_states fold_constants merge_common
-        merge_initializers merge_slices_into_split reuse_shape_arithmetic
+        constants_to_initializers drop_unread drop_zero_states fold_constants inline_bodies
+        merge_common merge_initializers merge_slices_into_split reuse_shape_arithmetic
+        split_sequences
     """,
 }
 """The functions of each module."""

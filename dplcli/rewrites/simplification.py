@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from dplcli.dpl.replacement import nodewise
-from dplcli.ir import ArrayTensor, Tensor
+from dplcli.ir import ArrayTensor, Attribute, Tensor, Value
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, is_in_function
 from dplcli.ir.operators import (
     COPYING,
     FOLDABLE,
     MEASURING,
     RANDOM_OPS,
+    attribute_of,
     flops,
     is_placeholder,
 )
 from dplcli.ir.traversal import is_read
-from dplcli.rewrites.operands import dtype_of, fill_of, input_of, remade
+from dplcli.rewrites.operands import array_of, dtype_of, fill_of, input_of, item_of, remade
 from dplcli.shapes import Knowledge, shape_of
 from dplcli.shapes.rules import CONTENT_RULES, WHOLE
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.replacement import GraphBuilder, Operand
     from dplcli.dpl.rule import Match, Rejection
-    from dplcli.ir import Attribute, Graph, Node, Value
+    from dplcli.ir import Graph, Node
     from dplcli.shapes.rules import Dims
 
     Bound: TypeAlias = NDArray[Any] | None
@@ -149,6 +150,55 @@ def _piece_of_split(data: Value, node: Node, piece: _Piece) -> Value | None:
     return None
 
 
+@nodewise("SplitToSequence", reach=3)
+def split_sequences(match: Match, build: GraphBuilder) -> Operand | None:
+    """Split a tensor into parts of which each has a name.
+
+    Before: ``q = SplitToSequence(x, [2, 3]); y = SequenceAt(q, 1)``
+    After:  ``a, b = Split(x, [2, 3]); q = SequenceConstruct(a, b); y = SequenceAt(q, 1)``
+    Holds when: how many parts there are is known, none of them loses an axis, and all that reads
+    the sequence takes what was put into it.
+    """
+    (sequence,) = match.outputs
+    data, axis = match.root.inputs[0], attribute_of(match.root, "axis")
+    if data is None or axis is None or not isinstance(axis.value, int) or sequence.returned_by:
+        return None
+    if not all(_takes_parts(user) for user, _ in sequence.iter_uses()):
+        return None
+    cut = _lengths(match.root, data, axis.value, build)
+    if cut is None or not 1 <= cut[1] <= _MOST_PARTS:
+        return None
+    lengths, count = cut
+    parts = build.ops("Split", data, lengths, outputs=count, axis=axis.value)
+    return build.op("SequenceConstruct", *parts)
+
+
+_MOST_PARTS = 64
+
+
+def _takes_parts(node: Node) -> bool:
+    if node.op_type == "ConcatFromSequence":
+        return True
+    place = input_of(node, 1) if node.op_type == "SequenceAt" else None
+    return place is not None and place.is_constant
+
+
+def _lengths(node: Node, data: Value, axis: int, build: GraphBuilder) -> tuple[Operand, int] | None:
+    """Return how long the parts are that a SplitToSequence makes, and how many there are."""
+    split, shape = input_of(node, 1), shape_of(data)
+    form = () if split is None else shape_of(split)
+    if split is not None and form is not None and len(form) == 1:
+        count = form[0] if dtype_of(split) == "int64" else None
+        return (split, count) if isinstance(count, int) else None
+    keeps_axis = split is not None or attribute_of(node, "keepdims") == Attribute("int", 1)
+    step = 1 if split is None else _only(split)
+    length = shape[axis] if shape else None
+    if not keeps_axis or step is None or step < 1 or not isinstance(length, int):
+        return None
+    lengths = [min(step, length - start) for start in range(0, length, step)]
+    return build.constant(np.array(lengths, dtype=np.int64), is_shared=True), len(lengths)
+
+
 # Initial states of recurrent layers.
 
 
@@ -202,6 +252,91 @@ def _holds_zeros(tensor: Tensor | None) -> bool:
         return False
     array = tensor.numpy()
     return array.dtype.kind in "fiu" and not array.any()
+
+
+# Bodies that run once, or not at all, whatever the inputs.
+
+
+_STATES_OF_LOOP = 2
+"""Where the states begin, among what a Loop reads and among what its body does."""
+
+_FIRST_IDENTITY_OF_ALL = 16
+"""The first opset in which an Identity may copy a sequence or an optional."""
+
+
+@nodewise("If", "Loop", reach=3)
+def inline_bodies(match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
+    """Put what a body holds in the place of its If or Loop.
+
+    Before: ``y = If(true) <then_branch = {t = Exp(x) y = Neg(t)}, else_branch = …>``
+    After:  ``t = Exp(x); y = Neg(t)``
+    Holds when: the condition of the If is known; or the Loop has one turn, or none: as its number
+    of turns and its condition say, or because its body ends it.
+    """
+    node = match.root
+    results = _of_branch(node, build) if node.op_type == "If" else _of_loop(node, build)
+    found = [results[old.index] if old.index < len(results) else None for old in match.outputs]
+    outputs = [item for item in found if item is not None]
+    if len(outputs) < len(found):
+        return None
+    for new, old in zip(outputs, match.outputs, strict=True):
+        is_tensor = not isinstance(new, Value) or dtype_of(new) is not None
+        if old.returned_by and not is_tensor and build.opset < _FIRST_IDENTITY_OF_ALL:
+            return match.reject(f"no Identity of opset {build.opset} may copy it", at=old)
+    return outputs
+
+
+def _of_branch(node: Node, build: GraphBuilder) -> Sequence[Operand | None]:
+    """Return what an If makes, if it is known which branch makes it."""
+    chosen = _number(input_of(node, 0))
+    body = node.subgraphs.get("then_branch" if chosen else "else_branch")
+    if chosen is None or body is None or not all(value.is_constant for value in body.inputs):
+        return ()
+    return build.copy(body)
+
+
+def _of_loop(node: Node, build: GraphBuilder) -> Sequence[Operand | None]:
+    """Return what a Loop makes, if it has one turn or none."""
+    body = node.subgraphs.get("body")
+    states = [value for value in node.inputs[_STATES_OF_LOOP:] if value is not None]
+    if body is None or len(body.inputs) != _STATES_OF_LOOP + len(states):
+        return ()
+    turns = _turns(node, body)
+    if turns is None or any(value.is_initializer for value in body.inputs):
+        return ()
+    if turns == 0:
+        return states  # what it stacks is empty, and stays
+    number, proceeds = (
+        build.constant(np.full((1,) * _rank_of(value), content))
+        for value, content in zip(body.inputs, (np.int64(0), np.True_), strict=False)
+    )
+    made = build.copy(body, [number, proceeds, *states])[1:]
+    rows = [build.op("Unsqueeze", item, axes=[0]) for item in made[len(states) :]]
+    return [*made[: len(states)], *rows]
+
+
+def _turns(node: Node, body: Graph) -> int | None:
+    """Return how often a Loop runs its body: once, or not at all; None if that is not known."""
+    limit, condition = input_of(node, 0), input_of(node, 1)
+    most, starts = _number(limit), _number(condition)
+    if (most is not None and most <= 0) or starts == 0:
+        return 0
+    if (condition is not None and starts is None) or (limit is not None and most is None):
+        return None
+    proceeds = _number(body.outputs[0]) if body.outputs else None
+    return 1 if most == 1 or proceeds == 0 else None
+
+
+def _number(value: Value | None) -> int | None:
+    stored = array_of(value)  # what was folded is known here before it is known of shapes
+    item = item_of(value) if stored is None or stored.size != 1 else stored.item()
+    return item if isinstance(item, int) else None
+
+
+def _rank_of(value: Value) -> int:
+    """Return the rank that is stated of a number; that of a scalar if none is."""
+    known = value.declared_type
+    return 0 if known is None else len(known.shape or ())
 
 
 # How many bytes the folding of constants may add to a model.

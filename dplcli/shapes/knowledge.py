@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.ir import ArrayTensor, TensorType
+from dplcli.ir import ArrayTensor, TensorType, Value
 from dplcli.ir.model import is_exact
 from dplcli.ir.operators import (
     EXPLOSIVE,
@@ -20,7 +20,7 @@ from dplcli.ir.operators import (
     kind_of,
     schema_of,
 )
-from dplcli.ir.types import MADE_UP, dtype_name
+from dplcli.ir.types import dtype_name, is_made_up
 from dplcli.shapes.rules import (
     ATTENTION_RULES,
     CONTENT_RULES,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Graph, Model, Node, Shape, Tensor, Value
+    from dplcli.ir import Graph, Model, Node, Shape, Tensor
     from dplcli.shapes.rules import Dims, PartlyKnown, Shapes
     from dplcli.shapes.terms import Number
 
@@ -129,6 +129,7 @@ class Knowledge:
         """Return the type of *value* as far as it follows; None if not even the rank does.
 
         Equal dimensions have equal symbols: that of the file, or the sum of products in brackets.
+        What inference tells stays, but for the symbols that it makes up.
         """
         if value not in self._types:
             self._types[value] = None  # whoever asks on the way to the answer is told nothing
@@ -138,6 +139,10 @@ class Knowledge:
                 fact = NOTHING
             if fact.dtype is not None and fact.shape is not None:
                 shape = tuple([self._symbol(number, value.graph) for number in fact.shape])
+                told = value.inferred_type()
+                if told is not None and told.shape is not None and len(told.shape) == len(shape):
+                    pairs = zip(told.shape, shape, strict=True)
+                    shape = tuple([new if is_made_up(said) else said for said, new in pairs])
                 self._types[value] = TensorType(fact.dtype, shape)
         return self._types[value]
 
@@ -148,6 +153,8 @@ class Knowledge:
         match self.algebra.meaning(number):
             case ("symbol", of, str() as said) if of is graph:
                 return said
+            case ("dim", of, int() as axis) if (made_up := _made_up(of, axis)) is not None:
+                return made_up
         if not self._named:  # a file may have odd symbols, which mean something else
             types = [value.declared_type for value in graph.model.graph.inputs]
             dims = [dim for known in types if known is not None for dim in known.shape or ()]
@@ -469,7 +476,14 @@ def _follow(graph: Graph, data: set[Value], sized: set[Value]) -> None:
 
 def _is_name(symbol: str) -> bool:
     """Tell whether a symbol in a shape means one size wherever it stands."""
-    return symbol not in _PLACEHOLDERS and MADE_UP.fullmatch(symbol) is None
+    return symbol not in _PLACEHOLDERS and not is_made_up(symbol)
+
+
+def _made_up(value: object, axis: int) -> str | None:
+    """Return the symbol that inference made up for a dimension, if it did."""
+    known = value.inferred_type() if isinstance(value, Value) else None
+    said = None if known is None or known.shape is None else known.shape[axis]
+    return said if isinstance(said, str) and is_made_up(said) else None
 
 
 def _name_of(key: object) -> str | None:

@@ -724,7 +724,9 @@ def _split_shape(view: View) -> Shapes:
         return []
     dim = shape[axis]
     parts: PartlyKnown
-    if lengths is not None and len(lengths) == count:
+    if count == 1:
+        parts = [dim]
+    elif lengths is not None and len(lengths) == count:
         parts = lengths
     elif view.has(1) or not isinstance(dim, int):
         parts = [None] * count

@@ -23,6 +23,10 @@ class Log:
         """Note an insertion."""
         self.seen.append(f"+{node.op_type}")
 
+    def bodies_made(self, node: Node) -> None:
+        """Note the bodies of a new node."""
+        self.seen.append(f"+{len(node.subgraphs)} bodies")
+
     def node_erased(self, node: Node) -> None:
         """Note a removal."""
         self.seen.append(f"-{node.op_type}")

@@ -465,6 +465,15 @@ EXPORTED = '<ir_version: 7, opset_import: ["" : 13, "com.microsoft" : 1, "own" :
             "int64[b,12]",
             id="type",
         ),
+        pytest.param(
+            "t = Constant <value = int64[2] {-1, 4}> () r = Reshape (x, t) y = Relu (r)",
+            "float[b,c,4] x",
+            "float32[(b*c),4]",
+            id="made-up-by-onnx",
+        ),
+        pytest.param(
+            "n = NonZero (x) y = Neg (n)", "float[b,c] x", "int64[2,unk__0]", id="nobody-knows"
+        ),
         pytest.param("y = own.Foo (x)", "float[b,3] x", "None", id="foreign"),
         pytest.param(
             "y = Reshape (x, t)", "float[b,3] x, int64[k] t", "float32", id="sizes-nobody-knows"
