@@ -805,8 +805,8 @@ class _Replacer:
                 new = self._copied_value(old, node)
             outputs.append(new)
         self.rewriter.take_over_outputs(node, outputs)
-        for owner in self.match.nodes if self.graph.model.is_spread else ():
-            let_run(node, source, owner.remarks.rest)
+        if self.graph.model.is_spread and source.graph.owner is not None:
+            let_run(node, source, source.graph.owner.remarks.rest)
         self.copies.add(node)
         self.added.append(node)
         self.made[id(part)] = node
