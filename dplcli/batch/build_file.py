@@ -236,6 +236,8 @@ def _table_of(path: Path) -> Json:
         content = tomllib.loads(read_utf8(path))
     except tomllib.TOMLDecodeError as error:
         raise CatalogError(f"{path.name}: not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise CatalogError(f"{path.name}: nests too deep to be read") from error
     table = content.get("tool", {}).get("dpl")
     if not isinstance(table, dict):
         raise CatalogError(f"{path.name}: has no table [tool.dpl]")

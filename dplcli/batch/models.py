@@ -36,7 +36,7 @@ def is_one_model(given: Sequence[Path]) -> bool:
 
 def _is_folder(path: Path) -> bool:
     """A folder that is called like a model is no folder of models: somebody means a file."""
-    return path.is_dir() and path.suffix.lower() != _SUFFIX
+    return os.path.isdir(path) and path.suffix.lower() != _SUFFIX  # noqa: PTH112  # never raises
 
 
 def _is_glob(path: Path) -> bool:
@@ -61,7 +61,7 @@ def find_models(given: Sequence[Path], result: str = "") -> list[ModelFile]:
     first: dict[Path, Path] = {}
     for path in given:
         for each in _meant_by(path, result):
-            known = first.setdefault(each.path.resolve(), each.path)
+            known = first.setdefault(Path(os.path.realpath(each.path)), each.path)
             if known is not each.path and not each.problem:
                 other = "" if known == each.path else f" as {known}, too"
                 problem = f"{each.path}: is named twice{other}; it is done once"
@@ -82,8 +82,10 @@ def _meant_by(path: Path, result: str) -> Iterator[ModelFile]:
             yield ModelFile(path, path, f"{path}: no {_SUFFIX} file is in this folder or below")
         yield from (ModelFile(each, each.relative_to(path)) for each in kept)
     elif _is_glob(path):
-        names = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207  # an absolute one, too
-        files = [Path(name) for name in names if not _is_folder(Path(name))]
+        ending = {"**": f"**/*{_SUFFIX}", "*": f"*{_SUFFIX}"}.get(path.name, path.name)
+        files = [
+            each for each in sorted(set(_called(path.parent / ending))) if not _is_folder(each)
+        ]
         kept = [each for each in files if not _is_result(each, result)]
         if not kept:
             yield ModelFile(path, path, f"{path}: no file is called like this")
@@ -91,6 +93,18 @@ def _meant_by(path: Path, result: str) -> Iterator[ModelFile]:
         yield from (ModelFile(each, each.relative_to(fixed)) for each in kept)
     else:
         yield ModelFile(path, Path(path.name))
+
+
+def _called(pattern: Path) -> Iterator[Path]:
+    """Yield what is called like a glob; ``**`` stands for the folders below, but for links."""
+    parts = pattern.parts
+    if "**" not in parts:
+        yield from map(Path, glob.iglob(str(pattern)))  # noqa: PTH207  # an absolute one, too
+        return
+    place = parts.index("**")
+    for start in _called(Path(*parts[:place])):
+        for folder, _, _ in _walk(start):
+            yield from _called(Path(glob.escape(folder), *parts[place + 1 :]))
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -15,7 +15,7 @@ from collections import deque
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.errors import DplError, UsageError
@@ -134,6 +134,7 @@ def _context(preload: Iterable[str]) -> BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
+    resource_tracker.ensure_running()  # which lets interrupts through again when it is started
     with _interrupts_held():
         forkserver.ensure_running()  # what it loads is not to be interrupted by a terminal
     return context

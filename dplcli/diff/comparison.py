@@ -142,7 +142,10 @@ class _Beside:
         self.constants = dict.fromkeys(self._constants())
         self.pairs = dict.fromkeys([*pairing.inputs, *chain(*made), *self.constants])
         self.own = [pair for pair in self.pairs if tuple(v.graph for v in pair) == self.graphs]
-        self.names = {new.name: old.name for old, new in self.own}
+        # of several that became one, the one that kept its name stands for it
+        kept = [pair for pair in self.own if pair[0].name == pair[1].name]
+        self.twins = {new: old for old, new in (*self.own, *kept)}
+        self.names = {new.name: old.name for new, old in self.twins.items()}
 
     def _constants(self) -> Iterator[ValuePair]:
         """Yield constants that are read or returned in the same place, then the rest by name."""
@@ -232,7 +235,8 @@ class _Beside:
             if all(value.is_initializer for value in pair):
                 yield from _remarks(f"{self.where}: {pair[0].name}", self._of_tensors(pair))
                 old, new = (row_of(value.initializer_source) for value in pair)
-                rows.append((old, new, pair[0].name))
+                if self.twins[pair[1]] is pair[0]:
+                    rows.append((old, new, pair[0].name))
         for pair in self.constants:
             ends = tuple(map(_stored, pair, self.graphs))
             if ends[0] != ends[1]:
@@ -270,7 +274,7 @@ class _Beside:
         both = zip(self.sources, self.graphs, strict=True)
         messages = [source.statement(row_of(graph.source)) for source, graph in both]
         for which, message in enumerate(messages):
-            paired = {"", *(pair[which].name for pair in self.own)}
+            paired = {"", *(v.name for v in (self.twins if which else self.twins.values()))}
             alone = self.graphs[which].values.keys() - paired
             _keep(message.value_info, [i for i in message.value_info if i.name not in alone])
             infos = list(message.value_info)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, zip_longest
@@ -130,6 +131,7 @@ ONNX_ERRORS = (
 """What onnx raises where it cannot read, check, infer or inline: it has no common kind."""
 
 _MOST_NODES = 250_000
+_MOST_CALLS = 20_000
 _MOST_TIMES = 8
 _LONG_VECTOR = 1 << 14
 _LENGTH = "dpl length "
@@ -155,6 +157,7 @@ class Expansion:
         stated: How many nodes the file states.
         sizes: By function, how many nodes it stands for.
         calls: By function, how often the main graph calls it.
+        total_calls: How many calls are made, those inside functions included.
     """
 
     def __init__(self, model: ModelProto, ignored: Container[tuple[str, str]] = ()) -> None:
@@ -162,6 +165,7 @@ class Expansion:
         self.stated = self._outside = len(model.graph.node)
         self.sizes: dict[FunctionKey, int] = {}
         self.calls: dict[FunctionKey, int] = {}
+        self.total_calls = 0
         if not functions:
             return
         self._outside, self.calls = count_calls(model.graph.node, functions, ignored)
@@ -169,10 +173,10 @@ class Expansion:
             key: count_calls(function.node, functions, ignored)
             for key, function in functions.items()
         }
-        self.sizes = expanded_sizes(
-            {key: count for key, (count, _) in counted.items()},
-            {key: calls for key, (_, calls) in counted.items()},
-        )
+        inner = {key: calls for key, (_, calls) in counted.items()}
+        self.sizes = expanded_sizes({key: count for key, (count, _) in counted.items()}, inner)
+        made = expanded_sizes(dict.fromkeys(counted, 1), inner)
+        self.total_calls = min(sum(n * made[key] for key, n in self.calls.items()), MANY)
         self.stated = self._outside + sum(count for count, _ in counted.values())
 
     @property
@@ -184,6 +188,11 @@ class Expansion:
     def is_bounded(self) -> bool:
         """Whether inference may look at all of them."""
         return self.total <= most_nodes(self.stated)
+
+    @property
+    def is_runnable(self) -> bool:
+        """Whether onnxruntime, which looks at all nodes for each call, may expand all calls."""
+        return self.is_bounded and self.total_calls <= max(_MOST_CALLS, _MOST_TIMES * self.stated)
 
     def too_large(self) -> set[FunctionKey]:
         """Choose functions to leave out, largest first, until the rest is within the limit."""
@@ -376,8 +385,27 @@ def _objection(model: bytes | str, size: int, *, is_full: bool) -> str:
     except GivenUpError as error:
         return _objection(model, size, is_full=False) if is_full else f"it was given up {error}"
     except (RuntimeError, ValueError, OSError) as error:
-        return " ".join(str(error).split())
+        return first_objection(str(error))
     return ""
+
+
+_NODES_OF = re.compile(r"\(op_type:([^,)]*)(?:, node name: ([^)]*))?\): ")
+_SPEC_OF = re.compile(r"Bad node spec for node\. Name: (.*?) OpType: (\S+)")
+_KIND_OF = re.compile(r"\[\w*Error\]|Inference error\(s\):")
+
+
+def first_objection(said: str) -> str:
+    """Return the first thing that onnx objects to, and the node: all else mostly follows from it.
+
+    Args:
+        said: The message: a line for each node, with those round it, or a sentence and its context.
+    """
+    spec = _SPEC_OF.search(said)
+    first = said.strip().split("\n")[0]
+    nodes = [(spec[2], spec[1])] if spec else _NODES_OF.findall(first)
+    text = " ".join(_KIND_OF.sub("", _NODES_OF.sub("", first)).split())
+    names = (f"{op} {name!r}" if name else op for op, name in reversed(nodes))
+    return ": ".join(filter(None, (" in ".join(names), text)))
 
 
 def objection_to(content: bytes) -> str:

@@ -25,7 +25,7 @@ _KEYS = ("key", "name", "tensor_name", "configuration_id", "domain")
 _DTYPES = TensorProto.DESCRIPTOR.enum_types_by_name["DataType"]
 _NUMBERS_OF_TYPES = frozenset({"data_type", "elem_type", "key_type"})
 _FLOATS = (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE)
-_MOST = 120
+_MOST = 200
 """Up to how many characters a value is written out."""
 
 
@@ -121,6 +121,9 @@ def _unknown(message: Message) -> dict[str, str]:
 
 def _text(value: Any, field: FieldDescriptor | None = None) -> str:  # noqa: ANN401  # as above
     """Write a value; of a large one, how large it is."""
+    entry = getattr(value, "value", None)
+    if isinstance(entry, str):  # of a key, which the path names
+        return _text(entry)
     if isinstance(value, Message):
         text = MessageToString(value, as_one_line=True, print_unknown_fields=True)
         return f"{value.ByteSize():,} bytes" if len(text) > _MOST else text or "(empty)"

@@ -614,7 +614,8 @@ def ending(written: Verdict, *, is_changed: bool, is_verified: bool, verbose: bo
 def check_failure(written: Verdict) -> list[str]:
     """Say why the check refuses the result; nothing if it does not."""
     if written.objection:
-        return [f"onnx.checker refuses the result: {written.objection}"]
+        found = f"onnx.checker refuses the result: {written.objection}"
+        return [f"{found}; mend the rule that made this, which dpl bisect finds"]
     said = "" if written.verification is None else written.verification.complaint
     return [said] if said else []
 

@@ -264,8 +264,12 @@ def verify_equivalence(
         return _with_opinions(result, original, candidate, settings)
     nodes = (len(ours.graph.node), len(theirs.graph.node))
     made = names_made_by_shape(theirs.graph)
-    for path, model in ((original, ours), (candidate, theirs)):
-        check_expansion(path, model, settings.execution)
+    refusal: VerificationError | None = None
+    try:
+        for path, model in ((original, ours), (candidate, theirs)):
+            check_expansion(path, model, settings.execution)
+    except VerificationError as error:
+        refusal = error  # a proof needs no run
     lost = lost_defaults(ours, theirs)
     del theirs
     say = progress or (lambda _: None)
@@ -288,6 +292,8 @@ def verify_equivalence(
     is_proved = decides and known.proof is not None
     flow = Dataflow(ours, infers=not is_proved or settings.mutants > 0)
     try:
+        if refusal is not None:
+            raise refusal
         check = _Check(original, flow, made, settings, say=say, nodes=nodes, is_proved=is_proved)
     except VerificationError as error:
         if is_proved:

@@ -6,15 +6,8 @@ import re
 import zipfile
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import (
-    Callable,
-    Collection,
-    Hashable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, partial
@@ -214,6 +207,10 @@ _KINDS = "a .npz, .npy or .pb file, or a folder with input_0.pb or test_data_set
 _READ_ERRORS = (OSError, ValueError, EOFError, KeyError, MemoryError)
 ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError)
 """What reading a .npz file raises; it is RuntimeError where a file says that it is encrypted."""
+_MOST_UNPACKED = 1 << 30
+_MOST_PACKED = 100
+"""How many times its size a file may unpack to, beyond that many bytes."""
+_HEADERS = (np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0)
 _PB = re.compile(r"input_(\d+)\.pb")
 _DATA_SET = re.compile(r"test_data_set_(\d+)")
 _ELEMENT = re.compile(r"(.*)\[(\d*)\]", re.DOTALL)
@@ -375,7 +372,31 @@ def _load_numpy(path: Path, what: str) -> Array | dict[str, Array]:
         raise UsageError(f"{path}: not {what} ({reason})") from error
 
 
+def _check_archive(path: Path, ports: Sequence[Port]) -> None:
+    """Refuse arrays that do not fit the model, or are far larger than their file, still packed."""
+    by_name = {port.name: port for port in ports}
+    total = 0
+    with suppress(*_READ_ERRORS, *ARCHIVE_ERRORS), zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():  # what is damaged is found when it is unpacked
+            total += info.file_size
+            with archive.open(info) as file:
+                is_long = np.lib.format.read_magic(file) >= (2, 0)
+                shape, _, dtype = _HEADERS[is_long](file)
+            name = info.filename.removesuffix(".npy")
+            name = name if name in by_name else name.rpartition("@")[0] or name
+            port = by_name.get(name) or by_name.get(_element_of(name))
+            if port is not None and not name.endswith("[]") and not dtype.hasobject:
+                _check_shape(shape, port, f"{path.name}: input {port.name!r}")
+    size = path.stat().st_size
+    if total > max(_MOST_UNPACKED, _MOST_PACKED * size):
+        raise UsageError(
+            f"{path}: would unpack to {total / 1e9:,.1f} GB, from {size / 1e6:,.1f} MB",
+            hint="if that is right, save it with numpy.savez, which does not pack",
+        )
+
+
 def _read_npz(path: Path, ports: Sequence[Port]) -> Iterator[GivenSet]:
+    _check_archive(path, ports)
     arrays = _load_numpy(path, "arrays in numpy's .npz format")
     if isinstance(arrays, np.ndarray):
         raise UsageError(f"{path}: holds one array; rename it to .npy")

@@ -199,10 +199,10 @@ def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) ->
     functions included. If the user sets a time limit, onnxruntime may try.
 
     Raises:
-        VerificationError: It would take onnxruntime hours, or all memory.
+        VerificationError: It would take onnxruntime minutes or hours, or all memory.
     """
     expansion = Expansion(model)
-    if execution.timeout != TIMEOUT or expansion.is_bounded:
+    if execution.timeout != TIMEOUT or expansion.is_runnable:
         return
     raise VerificationError(
         f"{path}: its functions stand for {nodes_of(expansion.total)} in the place of "

@@ -107,6 +107,32 @@ def test_who_stops_asking_leaves_no_process_behind(tmp_path: Path) -> None:
     assert set(ends(tmp_path / "log")) == {"end 0"}
 
 
+INTERRUPTED = """
+import os, signal, sys
+from dplcli.batch.processes import run_here
+
+if __name__ == "__main__":
+    print(list(run_here(abs, [-1], 1, ["interrupting"])))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be held")
+def test_an_interrupt_while_processes_load_is_the_first_ones_alone(tmp_path: Path) -> None:
+    """A terminal tells all of a group; what only helps says nothing, and goes on."""
+    hit = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / "interrupting.py").write_text(hit)
+    (tmp_path / "main.py").write_text(INTERRUPTED)
+    paths = os.pathsep.join([str(ROOT), str(tmp_path)])
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, tmp_path / "main.py"],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[(-1, 1)]", "")
+
+
 def test_a_scheduler_that_is_not_there_is_one_message(tmp_path: Path) -> None:
     """Whether or not Dask is installed."""
     with pytest.raises(UsageError, match=r"^--scheduler tcp://127\.0\.0\.1:9: ") as caught:

@@ -415,6 +415,25 @@ def test_verify_each_names_what_onnx_checker_refuses(
     assert answer.err.startswith(first)
 
 
+def test_what_onnx_checker_says_is_cut_to_what_tells(
+    dpl: Dpl, save: Save, rewrites: Rewrites
+) -> None:
+    """The first node that is wrong, and what to do; not what follows from it at all others."""
+    rewrites("{name: untyped, pattern: 'Neg(x)', replacement: 'Transpose(x, perm=[0, 1])'}")
+    chain = " ".join(f"v{k + 1} = Relu (v{k})" for k in range(30))
+    save(f"g (float[2] x) => (float[2] y) {{ [n] v0 = Neg (x) {chain} y = Relu (v30) }}")
+
+    answer = dpl(*REWRITE, *OUT)
+
+    assert answer.code == 1
+    said = next(line for line in answer.err.splitlines() if "onnx.checker" in line)
+    assert "Transpose 'n" in said
+    assert "dpl bisect" in said
+    assert "Error" not in said
+    assert "Relu" not in said
+    assert len(said) < 250
+
+
 @pytest.mark.usefixtures("twice")
 def test_verify_each_of_right_rules_writes_the_model(dpl: Dpl, folder: Path) -> None:
     """The last check is the verdict; the model is not checked once more."""

@@ -409,3 +409,42 @@ def test_a_fork_ends_when_nobody_waits_for_it() -> None:
     assert ended
     assert os.read(reading, 1) == b""
     os.close(reading)
+
+
+OBJECTIONS = {
+    "[ShapeInferenceError] (op_type:Add, node name: add): B has inconsistent type tensor(int64)": (
+        "Add 'add': B has inconsistent type tensor(int64)"
+    ),
+    "[ShapeInferenceError] Inference error(s): (op_type:If): [ShapeInferenceError] Inference "
+    "error(s): (op_type:MatMul, node name: m): [ShapeInferenceError] Incompatible dimensions\n\n"
+    "(op_type:Neg): [TypeInferenceError] Input 0 expected to have type but instead is null\n": (
+        "MatMul 'm' in If: Incompatible dimensions"
+    ),
+    "Unrecognized attribute: alpha for operator Relu\n\n==> Context: Bad node spec for node. "
+    "Name: r OpType: Relu": "Relu 'r': Unrecognized attribute: alpha for operator Relu",
+    "No Op registered for Foo\n\n==> Context: Bad node spec for node. Name:  OpType: Foo": (
+        "Foo: No Op registered for Foo"
+    ),
+    "Graph output 'n' is not an output.": "Graph output 'n' is not an output.",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("said", OBJECTIONS)
+def test_the_first_objection(said: str) -> None:
+    """One sentence, with the node that is wrong and those round it."""
+    assert inference.first_objection(said) == OBJECTIONS[said]
+
+
+@pytest.mark.parametrize(("depth", "is_runnable"), [(13, True), (16, False), (200, False)])
+def test_calls_that_onnxruntime_would_expand(depth: int, *, is_runnable: bool) -> None:
+    """Each of them is a walk over the whole graph, so their number counts, not that of nodes."""
+    text = nested(depth, 2, "r = Relu (x) y = o.f{last} (r)")
+    assert Expansion(proto_from_text(text)).is_runnable == is_runnable
+
+
+def test_many_calls_that_the_file_states_are_run() -> None:
+    """A long file of calls is no trap: each of them was written."""
+    calls = " ".join(f"v{k + 1} = o.f{{last}} (v{k})" for k in range(30_000))
+    text = nested(2, 2, f"v0 = Relu (x) {calls} y = Relu (v30000)")
+    assert Expansion(proto_from_text(text)).is_runnable

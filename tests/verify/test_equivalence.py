@@ -467,3 +467,23 @@ def test_a_crash_on_both_models_at_the_only_level_is_no_verdict(
     assert found.proof is not None
     assert found.equivalent
     assert NOWHERE in found.warnings
+
+
+def test_functions_that_stand_for_too_many_nodes_are_proved_and_not_run(tmp_path: Path) -> None:
+    """Each calls the one before twice, 16 deep: onnxruntime would take minutes to expand that."""
+    bodies = ["b = Relu (a) r = Relu (b)"]
+    bodies += [f"b = l.f{k} (a) r = l.f{k} (b)" for k in range(15)]
+    functions = (
+        f'<domain: "l", opset_import: ["" : 21, "l" : 1]> f{k} (a) => (r) {{ {body} }}'
+        for k, body in enumerate(bodies)
+    )
+    head = '<ir_version: 10, opset_import: ["" : 21, "l" : 1]>'
+    text = f"{head} g (float[2] x) => (float[2] y) {{ y = l.f15 (x) }} {' '.join(functions)}"
+    path, other = tmp_path / "m.onnx", tmp_path / "other.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    onnx.save(onnx.parser.parse_model(text.replace("b = Relu", "b = Tanh")), other)
+    result = verify_equivalence(path, path, Settings(), prove=True)
+    assert result.equivalent
+    assert "would expand them all" in result.warnings[0]
+    with pytest.raises(VerificationError, match="would expand them all"):
+        verify_equivalence(path, other, Settings(), prove=True)

@@ -1,5 +1,6 @@
 """Inputs that somebody brings: files of every kind, functions, and what does not fit."""
 
+import math
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import onnx.parser
 import pytest
 
 from dplcli.errors import UsageError, VerificationError
-from dplcli.verify import Settings, VerificationResult
+from dplcli.verify import Settings, VerificationResult, inputs
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.evidence import load_evidence
 from dplcli.verify.inputs import GivenSet, read_given
@@ -486,3 +487,33 @@ def test_range_of_an_input_that_is_given_is_refused(save: Save, tmp_path: Path) 
 
     with pytest.raises(UsageError, match="for which a range is given"):
         check(save(ONE), given=tmp_path / "x.npy", ranges={"x": (0, 1)})
+
+
+def bomb(path: Path, shape: tuple[int, ...]) -> None:
+    """Write a small file that would unpack to zeros of a shape."""
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("x.npy", "w", force_zip64=True) as file,
+    ):
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for _ in range(math.prod(shape) // (1 << 20)):
+            file.write(bytes(1 << 22))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [("float[2, 3] x", "has the shape [16, 1048576], but [2, 3]"), ("float[N, M] x", "0.1 GB")],
+    ids=["stated", "open"],
+)
+def test_what_unpacks_to_far_more_is_refused_packed(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, message: str
+) -> None:
+    """By its shape, or by how much larger it would be; nothing is unpacked."""
+    monkeypatch.setattr(inputs, "_MOST_UNPACKED", 1 << 25)
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was unpacked"))
+    bomb(tmp_path / "x.npz", (16, 1 << 20))
+    path = save(f"g ({model}) => (float[A, B] y) {{ y = Relu (x) }}")
+    with pytest.raises(UsageError) as caught:
+        check(path, given=tmp_path / "x.npz")
+    assert message in caught.value.message
