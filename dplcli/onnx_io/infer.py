@@ -1241,7 +1241,7 @@ def is_given(value: Value, constants: set[Value]) -> bool:
     source, known = value.type_source, value.declared_type
     if value.is_initializer and known is not None and known.dtype not in _FLOATS:
         constants.add(value)
-    if value.is_initializer and value.is_graph_input:
+    if value.is_initializer and not value.is_constant:
         return False  # others may be given in its place
     if value.is_initializer and type(source) is TensorType:
         return True  # it is the data's own

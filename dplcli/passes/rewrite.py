@@ -656,6 +656,7 @@ class _Replacer:
         if len(outputs) > 1:
             moved = dependents_before(self.anchor, self.match.outputs, self.match.nodes)
             self.rewriter.move_behind(self.anchor, moved)
+        raise_ir_version(self.graph.model, FIRST_IR_WITH_PLAIN_INITIALIZERS)
         self.rewriter.graph.modified = True
         for part in self.draft.parts:
             if isinstance(part, DraftConstant):
@@ -687,7 +688,7 @@ class _Replacer:
         for part in self.draft.parts:
             if isinstance(part, DraftConstant) and part.tensor.dtype not in _FIRST_CONSTANTS:
                 old = inherited.get(_key(part))
-                if not self._keeps_initializers() or (old is not None and old.returned_by):
+                if is_in_function(self.graph) or (old is not None and old.returned_by):
                     return f"no Constant node holds {part.tensor.dtype} before opset 9"
         return ""
 
@@ -698,7 +699,7 @@ class _Replacer:
 
     def _make_constant(self, part: DraftConstant, inherited: dict[object, Value]) -> None:
         old = inherited.get(_key(part))
-        if self._keeps_initializers() and (old is None or not old.returned_by):
+        if not is_in_function(self.graph) and (old is None or not old.returned_by):
             if old is None:
                 self.made[id(part)] = self._initializer(part)
             else:
@@ -724,15 +725,6 @@ class _Replacer:
             name = self._fresh_name("Constant")
             made = self.names.shared[key] = self.rewriter.add_initializer(name, part.tensor)
         return made
-
-    def _keeps_initializers(self) -> bool:
-        """Tell whether this graph can store data: function bodies cannot.
-
-        Before IR version 4 an initializer had to be a graph input as well.
-        """
-        if is_in_function(self.graph):
-            return False
-        return self.graph.model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
 
     def _make_node(self, part: DraftNode, inherited: dict[object, Value]) -> None:
         op_type = part.op_type
