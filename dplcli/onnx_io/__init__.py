@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         EXTERNAL_DATA,
         ExternalData,
         check_external_data,
+        data_used,
         external_files,
     )
     from dplcli.onnx_io.infer import check_model, check_sizes, open_sizes
@@ -39,7 +40,7 @@ else:
         {
             "dplcli.onnx_io.convert": "OnnxSchemas",
             "dplcli.onnx_io.external_data": (
-                "EXTERNAL_DATA ExternalData check_external_data external_files"
+                "EXTERNAL_DATA ExternalData check_external_data data_used external_files"
             ),
             "dplcli.onnx_io.infer": "check_model check_sizes open_sizes",
             "dplcli.onnx_io.opset": "AdaptedNode RaisedOpset raise_opset",

@@ -46,8 +46,9 @@ from dplcli.onnx_io.convert import (
     encode_type,
     graphs_of,
 )
+from dplcli.onnx_io.external_data import IN_MEMORY, DataPlace
 from dplcli.onnx_io.source import source_of
-from dplcli.onnx_io.write import encode_function, encode_node, to_proto
+from dplcli.onnx_io.write import encode_function, encode_node, large_tensors, to_proto
 
 if TYPE_CHECKING:
     from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
@@ -1481,7 +1482,8 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     """
     if model.source is None or source_of(model).size > IN_MEMORY_LIMIT:
         return {}, ""
-    inferred, reason = inferred_graph(to_proto(model), without=_refuted_names(model))
+    proto = to_proto(model, dict.fromkeys(large_tensors(model), DataPlace(IN_MEMORY, 0, 0)))
+    inferred, reason = inferred_graph(proto, without=_refuted_names(model))
     types: Types = {}
     if inferred is not None:
         _collect_nodes(model.graph, model.graph, inferred, types)
