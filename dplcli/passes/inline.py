@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, Tensor, Value
-from dplcli.ir.model import called_function, record_uses, scope_of
+from dplcli.ir.model import StatedType, called_function, record_uses, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import behind_identities, captured_values, enclosing_node
 from dplcli.passes.records import CallRecord, align, read_call
@@ -518,6 +518,9 @@ class _Inliner:
             self._put(node)
         for inner, outer in self.copies:
             self._put_copy(inner, outer)
+        for index, value in enumerate(self.call.outputs):
+            if value is not None and index in self.record.stated:
+                self.graph.stated_types[value.name] = StatedType(None)
         self.rewriter.erase([self.call])
         return [*self.embedded.nodes, *self.made]
 
