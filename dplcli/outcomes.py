@@ -257,6 +257,7 @@ class Verdict:
         used: How many bytes of external data it uses, wherever they lie.
         unused: How many more bytes the files have in which those lie.
         stripped: How many bytes each kind took that was left out, as asked.
+        fault: What onnx says against the original itself, or "".
     """
 
     objection: str = ""
@@ -268,6 +269,12 @@ class Verdict:
     used: int = 0
     unused: int = 0
     stripped: Mapping[str, int] = field(default_factory=dict)
+    fault: str = ""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know, beside what the check of numbers has to say."""
+        return (f"onnx objects to the model: {self.fault}",) if self.fault else ()
 
     @property
     def is_sound(self) -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         data_used,
         external_files,
     )
-    from dplcli.onnx_io.infer import check_model, check_sizes, open_sizes
+    from dplcli.onnx_io.infer import check_model, check_sizes, fault_of, open_sizes
     from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
     from dplcli.onnx_io.read import (
         as_written,
@@ -42,7 +42,7 @@ else:
             "dplcli.onnx_io.external_data": (
                 "EXTERNAL_DATA ExternalData check_external_data data_used external_files"
             ),
-            "dplcli.onnx_io.infer": "check_model check_sizes open_sizes",
+            "dplcli.onnx_io.infer": "check_model check_sizes fault_of open_sizes",
             "dplcli.onnx_io.opset": "AdaptedNode RaisedOpset raise_opset",
             "dplcli.onnx_io.read": (
                 "as_written built_again check_imports load_model "

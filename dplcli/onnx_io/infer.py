@@ -30,6 +30,7 @@ from dplcli.files import temporary_folder, text_path
 from dplcli.ir import TensorType
 from dplcli.ir.model import (
     MANY,
+    QUICKLY_CHECKED,
     called_function,
     callees,
     callers_first,
@@ -350,20 +351,33 @@ def write_defaults(model: ModelProto) -> None:
 # onnx's own checker.
 
 
-def check_model(path: Path) -> str:
-    """Run the full check of onnx on the file at *path*.
+def check_model(path: Path, *, is_full: bool = True) -> str:
+    """Run the check of onnx on the file at *path*.
 
-    The check of types infers them. It is left out where that would take too long or too much
-    memory.
+    The full check infers types. That is left out where it would take too long or too much memory.
 
     Returns:
         What the checker objects to, in one line; "" if nothing.
     """
     try:
         with text_path(path) as name:
-            return _objection(name, path.stat().st_size, is_full=_is_bounded(path))
+            return _objection(name, path.stat().st_size, is_full=is_full and _is_bounded(path))
     except OSError as error:
         return " ".join(str(error).split())
+
+
+def fault_of(model: Model, path: Path) -> str:
+    """Return what onnx says against the file of a model, "" if nothing; of a large one, less.
+
+    It looks for types where that takes little time. Of an opset that it does not know, it says
+    nothing when it is asked.
+    """
+    newest = onnx.defs.onnx_opset_version()
+    opset = model.opset_imports.get("", 0)
+    if opset > newest:
+        return f"opset {opset} is not known: onnx {onnx.__version__} has opsets up to {newest}"
+    is_small = sum(graph.node_count for graph in model.graphs()) <= QUICKLY_CHECKED
+    return check_model(path, is_full=is_small)
 
 
 def _objection(model: bytes | str, size: int, *, is_full: bool) -> str:

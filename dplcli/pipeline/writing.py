@@ -16,6 +16,7 @@ from dplcli.onnx_io import (
     check_imports,
     check_model,
     external_files,
+    fault_of,
     is_modified,
     load_model,
     staged,
@@ -179,6 +180,8 @@ class WriteJob:
             runs_kernels = asked is not None and asked.execution.kernels is not None
             if self.writing.verify and (is_changed or strip or runs_kernels):
                 verdict = self.check(written.path) if known is None or strip else known
+            elif self.writing.verify:
+                verdict = Verdict(fault=fault_of(model, self.path))
             verdict = replace(
                 verdict,
                 size=size,
@@ -243,10 +246,12 @@ def check_result(
     prepare(verification)
     say("checking the result with onnx.checker")
     objection = check_model(candidate)
-    if objection and not check_model(original):
+    fault = check_model(original) if objection else ""
+    if objection and not fault:
         return Verdict(objection)
     try:
-        return Verdict(verification=compare(original, candidate, verification, say, prove=prove))
+        result = compare(original, candidate, verification, say, prove=prove)
+        return Verdict(verification=result, fault=fault)
     except VerificationError as error:
         without = "pass --no-verify to write the result unverified"
         hint = f"{error.hint}; or {without}" if error.hint else without
