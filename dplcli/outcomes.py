@@ -257,7 +257,7 @@ class Verdict:
         used: How many bytes of external data it uses, wherever they lie.
         unused: How many more bytes the files have in which those lie.
         stripped: How many bytes each kind took that was left out, as asked.
-        fault: What onnx says against the original itself, or "".
+        fault: What onnx says against a model that was not changed, or "".
     """
 
     objection: str = ""

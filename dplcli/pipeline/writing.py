@@ -246,12 +246,10 @@ def check_result(
     prepare(verification)
     say("checking the result with onnx.checker")
     objection = check_model(candidate)
-    fault = check_model(original) if objection else ""
-    if objection and not fault:
+    if objection and not check_model(original):
         return Verdict(objection)
     try:
-        result = compare(original, candidate, verification, say, prove=prove)
-        return Verdict(verification=result, fault=fault)
+        return Verdict(verification=compare(original, candidate, verification, say, prove=prove))
     except VerificationError as error:
         without = "pass --no-verify to write the result unverified"
         hint = f"{error.hint}; or {without}" if error.hint else without
