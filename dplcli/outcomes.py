@@ -252,9 +252,12 @@ class Verdict:
         output: The file written; None if nothing was, because the answer is no.
         kept: Where a failed result was kept for a look.
         size: How many bytes the file has, external data apart.
-        data: How many bytes of external data were packed into a file of its own; None if they lie
+        data: How many bytes of external data were put into a file of its own; None if all lie
             where the model had them.
+        used: How many bytes of external data it uses, wherever they lie.
+        unused: How many more bytes the files have in which those lie.
         stripped: How many bytes each kind took that was left out, as asked.
+        fault: What onnx says against a model that was not changed, or "".
     """
 
     objection: str = ""
@@ -263,7 +266,15 @@ class Verdict:
     kept: Path | None = None
     size: int = 0
     data: int | None = None
+    used: int = 0
+    unused: int = 0
     stripped: Mapping[str, int] = field(default_factory=dict)
+    fault: str = ""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know, beside what the check of numbers has to say."""
+        return (f"onnx objects to the model: {self.fault}",) if self.fault else ()
 
     @property
     def is_sound(self) -> bool:
@@ -447,7 +458,7 @@ class RewriteOutcome(WrittenOutcome):
         rounds: How many rounds changed something.
         refused: Matches that were not replaced, at nodes that are still there.
         ops: Nodes of every graph by operator, before and after.
-        size: Bytes of the model and its external data, before and after.
+        size: Bytes of the model and the external data that it uses, before and after.
         is_changed: Whether the result differs from the model at all.
         expected: The expectations, each with what was found.
         growth: Why the model grew too much, or "".

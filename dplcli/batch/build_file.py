@@ -314,13 +314,14 @@ class Measures(NamedTuple):
     Attributes:
         nodes: The nodes of the main graph.
         size: The bytes of the file and its external data.
-        before: The same of the model.
+        growth: By how many percent the file and what it uses of external data are larger than
+            the model's; None if no budget asks.
         covered: The share of the nodes inside functions; None if nothing was partitioned.
     """
 
     nodes: int
     size: int
-    before: int
+    growth: float | None
     covered: float | None
 
 
@@ -331,7 +332,7 @@ def exceeded(budgets: Budgets, found: Measures) -> list[str]:
         said.append(f"it has {found.nodes:,} nodes, the budget is {budgets.nodes:,}")
     if budgets.size is not None and found.size > budgets.size:
         said.append(f"it has {found.size:,} bytes, the budget is {budgets.size:,}")
-    growth = 100 * (found.size / found.before - 1) if found.before else 0.0
+    growth = found.growth or 0.0
     if budgets.growth is not None and growth > budgets.growth:
         said.append(f"it is {growth:.1f} % larger, the budget is {budgets.growth:g} %")
     if budgets.coverage is not None:

@@ -68,13 +68,14 @@ def program_digest() -> str:
 
 
 def size_of(model: Path) -> int:
-    """Return the bytes of a model, its external data included.
+    """Return the bytes of a model, and of the external data that it uses.
 
     Raises:
         DplError: It is no model.
     """
-    names = _external_names(model, digest_of(model), reads=True) or []
-    return sum(each.stat().st_size for each in (model, *(model.parent / name for name in names)))
+    from dplcli.onnx_io import data_used, load_model  # noqa: PLC0415  # slow to load
+
+    return model.stat().st_size + data_used(load_model(model))
 
 
 def _model_digest(path: Path, *, reads: bool) -> str:

@@ -338,10 +338,10 @@ class _Build:
                 covered = coverage["nodes"] / coverage["of"] if coverage["of"] else 0.0
         limits = self.task.budgets
         nodes = pipeline.inspect(made).graph.node_count if limits.nodes is not None else 0
-        before = 0
+        growth = None
         if limits.growth is not None:
-            before = size_of(self.task.model)
-        return Measures(nodes, sum(each.stat().st_size for each in files), before, covered)
+            growth = 100 * (size_of(made) / size_of(self.task.model) - 1)
+        return Measures(nodes, sum(each.stat().st_size for each in files), growth, covered)
 
     def _summary(
         self,

@@ -58,7 +58,7 @@ RUN = options.SettingsGroup(
         "max_growth",
         callback=_percent,
         metavar="PERCENT",
-        help="By how much the model, its external data included, may grow. Default: 5, and "
+        help="By how much the model may grow, with the external data that it uses. Default: 5, and "
         "16 kB in any case.",
     ),
 )

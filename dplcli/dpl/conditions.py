@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
+from dplcli.dpl.blocks import LazyArray, combined, data_of
 from dplcli.errors import PatternSyntaxError, did_you_mean
 from dplcli.ir import Tensor, Value
 from dplcli.ir.model import is_exact
@@ -276,13 +277,13 @@ class ValueFacts:
         return len(self.shape)
 
     @property
-    def value(self) -> NDArray[Any]:
+    def value(self) -> Array | LazyArray:
         """The data of a constant."""
         tensor = self._value.constant
         if tensor is None:
             raise UnknownFactError(f"{self.name!r} is not a constant")
         allow_for(tensor.size)
-        return tensor.numpy()
+        return data_of(tensor)
 
     @property
     def channels_and_rank(self) -> tuple[object, int]:
@@ -347,6 +348,8 @@ def items_of(given: object) -> list[Any]:
     """
     if isinstance(given, ValueFacts):
         raise ExpressionError(f"{given.name!r} is not a list; ask for its shape or value")
+    if isinstance(given, LazyArray):
+        given = given.whole()
     if not isinstance(given, (list, tuple, range, set, np.ndarray)):
         raise ExpressionError("expected a list")
     if len(given) > MOST_ITEMS:
@@ -404,9 +407,13 @@ def _pointwise(function: Callable[[Array], Array]) -> Callable[[object], Array |
 # -- arrays ------------------------------------------------------------------------------------
 
 
-def reshape(data: object, dims: object) -> Array:
+def reshape(data: object, dims: object) -> Array | LazyArray:
     """Give an array other dimensions; one of them may be -1."""
-    return _array(data).reshape(_dims(dims))
+    return _kept(data).reshape(_dims(dims))
+
+
+def _kept(given: object) -> Array | LazyArray:
+    return given if isinstance(given, LazyArray) else _array(given)
 
 
 def expand(data: object, dims: object) -> Array:
@@ -438,11 +445,11 @@ def unsqueeze(data: object, axes: object) -> Array:
     return np.expand_dims(_array(data), _dims(axes))
 
 
-def along(data: object, axis: object, rank: object) -> Array:
+def along(data: object, axis: object, rank: object) -> Array | LazyArray:
     """Put all elements along *axis* of an array of rank *rank*; its other dimensions are 1."""
     dims = [1] * _whole(rank)
     dims[_whole(axis)] = -1
-    source = _array(data)
+    source = _kept(data)
     return source if source.ndim == 1 == len(dims) else source.reshape(dims)
 
 
@@ -453,7 +460,7 @@ def concat(parts: object, axis: object = 0) -> Array:
     return np.concatenate(arrays, operator.index(axis))  # type: ignore[arg-type]  # raises
 
 
-def cast(data: object, dtype: object) -> Array:
+def cast(data: object, dtype: object) -> Array | LazyArray:
     """Convert to another element type; floats are rounded, anything else must be exact.
 
     Raises:
@@ -461,8 +468,14 @@ def cast(data: object, dtype: object) -> Array:
     """
     if not isinstance(dtype, str) or dtype not in DTYPE_CODES:
         raise ExpressionError(f"{dtype!r} is not an element type")
-    source = _array(data)
+    source = _kept(data)
     claim(source.size)
+    if isinstance(source, LazyArray):
+        return source.mapped(lambda block: _cast(block, dtype))
+    return _cast(source, dtype)
+
+
+def _cast(source: Array, dtype: str) -> Array:
     made = source.astype(_numpy_type(dtype))
     if made.dtype.kind == "f" and made.dtype.itemsize >= _COMPUTED_WIDE:
         is_certain = source.dtype.kind in "biu" or source.dtype == np.float32
@@ -484,7 +497,7 @@ def _numpy_type(dtype: str) -> np.dtype[Any]:
     return np.dtype(f"{kind}_{exponent}{rest}" if is_small else dtype)
 
 
-def double(data: object) -> Array:
+def double(data: object) -> Array | LazyArray:
     """Convert to float64, to compute with."""
     return cast(data, "float64")
 
@@ -496,13 +509,22 @@ def _finite(numbers: Array, like: Array) -> NDArray[np.bool_]:
 
 def is_finite(data: object) -> bool:
     """Tell whether no number is infinite or not a number."""
-    source = _array(data)
+    source = _kept(data)
     claim(source.size)
-    return bool(_finite(source, like=source).all())
+    return _every(lambda block: _finite(block, like=block), source)
+
+
+def _every(test: Callable[[Array], Array], data: Array | LazyArray) -> bool:
+    """Tell whether *test* says yes of all elements."""
+    if isinstance(data, LazyArray):
+        return bool(data.mapped(test).reduced(np.ndarray.all))
+    return bool(test(data).all())
 
 
 def total(data: object, axes: object = None) -> object:
     """Add up a list, or an array: all of it, or along *axes*; of truth values, count the true."""
+    if isinstance(data, LazyArray):
+        data = data.whole()
     if not isinstance(data, np.ndarray):
         return builtins.sum(items_of(data))
     claim(data.size)
@@ -524,9 +546,9 @@ def whole_numbers(*bounds: object) -> list[int]:
 
 def rounded(number: object) -> object:
     """Round to the nearest whole number, ties to the even one."""
-    if isinstance(number, np.ndarray):
+    if isinstance(number, np.ndarray | LazyArray):
         claim(number.size)
-        return np.rint(number)
+        return number.mapped(np.rint) if isinstance(number, LazyArray) else np.rint(number)
     return builtins.round(number)  # type: ignore[call-overload]  # what is no number raises
 
 
@@ -574,6 +596,9 @@ def _or_reduced(
     """Use *reduce* for a single array or truth value, and Python's function otherwise."""
 
     def choose(*given: object) -> object:
+        if len(given) == 1 and isinstance(given[0], LazyArray):
+            claim(given[0].size)
+            return given[0].reduced(reduce)
         if len(given) == 1 and isinstance(given[0], (np.ndarray, np.generic, bool)):
             data = np.asarray(given[0])
             claim(data.size)
@@ -741,7 +766,9 @@ def symmetric(result: ValueFacts) -> bool:
         raise ExpressionError(f"{result.name!r} is not made by an operator with zero points")
     for slot in slots:
         zero_point = node.inputs[slot] if slot < len(node.inputs) else None
-        if zero_point is not None and ValueFacts(zero_point).value.any():
+        if zero_point is None:
+            continue
+        if not _every(np.logical_not, ValueFacts(zero_point).value):
             return False
     return True
 
@@ -1102,9 +1129,11 @@ def is_close(constant: ValueFacts, number: float, rtol: float = 1e-3) -> bool:
 
     Half precision cannot hold a number so exactly, so an error of its last bit is accepted.
     """
-    data = np.asarray(constant.value, dtype=np.float64)
-    last_bit = _LAST_BIT.get(constant.dtype, 0.0)
-    return bool(np.allclose(data, number, rtol=max(rtol, last_bit), atol=1e-12))
+    rtol = max(rtol, _LAST_BIT.get(constant.dtype, 0.0))
+    return _every(
+        lambda block: np.isclose(block.astype(np.float64), number, rtol, atol=1e-12),
+        constant.value,
+    )
 
 
 def _product(numbers: object) -> float:
@@ -1166,6 +1195,7 @@ SHAPE_FUNCTIONS = frozenset({"dims", "is_static", "keeps_order", "reshape_target
 # Expressions over the captured names: parsed, checked against the language, and only then compiled.
 
 
+_ARRAYS = (np.ndarray, LazyArray)
 _LARGEST_EXPONENT = 64
 _FACTS = ("dtype", "shape", "rank", "name", "is_const", "value", "uses", "attrs")
 _MOST_TEXTS = 4096
@@ -1182,7 +1212,7 @@ def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object],
 
     def checked(left: object, right: object) -> object:
         for operand in (left, right):
-            if type(operand) is np.ndarray:
+            if type(operand) in {np.ndarray, LazyArray}:
                 continue
             if isinstance(operand, (str, bytes, list, tuple)):
                 raise ExpressionError("arithmetic is for numbers")
@@ -1204,9 +1234,11 @@ def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object]
             left = tuple(left)
         if type(right) is list:
             right = tuple(right)
-        if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        if isinstance(left, _ARRAYS) or isinstance(right, _ARRAYS):
             a, b = _dims_of(left), _dims_of(right)
             claim(math.prod(a if a == b or not b else np.broadcast_shapes(a, b)))
+            if LazyArray in {type(left), type(right)}:
+                return combined(operation, left, right)
         return operation(left, right)
 
     return checked
@@ -1215,7 +1247,7 @@ def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object]
 def _dims_of(operand: object) -> tuple[int, ...]:
     if isinstance(operand, (list, tuple)):
         operand = np.asarray(operand)
-    return operand.shape if isinstance(operand, np.ndarray) else ()
+    return operand.shape if isinstance(operand, _ARRAYS) else ()
 
 
 def _added(left: Any, right: Any) -> object:  # noqa: ANN401  # numbers, arrays, lists
@@ -1798,11 +1830,15 @@ class Expression:
         token = _left.set(FREE)
         try:
             if not self._parts.computes:
-                return code(facts, [0])
+                return _computed(code(facts, [0]))
             with np.errstate(all="ignore"):
-                return code(facts, [0])
+                return _computed(code(facts, [0]))
         finally:
             _left.reset(token)
+
+
+def _computed(result: object) -> object:
+    return result.whole() if isinstance(result, LazyArray) else result
 
 
 def names_in(nodes: Sequence[ast.AST]) -> list[ast.Name]:

@@ -54,7 +54,7 @@ class Graph:
         inner: The bodies that its nodes have, in order of loading.
         erased: Names of the values taken out since loading.
         dropped: Those of them that the graph stored data for.
-        stated_types: Types to state in the file for values that passes have made.
+        stated_types: Types to state in the file from now on, by name; an empty one for none.
         annotations: What the graph says of how values are quantised, by name.
         opset_imports: Domain to version, as in force here (shared with the enclosing graph).
     """
@@ -909,7 +909,7 @@ class Value:
         """What the file states of it beside the interface of its graph, or is to state."""
         made = self.graph.stated_types.get(self.name)
         if made is not None:
-            return made
+            return made if made.known is not None or made.encoded else None
         source = self.type_source
         return source.stated if type(source) is TypeStatement else None
 

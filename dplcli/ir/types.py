@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -145,15 +145,26 @@ class Tensor(ABC):
             ModelLoadError: The data cannot be read.
         """
 
+    def reader(self) -> Callable[[int, int], NDArray[Any]]:
+        """Return what reads the elements from one to another one, in order, (n,).
+
+        A file of data is never read as a whole.
+
+        Raises:
+            ModelLoadError: The data cannot be read; what is returned raises it, too.
+        """
+        flat = self.numpy().reshape(-1)
+        return lambda begin, end: flat[begin:end]
+
     def chunks(self) -> Iterator[NDArray[Any]]:
         """Yield the elements in order, (n,) at a time; a file of data is never read as a whole.
 
         Raises:
             ModelLoadError: The data cannot be read.
         """
-        flat = self.numpy().reshape(-1)
-        for start in range(0, flat.size, CHUNK):
-            yield flat[start : start + CHUNK]
+        read = self.reader()
+        for start in range(0, self.size, CHUNK):
+            yield read(start, min(start + CHUNK, self.size))
 
     @property
     def size(self) -> int:

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
         EXTERNAL_DATA,
         ExternalData,
         check_external_data,
+        data_used,
         external_files,
     )
-    from dplcli.onnx_io.infer import check_model, check_sizes, open_sizes
+    from dplcli.onnx_io.infer import check_model, check_sizes, fault_of, open_sizes
     from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
     from dplcli.onnx_io.read import (
         as_written,
@@ -40,9 +41,9 @@ else:
         {
             "dplcli.onnx_io.convert": "OnnxSchemas",
             "dplcli.onnx_io.external_data": (
-                "EXTERNAL_DATA ExternalData check_external_data external_files"
+                "EXTERNAL_DATA ExternalData check_external_data data_used external_files"
             ),
-            "dplcli.onnx_io.infer": "check_model check_sizes open_sizes",
+            "dplcli.onnx_io.infer": "check_model check_sizes fault_of open_sizes",
             "dplcli.onnx_io.opset": "AdaptedNode RaisedOpset raise_opset",
             "dplcli.onnx_io.read": (
                 "as_written built_again check_imports load_model losses "

@@ -47,6 +47,7 @@ from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
 if TYPE_CHECKING:
     from collections.abc import (
+        Callable,
         Collection,
         Container,
         Hashable,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx.defs import OpSchema as OnnxSchema
 
-    Part: TypeAlias = "bytes | memoryview | LazyField"
+    Part: TypeAlias = "bytes | memoryview | RawData"
     """Encoded already, or to be encoded when it is written."""
 
 
@@ -166,21 +167,25 @@ class ProtoTensor(Tensor):
             raise self._unreadable(" ".join(str(error).split())) from error
         return array
 
-    def chunks(self) -> Iterator[NDArray[Any]]:
-        """Yield the elements in order; onnx reads those of one chunk from the file, and no more."""
-        begin = self._begin()
-        if begin is None or self.size <= CHUNK:
-            yield from super().chunks()  # or what is stated does not fit, which this says
-            return
-        bits, stated = dtype_bits(self.proto.data_type), _entries(self.proto)
-        for start in range(0, self.size, CHUNK):
-            count = min(CHUNK, self.size - start)
-            part = TensorProto(name=self.proto.name, data_type=self.proto.data_type, dims=[count])
+    def reader(self) -> Callable[[int, int], NDArray[Any]]:
+        """Return what reads some elements: onnx reads those from the file, and no more.
+
+        Where elements take less than a byte, it begins and ends at whole bytes.
+        """
+        place = self._begin()
+        if place is None or self.size <= CHUNK:
+            return super().reader()  # or what is stated does not fit, which this says
+        proto, bits = self.proto, dtype_bits(self.proto.data_type)
+
+        def read(begin: int, end: int) -> NDArray[Any]:
+            part = TensorProto(name=proto.name, data_type=proto.data_type, dims=[end - begin])
             part.data_location = TensorProto.EXTERNAL
-            span = {"offset": begin + start * bits // 8, "length": count * bits // 8}
-            for key, entry in {**stated, **span}.items():
+            span = {"offset": place + begin * bits // 8, "length": (end - begin) * bits // 8}
+            for key, entry in {**_entries(proto), **span}.items():
                 part.external_data.add(key=key, value=str(entry))
-            yield ProtoTensor(part, self.home).numpy()
+            return ProtoTensor(part, self.home).numpy()
+
+        return read
 
     @property
     def place(self) -> Hashable:
@@ -312,7 +317,7 @@ class SparseTensor(ProtoTensor):
         """What the file holds of it."""
         return self.sparse
 
-    chunks = Tensor.chunks
+    reader = Tensor.reader
     place = Tensor.place
 
     def numpy(self) -> NDArray[Any]:
@@ -896,44 +901,39 @@ def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
         yield payload
 
 
-class LazyField:
-    """The items of a repeated message field, each encoded when it is written.
+class RawData:
+    """The data of a tensor that a pass has made, encoded a chunk at a time when it is written.
 
-    Weights are most of a model; so at most one of them is in memory a second time.
+    Weights are most of a model; so none of them is in memory a second time.
 
     Args:
-        field_number: The field.
-        messages: Its items, which are not edited before they are written.
+        tensor: The tensor; not of text.
 
     Attributes:
-        size: How many bytes they take.
+        size: How many bytes it takes.
     """
 
-    __slots__ = ("_headers", "_messages", "size")
+    __slots__ = ("_tensor", "size")
 
-    def __init__(self, field_number: int, messages: Sequence[Message]) -> None:
-        sizes = [message.ByteSize() for message in messages]
-        self._messages = messages
-        self._headers = {length: header(field_number, length) for length in set(sizes)}
-        self.size = sum(sizes) + sum([len(self._headers[length]) for length in sizes])
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self.size = -(-tensor.size * dtype_bits(DTYPE_CODES[tensor.dtype]) // 8)
 
     def encoded(self) -> Iterator[bytes]:
-        """Encode one after the other."""
-        for message in self._messages:
-            data: bytes = message.SerializeToString()
-            yield self._headers[len(data)]
-            yield data
+        """Encode one chunk after the other."""
+        for chunk in self._tensor.chunks():
+            yield numpy_helper.from_array(chunk).raw_data
 
 
 def size(parts: Iterable[Part]) -> int:
     """Count the bytes of *parts*."""
-    return sum([part.size if isinstance(part, LazyField) else len(part) for part in parts])
+    return sum([part.size if isinstance(part, RawData) else len(part) for part in parts])
 
 
 def encode(parts: Iterable[Part]) -> Iterator[bytes | memoryview]:
     """Return the bytes of *parts*."""
     for part in parts:
-        if isinstance(part, LazyField):
+        if isinstance(part, RawData):
             yield from part.encoded()
         else:
             yield part

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import filecmp
+import os
 import stat
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, get_args
 
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
@@ -23,16 +26,16 @@ from dplcli.files import (
     temporary_folder,
 )
 from dplcli.ir.types import PLAIN_KINDS
-from dplcli.onnx_io.convert import span_of
+from dplcli.onnx_io.convert import RawData, span_of
 from dplcli.onnx_io.source import source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from onnx import NodeProto, SparseTensorProto
 
     from dplcli.files import Provisional
-    from dplcli.ir import Model
+    from dplcli.ir import Model, Tensor
 
 
 _WITHOUT_TENSORS = {AttributeProto.AttributeType.Value(kind.upper()) for kind in PLAIN_KINDS}
@@ -43,34 +46,27 @@ EXTERNAL_DATA: tuple[ExternalData, ...] = get_args(ExternalData)
 """What becomes of external data when a model is written."""
 
 
-def has_data_elsewhere(model: Model, destination: Path) -> bool:
-    """Tell whether a model has external data that is not beside *destination* already."""
-    path = model.path
-    return path is not None and not _shares_folder(path, destination) and bool(locations_of(model))
-
-
-def bring_external_data(
-    model: Model, destination: Path, made: Provisional, *, link: bool = False
+def bring_data(
+    locations: Iterable[str], folder: Path, target: Path, made: Provisional, *, link: bool = False
 ) -> None:
-    """Make the model's external data reachable from *destination*'s folder.
+    """Make external data reachable from another folder than that in which it lies.
 
-    In the model's own folder the data is there already. To other folders the files are copied.
     Symbolic links would not do: onnx and onnxruntime follow none. A file with two names onnxruntime
     takes, but not onnx, not even under the first name.
 
     Args:
-        model: The model.
-        destination: Where it is written.
+        locations: Where it lies in *folder*.
+        folder: The folder of the model that it is of.
+        target: The folder of the model that refers to it, too.
         made: What is put there is noted here.
         link: Whether to give the files a second name rather than to copy them.
 
     Raises:
         ModelExportError: A different file of the same name lies there, or one is missing.
     """
-    if model.path is not None and not _shares_folder(model.path, destination):
-        for location in locations_of(model):
-            source = place_in(model.path.parent, location)
-            _put_beside(source, destination.parent / path_of(location), made, link=link)
+    for location in locations:
+        source = place_in(folder, location)
+        _put_beside(source, target / path_of(location), made, link=link)
 
 
 @dataclass(frozen=True)
@@ -134,14 +130,14 @@ def _data_of(path: Path) -> Path:
 
 
 @contextmanager
-def pack(proto: ModelProto, folder: Path, destination: Path) -> Iterator[PackedModel]:
+def pack(proto: ModelProto, folders: Sequence[Path], destination: Path) -> Iterator[PackedModel]:
     """Write *proto* beside *destination*, with what it needs of its external data; then remove it.
 
     Data is copied from file to file, a piece at a time, once where tensors share it.
 
     Args:
         proto: The model, which is changed to refer to the new file.
-        folder: Where its external data lies. It was checked.
+        folders: Where its external data lies: in the first that has it. It was checked.
         destination: The place that it is for.
 
     Raises:
@@ -154,10 +150,10 @@ def pack(proto: ModelProto, folder: Path, destination: Path) -> Iterator[PackedM
             path = stack.enter_context(temporary_folder(destination.parent)) / destination.name
             data, size = _data_of(path), 0
             if outside:
-                places: dict[_Part, int] = {}
+                places: dict[DataPlace, DataPlace] = {}
                 with data.open("wb") as file:
                     for tensor in outside:
-                        _move_data(tensor, folder, file, places)
+                        _move_data(tensor, folders, file, places)
                 size = data.stat().st_size
             path.write_bytes(proto.SerializeToString())
             path.chmod(mode_for(destination))
@@ -176,7 +172,7 @@ def pack_file(path: Path, destination: Path) -> None:
         ModelExportError: It cannot be written.
     """
     proto = ModelProto.FromString(path.read_bytes())
-    with pack(proto, path.parent, destination) as written:
+    with pack(proto, [path.parent], destination) as written:
         written.commit()
 
 
@@ -184,32 +180,124 @@ _ALIGNED = 1 << 12
 """So that runtimes can map the data of each tensor."""
 
 
-class _Part(NamedTuple):
+class DataPlace(NamedTuple):
+    """Where the data of a tensor lies.
+
+    Attributes:
+        location: The file, as models name it.
+        begin: Where the data begins there.
+        end: Where it ends.
+    """
+
     location: str
     begin: int
     end: int
 
 
-def _move_data(tensor: TensorProto, folder: Path, to: BinaryIO, places: dict[_Part, int]) -> None:
+IN_MEMORY = "\0"
+"""Stands for a file where data is in memory: no file has this name."""
+
+NOWHERE: Mapping[Tensor, DataPlace] = MappingProxyType({})
+
+
+def refer(tensor: TensorProto, place: DataPlace) -> None:
+    """Let a tensor have its data in a file."""
+    tensor.data_location = TensorProto.EXTERNAL
+    del tensor.external_data[:]
+    location, begin, end = place
+    for key, value in (("location", location), ("offset", begin), ("length", end - begin)):
+        tensor.external_data.add(key=key, value=str(value))
+
+
+def _move_data(
+    tensor: TensorProto, folders: Sequence[Path], to: BinaryIO, places: dict[DataPlace, DataPlace]
+) -> None:
     """Let a tensor refer to its data in a file, and copy the data to the file's end first.
 
     What *places* says is in the file already is not copied again.
     """
+    place = place_of(tensor)
+    if place not in places:
+        begin = _begin_at_end(to)
+        part = path_of(place.location)
+        folder = next((item for item in folders if (item / part).exists()), folders[0])
+        with place_in(folder, place.location).open("rb") as source:
+            copy_part(source, to, place.begin, place.end)
+        places[place] = DataPlace(Path(to.name).name, begin, begin + place.end - place.begin)
+    refer(tensor, places[place])
+
+
+def _begin_at_end(file: BinaryIO) -> int:
+    """Go to where the next tensor begins in a file of data; return how far that is."""
+    return file.seek(-(-file.tell() // _ALIGNED) * _ALIGNED)
+
+
+def place_of(tensor: TensorProto) -> DataPlace:
+    """Return where the data of a tensor lies that has it in a file."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     begin, size = span_of(tensor)
-    part = _Part(entries["location"], begin, begin + size)
-    if part not in places:
-        places[part] = -(-to.tell() // _ALIGNED) * _ALIGNED
-        to.seek(places[part])
-        with place_in(folder, part.location).open("rb") as source:
-            copy_part(source, to, part.begin, part.end)
-    del tensor.external_data[:]
-    for key, value in (
-        ("location", Path(to.name).name),
-        ("offset", places[part]),
-        ("length", part.end - part.begin),
-    ):
-        tensor.external_data.add(key=key, value=str(value))
+    return DataPlace(entries.get("location", ""), begin, begin + size)
+
+
+def places_in(proto: ModelProto) -> set[DataPlace]:
+    """Return where a model has external data; tensors that share it have one place."""
+    return {
+        place_of(tensor)
+        for tensor in all_tensors(proto)
+        if tensor.data_location == TensorProto.EXTERNAL
+    }
+
+
+def size_of(places: Iterable[DataPlace]) -> int:
+    """Return how many bytes of external data there are at *places*."""
+    return sum([max(place.end - place.begin, 0) for place in places])
+
+
+def data_used(model: Model) -> int:
+    """Return how many bytes of external data a loaded model uses; what is shared counts once."""
+    return size_of(set(map(place_of, _external_tensors(model))))
+
+
+def write_data(tensors: Iterable[Tensor], data: Path) -> dict[Tensor, DataPlace]:
+    """Write the data of tensors to a file; return where that of each lies.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    places = {}
+    with data.open("wb") as file:
+        for tensor in tensors:
+            begin = _begin_at_end(file)
+            file.writelines(RawData(tensor).encoded())
+            places[tensor] = DataPlace(data.name, begin, file.tell())
+    return places
+
+
+def settle(data: Path, destination: Path, taken: Iterable[str], made: Provisional) -> Path:
+    """Give a new file of data a name after the model at *destination* that nothing else has.
+
+    Args:
+        data: The file, beside the model or in another folder.
+        destination: The model. An equal file beside it is taken instead.
+        taken: The locations of other data of the model.
+        made: What is made is noted here.
+
+    Returns:
+        The file under its new name.
+    """
+    path = final = _data_of(destination)
+    others = set(map(path_of, taken))
+    for number in count(1):
+        path = data.with_name(final.name)
+        is_free = Path(path.name) not in others and (path == final or not os.path.lexists(path))
+        if is_free and (not os.path.lexists(final) or _are_equal(data, final)):
+            break
+        final = destination.with_name(f"{destination.name}.{number}.data")
+    if not path.exists():
+        data.chmod(mode_for(path))
+        made.note(path)
+        data.replace(path)
+    return path
 
 
 def external_files(model: Model, folder: Path) -> set[Path]:
@@ -227,9 +315,13 @@ def external_files(model: Model, folder: Path) -> set[Path]:
     }
 
 
-def _shares_folder(model: Path, destination: Path) -> bool:
+def shares_folder(model: Model, destination: Path) -> bool:
     """Tell whether *destination* lies beside the model, or beside the file it links to."""
-    return destination.parent.resolve() in {model.parent.resolve(), model.resolve().parent}
+    path = model.path
+    return path is None or destination.parent.resolve() in {
+        path.parent.resolve(),
+        path.resolve().parent,
+    }
 
 
 def _put_beside(source: Path, target: Path, made: Provisional, *, link: bool) -> None:
@@ -322,7 +414,7 @@ def locations_of(model: Model) -> list[str]:
         entry.value
         for tensor in _external_tensors(model)
         for entry in tensor.external_data
-        if entry.key == "location"
+        if entry.key == "location" and entry.value != IN_MEMORY
     )
     folder = model.path.parent if model.path else Path()
     for location in locations:

@@ -30,6 +30,7 @@ from dplcli.files import temporary_folder, text_path
 from dplcli.ir import TensorType
 from dplcli.ir.model import (
     MANY,
+    QUICKLY_CHECKED,
     called_function,
     callees,
     callers_first,
@@ -47,8 +48,9 @@ from dplcli.onnx_io.convert import (
     encode_type,
     graphs_of,
 )
+from dplcli.onnx_io.external_data import IN_MEMORY, DataPlace
 from dplcli.onnx_io.source import source_of
-from dplcli.onnx_io.write import encode_function, encode_node, to_proto
+from dplcli.onnx_io.write import encode_function, encode_node, large_tensors, to_proto
 
 if TYPE_CHECKING:
     from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
@@ -357,24 +359,42 @@ def write_defaults(model: ModelProto) -> None:
 # onnx's own checker.
 
 
-def check_model(path: Path) -> str:
-    """Run the full check of onnx on the file at *path*.
+def check_model(path: Path, *, is_full: bool = True) -> str:
+    """Run the check of onnx on the file at *path*.
 
-    The check of types infers them. It is left out where that would take too long or too much
-    memory.
+    The full check infers types. That is left out where it would take too long or too much memory.
 
     Returns:
         What the checker objects to, in one line; "" if nothing.
     """
     try:
         with text_path(path) as name:
-            return _objection(name, path.stat().st_size, is_full=_is_bounded(path))
+            return _objection(name, path.stat().st_size, is_full=is_full and _is_bounded(path))
     except OSError as error:
         return " ".join(str(error).split())
 
 
+def fault_of(model: Model, path: Path) -> str:
+    """Return what onnx says against the file of a model, "" if nothing; of a large one, less.
+
+    It looks for types where that takes little time. Of an opset that it does not know, it says
+    nothing when it is asked.
+    """
+    newest = onnx.defs.onnx_opset_version()
+    opset = model.opset_imports.get("", 0)
+    if opset > newest:
+        return f"opset {opset} is not known: onnx {onnx.__version__} has opsets up to {newest}"
+    is_small = sum(graph.node_count for graph in model.graphs()) <= QUICKLY_CHECKED
+    return check_model(path, is_full=is_small)
+
+
 def _objection(model: bytes | str, size: int, *, is_full: bool) -> str:
-    """Return what the checker says against a model or a file; without its types if they crash."""
+    """Return what the checker says against a model or a file.
+
+    Types are left out where they make onnx crash, and where onnx objects to nothing but that it
+    knows no type of an input. It knows none behind a call of a function with an operator of a
+    domain that it does not know. Where there is such an operator in the graph itself, it is silent.
+    """
 
     def check() -> bytes:
         onnx.checker.check_model(model, full_check=is_full)
@@ -385,9 +405,17 @@ def _objection(model: bytes | str, size: int, *, is_full: bool) -> str:
     except GivenUpError as error:
         return _objection(model, size, is_full=False) if is_full else f"it was given up {error}"
     except (RuntimeError, ValueError, OSError) as error:
-        return first_objection(str(error))
+        said = str(error)
+        if is_full and not _BESIDE_UNKNOWN_TYPES.sub("", " ".join(said.split())):
+            return _objection(model, size, is_full=False)
+        return first_objection(said)
     return ""
 
+
+_BESIDE_UNKNOWN_TYPES = re.compile(
+    r" ?(\[ShapeInferenceError\] Inference error\(s\):|\(op_type:[^\[\]]*?\):(?= \[)"
+    r"|\[TypeInferenceError\] Input \d+ expected to have type but instead is null)"
+)
 
 _NODES_OF = re.compile(r"\(op_type:([^,)]*)(?:, node name: ([^)]*))?\): ")
 _SPEC_OF = re.compile(r"Bad node spec for node\. Name: (.*?) OpType: (\S+)")
@@ -1265,7 +1293,7 @@ def is_given(value: Value, constants: set[Value]) -> bool:
     source, known = value.type_source, value.declared_type
     if value.is_initializer and known is not None and known.dtype not in _FLOATS:
         constants.add(value)
-    if value.is_initializer and value.is_graph_input:
+    if value.is_initializer and not value.is_constant:
         return False  # others may be given in its place
     if value.is_initializer and type(source) is TensorType:
         return True  # it is the data's own
@@ -1505,7 +1533,8 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     """
     if model.source is None or source_of(model).size > IN_MEMORY_LIMIT:
         return {}, ""
-    inferred, reason = inferred_graph(to_proto(model), without=_refuted_names(model))
+    proto = to_proto(model, dict.fromkeys(large_tensors(model), DataPlace(IN_MEMORY, 0, 0)))
+    inferred, reason = inferred_graph(proto, without=_refuted_names(model))
     types: Types = {}
     if inferred is not None:
         _collect_nodes(model.graph, model.graph, inferred, types)

@@ -44,6 +44,7 @@ from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
     Home,
     OnnxSchemas,
+    ProtoTensor,
     decode_annotations,
     decode_attribute,
     decode_statement,
@@ -56,10 +57,11 @@ from dplcli.onnx_io.convert import (
     restated,
     shardings_of,
 )
+from dplcli.onnx_io.external_data import IN_MEMORY, DataPlace, place_of
 from dplcli.onnx_io.source import Source, row_of, source_of
 from dplcli.onnx_io.table import GraphKind, read_table
 from dplcli.onnx_io.wire import PADDING, padded_file
-from dplcli.onnx_io.write import to_proto
+from dplcli.onnx_io.write import large_tensors, to_proto
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
@@ -346,12 +348,24 @@ def built_again(model: Model) -> Model:
 
 
 def as_written(model: Model) -> Model:
-    """Build an edited model anew from what its file would be: the result is nobody's file yet."""
+    """Build an edited model anew from what its file would be: the result is nobody's file yet.
+
+    What passes have made and is large is the same in memory.
+    """
     home = source_of(model).home
-    again = model_from_proto(to_proto(model), home.folder, home.label)
+    large = large_tensors(model)
+    places = {tensor: DataPlace(IN_MEMORY, k, k) for k, tensor in enumerate(large)}
+    again = model_from_proto(to_proto(model, places), home.folder, home.label)
     again.path = model.path
     again.may_have_external_data = model.may_have_external_data
     again.graph.modified = True
+    for value in (value for graph in again.graphs() for value in graph.initializers if large):
+        tensor = value.constant
+        if isinstance(tensor, ProtoTensor) and tensor.is_external:
+            location, number, _ = place_of(tensor.proto)
+            if location == IN_MEMORY:
+                value.set_initializer(large[number])
+                value.graph.modified = True
     return again
 
 

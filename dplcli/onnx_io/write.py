@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -16,15 +16,18 @@ from onnx import (
     ModelProto,
     NodeProto,
     StringStringEntryProto,
+    TensorProto,
     ValueInfoProto,
 )
 
 from dplcli.errors import ModelExportError
-from dplcli.files import mode_for, provisional, temporary_file
+from dplcli.files import mode_for, path_of, provisional, temporary_file
 from dplcli.ir import Tensor, TensorType, TypeStatement
 from dplcli.ir.operators import canonical_domain
+from dplcli.ir.types import DTYPE_CODES
 from dplcli.onnx_io import convert
 from dplcli.onnx_io.convert import (
+    ProtoTensor,
     encode_annotation,
     encode_attribute,
     encode_statement,
@@ -33,7 +36,19 @@ from dplcli.onnx_io.convert import (
     node_remarks,
     tensor_to_proto,
 )
-from dplcli.onnx_io.external_data import bring_external_data, has_data_elsewhere, locations_of, pack
+from dplcli.onnx_io.external_data import (
+    NOWHERE,
+    DataPlace,
+    bring_data,
+    locations_of,
+    pack,
+    places_in,
+    refer,
+    settle,
+    shares_folder,
+    size_of,
+    write_data,
+)
 from dplcli.onnx_io.source import Source, source_of
 from dplcli.onnx_io.strip import strip_file, stripped
 from dplcli.onnx_io.wire import DELIMITED, varint
@@ -45,6 +60,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from onnx import OperatorSetIdProto
 
+    from dplcli.files import Provisional
     from dplcli.ir import Annotation, Function, Graph, Model, Node, Value
     from dplcli.onnx_io.external_data import ExternalData
 
@@ -123,8 +139,10 @@ class StagedModel:
         path: The temporary file, in the destination's folder so that external data is found.
         destination: Where :meth:`commit` puts it.
         stripped: How many bytes each kind took that was left out.
-        data_size: How many bytes of external data are in a file of its own; None if they were not
-            packed.
+        data_size: How many bytes of external data are in a file of its own; None if there is none.
+        used: How many bytes of external data it uses; what is shared counts once.
+        unused: How many more bytes the files have that these lie in.
+        put_data: Puts its external data beside its destination; None if that is there already.
     """
 
     def __init__(
@@ -132,19 +150,15 @@ class StagedModel:
         path: Path,
         destination: Path,
         stripped: Mapping[str, int],
-        *,
-        data_size: int | None = None,
-        put_data: Callable[[], None] | None = None,
     ) -> None:
-        """Stand for the file at *path*; *put_data* puts its external data beside its destination.
-
-        Without that the data is there already.
-        """
+        """Stand for the file at *path*."""
         self.path = path
         self.destination = destination
         self.stripped = stripped
-        self.data_size = data_size
-        self._put_data = put_data
+        self.data_size: int | None = None
+        self.used = 0
+        self.unused = 0
+        self.put_data: Callable[[], None] | None = None
 
     def commit(self) -> None:
         """Put the file in its place, replacing what is there in one step.
@@ -160,8 +174,8 @@ class StagedModel:
         Raises:
             ModelExportError: *path* cannot be written to.
         """
-        if self._put_data is not None:
-            self._put_data()
+        if self.put_data is not None:
+            self.put_data()
         try:
             self.path.replace(path)
         except OSError as error:
@@ -201,6 +215,9 @@ def staged(
 ) -> Iterator[StagedModel]:
     """Write *model* to a temporary file beside *destination*; a symbolic link is followed.
 
+    If the model has external data, so has what passes have made, but for what is small: it is
+    written to a file of its own. So a model may have more than 2 GB of it.
+
     The file is gone afterwards unless it was committed or kept, and so is external data that was
     put beside it.
 
@@ -215,71 +232,119 @@ def staged(
     """
     check_destination(destination)
     destination = destination.resolve()
-    folder = destination.parent if model.path is None else model.path.parent
-    is_linked = external_data == "link" and has_data_elsewhere(model, destination)
+    locations = locations_of(model)
+    has_data = bool(locations)
+    is_linked = external_data == "link" and has_data and not shares_folder(model, destination)
     with provisional() as made, ExitStack() as stack:
         # Data with two names cannot be looked at by onnx. So that is done beside the first one.
-        beside = folder if is_linked else destination.parent
+        beside = _folder_of(model, destination) if is_linked else destination.parent
+        outside = NOWHERE
         try:
             path = stack.enter_context(temporary_file(beside, ".onnx"))
-        except OSError as error:
-            raise _cannot_write(beside / destination.name, error) from error
-        if external_data == "copy":
-            bring_external_data(model, destination, made)
-        try:
-            _write(model, path)
+            if has_data and (large := large_tensors(model)):
+                data = stack.enter_context(temporary_file(beside, ".data"))
+                outside = write_data(large, data)
+                if external_data != "repack":
+                    name = settle(data, destination, locations, made).name
+                    outside = {t: p._replace(location=name) for t, p in outside.items()}
+            _write(model, path, outside)
             freed = strip_file(path, strip) if strip else {}
             path.chmod(mode_for(destination))
         except OSError as error:
-            raise _cannot_write(destination, error) from error
+            raise _cannot_write(beside / destination.name, error) from error
         written = StagedModel(path, destination, freed)
-        if is_linked:
-            link = partial(bring_external_data, model, destination, made, link=True)
-            written = StagedModel(path, destination, freed, put_data=link)
-        elif external_data == "repack" and locations_of(model):
-            proto = ModelProto.FromString(path.read_bytes())
-            packed = stack.enter_context(pack(proto, folder, destination))
-            path = packed.path
-            written = StagedModel(
-                path,
-                destination,
-                freed,
-                data_size=packed.data_size,
-                put_data=packed.put_data,
-            )
+        if has_data and external_data == "repack":
+            _repack(written, model, stack)
+        elif has_data:
+            _bring_data(written, model, outside, made, link=is_linked)
         try:
             yield written
         finally:
-            if not path.exists():  # it was put in its place, whatever happened since
+            if not written.path.exists():  # it was put in its place, whatever happened since
                 made.keep()
+
+
+def _folder_of(model: Model, destination: Path) -> Path:
+    """Return where the external data of a model lies."""
+    return destination.parent if model.path is None else model.path.parent
+
+
+def _repack(written: StagedModel, model: Model, stack: ExitStack) -> None:
+    """Put all external data that is used into one file."""
+    proto = ModelProto.FromString(written.path.read_bytes())
+    folders = [_folder_of(model, written.destination), written.path.parent]
+    packed = stack.enter_context(pack(proto, folders, written.destination))
+    written.path, written.put_data = packed.path, packed.put_data
+    written.data_size, written.used = packed.data_size, size_of(places_in(proto))
+
+
+def _bring_data(
+    written: StagedModel,
+    model: Model,
+    outside: Mapping[Tensor, DataPlace],
+    made: Provisional,
+    *,
+    link: bool,
+) -> None:
+    """Make the external data that is used reachable; links are made when the model is there."""
+    places = places_in(ModelProto.FromString(written.path.read_bytes()))
+    written.used = size_of(places)
+    own = {place.location for place in outside.values()}
+    if outside:
+        written.data_size = max(place.end for place in outside.values())
+    folder, target = _folder_of(model, written.destination), written.destination.parent
+    locations = sorted({place.location for place in places} - own)
+    files = [folder / path_of(location) for location in locations]
+    there = sum([path.stat().st_size for path in files if path.is_file()])
+    written.unused = there - size_of(place for place in places if place.location not in own)
+    if shares_folder(model, written.destination):
+        return
+
+    def put() -> None:
+        bring_data(locations, folder, target, made, link=link)
+        for name in own if link else ():
+            if not (target / name).exists():
+                made.note(target / name)
+            (written.path.parent / name).replace(target / name)
+
+    if link:
+        written.put_data = put
+    else:
+        put()
 
 
 def _cannot_write(destination: Path, error: OSError) -> ModelExportError:
     return ModelExportError(f"{destination}: cannot be written: {error.strerror or error}")
 
 
-def _write(model: Model, path: Path) -> None:
+def _write(model: Model, path: Path, outside: Mapping[Tensor, DataPlace]) -> None:
     if model.path is not None and not is_modified(model):
         shutil.copyfile(model.path, path)
         return
     with path.open("wb", buffering=_BUFFER) as file:
-        file.writelines(convert.encode(model_parts(model)))
+        file.writelines(convert.encode(model_parts(model, outside)))
 
 
 def written_size(
     model: Model,
     strip: Collection[str] = (),
-) -> int:
-    """Return how many bytes :func:`staged` would write, external data apart.
+) -> tuple[int, int]:
+    """Return how many bytes :func:`staged` would write, and how many of external data are used.
 
     Raises:
         ModelExportError: The model is too large to be stripped.
     """
+    places = {
+        data: DataPlace(str(number), 0, convert.RawData(data).size)
+        for number, data in enumerate(large_tensors(model) if locations_of(model) else ())
+    }
+    parts = model_parts(model, places)
+    used = size_of(places_in(to_proto(model, places))) if locations_of(model) else 0
     if strip:
-        return len(stripped(_joined(model_parts(model)), strip)[0])
+        return len(stripped(_joined(parts), strip)[0]), used
     if model.path is not None and not is_modified(model):
-        return model.path.stat().st_size
-    return convert.size(model_parts(model))
+        return model.path.stat().st_size, used
+    return convert.size(parts), used
 
 
 def is_modified(model: Model) -> bool:
@@ -287,25 +352,44 @@ def is_modified(model: Model) -> bool:
     return any(graph.modified for graph in model.graphs())
 
 
-def to_proto(model: Model) -> ModelProto:
-    """Return *model* as one message."""
+def to_proto(model: Model, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> ModelProto:
+    """Return *model* as one message; *outside* as for :func:`model_parts`."""
     proto = ModelProto()
-    proto.ParseFromString(_joined(model_parts(model)))
+    proto.ParseFromString(_joined(model_parts(model, outside)))
     return proto
+
+
+def large_tensors(model: Model) -> list[Tensor]:
+    """List what passes have made that is too large to be held in a file without need."""
+    made = (data for graph in model.graphs() for data in made_initializers(graph).values())
+    return [data for data in made if _is_new(data) and convert.RawData(data).size > _SMALL]
+
+
+def _is_new(data: Tensor) -> bool:
+    """Tell whether a pass has computed numbers, and not taken over what the file has."""
+    return not isinstance(data, ProtoTensor) and data.dtype != "string"
+
+
+_SMALL = 1 << 10
+"""Up to how many bytes what was computed is held in the file, whatever else lies outside."""
 
 
 def _joined(parts: Iterable[convert.Part]) -> bytes:
     return b"".join(convert.encode(parts))
 
 
-def model_parts(model: Model) -> list[convert.Part]:
+def model_parts(model: Model, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> list[convert.Part]:
     """Take *model* apart; the concatenation of the parts' bytes is the file.
 
     What was not edited is encoded from the messages it came in, which stay as they are.
+
+    Args:
+        model: The model.
+        outside: Where the data of what passes have made lies, if not in the file.
     """
     source = source_of(model)
     header = source.header
-    writer = _Writer(source)
+    writer = _Writer(source, outside)
     graph = writer.graph(model.graph)
     changed = ModelProto()
     if model.ir_version:
@@ -343,6 +427,7 @@ _GRAPH_INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
 _GRAPH_SPARSE = GraphProto.SPARSE_INITIALIZER_FIELD_NUMBER
 _GRAPH_ANNOTATION = GraphProto.QUANTIZATION_ANNOTATION_FIELD_NUMBER
 _GRAPH_VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
+_TENSOR_RAW = TensorProto.RAW_DATA_FIELD_NUMBER
 _FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 
 
@@ -369,10 +454,12 @@ class _Writer:
 
     Args:
         source: The file that it was read from.
+        outside: Where the data of what passes have made lies, if not in the file.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> None:
         self._source = source
+        self._outside = outside
         self._attributes: dict[tuple[object, ...], bytes] = {}
 
     def graph(self, graph: Graph) -> list[convert.Part]:
@@ -393,16 +480,27 @@ class _Writer:
             parts += convert.embedded(_GRAPH_INPUT, map(_bytes, source.input))
             parts += convert.embedded(_GRAPH_VALUE_INFO, map(_bytes, source.value_info))
         if graph.modified:
-            made = made_initializers(graph).items()
-            parts.append(
-                convert.LazyField(
-                    _GRAPH_INITIALIZER, [tensor_to_proto(data, name) for name, data in made]
-                )
-            )
-            parts.append(convert.LazyField(_GRAPH_VALUE_INFO, encode_stated_types(graph)))
+            for name, data in made_initializers(graph).items():
+                parts += self._initializer(name, data)
+            parts += convert.embedded(_GRAPH_VALUE_INFO, map(_bytes, encode_stated_types(graph)))
             annotations = [encode_annotation(*item) for item in annotations_of(graph)]
-            parts.append(convert.LazyField(_GRAPH_ANNOTATION, annotations))
+            parts += convert.embedded(_GRAPH_ANNOTATION, map(_bytes, annotations))
         return parts
+
+    def _initializer(self, name: str, data: Tensor) -> list[convert.Part]:
+        """Encode an initializer made by a pass, or where its data lies."""
+        parts: list[convert.Part]
+        place = self._outside.get(data)
+        if place is None and not _is_new(data):
+            parts = [_bytes(tensor_to_proto(data, name))]
+        else:
+            head = TensorProto(name=name, data_type=DTYPE_CODES[data.dtype], dims=data.shape)
+            if place is not None:
+                refer(head, place)
+            raw = convert.RawData(data)
+            rest = () if place is not None else (convert.header(_TENSOR_RAW, raw.size), raw)
+            parts = [_bytes(head), *rest]
+        return [convert.header(_GRAPH_INITIALIZER, convert.size(parts)), *parts]
 
     def _declared(self, graph: Graph, number: int) -> Iterator[memoryview]:
         """Copy what a graph of the file declares and still has."""

@@ -11,8 +11,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dplcli.errors import PassError
-from dplcli.ir import Attribute, Graph, Node, Tensor, Value
-from dplcli.ir.model import called_function, record_uses, scope_of
+from dplcli.ir import Attribute, Graph, Node, StatedType, Tensor, Value
+from dplcli.ir.model import StatedType, called_function, record_uses, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import (
     behind_identities,
@@ -35,7 +35,7 @@ from dplcli.passes.rewriter import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from dplcli.ir import Dim, Function, Model, Remarks, StatedType
+    from dplcli.ir import Dim, Function, Model, Remarks
     from dplcli.passes.records import ConstantRecord
 
     Values = dict[Value, Value | None]
@@ -557,6 +557,9 @@ class _Inliner:
             self._put(node)
         for inner, outer in self.copies:
             self._put_copy(inner, outer)
+        for index, value in enumerate(self.call.outputs):
+            if value is not None and index in self.record.stated:
+                self.graph.stated_types[value.name] = StatedType(None)
         self.rewriter.erase([self.call])
         return [*self.embedded.nodes, *self.made]
 

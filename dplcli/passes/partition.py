@@ -14,8 +14,8 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from dplcli.dpl.rule import PatternRule
-from dplcli.ir import Attribute, Function, TypeStatement
-from dplcli.ir.model import NODES_KEY, Remarks, StatedType, called_function
+from dplcli.ir import Attribute, Function, TensorType, TypeStatement
+from dplcli.ir.model import NODES_KEY, Remarks, StatedType, called_function, is_in_function
 from dplcli.ir.operators import attribute_of, possible_attributes, schema_of
 from dplcli.ir.traversal import behind_identities, dependents_before, is_identity, outwards
 from dplcli.passes.forms import FormKey, constant_key, first_form, form_of, use_of
@@ -510,6 +510,7 @@ def _embed(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
 #                                 of these, and how the value is quantised
 # ``remarks``     by node, ``doc_string``, ``metadata_props``, and the rest of it in base 64
 # ``repeated``    the nodes whose names other nodes had, too
+# ``stated``      the outputs of the call whose types the file states now, and did not state before
 # ==============  ==================================================================================
 
 
@@ -558,12 +559,15 @@ class OriginRecorder:
         if self._anchors:
             self._last[call] = self._anchors[id(item)]
 
-    def metadata(self, item: Outline, moved: Iterable[Node]) -> Mapping[str, str]:
+    def metadata(
+        self, item: Outline, moved: Iterable[Node], stated: Sequence[int]
+    ) -> Mapping[str, str]:
         """Return, once, the metadata that say what a call stands for.
 
         Args:
             item: What is outlined, its attributes complete.
             moved: The nodes that have to move behind the call.
+            stated: The outputs of the call whose types are stated from now on.
         """
         nodes, rest = self._found.pop(id(item))
         if item.completed:
@@ -571,6 +575,8 @@ class OriginRecorder:
         if moved:
             places = encode_json(self._moved(moved, self._anchors.get(id(item))))
             rest += f'{rest and ","}"moved":{places}'
+        if stated:
+            rest += f'{rest and ","}"stated":{encode_json(stated)}'
         return {NODES_KEY: nodes, UNDO_KEY: f"{{{rest}}}"} if rest else {NODES_KEY: nodes}
 
     def _describe(self, item: Outline) -> str:
@@ -897,6 +903,7 @@ class _Outliner:
         self.functions: dict[tuple[str, str, str], Function] = {}
         self.may_share = False
         self.kept: dict[Graph, list[Node]] = {}
+        self.types: dict[Value, StatedType] = {}
 
     def replace_all(self, kinds: Sequence[OutlinedFunction]) -> dict[int, Partition]:
         """Write all functions from the graphs as they are, then put the calls in.
@@ -907,6 +914,10 @@ class _Outliner:
         rules = [rule_of(kind.outlines[0].match) for kind in kinds]
         self.may_share = any(rule.escape == "duplicate" for rule in rules)
         functions = [self._add_function(kind) for kind in kinds]
+        for value in self._untyped(kinds):
+            known = value.known_type()
+            if known is not None and known.dtype is not None:
+                self.types[value] = StatedType(self._statable(known))
         for kind, function in zip(kinds, functions, strict=True):
             version = self.model.opset_imports.setdefault(function.domain, 1)
             for number, item in enumerate(kind.outlines):
@@ -918,6 +929,31 @@ class _Outliner:
             GraphRewriter(graph).erase(nodes)
         self.model.functions = self.functions | self.model.functions
         return made
+
+    def _untyped(self, kinds: Sequence[OutlinedFunction]) -> Iterator[Value]:
+        """Yield what calls will make of which onnx can tell no type, and the file states none.
+
+        onnx infers nothing behind an operator of a domain that it does not know. In a function it
+        says of the call's readers that they lack a type. In functions statements do not help.
+        """
+        for kind in kinds:
+            if not any(node.domain and _is_foreign(node) for node in kind.outlines[0].nodes):
+                continue
+            for item in kind.outlines:
+                if is_in_function(item.match.root.graph):
+                    continue
+                for value in item.outputs:
+                    if value.stated_type is None and not value.returned_by:
+                        yield value
+
+    def _statable(self, known: TensorType) -> TensorType:
+        """Leave out the symbols that inference has made up."""
+        if known.shape is None:
+            return known
+        inputs = (value.declared_type for value in self.model.graph.inputs)
+        symbols = {dim for each in inputs if each is not None for dim in each.shape or ()}
+        shape = [dim if isinstance(dim, int) or dim in symbols else None for dim in known.shape]
+        return TensorType(known.dtype, tuple(shape))
 
     def _add_function(self, kind: OutlinedFunction) -> Function:
         """Write the function under a name that nothing goes by, an operator of others included."""
@@ -939,7 +975,11 @@ class _Outliner:
             output.producer is not anchor for output in outputs
         ):
             moved = dependents_before(anchor, item.outputs, match.nodes)
-        metadata = self.origins.metadata(item, moved)
+        stated = [number for number, output in enumerate(outputs) if output in self.types]
+        metadata = self.origins.metadata(item, moved, stated)
+        graph.stated_types |= {
+            outputs[number].name: self.types[outputs[number]] for number in stated
+        }
         if moved:
             rewriter.move_behind(anchor, moved)
         call = rewriter.insert(
@@ -1010,6 +1050,21 @@ class FunctionNames:
         if form.wiring == self._first[rule.qualified_name] and not lacking and not others:
             return ""
         return f"_{form.suffix(*lacking, *others)}"
+
+
+def _is_foreign(node: Node) -> bool:
+    """Tell whether onnx does not know an operator: *node*, or one in a function that it calls."""
+    pending = [node]
+    seen: set[Function] = set()
+    while pending:
+        node = pending.pop()
+        function = called_function(node)
+        if function is not None and function not in seen:
+            seen.add(function)
+            pending += [inner for graph in function.body.and_inner() for inner in graph]
+        elif function is None and node.domain and not node.domain.startswith("ai.onnx"):
+            return True
+    return False
 
 
 def _drop_unread_constants(kinds: Iterable[OutlinedFunction]) -> None:

@@ -93,6 +93,7 @@ class CallRecord:
     types: Mapping[tuple[int, int], StatedType] = field(default_factory=dict)
     remarks: Mapping[int, Remarks] = field(default_factory=dict)
     repeated: frozenset[int] = frozenset()
+    stated: frozenset[int] = frozenset()
 
     @property
     def has_places(self) -> bool:
@@ -159,6 +160,7 @@ def _record(entries: tuple[RecordEntry, ...], rest: Mapping[str, Any]) -> CallRe
         {_output(key): _type(item) for key, item in _as(dict, rest.get("types", {})).items()},
         {_number(key): _remarks(i) for key, i in _as(dict, rest.get("remarks", {})).items()},
         frozenset(_distance(item) for item in _as(list, rest.get("repeated", []))),
+        frozenset(_distance(item) for item in _as(list, rest.get("stated", []))),
     )
 
 

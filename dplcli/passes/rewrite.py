@@ -693,6 +693,7 @@ class _Replacer:
         if len(outputs) > 1:
             moved = dependents_before(self.anchor, self.match.outputs, self.match.nodes)
             self.rewriter.move_behind(self.anchor, moved)
+        raise_ir_version(self.graph.model, FIRST_IR_WITH_PLAIN_INITIALIZERS)
         self.rewriter.graph.modified = True
         for part in self.draft.parts:
             if isinstance(part, DraftConstant):
@@ -728,7 +729,7 @@ class _Replacer:
         for part in self.draft.parts:
             if isinstance(part, DraftConstant) and part.tensor.dtype not in _FIRST_CONSTANTS:
                 old = inherited.get(_key(part))
-                if not self._keeps_initializers() or (old is not None and old.returned_by):
+                if is_in_function(self.graph) or (old is not None and old.returned_by):
                     return f"no Constant node holds {part.tensor.dtype} before opset 9"
         return ""
 
@@ -739,7 +740,7 @@ class _Replacer:
 
     def _make_constant(self, part: DraftConstant, inherited: dict[object, Value]) -> None:
         old = inherited.get(_key(part))
-        if self._keeps_initializers() and (old is None or not old.returned_by):
+        if not is_in_function(self.graph) and (old is None or not old.returned_by):
             if old is None:
                 self.made[id(part)] = self._initializer(part)
             else:
@@ -769,15 +770,6 @@ class _Replacer:
         if part.name:
             return self.copied_names.value(self.graph, part.name)
         return self._fresh_name("Constant")
-
-    def _keeps_initializers(self) -> bool:
-        """Tell whether this graph can store data: function bodies cannot.
-
-        Before IR version 4 an initializer had to be a graph input as well.
-        """
-        if is_in_function(self.graph):
-            return False
-        return self.graph.model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
 
     def _copy_node(self, part: DraftNode, source: Node, inherited: dict[object, Value]) -> None:
         """Make a copy of a node of a body that goes."""

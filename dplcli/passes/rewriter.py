@@ -188,8 +188,8 @@ FIRST_IR_WITH_FUNCTIONS = 8
 """First IR version with model-local functions."""
 
 
-def raise_ir_version(model: Model) -> None:
-    """Raise the IR version to the first one with functions, if it is lower.
+def raise_ir_version(model: Model, needed: int = FIRST_IR_WITH_FUNCTIONS) -> None:
+    """Raise the IR version to *needed*, if it is lower: to the first one with functions.
 
     Below version 4 every initializer had to be listed among the graph inputs; above, being listed
     makes it overridable, which stops onnxruntime from folding it, so they are taken off the list.
@@ -198,16 +198,17 @@ def raise_ir_version(model: Model) -> None:
         PassError: The file has functions all the same, and one that may not be in a model of such
             an IR version.
     """
-    if model.ir_version >= FIRST_IR_WITH_FUNCTIONS:
+    if model.ir_version >= needed:
         return
-    _check_functions(model)
+    if needed >= FIRST_IR_WITH_FUNCTIONS:
+        _check_functions(model)
     if model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS:
         for graph in model.graphs():
             for value in graph.inputs:
                 value.is_graph_input = not value.is_initializer
             graph.inputs = [value for value in graph.inputs if value.is_graph_input]
             graph.modified = True
-    model.ir_version = FIRST_IR_WITH_FUNCTIONS
+    model.ir_version = needed
 
 
 def _check_functions(model: Model) -> None:

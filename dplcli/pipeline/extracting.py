@@ -60,7 +60,7 @@ def extract(
     ends = ends or [info.name for info in wiring.model.graph.output]
     part = part_between(wiring, starts, ends, _known_types(model))
     say("writing")
-    with pack(part, model_path.parent, output) as written:
+    with pack(part, [model_path.parent], output) as written:
         objection = check_model(written.path)
         if objection and not check_model(model_path):
             raise InvalidModelError(f"the part is not a valid model: {objection}")

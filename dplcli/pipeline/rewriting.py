@@ -15,7 +15,7 @@ from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
 from dplcli.onnx_io import (
-    external_files,
+    data_used,
     is_modified,
     load_model,
     losses,
@@ -198,8 +198,8 @@ class RewriteSettings(WriteSettings):
         skip: What is not tried, in the same form.
         limit: The rewrite ends after so many applications; None for no limit.
         verify_each: Whether to check the model after every turn of a rule that changed it.
-        max_growth: By how many percent the model may grow, its external data included; None for
-            5 percent, and 16 kB in any case.
+        max_growth: By how many percent the model may grow, with the external data that it uses;
+            None for 5 percent, and 16 kB in any case.
         dry_run: Whether to write and verify nothing.
         plan: Where to write a plan of what was done; None for nowhere.
         opset: The opset to raise the model to first; None for its own. The result is compared with
@@ -458,9 +458,7 @@ class _RewriteJob(WriteJob):
             self.protect(self.model, files)
         self.expected = parse_expectations(settings.expectations, self.rules)
         self.ops = _count(load_model(self.path) if is_modified(self.model) else self.model)
-        external = external_files(self.model, self.path.parent)
-        self.external = sum(path.stat().st_size for path in external)
-        self.size = self.path.stat().st_size
+        self.size = self.path.stat().st_size + data_used(self.model)
 
     def watchers(self, trace: Trace | None) -> list[RewriteObserver]:
         """Return the observers of the rewrite."""
@@ -473,7 +471,6 @@ class _RewriteJob(WriteJob):
 
     def describe(self, done: Rewriting, **more: Any) -> RewriteOutcome:  # noqa: ANN401  # fields
         """Describe what was done, before anything is written; *more* are further fields."""
-        before = self.size + self.external
         return RewriteOutcome(
             label=self.path.name,
             rules=tuple(self.rules),
@@ -482,7 +479,7 @@ class _RewriteJob(WriteJob):
             rounds=done.rounds,
             refused=done.refused,
             ops=(self.ops, _count(self.model)),
-            size=(before, before),
+            size=(self.size, self.size),
             is_changed=is_modified(self.model),
             expected=judge_expectations(self.expected, done.counts),
             broken=None if self.steps is None else self.steps.broken,
@@ -497,20 +494,27 @@ class _RewriteJob(WriteJob):
         if outcome.broken is not None and not self.settings.keep_failed:
             return replace(outcome, verdict=outcome.broken.verdict)
         if self.settings.dry_run:
-            size = written_size(self.model, self.settings.strip)
-            return self._measured(outcome, Verdict(size=size))
+            size, used = written_size(self.model, self.settings.strip)
+            return self._measured(outcome, Verdict(size=size, used=used))
         verdict = self.finish(
             self.model,
             is_changed=outcome.is_changed,
             is_wanted=lambda verdict: self._measured(outcome, verdict).is_wanted,
             known=None if self.steps is None else self.steps.verdict,
         )
-        return replace(self._measured(outcome, verdict), verdict=verdict)
+        outcome = replace(self._measured(outcome, verdict), verdict=verdict)
+        total = outcome.size[1]
+        if not outcome.is_changed or not _growth(total, total + verdict.unused, None):
+            return outcome
+        note = (
+            f"the files of its external data have {verdict.unused:,} bytes that the result does "
+            "not use; --external-data repack leaves them out"
+        )
+        return replace(outcome, notes=(*outcome.notes, note))
 
     def _measured(self, outcome: RewriteOutcome, written: Verdict) -> RewriteOutcome:
         """Add the size of the file, and whether it grew too much."""
-        data = self.external if written.data is None else written.data
-        before, after = outcome.size[0], written.size + data
+        before, after = outcome.size[0], written.size + written.used
         growth = _growth(before, after, self.settings.max_growth)
         return replace(outcome, size=(before, after), growth=growth)
 

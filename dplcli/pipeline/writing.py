@@ -16,6 +16,7 @@ from dplcli.onnx_io import (
     check_imports,
     check_model,
     external_files,
+    fault_of,
     is_modified,
     load_model,
     staged,
@@ -173,13 +174,22 @@ class WriteJob:
         self.say("writing")
         strip = self.writing.strip
         with staged(model, self.output, strip, self.writing.external_data) as written:
-            size, data = written.path.stat().st_size, written.data_size
+            size = written.path.stat().st_size
             verdict = Verdict()
             asked = self.writing.verification
             runs_kernels = asked is not None and asked.execution.kernels is not None
             if self.writing.verify and (is_changed or strip or runs_kernels):
                 verdict = self.check(written.path) if known is None or strip else known
-            verdict = replace(verdict, size=size, data=data, stripped=written.stripped)
+            elif self.writing.verify:
+                verdict = Verdict(fault=fault_of(model, self.path))
+            verdict = replace(
+                verdict,
+                size=size,
+                data=written.data_size,
+                used=written.used,
+                unused=written.unused,
+                stripped=written.stripped,
+            )
             if is_wanted(verdict) and verdict.is_sound:
                 written.commit()
                 return replace(verdict, output=self.output)

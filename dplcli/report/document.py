@@ -453,9 +453,9 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
     counts = [(f"{counted} {when}", n) for when, n in zip(("before", "after"), nodes, strict=True)]
-    said: tuple[str, ...] = ()
+    said = outcome.verdict.warnings
     if verification is not None:
-        said = (*third_opinions(verification.opinions), *verification.warnings)
+        said += (*third_opinions(verification.opinions), *verification.warnings)
     reasons = () if verification is None else (*verification.objections, *verification.doubts)
     report = None if verification is None else verification.kernels
     made = outcome.verdict.output or outcome.verdict.kept
@@ -513,6 +513,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
         "verification": None if checked is None else checked.to_json(),
         **({"stripped": dict(verdict.stripped)} if verdict.stripped else {}),
         **({} if verdict.data is None else {"external_data": verdict.data}),
+        **({"fault": verdict.fault} if verdict.fault else {}),
     }
 
 

@@ -218,8 +218,9 @@ class _Checked(_Closed):
     verification: Verification | None
     stripped: Counts = {}
     external_data: int = Field(
-        default=0, description="Bytes of external data that were packed into a file of its own."
+        default=0, description="Bytes of external data that were put into a file of its own."
     )
+    fault: str = Field(default="", description="What onnx says against the model itself.")
 
 
 # What matches, and what became of it.

@@ -601,6 +601,7 @@ def ending(written: Verdict, *, is_changed: bool, is_verified: bool, verbose: bo
         parts += [Text(), verification_report(written.verification, verbose=verbose)]
     elif is_changed and not is_verified:
         parts.append(Text("Not verified, as asked.", style="yellow"))
+    parts += [Text(f"warning: {text}", style="yellow") for text in written.warnings]
     if written.stripped:
         freed = [f"{kind} {counted(size, 'byte')}" for kind, size in written.stripped.items()]
         parts.append(Text(f"Left out: {', '.join(freed)}."))

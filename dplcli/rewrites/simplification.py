@@ -11,7 +11,7 @@ import numpy as np
 
 from dplcli.dpl.replacement import nodewise
 from dplcli.ir import ArrayTensor, Attribute, Tensor, Value
-from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, is_in_function
+from dplcli.ir.model import is_in_function
 from dplcli.ir.operators import (
     COPYING,
     FOLDABLE,
@@ -372,7 +372,7 @@ def freed_by(node: Node) -> int:
     freed = _bytes_of_node(node)
     for value in {item for item in node.inputs if item is not None}:
         is_only_reader = all(user is node for user, _ in value.iter_uses())
-        if is_only_reader and not value.returned_by and not value.is_graph_input:
+        if is_only_reader and not value.returned_by:
             freed += bytes_of(value)
     return freed
 
@@ -403,11 +403,11 @@ def size_in_bytes(dtype: str, count: int) -> int:
 def constants_to_initializers(match: Match, build: GraphBuilder) -> Operand | None:
     """Let the graph store what a Constant node holds.
 
-    Holds when: the graph can (no function's body, IR version 4 or later), the data is one dense
-    tensor, and it is not itself what the graph returns.
+    Holds when: the graph can (it is no function's body), the data is one dense tensor, and it is
+    not itself what the graph returns.
     """
     value = match.root.outputs[0]
-    if value is None or value.returned_by or not can_store(match.root.graph):
+    if value is None or value.returned_by or is_in_function(match.root.graph):
         return None
     tensor = value.constant
     return None if tensor is None else build.constant(tensor)
@@ -421,11 +421,6 @@ def _is_read_at_all(node: Node) -> bool:
 def drop_unread(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:  # noqa: ARG001  # nothing is made
     """Take out a node none of whose outputs is read: no operator has an effect but its results."""
     return None if match.outputs else ()
-
-
-def can_store(graph: Graph) -> bool:
-    """Tell whether initializers may be put in: function bodies have none."""
-    return not is_in_function(graph) and graph.model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
 
 
 # Nodes whose inputs are all constant become what they compute.
@@ -717,7 +712,7 @@ class merge_initializers:  # noqa: N801  # catalogues call it by this name
 
     def _first(self, value: Value) -> Value:
         """Return the first constant seen that equals *value*."""
-        if not value.is_initializer or value.is_graph_input or value.returned_by:
+        if not value.is_initializer or value.returned_by:
             return value
         tensor = value.constant
         if tensor is None or tensor.is_external:

@@ -1,5 +1,6 @@
 """Bad models: one clear message that names the file, exit code 2, nothing left behind."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -332,3 +333,39 @@ def test_external_data_that_is_not_there_is_named(
 
 UNRUNNABLE = """g (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] z) <float[1, 1, 1, 1] w = {2}>
 { c = Conv (x, w) r = Relu (c) z = nowhere.Odd (r) }"""
+
+
+WRITING = [
+    ("rewrite", "-p", "prepare"),
+    ("partition", "--target", "dnnl"),
+    ("repeat",),
+    ("inline",),
+]
+
+
+@pytest.mark.parametrize(("command", "options"), [(c, o) for c, *o in WRITING])
+@pytest.mark.parametrize(
+    ("opset", "node", "said"),
+    [
+        (17, "Rellu (x)", "No Op registered for Rellu"),
+        (99, "Exp (x)", "opset 99 is not known"),
+        (17, "Exp (x)", ""),
+    ],
+)
+def test_what_onnx_objects_to_is_not_unchanged_in_silence(  # noqa: PLR0913, PLR0917  # fixtures, and a case
+    dpl: Dpl, save: Save, command: str, options: list[str], opset: int, node: str, said: str
+) -> None:
+    """One warning says what onnx says; of a valid model there is none, nor without checks."""
+    head = f'<ir_version: 8, opset_import: ["" : {opset}]>'
+    text = f"{head} g (float[2] x) => (float[2] y) {{ y = {node} }}"
+    model = save(onnx.parser.parse_model(text))
+
+    answer = dpl(command, model, *options, "-o", "o.onnx", "--json", "o.json")
+
+    assert answer.code == 0
+    assert "Wrote o.onnx, unchanged." in answer.out
+    assert answer.out.count("onnx objects to the model") == bool(said)
+    assert said in answer.out
+    assert said in json.loads(Path("o.json").read_text()).get("fault", "")
+    unchecked = dpl(command, model, *options, "-o", "o.onnx", "--no-verify")
+    assert "objects" not in unchecked.out

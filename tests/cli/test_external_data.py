@@ -319,3 +319,161 @@ def test_large_data_takes_neither_memory_nor_disk(folder: Path, data: Path, kind
             last = stream.read(4)
         wanted = {"w": (USED[:1].tobytes(), USED[-1:].tobytes()), "huge": (bytes(4), b"last")}
         assert (first, last) == wanted[tensor.name]
+
+
+# -- what was computed -----------------------------------------------------------------------------
+
+SCALED = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 64] x) => (float[n, 64] y)
+{ a = MatMul (x, w) b = Mul (a, half) c = MatMul (b, v) y = Relu (c) }"""
+FOLD = ("rewrite", "in/m.onnx", "-p", "prepare", "-o", "out/m.onnx")
+
+
+@pytest.fixture
+def scaled(folder: Path) -> Path:
+    """Make a model of two weights in a file each, of which one is folded; return its folder.
+
+    The file of the folded one has more that nobody reads. It has the name of the result's data.
+    """
+    weights = np.random.default_rng(0).standard_normal((2, 64, 64), np.float32)
+    proto = onnx.parser.parse_model(SCALED)
+    proto.graph.initializer.add(name="half", data_type=1, dims=[1], float_data=[0.5])
+    for name in ("in", "out"):
+        (folder / name).mkdir()
+    for name, place, more in (("w", "m.onnx.data", b"\x07" * 50_000), ("v", "v.bin", b"")):
+        data = weights["wv".index(name)]
+        tensor = proto.graph.initializer.add(name=name, data_type=1, dims=[64, 64])
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=place)
+        tensor.external_data.add(key="length", value=str(data.nbytes))
+        (folder / "in" / place).write_bytes(data.tobytes() + more)
+    onnx.save(proto, folder / "in" / "m.onnx")
+    return folder / "in"
+
+
+def multiplied(path: Path) -> np.ndarray:
+    """Return what the model gives, in onnxruntime."""
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": np.eye(64, dtype=np.float32)})
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", ["rewrite", "partition"])
+def test_what_was_computed_lies_in_a_file_of_its_own(
+    dpl: Dpl, folder: Path, scaled: Path, command: str, kind: str
+) -> None:
+    """Only files that are used come along; a second run makes the same; the original stays."""
+    before = contents(scaled)
+    wanted = multiplied(scaled / "m.onnx")
+    words = ("partition", "in/m.onnx", "--target", "dnnl", "--prepare", *FOLD[-2:])
+    words = (*(FOLD if command == "rewrite" else words), "--external-data", kind)
+
+    first = dpl(*words)
+    written = contents(folder / "out")
+    again = dpl(*words)
+
+    assert (first.code, first.err, again.code, again.err) == (0, "", 0, "")
+    assert (contents(scaled), contents(folder / "out")) == (before, written)
+    assert len(written["m.onnx"]) < 8192
+    is_taken = kind == "link" or (command, kind) == ("rewrite", "copy")
+    own = "m.onnx.1.data" if is_taken else "m.onnx.data"
+    assert written.keys() == {"m.onnx", own, *(() if kind == "repack" else ("v.bin",))}
+    np.testing.assert_allclose(multiplied(folder / "out/m.onnx"), wanted, rtol=1e-5)
+    if kind != "link":
+        onnx.checker.check_model(str(folder / "out/m.onnx"), full_check=True)
+
+
+@pytest.mark.parametrize("kind", ["copy", "link"])
+def test_what_was_computed_stays_beside_the_model(
+    dpl: Dpl, folder: Path, scaled: Path, kind: str
+) -> None:
+    """In place, no data that is there is replaced; what fails leaves none, unless it is kept."""
+    before = contents(scaled)
+    wanted = multiplied(scaled / "m.onnx")
+    (folder / "wrong.yaml").write_text(
+        "dpl: 1\nrewrites: [{name: r, pattern: 'MatMul(x, const(w))', "
+        "replacement: 'MatMul(x, const(w.value * 2))', once: true}]"
+    )
+    wrong = ("rewrite", "in/m.onnx", "-p", "wrong.yaml", "--external-data", kind)
+    assert dpl(*wrong, "--in-place").code == 1
+    assert contents(scaled) == before
+
+    answer = dpl("rewrite", "in/m.onnx", "-p", "prepare", "--in-place", "--external-data", kind)
+
+    assert (answer.code, answer.err) == (0, "")
+    assert contents(scaled).keys() - before.keys() == {"m.onnx.1.data"}
+    assert contents(scaled)["m.onnx.data"] == before["m.onnx.data"]
+    np.testing.assert_allclose(multiplied(scaled / "m.onnx"), wanted, rtol=1e-5)
+    assert dpl(*wrong, "--keep-failed", "-o", "out/o.onnx").code == 1
+    np.testing.assert_allclose(multiplied(folder / "out/o.failed.onnx"), 4 * wanted, rtol=1e-5)
+
+
+def test_what_is_small_stays_in_the_model(dpl: Dpl, folder: Path, scaled: Path) -> None:
+    """Up to 1 kB; and a model without external data gets none."""
+    (folder / "in/small.onnx").write_bytes((scaled / "m.onnx").read_bytes())
+    model = onnx.load(scaled / "m.onnx")
+    onnx.save(model, folder / "in/whole.onnx")
+    (folder / "rule.yaml").write_text(
+        "dpl: 1\nrewrites: [{name: r, pattern: 'Relu(x)', "
+        "replacement: 'Max(x, const(expand(cast(0, x.dtype), [64])))'}]"
+    )
+
+    for name, rule in (("small", "rule.yaml"), ("whole", "prepare")):
+        words = ("rewrite", f"in/{name}.onnx", "-p", rule, "-o", f"out/{name}.onnx")
+        assert dpl(*words).code == 0
+    assert contents(folder / "out").keys() == {
+        "small.onnx",
+        "whole.onnx",
+        "m.onnx.data",
+        "v.bin",
+    }
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["run", "dry"])
+def test_growth_counts_what_is_used(
+    dpl: Dpl, folder: Path, scaled: Path, dry: tuple[str, ...]
+) -> None:
+    """Of shared files of data, too: the way to be rid of what is not used is named."""
+    shared = (scaled / "m.onnx.data").read_bytes() + (scaled / "v.bin").read_bytes()
+    model = onnx.load(scaled / "m.onnx", load_external_data=False)
+    place = {entry.key: entry for entry in model.graph.initializer[2].external_data}
+    place["location"].value = "m.onnx.data"
+    model.graph.initializer[2].external_data.add(key="offset", value=str(len(shared) - 16_384))
+    (scaled / "m.onnx.data").write_bytes(shared)
+    onnx.save(model, scaled / "m.onnx")
+
+    answer = dpl(*FOLD, "--max-growth", "1", *dry, "--json", "r.json")
+
+    assert (answer.code, answer.err) == (0, "")
+    size = json.loads((folder / "r.json").read_text())["bytes"]
+    assert size["before"] == (scaled / "m.onnx").stat().st_size + 2 * 16_384
+    if not dry:
+        assert size["after"] == (folder / "out/m.onnx").stat().st_size + 2 * 16_384
+        assert "have 66,384 bytes that the result does not use" in answer.out
+        assert "--external-data repack leaves them out" in " ".join(answer.out.split())
+        assert "does not use" not in dpl(*FOLD, "--external-data", "repack").out
+    assert abs(size["after"] - size["before"]) < 300
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="files have no holes")
+def test_folding_holds_nothing_but_the_result(folder: Path) -> None:
+    """A weight of 60 MB in a file takes at most 1.2 times as much memory, and 100 MB."""
+    proto = onnx.parser.parse_model(SCALED.replace("n, 64] x", "n, 10000] x"))
+    proto.graph.initializer.add(name="half", data_type=1, dims=[1], float_data=[0.5])
+    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 1500
+    del proto.graph.node[2]
+    proto.graph.node[2].input[0] = "b"
+    (folder / "sub").mkdir()
+    refer(proto, "w", 0, 60_000_000)
+    proto.graph.initializer[1].dims[:] = [10_000, 1500]
+    onnx.save(proto, folder / "m.onnx")
+    with (folder / "sub/w.bin").open("wb") as stream:
+        stream.truncate(60_000_000)
+
+    words = ("rewrite", "m.onnx", "-p", "prepare", "-o", "o.onnx", "--no-verify")
+    answer, peak = run_apart(folder, *words)
+
+    assert (answer.code, answer.err) == (0, "")
+    assert "fold_factor_into_matmul" in answer.out
+    assert (folder / "o.onnx.data").stat().st_size == 60_000_000
+    assert peak < 1.2 * 60 + 100

@@ -546,6 +546,29 @@ def test_growth_is_limited(  # noqa: PLR0913, PLR0917  # fixtures
     assert (folder / "out.onnx").exists() == (code == 0)
 
 
+def test_folding_makes_no_model_of_ir_version_3_grow(dpl: Dpl, folder: Path, save: Save) -> None:
+    """There all weights are inputs. The result is of version 4, and has the folded ones alone."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 3, opset_import: ["": 9]> g (float[1, 64, 4, 4] x, float[64, 64, 3, 3] w, '
+        "float[64] s, float[64] b, float[64] m, float[64] v) => (float[1, 64, 4, 4] y) "
+        "{ c = Conv <pads = [1, 1, 1, 1]> (x, w) y = BatchNormalization (c, s, b, m, v) }"
+    )
+    draw = np.random.default_rng(0).uniform
+    for info in list(proto.graph.input)[1:]:
+        shape = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        weight = draw(0.5, 1.0, shape).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(weight, info.name))
+    model = save(proto)
+
+    answer = dpl("rewrite", model, "-p", "prepare", *OUT)
+
+    assert answer.code == 0, answer.err
+    result = onnx.load(folder / "out.onnx")
+    assert (result.ir_version, ops(folder / "out.onnx")) == (4, ["Conv"])
+    assert [info.name for info in result.graph.input] == ["x"]
+    assert (folder / "out.onnx").stat().st_size <= model.stat().st_size
+
+
 def test_growth_counts_external_data(
     dpl: Dpl, folder: Path, save: Save, rewrites: Rewrites
 ) -> None:

@@ -15,7 +15,7 @@ import onnxruntime as ort
 import pytest
 
 from dplcli.errors import DplError, InvalidModelError, ModelExportError, ModelLoadError
-from dplcli.ir import Model
+from dplcli.ir import Model, types
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import check_external_data, check_model, convert, load_model, staged, to_proto
 from dplcli.verify.model import read_whole
@@ -485,7 +485,8 @@ def test_data_is_read_chunk_by_chunk(
     refer(tensor, "w.bin", offset=7, length=len(raw))
     tensor.ClearField("int32_data")
     tensor.ClearField("int64_data")
-    monkeypatch.setattr(convert, "CHUNK", 16)
+    for module in (convert, types):
+        monkeypatch.setattr(module, "CHUNK", 16)
     read: list[int] = []
     to_array = onnx.numpy_helper.to_array
 

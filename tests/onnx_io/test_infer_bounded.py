@@ -448,3 +448,26 @@ def test_many_calls_that_the_file_states_are_run() -> None:
     calls = " ".join(f"v{k + 1} = o.f{{last}} (v{k})" for k in range(30_000))
     text = nested(2, 2, f"v0 = Relu (x) {calls} y = Relu (v30000)")
     assert Expansion(proto_from_text(text)).is_runnable
+
+
+UNKNOWN = """<ir_version: 10, opset_import: ["" : 18, "my" : 1, "f" : 1]>
+    g (float[2] x) => ({} y) {{ a = f.region (x) {} }}
+    <domain: "f", opset_import: ["" : 18, "f" : 1]> region (p) => (q)
+    {{ b = f.one (p) q = Relu (b) }}
+    <domain: "f", opset_import: ["" : 18, "my" : 1]> one (p) => (q) {{ q = my.Op (p) }}"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "said"),
+    [
+        ("float[2]", "y = Neg (a)", ""),
+        ("float[3]", "k = Abs (x) y = Neg (k)", "differ"),
+        ("float[2]", "y = Neg (nobody)", "nobody"),
+    ],
+)
+def test_a_type_that_onnx_cannot_know_is_no_fault(kind: str, nodes: str, said: str) -> None:
+    """Calls of functions with unknown operators have none; what is wrong is still said."""
+    proto = onnx.parser.parse_model(UNKNOWN.format(kind, nodes))
+    answer = inference.objection_to(proto.SerializeToString())
+    assert said in answer
+    assert bool(answer) == bool(said)

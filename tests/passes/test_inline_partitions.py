@@ -427,3 +427,44 @@ def test_a_statement_that_says_nothing_comes_back() -> None:
     proto = proto_from_text("g (float[2] a) => (float[2] o) { t = Relu (a) o = Abs (t) }")
     proto.graph.value_info.add(name="t")
     check_undone(proto, "Abs(Relu(x))")
+
+
+FOREIGN = """<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>
+    g (float16[n, 4] x, bool c) => (float16[n, 4] y) <float16[4] s = {{1, 1, 1, 1}}> {{ {} }}"""
+BRANCHES = """<then_branch = t () => (float16[n, 4] z) {{ {} z = Neg (a) }},
+    else_branch = e () => (float16[n, 4] w) {{ w = Exp (x) }}>"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "stated"),
+    [
+        ("a = com.microsoft.Gelu (x) b = Neg (a) y = Exp (b)", "float16[n,4]"),
+        ("b = com.microsoft.Gelu (x) a = Relu (b) y = Exp (a)", "float16[n,4]"),
+        (f"a = com.microsoft.Gelu (x) y = If (c) {BRANCHES.format('')}", "float16[n,4]"),
+        (f"y = If (c) {BRANCHES.format('a = com.microsoft.Gelu (x)')}", "float16[?,4]"),
+        ("a = Neg (x) y = com.microsoft.Gelu (a)", ""),
+        ("a = Relu (x) y = Exp (a)", ""),
+    ],
+    ids=["reader", "last", "captured", "body", "returned", "standard"],
+)
+def test_types_of_what_onnx_knows_nothing_of(nodes: str, stated: str) -> None:
+    """They are stated of such calls, and of no others: onnx's check passes; none is left behind."""
+    original = proto_from_text(FOREIGN.format(nodes))
+    onnx.checker.check_model(original, full_check=True)
+    rules = rule("Relu(com.microsoft.Gelu(x)) | com.microsoft.Gelu(x) | Relu(x)")
+    written = partitioned(original, rules, matches=1)
+
+    onnx.checker.check_model(written, full_check=True)
+    model = model_from_bytes(written.SerializeToString())
+    values = [value for graph in model.graphs() for value in graph.values.values()]
+    types = {value.name: str(value.declared_type) for value in values if value.stated_type}
+    assert types == ({"a": stated} if stated else {})
+    check_undone(original, rules)
+
+
+def test_a_stated_type_stays_when_a_call_is_undone() -> None:
+    """Only a statement that a partition has added goes."""
+    original = proto_from_text(FOREIGN.format("a = com.microsoft.Gelu (x) y = Neg (a)"))
+    known = onnx.helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT16, [None, 4])
+    original.graph.value_info.append(known)
+    check_undone(original, rule("com.microsoft.Gelu(x)"))

@@ -360,7 +360,7 @@ def test_an_output_that_nobody_reads() -> None:
 
 
 def test_the_third_ir_version() -> None:
-    """There every initializer is a graph input: new constants are nodes, and no input goes."""
+    """There every initializer is a graph input; the result is of version 4, where none is."""
     proto = onnx.helper.make_model(
         onnx.helper.make_graph(
             [
@@ -384,8 +384,12 @@ def test_the_third_ir_version() -> None:
     ]
     result = rewritten(proto, rules)
     assert result.done.counts == {"double": 1, "r": 1}
-    assert [node.op_type for node in result.after.graph.node] == ["Constant", "Mul"]
-    assert [item.name for item in result.after.graph.initializer] == ["k"]
+    assert [node.op_type for node in result.after.graph.node] == ["Mul"]
+    (product,) = result.after.graph.initializer
+    assert onnx.numpy_helper.to_array(product).tolist() == [6, 8]
+    assert [value.name for value in result.after.graph.input] == ["x"]
+    assert result.after.ir_version == 4
+    onnx.checker.check_model(result.after)
     check_sound(proto, result.after)
     check_settled(result, rules)
 
@@ -535,18 +539,23 @@ def test_what_was_dead_before() -> None:
 
 # -- constants that no Constant node of an early opset holds ---------------------------------------
 
-RESHAPED = rewrite_rule("Flatten(v)", "Reshape(v, [0, -1])", name="reshaped")
+SUM = rewrite_rule("Add(const(a), const(b))", "const(a.value + b.value)", name="sum")
+SUMMED = """<ir_version: {}, opset_import: ["" : {}]>
+    g ({}) => ({dtype}[2] y) <{dtype}[2] a = {{1, 2}}, {dtype}[2] b = {{3, 4}}> {{ {} }}"""
 
 
-@pytest.mark.parametrize(
-    ("ir_version", "opset", "applies"),
-    [(3, 7, False), (3, 8, False), (3, 9, True), (4, 7, True), (4, 9, True)],
-)
-def test_whole_numbers_before_opset_9(ir_version: int, opset: int, applies: bool) -> None:  # noqa: FBT001
-    """Before IR version 4 a new constant is a Constant node, and one of opset 1 holds floats."""
-    text = f"""<ir_version: {ir_version}, opset_import: ["" : {opset}]>
-        g (float[2,3,4] x) => (float[2,12] y) {{ a = Flatten (x) y = Neg (a) }}"""
-    result = rewritten(text, [RESHAPED])
+@pytest.mark.parametrize("ir_version", [3, 4])
+@pytest.mark.parametrize(("opset", "is_returned"), [(7, False), (8, True), (9, False), (9, True)])
+def test_whole_numbers_before_opset_9(
+    ir_version: int,
+    opset: int,
+    is_returned: bool,  # noqa: FBT001
+) -> None:
+    """What is returned must be a Constant node, and one of opset 1 holds floats."""
+    body = "y = Add (a, b)" if is_returned else "s = Add (a, b) y = Mul (s, s)"
+    inputs = "int64[2] a, int64[2] b" if ir_version == 3 else ""
+    result = rewritten(SUMMED.format(ir_version, opset, inputs, body, dtype="int64"), [SUM])
+    applies = opset >= 9 or not is_returned
     assert bool(result.done.rounds) == applies
     assert [r.reason for r in result.done.refused] == (
         [] if applies else ["no Constant node holds int64 before opset 9"]
@@ -556,7 +565,5 @@ def test_whole_numbers_before_opset_9(ir_version: int, opset: int, applies: bool
 
 def test_floats_before_opset_9() -> None:
     """Constant nodes of opset 1 hold floats."""
-    doubled = rewrite_rule("Add(v, v)", "Mul(v, 2.0)", name="doubled")
-    text = """<ir_version: 3, opset_import: ["" : 7]>
-        g (float[2] x) => (float[2] y) { a = Add (x, x) y = Neg (a) }"""
-    assert "Constant" in becomes(text, doubled)
+    text = SUMMED.format(3, 7, "float[2] a, float[2] b", "y = Add (a, b)", dtype="float")
+    assert "Constant" in becomes(text, SUM)

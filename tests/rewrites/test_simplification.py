@@ -257,15 +257,30 @@ def test_a_constant_that_can_be_overridden_is_none() -> None:
     assert rewritten(proto, catalog()).done.rounds == 0
 
 
-def test_old_models_keep_their_constant_nodes() -> None:
-    """Before IR version 4 an initializer would have to be an input as well."""
-    text = """<ir_version: 3, opset_import: ["" : 8]>
-        g (float[2] x) => (float[2] y) { c = Constant <value = float[2] {1, 2}> ()
-        d = Exp(c) y = Add(x, d) }"""
-    result = prepared(text)
+def test_old_models_become_what_newer_ones_become() -> None:
+    """Before IR version 4 initializers are inputs: they can be folded, shared and dropped."""
+    listed = "".join(f", float[300] {name}" for name in "abc")
+    ones, twos = (", ".join(digit * 300) for digit in "12")
+    graph = f"""=> (float[300] y) <float[300] a = {{{ones}}}, float[300] b = {{{twos}}},
+        float[300] c = {{{twos}}}> {{ e = Exp(a) p = Mul(x, b) q = Add(p, e) r = Div(q, c)
+        k = Constant <value = float[1] {{3}}> () y = Add(r, k) }}"""
+    old, new = (
+        prepared(
+            f"""<ir_version: {version}, opset_import: ["" : 8]> g (float[300] x{more}) {graph}"""
+        )
+        for version, more in ((3, listed), (4, ""))
+    )
 
-    assert ops(result) == ["Constant", "Add"]
-    assert not result.after.graph.initializer
+    assert ops(new) == ["Mul", "Add", "Div", "Add"]
+    assert [item.name for item in new.after.graph.initializer] == ["b", "e", "k"]
+    assert old.after == new.after
+
+
+def test_old_models_in_which_nothing_changes_are_as_they_were() -> None:
+    """The IR version is raised by a change, and only then."""
+    text = """<ir_version: 3, opset_import: ["" : 8]>
+        g (float[2] x, float[2] a) => (float[2] y) <float[2] a = {1, 2}> { y = Add(x, a) }"""
+    assert prepared(text).after.ir_version == 3
 
 
 def test_function_bodies_are_folded_and_keep_constant_nodes() -> None:
