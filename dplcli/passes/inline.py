@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, StatedType, Tensor, Value
-from dplcli.ir.model import StatedType, called_function, record_uses, scope_of
+from dplcli.ir.model import called_function, record_uses, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import (
     behind_identities,
