@@ -24,10 +24,9 @@ from dplcli.verify.model import (
     attribute,
     draws_random,
     dtype_name,
-    external_places,
+    load_unshared,
     model_of,
     small_values,
-    whole_of,
 )
 from dplcli.verify.numbering import Numbering
 from dplcli.verify.ranges import Ranges
@@ -503,19 +502,19 @@ def truncates(node: NodeProto) -> bool:
 
 
 def _comparable(*sources: ModelSource) -> list[ModelProto]:
-    """Read models; weights in files are read, too, unless all take what the first one takes.
+    """Read models, and those weights in files that they do not share.
 
     Raises:
         RunError: They cannot be read.
     """
     models = [model_of(source) for source in sources]
     try:
-        places = [
-            external_places(model, source.path.parent, source.weights or {})
-            for model, source in zip(models, sources, strict=True)
-        ]
-        if not all(found <= places[0] for found in places):
-            models = [whole_of(source) for source in sources]
+        load_unshared(
+            *(
+                (model, source.path.parent, source.weights or {})
+                for model, source in zip(models, sources, strict=True)
+            )
+        )
         return [_written_out(model) if model.functions else model for model in models]
     except GivenUpError:
         return models

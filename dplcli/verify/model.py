@@ -164,8 +164,8 @@ def put_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> None:
 
 def external_places(
     model: onnx.ModelProto, folder: Path, held: Container[str] = ()
-) -> set[tuple[int, int, Hashable]]:
-    """Return which parts of which files a model's weights are.
+) -> list[tuple[onnx.TensorProto, Hashable]]:
+    """Return a model's tensors with external data, and which part of which file each of them is.
 
     Args:
         model: The model.
@@ -177,7 +177,7 @@ def external_places(
         ValueError: It has no possible name.
     """
     files: dict[str, tuple[int, int]] = {}
-    found: set[tuple[int, int, Hashable]] = set()
+    places: list[tuple[onnx.TensorProto, Hashable]] = []
     for tensor in all_tensors(model):
         if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.name in held:
             continue
@@ -188,8 +188,32 @@ def external_places(
         if location not in files:
             status = (folder / path_of(location)).stat()
             files[location] = status.st_dev, status.st_ino
-        found.add((*files[location], tuple(sorted(entries.items()))))
-    return found
+        places.append((tensor, (*files[location], *sorted(entries.items()))))
+    return places
+
+
+def load_unshared(*models: tuple[onnx.ModelProto, Path, Container[str]]) -> list[onnx.TensorProto]:
+    """Read the external data of two models, but for what both have in the same place of one file.
+
+    Args:
+        models: Each model, its folder, and its tensors that are in memory.
+
+    Returns:
+        The tensors that were read.
+
+    Raises:
+        OSError: A file cannot be read.
+        ValueError: It is not what a tensor needs, or has no possible name.
+    """
+    found = [external_places(*model) for model in models]
+    shared = set.intersection(*({place for _, place in places} for places in found))
+    read = []
+    for (_, folder, _), places in zip(models, found, strict=True):
+        for tensor, place in places:
+            if place not in shared:
+                load_data(tensor, folder)
+                read.append(tensor)
+    return read
 
 
 def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) -> None:

@@ -33,11 +33,11 @@ from onnx import (
 from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io import paused_gc
 from dplcli.onnx_io.bounded import GivenUpError
-from dplcli.onnx_io.convert import graphs_of, load_data
+from dplcli.onnx_io.convert import graphs_of
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls, inlined, write_defaults
 from dplcli.onnx_io.opset import all_nodes
-from dplcli.verify.model import external_places, read_model, signature_differences
+from dplcli.verify.model import load_unshared, read_model, signature_differences
 from dplcli.verify.numbering import (
     SHORT,
     Numbered,
@@ -90,7 +90,7 @@ def prove_same(original: Path, candidate: Path) -> Proof:
 def _prove_same(original: Path, candidate: Path) -> Proof:
     (ours, outside), (theirs, other) = _read(original), _read(candidate)
     if outside or other:
-        _read_weights((ours, outside, original.parent), (theirs, other, candidate.parent))
+        _read_weights((ours, original.parent), (theirs, candidate.parent))
     if outside == other and _are_same_bytes(original, candidate):
         return Proof(Expansion(ours, _NO_NODES | {key[:2] for key in _functions(ours)}).total)
     for difference in signature_differences(ours.graph, theirs.graph):
@@ -152,23 +152,18 @@ def _difference(before: Numbered, after: Numbered) -> str:
 # Weights: short stand-ins, which are equal where the weights are.
 
 
-def _read_weights(*sides: tuple[ModelProto, list[TensorProto], Path]) -> None:
-    """Read external data, and shorten it, unless both have the same bytes of the same files.
+def _read_weights(*sides: tuple[ModelProto, Path]) -> None:
+    """Read external data, and shorten it, but for what both have in the same place of one file.
 
     Args:
-        sides: Each model, its tensors with external data, and its folder.
+        sides: Each model, and its folder.
 
     Raises:
         UnprovedError: It cannot be read.
     """
     try:
-        ours, theirs = (external_places(model, folder) for model, _, folder in sides)
-        if ours == theirs:
-            return
-        for _, tensors, folder in sides:
-            for tensor in tensors:
-                load_data(tensor, folder)
-                _shorten(tensor)
+        for tensor in load_unshared(*((model, folder, ()) for model, folder in sides)):
+            _shorten(tensor)
     except OSError as error:
         name = PurePath(error.filename or "").name
         raise UnprovedError(f"the weights in {name!r} cannot be read: {error.strerror}") from error

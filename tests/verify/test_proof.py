@@ -6,6 +6,7 @@ Each planted bug is one edit of a model that is proved without it.
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 
 from dplcli import pipeline
 from dplcli.errors import InvalidModelError
+from dplcli.onnx_io.convert import load_data
 from dplcli.pipeline import PartitionSettings, Policies, WriteSettings
 from dplcli.verify.proof import UnprovedError, prove_same
 from tests.corpus.nets import manifest, real_model
@@ -648,6 +650,33 @@ def test_another_part_of_the_same_file(tmp_path: Path) -> None:
     onnx.save(model, swapped)
     with pytest.raises(UnprovedError, match="Sub 'a' of the original has no counterpart"):
         prove_same(ours, swapped)
+
+
+def test_what_both_models_share_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though another weight lies elsewhere: only that one is read."""
+    ours = external(tmp_path)
+    content = onnx.load(ours)
+    model = onnx.load(ours, load_external_data=False)
+    moved = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], []))
+    moved.graph.initializer.append(content.graph.initializer[0])
+    convert_model_to_external_data(moved, location="others", size_threshold=100)
+    onnx.save(moved, tmp_path / "moved.onnx")
+    model.graph.initializer[0].CopyFrom(
+        onnx.load(tmp_path / "moved.onnx", load_external_data=False).graph.initializer[0]
+    )
+    theirs = tmp_path / "theirs.onnx"
+    onnx.save(model, theirs)
+    read: list[str] = []
+
+    def load(tensor: onnx.TensorProto, folder: Path) -> None:
+        read.append(tensor.name)
+        load_data(tensor, folder)
+
+    monkeypatch.setattr(sys.modules["dplcli.verify.model"], "load_data", load)
+    assert prove_same(ours, theirs).nodes == 2
+    assert read == ["w", "w"]
 
 
 def test_place_that_is_stated_twice(tmp_path: Path) -> None:
