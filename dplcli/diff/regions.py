@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from dplcli.diff.comparison import Differ
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     Nearness = Callable[[NDArray[Any], NDArray[Any]], bool]
 
     Readers = dict[ValuePair, list[Node | None]]
+
+_MOST_TRIED = 64
+"""How many alike nodes are looked at for one, beside that of the same name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,23 +188,23 @@ class _Border:
         """
         stood_for = set(equations)
         back = set(self.kept.values())
-        alike: dict[tuple[object, ...], list[Node]] = defaultdict(list)
+        alike: dict[tuple[object, ...], dict[Node, None]] = defaultdict(dict)
+        namesakes: dict[tuple[str, ...], Node] = {}
         for node in self.theirs.nodes:
             if node not in back and not node.subgraphs:
-                alike[self._label(self.theirs.reader, node)].append(node)
+                alike[self._label(self.theirs.reader, node)][node] = None
+                namesakes[_names(node)[1]] = node
         count = len(self.kept)
         for node in self.ours.nodes:
             if node in self.kept or node in self.paired_again or node.subgraphs:
                 continue
-            found = alike.get(self._label(self.ours.reader, node), [])
-            partners = [other for other in found if self._read_alike(node, other, stood_for)]
-            if partners:
-                names = [value.name for value in _made(node)]
-                partner = next(
-                    (other for other in partners if [v.name for v in _made(other)] == names),
-                    partners[0],
-                )
-                found.remove(partner)
+            found = alike.get(self._label(self.ours.reader, node), {})
+            namesake = namesakes.get(_names(node)[1])
+            tried = [] if namesake is None or namesake not in found else [namesake]
+            tried += islice(found, _MOST_TRIED)
+            partner = next((o for o in tried if self._read_alike(node, o, stood_for)), None)
+            if partner is not None:
+                del found[partner]
                 self.kept[node] = partner
                 self.paired_again.add(node)
         return len(self.kept) > count

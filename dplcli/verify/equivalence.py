@@ -299,7 +299,8 @@ def verify_equivalence(
         if is_proved:
             return replace(known, warnings=(f"it was not run: {error.message}",))
         is_stopped = isinstance(error, StoppedError)
-        if not is_stopped and (found := _without_refused(original, candidate, settings, known)):
+        is_refused = refusal is None and not is_stopped
+        if is_refused and (found := _without_refused(original, candidate, settings, known)):
             return found
         message = f"no verdict: {error.message}" if is_stopped else error.message
         raise VerificationError(message, hint=error.hint) from error
