@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import filecmp
+import math
 import os
 import stat
 from contextlib import ExitStack, contextmanager
@@ -26,7 +27,7 @@ from dplcli.files import (
     temporary_folder,
 )
 from dplcli.ir.types import PLAIN_KINDS
-from dplcli.onnx_io.convert import RawData, span_of
+from dplcli.onnx_io.convert import RawData, dtype_bits, span_of
 from dplcli.onnx_io.source import source_of
 
 if TYPE_CHECKING:
@@ -235,8 +236,12 @@ def _begin_at_end(file: BinaryIO) -> int:
 def place_of(tensor: TensorProto) -> DataPlace:
     """Return where the data of a tensor lies that has it in a file."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    begin, size = span_of(tensor)
-    return DataPlace(entries.get("location", ""), begin, begin + size)
+    begin = entries.get("offset", "0")
+    return DataPlace(
+        entries.get("location", ""),
+        int(begin) if begin.isdecimal() else 0,
+        _end_of(tensor, entries),
+    )
 
 
 def places_in(proto: ModelProto) -> set[DataPlace]:
@@ -402,6 +407,18 @@ def _size(model: Path, location: str) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise ModelLoadError(f"{model}: its external data {location!r} is missing")
     return status.st_size
+
+
+def _end_of(tensor: TensorProto, entries: Mapping[str, str]) -> int:
+    """Return where in its file a tensor's data ends."""
+    try:
+        offset = int(entries.get("offset", 0))
+        if "length" in entries:
+            return offset + int(entries["length"])
+    except ValueError:
+        return 0
+    elements: int = math.prod(tensor.dims)
+    return offset + elements * dtype_bits(tensor.data_type) // 8
 
 
 def locations_of(model: Model) -> list[str]:

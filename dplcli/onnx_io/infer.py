@@ -412,9 +412,10 @@ def _objection(model: bytes | str, size: int, *, is_full: bool) -> str:
     return ""
 
 
+_NO_TYPE = "expected to have type but instead is null"
 _BESIDE_UNKNOWN_TYPES = re.compile(
     r" ?(\[ShapeInferenceError\] Inference error\(s\):|\(op_type:[^\[\]]*?\):(?= \[)"
-    r"|\[TypeInferenceError\] Input \d+ expected to have type but instead is null)"
+    rf"|\[TypeInferenceError\] Input \d+ {_NO_TYPE})"
 )
 
 _NODES_OF = re.compile(r"\(op_type:([^,)]*)(?:, node name: ([^)]*))?\): ")
@@ -429,7 +430,9 @@ def first_objection(said: str) -> str:
         said: The message: a line for each node, with those round it, or a sentence and its context.
     """
     spec = _SPEC_OF.search(said)
-    first = said.strip().split("\n")[0]
+    first, *others = said.strip().split("\n")
+    lines = [first, *(line for line in others if _NODES_OF.match(line))]
+    first = next((line for line in lines if not line.endswith(_NO_TYPE)), first)
     nodes = [(spec[2], spec[1])] if spec else _NODES_OF.findall(first)
     text = " ".join(_KIND_OF.sub("", _NODES_OF.sub("", first)).split())
     names = (f"{op} {name!r}" if name else op for op, name in reversed(nodes))

@@ -120,7 +120,9 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
     if like.dtype.kind in "OUS":
         known = [*_WORDS, *spec.words, *(word.upper() for word in spec.words)]
         known += [f"one{word}two{word}{word}three" for word in spec.words]  # to be split there
-        return rng.choice(np.array(known, dtype=object), shape)
+        start = MANNERS.index(manner) * like.size  # all of them come up, in few elements, too
+        places = (start + np.arange(like.size)) % len(known)
+        return rng.permutation(np.array(known, dtype=object)[places]).reshape(shape)
     if like.dtype.kind == "b" and (spec.low > 0 or spec.high < 1):
         return np.full(shape, spec.low > 0)
     if like.dtype.kind == "b":
@@ -143,10 +145,17 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
     info = ml_dtypes.finfo(like.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     most = float(info.max) / 4
     bounded: Array = np.clip(values, -most, most).astype(like.dtype)
-    if spec.odd_floats and manner == "wide":
-        odd = rng.choice([0.0, math.nan, math.inf, -math.inf], shape).astype(like.dtype)
-        bounded = np.where(rng.random(shape) < _OPPOSITE, odd, bounded)
-    return bounded
+    return _with_odd_floats(rng, bounded, manner) if spec.odd_floats else bounded
+
+
+def _with_odd_floats(rng: np.random.Generator, values: Array, manner: Manner) -> Array:
+    """Put NaN and infinities among floats, in two manners."""
+    odd = np.array([math.nan, 0.0, math.inf, math.nan, -math.inf], values.dtype)
+    if manner == "wide":
+        return np.where(rng.random(values.shape) < _OPPOSITE, rng.choice(odd, values.shape), values)
+    if manner == "third":  # in every column, in few rows, too
+        return np.resize(odd, values.shape)
+    return values
 
 
 def _turns(spec: DrawSpec, manner: Manner) -> int:

@@ -65,7 +65,7 @@ all nodes       2      2
 bytes          {before}    {after}
 2 applications in 1 round.
 
-Equivalent in onnxruntime (seeds 0 to 49); each of 2 changed places gives the same by itself.
+Equivalent in onnxruntime (seeds 0, 1); each of 2 changed places gives the same by itself.
 Wrote out.onnx.
 """
 
@@ -474,10 +474,10 @@ def test_an_unmet_expectation_is_no(dpl: Dpl, folder: Path, dry: tuple[str, ...]
     assert contents(folder) == before
 
 
-def test_a_model_that_onnxruntime_does_not_run_has_no_verdict(
+def test_what_onnxruntime_does_not_run_is_left_out_of_the_check(
     dpl: Dpl, folder: Path, save: Save, rewrites: Rewrites
 ) -> None:
-    """Exit 2, and how to go without one."""
+    """The rest is judged, and the file is written; a warning names the node."""
     rewrites(TO_MUL)
     save(
         onnx.parser.parse_model(
@@ -488,10 +488,8 @@ def test_a_model_that_onnxruntime_does_not_run_has_no_verdict(
 
     answer = dpl(*REWRITE, *OUT)
 
-    assert answer.code == 2
-    assert "--no-verify" in answer.hint
-    assert not (folder / "out.onnx").exists()
-    assert dpl(*REWRITE, *OUT, "--no-verify").code == 0
+    assert answer.code == 0
+    assert "warning: onnxruntime does not run Secret 'y'" in answer.out
     assert ops(folder / "out.onnx") == ["Mul", "Secret"]
 
 

@@ -41,7 +41,7 @@ def functions(model: onnx.ModelProto) -> list[str]:
 
 
 def test_one_function_for_equal_structures() -> None:
-    """Attributes travel to the calls, completed with defaults where some nodes state them."""
+    """Attributes travel to the calls, in their own order, completed with defaults."""
     check_partition(
         "Relu(Conv(x, w))",
         f"""{CONVS} {{ c = Conv <strides = [2, 2]> (a, k) d = Relu (c)
@@ -49,7 +49,7 @@ def test_one_function_for_equal_structures() -> None:
         after="""
 (a) => (o) {
   [r_0] d = t.r <strides = [2, 2], group = 1> (a, k)
-  [r_1] o = t.r <strides = [1, 1], group = 1> (d, l)
+  [r_1] o = t.r <group = 1, strides = [1, 1]> (d, l)
 }
 t.r <strides, group> (x, w) => (relu_1_out) {
   [Conv_0] conv_0_out = Conv <strides = @strides, group = @group> (x, w)

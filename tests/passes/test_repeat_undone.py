@@ -19,11 +19,15 @@ ANY_SAVING = RepeatOptions(min_saving=0, min_nodes=2)
 
 
 def check_undone(before: onnx.ModelProto, *, families: int | None = None) -> None:
-    """Outline what repeats in a model, inline it, and compare."""
+    """Outline what repeats in a model, inline it, and compare.
+
+    Blocks that state the same attributes in another order are one: that order is not kept.
+    """
     model = model_from_bytes(before.SerializeToString())
     found = outline_repeats(model, ANY_SAVING).families
     assert families is None or len(found) == families
-    assert differences(before, inlined(to_proto(model))[0]) == []
+    found_again = differences(before, inlined(to_proto(model))[0])
+    assert [each for each in found_again if not each.endswith("order of attributes")] == []
 
 
 @pytest.mark.parametrize("name", each_model(LAYERS))
