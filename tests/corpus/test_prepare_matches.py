@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MODELS = {f"light_{name}": light_net(name) for name in LIGHT_NETS} | {
     name.removesuffix(".onnx"): path for name, path in listed_models().items()
 }
-MADE = {"Concat", "Constant", "Reshape", "Split", "Sub"}
+MADE = {"Concat", "Constant", "Gather", "Reshape", "Split", "Sub"}
 """What ``prepare`` makes of nodes of other operators."""
 
 SETTINGS = pipeline.RewriteSettings(verify=False)
