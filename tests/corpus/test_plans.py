@@ -19,9 +19,7 @@ NAMES = [
 CATALOGUES = rewriting_catalogues()
 
 
-STATED = pytest.mark.xfail(reason="bodies in the place of an If state other sizes of their outputs")
-    reason="bodies that take an If's place state other sizes of their outputs"
-)
+STATED = pytest.mark.xfail(reason="bodies in the place of an If state other sizes")
 
 
 @pytest.mark.parametrize(
