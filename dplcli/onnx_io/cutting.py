@@ -25,6 +25,11 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     return (graph for _, graph in graphs_of(node))
 
 
+def label_of(node: NodeProto) -> str:
+    """Name a node by its operator and the first value that it makes."""
+    return f"{node.op_type} {next(filter(None, node.output), '')!r}"
+
+
 class Wiring:
     """Which node makes and which nodes read a value, in the main graph of a model.
 

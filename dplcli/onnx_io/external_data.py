@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import filecmp
-import math
 import os
 import stat
 from contextlib import ExitStack, contextmanager
@@ -27,7 +26,7 @@ from dplcli.files import (
     temporary_folder,
 )
 from dplcli.ir.types import PLAIN_KINDS
-from dplcli.onnx_io.convert import RawData, dtype_bits, span_of
+from dplcli.onnx_io.convert import RawData, span_of
 from dplcli.onnx_io.source import source_of
 
 if TYPE_CHECKING:
@@ -234,14 +233,15 @@ def _begin_at_end(file: BinaryIO) -> int:
 
 
 def place_of(tensor: TensorProto) -> DataPlace:
-    """Return where the data of a tensor lies that has it in a file."""
+    """Return where the data of a tensor lies that has it in a file; all places in memory are empty.
+
+    Raises:
+        ValueError: What is stated cannot be, or does not fit the type.
+    """
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    begin = entries.get("offset", "0")
-    return DataPlace(
-        entries.get("location", ""),
-        int(begin) if begin.isdecimal() else 0,
-        _end_of(tensor, entries),
-    )
+    location = entries.get("location", "")
+    begin, size = (int(entries["offset"]), 0) if location == IN_MEMORY else span_of(tensor)
+    return DataPlace(location, begin, begin + size)
 
 
 def places_in(proto: ModelProto) -> set[DataPlace]:
@@ -253,14 +253,14 @@ def places_in(proto: ModelProto) -> set[DataPlace]:
     }
 
 
-def size_of(places: Iterable[DataPlace]) -> int:
+def total_size(places: Iterable[DataPlace]) -> int:
     """Return how many bytes of external data there are at *places*."""
     return sum([max(place.end - place.begin, 0) for place in places])
 
 
 def data_used(model: Model) -> int:
     """Return how many bytes of external data a loaded model uses; what is shared counts once."""
-    return size_of(set(map(place_of, _external_tensors(model))))
+    return total_size(set(map(place_of, _external_tensors(model))))
 
 
 def write_data(tensors: Iterable[Tensor], data: Path) -> dict[Tensor, DataPlace]:
@@ -407,18 +407,6 @@ def _size(model: Path, location: str) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise ModelLoadError(f"{model}: its external data {location!r} is missing")
     return status.st_size
-
-
-def _end_of(tensor: TensorProto, entries: Mapping[str, str]) -> int:
-    """Return where in its file a tensor's data ends."""
-    try:
-        offset = int(entries.get("offset", 0))
-        if "length" in entries:
-            return offset + int(entries["length"])
-    except ValueError:
-        return 0
-    elements: int = math.prod(tensor.dims)
-    return offset + elements * dtype_bits(tensor.data_type) // 8
 
 
 def locations_of(model: Model) -> list[str]:

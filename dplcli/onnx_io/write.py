@@ -46,7 +46,7 @@ from dplcli.onnx_io.external_data import (
     refer,
     settle,
     shares_folder,
-    size_of,
+    total_size,
     write_data,
 )
 from dplcli.onnx_io.source import Source, source_of
@@ -275,7 +275,7 @@ def _repack(written: StagedModel, model: Model, stack: ExitStack) -> None:
     folders = [_folder_of(model, written.destination), written.path.parent]
     packed = stack.enter_context(pack(proto, folders, written.destination))
     written.path, written.put_data = packed.path, packed.put_data
-    written.data_size, written.used = packed.data_size, size_of(places_in(proto))
+    written.data_size, written.used = packed.data_size, total_size(places_in(proto))
 
 
 def _bring_data(
@@ -288,7 +288,7 @@ def _bring_data(
 ) -> None:
     """Make the external data that is used reachable; links are made when the model is there."""
     places = places_in(ModelProto.FromString(written.path.read_bytes()))
-    written.used = size_of(places)
+    written.used = total_size(places)
     own = {place.location for place in outside.values()}
     if outside:
         written.data_size = max(place.end for place in outside.values())
@@ -296,7 +296,7 @@ def _bring_data(
     locations = sorted({place.location for place in places} - own)
     files = [folder / path_of(location) for location in locations]
     there = sum([path.stat().st_size for path in files if path.is_file()])
-    written.unused = there - size_of(place for place in places if place.location not in own)
+    written.unused = there - total_size(place for place in places if place.location not in own)
     if shares_folder(model, written.destination):
         return
 
@@ -339,7 +339,7 @@ def written_size(
         for number, data in enumerate(large_tensors(model) if locations_of(model) else ())
     }
     parts = model_parts(model, places)
-    used = size_of(places_in(to_proto(model, places))) if locations_of(model) else 0
+    used = total_size(places_in(to_proto(model, places))) if locations_of(model) else 0
     if strip:
         return len(stripped(_joined(parts), strip)[0]), used
     if model.path is not None and not is_modified(model):

@@ -9,7 +9,7 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
-from dplcli.onnx_io.cutting import Wiring, cut, subgraphs
+from dplcli.onnx_io.cutting import Wiring, cut, label_of, subgraphs
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.compare import Judge
 from dplcli.verify.inputs import candidate_source, names_made_by_shape
@@ -344,5 +344,4 @@ def _renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProt
 
 def _labels(wiring: Wiring, nodes: set[int]) -> tuple[str, ...]:
     """Name nodes by what they make."""
-    found = (wiring.nodes[index] for index in sorted(nodes))
-    return tuple(f"{node.op_type} {next(filter(None, node.output), '')!r}" for node in found)
+    return tuple(label_of(wiring.nodes[index]) for index in sorted(nodes))

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import CASTS, CONTROL_FLOW
 from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.cutting import Wiring, cut, made_name, subgraphs
@@ -20,7 +21,6 @@ from dplcli.verify.compare import FLOATS, hides_differences
 from dplcli.verify.draws import MOST_TURNS
 from dplcli.verify.layers import type_of
 from dplcli.verify.model import (
-    FIRST_WITH_CONSTANTS,
     attribute,
     draws_random,
     dtype_name,
@@ -527,7 +527,7 @@ def _without_defaults(ours: ModelProto, theirs: ModelProto) -> dict[str, Feed]:
 
     A caller may feed other values, so they are drawn like other inputs.
     """
-    if min(ours.ir_version, theirs.ir_version) < FIRST_WITH_CONSTANTS:
+    if min(ours.ir_version, theirs.ir_version) < FIRST_IR_WITH_PLAIN_INITIALIZERS:
         return {}
     inputs = [{info.name for info in model.graph.input} for model in (ours, theirs)]
     stored = [

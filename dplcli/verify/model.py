@@ -11,6 +11,7 @@ import onnx
 
 from dplcli.errors import VerificationError
 from dplcli.files import path_of
+from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import (
     AXIS_SLOTS,
     CASTS,
@@ -54,9 +55,6 @@ if TYPE_CHECKING:
 
 # The signature of a model: what it takes and gives, and whether two models agree on it.
 
-
-FIRST_WITH_CONSTANTS = 4
-"""The first IR version in which a constant need not be an input with a default."""
 
 Kind = Literal["tensor", "sequence", "optional", "optional sequence", "map", "sparse", "unknown"]
 Dim = int | str | None
@@ -317,7 +315,7 @@ def lost_defaults(original: onnx.ModelProto, candidate: onnx.ModelProto) -> list
 
     Before IR version 4 every stored constant is such an input, whether it is meant so or not.
     """
-    if original.ir_version < FIRST_WITH_CONSTANTS:
+    if original.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS:
         return []
     stored = {tensor.name for tensor in original.graph.initializer}
     kept = {info.name for info in candidate.graph.input}

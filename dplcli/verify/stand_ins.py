@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from dplcli.ir.operators import canonical_domain
-from dplcli.onnx_io.cutting import cut
+from dplcli.onnx_io.cutting import cut, label_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inferred_graph
 from dplcli.verify.cuts import CutModels, CutSide
 from dplcli.verify.model import input_ports, read_model, whole_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from onnx import NodeProto, TypeProto
+    from onnx import TypeProto
 
     from dplcli.verify.settings import Execution
 
@@ -65,7 +65,7 @@ def without_refused(original: Path, candidate: Path, execution: Execution) -> Ru
     }
     kept = ({*pairs}, {*pairs.values()})
     unseen = [
-        f"{_called(side.wiring.nodes[row])} was not seen: onnxruntime does not run it: {why}"
+        f"{label_of(side.wiring.nodes[row])} was not seen: onnxruntime does not run it: {why}"
         for side, rows, same in zip(models.sides, refused, kept, strict=True)
         for row, why in rows.items()
         if not same.issuperset(filter(None, side.wiring.nodes[row].output))
@@ -87,24 +87,26 @@ def _types(side: CutSide) -> dict[str, TypeProto]:
     """Return the types of values; what an unknown operator gives has that of its first input."""
     model = onnx.ModelProto()
     model.CopyFrom(side.wiring.model)
+    guesses: dict[str, TypeProto] = {}
     while True:
         graph = inferred_graph(model)[0] or model.graph
-        types = {
+        types = guesses | {
             info.name: info.type
             for info in (*graph.input, *graph.value_info, *graph.output)
             if info.type.WhichOneof("value") is not None
         }
-        guesses = {
+        more = {
             name: types[node.input[0]]
             for node in side.wiring.nodes
             if node.domain and node.input and node.input[0] in types
             for name in node.output
             if name and name not in types
         }
-        if not guesses:
+        if not more:
             break
+        guesses |= more
         model.graph.value_info.extend(
-            onnx.ValueInfoProto(name=name, type=guess) for name, guess in guesses.items()
+            onnx.ValueInfoProto(name=name, type=guess) for name, guess in more.items()
         )
     for tensor in side.wiring.initializers.values():
         types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
@@ -192,13 +194,9 @@ def _without(
 def _not_run(side: CutSide, rows: Mapping[int, str]) -> Iterator[str]:
     """Say which nodes did not run, and why."""
     for why in dict.fromkeys(rows.values()):
-        called = [_called(side.wiring.nodes[row]) for row in rows if rows[row] == why]
+        called = [label_of(side.wiring.nodes[row]) for row in rows if rows[row] == why]
         more = f" and {len(called) - _MOST_NAMED} more" if len(called) > _MOST_NAMED else ""
         yield (
             f"onnxruntime does not run {', '.join(called[:_MOST_NAMED])}{more}, so numbers were "
             f"drawn for what comes of it; it is the same in both models: {why}"
         )
-
-
-def _called(node: NodeProto) -> str:
-    return f"{node.op_type} {next(filter(None, node.output), '')!r}"
