@@ -47,9 +47,9 @@ _KNEES = {
 }
 """Where operators bend, which hold no constant that says so."""
 
-_ASKING = frozenset(
-    {"IsInf", "IsNaN", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"}
-)
+_TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
+
+_ASKING = frozenset({"IsInf", "IsNaN"}) | _TREES
 """Operators that ask whether a number is finite, or is missing."""
 
 
@@ -229,13 +229,14 @@ class _Held:
         for tensor in filter(None, tensors):
             self._add_tensor(side, tensor, tells=node.op_type == "Equal")
         for item in node.attribute:
-            self._add_attribute(side, item)
+            if node.op_type not in _TREES or item.name == "nodes_values":  # the thresholds
+                self._add_attribute(side, item)
 
     def _add_attribute(self, side: CutSide, item: onnx.AttributeProto) -> None:
         if item.name == "ignore_index":
             self.ignored[item.i] = None
         listed = [item.f] if item.HasField("f") else [*item.floats, *item.ints]
-        if item.name == "nodes_values":  # thresholds of trees
+        if item.name == "nodes_values":
             listed = [*dict.fromkeys(listed)][:LARGE_CONSTANT]
         if len(listed) <= LARGE_CONSTANT:
             self.numbers[side.place].update(map(float, listed))

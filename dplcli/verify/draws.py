@@ -176,7 +176,9 @@ def _real(
     if manner in _BOUNDS:
         chosen = known[_BOUNDS[manner] % known.size]
         close = np.where(rng.random(shape) < _OPPOSITE, -chosen, chosen)
-        return np.where(rng.random(shape) < _OPPOSITE, plain, _near(rng, close))
+        values = np.where(rng.random(shape) < _OPPOSITE, plain, _near(rng, close))
+        values.reshape(-1)[::3] = chosen  # on it in every column, in few rows, too
+        return values
     match manner:
         case "ties":
             return ties

@@ -1712,7 +1712,8 @@ class _Search:
     def add_other_sizes(self, found: _Found, seed: int) -> dict[int, str]:
         """Add a case of other sizes to *found*, and one of larger sizes; return their names.
 
-        A case is left out where the original runs on none of the sizes tried.
+        A case is left out where the original runs on none of the sizes tried, and where an output
+        has other sizes than it declares: what rests on the declaration need not hold there.
         """
         cases: dict[int, str] = {}
         smaller, larger = self._smaller_sizes(found.sizes), self._larger_sizes(found.sizes)
@@ -1725,13 +1726,24 @@ class _Search:
                 except StoppedError:
                     self._runner.restart()
                     continue
-                if made.is_finite or not found.is_finite:
+                is_usable = made.is_finite or not found.is_finite
+                if is_usable and self._are_as_declared(made.outputs[seed], sizes):
                     changed = [f"{n}={size}" for n, size in sizes.items() if size != found.sizes[n]]
                     shown = [*changed[:_MOST_SHOWN], *["…"] * (len(changed) > _MOST_SHOWN)]
                     number = found.add(made.feeds[seed], made.outputs[seed])
                     cases[number] = f"{kind} sizes ({', '.join(shown)})"
                     break
         return cases
+
+    def _are_as_declared(self, outputs: Outputs, sizes: Mapping[str, int]) -> bool:
+        """Tell whether outputs have the sizes that they share with inputs by name."""
+        return all(
+            sizes.get(dim, size) == size
+            for port in output_ports(self._flow.model.graph)
+            for leaf in outputs[port.name]
+            for dim, size in zip(port.shape or (), leaf.data.shape, strict=False)
+            if isinstance(dim, str)
+        )
 
     def _open_roles(self, sizes: Mapping[str, int]) -> dict[str, str]:
         """Return the roles of the sizes that may be others."""

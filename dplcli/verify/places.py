@@ -410,14 +410,15 @@ class _Places(CutModels):
                     values = None if tensor.data_type != TensorProto.INT64 else small_values(tensor)
                     if values is not None and values.size <= _FEW_SIZES:
                         held[side.place].update(abs(int(n)) for n in values.reshape(-1).tolist())
-        sizes = [
-            size
+        shapes = {
+            value.shape
             for feeds in self.feeds.values()
             for value in feeds.values()
             if isinstance(value, np.ndarray)
-            for size in value.shape
-        ]
-        sizes += [size for shape in self.shapes.get(place.pair.candidate, ()) for size in shape]
+        }
+        shapes |= self.shapes.get(place.pair.candidate, set())
+        # A batch may be large where lengths are not.
+        sizes = [size for shape in shapes for size in (shape[1:] if len(shape) > 1 else shape)]
         alone = [n for n in held[0] ^ held[1] if max(sizes, default=0) + 1 < n < _ENDLESS]
         return min(alone, default=None) if self._has_sizes(place) else None
 

@@ -51,14 +51,20 @@ def test_model_made_for_another_processor_is_said_to_be_that() -> None:
 
 @pytest.mark.parametrize("name", names(runnable=False))
 def test_model_that_onnxruntime_refuses_is_reported_in_one_line(name: str) -> None:
-    """No verdict, but a sentence without codes or C++ paths."""
+    """A sentence without codes or C++ paths: no verdict, or which node was left out."""
     path = real_model(name)
-
-    with pytest.raises(VerificationError, match="does not run the original model") as caught:
-        verify_equivalence(path, path)
-    assert "\n" not in caught.value.message
-    assert "ONNXRuntimeError" not in caught.value.message
-    assert ".cc:" not in caught.value.message
+    try:
+        result = verify_equivalence(path, path)
+    except VerificationError as error:
+        said = error.message
+        assert "onnxruntime does not run the original model" in said
+    else:
+        said = result.warnings[0]
+        assert result.verdict == "equivalent"
+        assert said.startswith("onnxruntime does not run ")
+    assert "\n" not in said
+    assert "ONNXRuntimeError" not in said
+    assert ".cc:" not in said
 
 
 def test_what_the_optimiser_changes_is_not_blamed_on_the_candidate() -> None:
