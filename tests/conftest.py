@@ -67,6 +67,7 @@ def pytest_report_header() -> str:
 
 _ALL_LONG = re.compile(r"^pytestmark = pytest\.mark\.long$", re.MULTILINE)
 _SOME_LONG = re.compile(r"\b(mark\.long|with_long|one_in|each_model)\b")
+_EXHAUSTIVE = re.compile(r"\bexhaustive\b")
 
 
 class _LeftOut(pytest.Module):
@@ -90,8 +91,16 @@ def pytest_pycollect_makemodule(
     return left_out
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a long test in a file that does not show that it has any."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is exhaustive, unless it is asked for.
+
+    Raises:
+        UsageError: A long test is in a file that does not show that it has any.
+    """
+    if not _EXHAUSTIVE.search(config.getoption("markexpr")):
+        rest = [item for item in items if item.get_closest_marker("exhaustive")]
+        config.hook.pytest_deselected(items=rest)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
     files = {item.path for item in items if item.get_closest_marker("long")}
     for path in files:
         if not _SOME_LONG.search(path.read_text(encoding="utf-8")):

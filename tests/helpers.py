@@ -27,7 +27,7 @@ from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from _pytest.mark.structures import ParameterSet
     from numpy.typing import NDArray
@@ -76,10 +76,38 @@ def with_long(cases: Mapping[str, Sequence[object]], long: Container[str]) -> li
     ]
 
 
-def one_in(count: int, names: Iterable[str]) -> list[ParameterSet]:
-    """Return a parameter for each name; all but one in *count* are for the long part."""
-    cases = {name: (name,) for name in names}
-    return with_long(cases, cases.keys() - set(list(cases)[::count]))
+def one_in(count: int, names: Iterable[str], *, gate: int = 1) -> list[ParameterSet]:
+    """Return a parameter for each name; all but one in *count* are for the long part.
+
+    Args:
+        count: Of so many, one is for the quick part.
+        names: The names, in order.
+        gate: Of so many of the others, one is for the long part, and the rest are exhaustive.
+    """
+    every = list(names)
+    rest = [name for rank, name in enumerate(every) if rank % count]
+    marks = {name: [pytest.mark.long] for name in rest[::gate]}
+    marks |= {name: [pytest.mark.long, pytest.mark.exhaustive] for name in {*rest} - marks.keys()}
+    return [pytest.param(name, id=name, marks=marks.get(name, ())) for name in every]
+
+
+def thinned(
+    count: int, cases: Iterable[object], *, first: int = 0, name: Callable[[Any], str] = str
+) -> list[ParameterSet]:
+    """Return a parameter for each case; all but one in *count* are exhaustive.
+
+    Args:
+        count: Of so many, one is tried at each change.
+        cases: What is tried: a tuple has a value for each argument.
+        first: Where to begin to count, so that sweeps over the same cases take different ones.
+        name: Names a case; that of a tuple is made of its first item.
+    """
+    parameters = []
+    for rank, case in enumerate(cases):
+        values = case if isinstance(case, tuple) else (case,)
+        marks = pytest.mark.exhaustive if (rank - first) % count else ()
+        parameters.append(pytest.param(*values, id=name(values[0]), marks=marks))
+    return parameters
 
 
 @cache

@@ -809,6 +809,8 @@ class AndStep(Step):
         self.left = left
         self.right = right
         self.heads = left.heads if left.heads is not None else right.heads
+        if self.heads is not None and right.heads is not None:
+            self.heads |= right.heads & _IDENTITY  # which the left one looks through
         self.required = left.required | right.required
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002

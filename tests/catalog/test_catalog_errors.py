@@ -248,7 +248,7 @@ def test_a_bomb_of_aliases_is_refused_quickly(tmp_path: Path, *, as_mapping: boo
 
 @pytest.mark.long
 @settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

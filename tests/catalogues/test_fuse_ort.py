@@ -21,7 +21,7 @@ from dplcli.onnx_io.read import model_from_text as model_of_example
 from dplcli.onnx_io.read import text_of_model
 from dplcli.passes.rewrite import rewrite
 from tests.catalogues.near_misses import failed_trials, kinds_of_examples
-from tests.helpers import one_in, shipped_rewrites
+from tests.helpers import one_in, shipped_rewrites, thinned
 from tests.processor import adds_in_32_bits
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ NUMBERS = re.compile(r" moved by |\] is \S+ instead of ")
 # -- rule by rule ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", one_in(3, names()))
+@pytest.mark.parametrize("name", one_in(6, names(), gate=3))
 def test_rules_hold_on_examples_and_on_graphs_made_up(name: str) -> None:
     """What a rule makes is valid and computes the same; what it must leave it leaves."""
     failed = failed_trials(rules()[name])
@@ -109,7 +109,7 @@ def test_rules_show_what_they_take_and_what_they_leave(name: str) -> None:
     assert "Numerics:" in rule.doc
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", thinned(3, names()))
 def test_every_condition_has_a_near_miss(name: str) -> None:
     """Without a condition, some example that says what comes out comes out otherwise.
 

@@ -113,11 +113,14 @@ def compared(before: onnx.ModelProto, after: onnx.ModelProto) -> bool:
 @pytest.mark.long
 @pytest.mark.parametrize("catalogue", CATALOGUES)
 def test_examples_of_which_less_is_read(catalogue: str) -> None:
-    """Whatever part of an example nobody reads, its rule makes a model that computes the same."""
+    """Whatever part of an example nobody reads, its rule makes a model that computes the same.
+
+    Of a rule's examples every third is tried.
+    """
     counts = {"tried": 0, "applied": 0, "compared": 0}
     has_examples = any(rule.examples for rule in rules_of(catalogue).values())
     for rule in rules_of(catalogue).values():
-        for example in rule.examples:
+        for example in rule.examples[::3]:
             proto = to_proto(example_model(example.before, "before"))
             for variant in variants(proto):
                 counts["tried"] += 1

@@ -119,14 +119,21 @@ def real_model(name: str) -> Path:
     return path
 
 
-def each_model(names: Iterable[str], *rest: object) -> list[ParameterSet]:
+def each_model(
+    names: Iterable[str], *rest: object, gate: int = 1, first: int = 0
+) -> list[ParameterSet]:
     """Return one parameter for each model; those of the corpus are for the long part.
 
     Args:
         names: The models, or the keys of a table of them.
         rest: What follows the name in each parameter.
+        gate: Of so many models of the corpus, one is for the long part; the rest are exhaustive.
+        first: Where to begin to count, so that sweeps over the corpus take different models.
     """
-    return [
-        pytest.param(name, *rest, id=name, marks=() if our_model(name) else pytest.mark.long)
-        for name in names
-    ]
+    every = list(names)
+    distant = [name for name in every if our_model(name) is None]
+    marks = {name: [pytest.mark.long] for name in distant}
+    for rank, name in enumerate(distant):
+        if (rank - first) % gate:
+            marks[name].append(pytest.mark.exhaustive)
+    return [pytest.param(name, *rest, id=name, marks=marks.get(name, ())) for name in every]

@@ -19,7 +19,7 @@ from dplcli.passes.select import select_matches
 from dplcli.pipeline.partitioning import written_functions
 from dplcli.pipeline.rules import RuleSource, load_rules
 from tests.corpus.nets import LIGHT_NETS, light_net, manifest, real_model
-from tests.helpers import model_from_text
+from tests.helpers import model_from_text, thinned
 from tests.structure import differences
 
 MODELS = manifest()
@@ -75,7 +75,7 @@ def dealt(names: Iterable[str]) -> list[tuple[str, ConstantsPolicy, EscapePolicy
     return [(name, *POLICIES[rank % len(POLICIES)]) for rank, name in enumerate(names)]
 
 
-@pytest.mark.parametrize(("name", "constants", "escape"), dealt(sorted(MODELS)))
+@pytest.mark.parametrize(("name", "constants", "escape"), thinned(3, dealt(sorted(MODELS))))
 def test_a_partition_for_dnnl_is_undone(
     tmp_path: Path, name: str, constants: ConstantsPolicy, escape: EscapePolicy
 ) -> None:
@@ -83,7 +83,9 @@ def test_a_partition_for_dnnl_is_undone(
     assert there_and_back(real_model(name), tmp_path, constants, escape) == []
 
 
-@pytest.mark.parametrize("name", [n for n, m in sorted(MODELS.items()) if m["nodes"] < MANY_NODES])
+@pytest.mark.parametrize(
+    "name", thinned(4, [n for n, m in sorted(MODELS.items()) if m["nodes"] < MANY_NODES], first=1)
+)
 def test_regions_are_undone(tmp_path: Path, name: str) -> None:
     """Partitions merged to regions come apart again, and then back."""
     found = there_and_back(real_model(name), tmp_path, merge=True)

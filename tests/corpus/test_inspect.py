@@ -13,7 +13,7 @@ _MANY = 500
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model(manifest()))
+@pytest.mark.parametrize("name", each_model(manifest(), gate=4))
 def test_every_node_is_shown_with_its_names_and_types(name: str) -> None:
     """What the model says of a node is in its report as it is, symbolic shapes included.
 

@@ -18,6 +18,7 @@ from tests.corpus.matrix import (
     fill,
 )
 from tests.corpus.nets import LIGHT_NETS, UNFILLED, light_net, manifest, real_model
+from tests.helpers import thinned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +65,9 @@ def test_samples(name: str, tmp_path: Path, target: str, constants: str, form: s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "target", "constants", "form"), dealt(LIGHT_NETS))
+@pytest.mark.parametrize(
+    ("name", "target", "constants", "form"), thinned(3, dealt(LIGHT_NETS), first=1)
+)
 def test_light_nets(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
     """The nets of the onnx package, with weights that mean something."""
     model, verify = light_net(name), name not in UNFILLED
@@ -82,7 +85,7 @@ def test_light_nets(name: str, tmp_path: Path, target: str, constants: str, form
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "target", "constants", "form"), dealt(sorted(MODELS)))
+@pytest.mark.parametrize(("name", "target", "constants", "form"), thinned(2, dealt(sorted(MODELS))))
 def test_corpus(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
     """Exported and hand-made nets of every kind."""
     model = real_model(name)

@@ -15,7 +15,7 @@ from tests.corpus.nets import each_model, manifest, real_model
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model(manifest()))
+@pytest.mark.parametrize("name", each_model(manifest(), gate=4, first=1))
 def test_every_real_model_is_drawn(name: str) -> None:
     """Each node once, but for Constant nodes; what is folded belongs to one that is drawn."""
     outcome = pipeline.view(real_model(name))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dplcli.diff import ModelDiff
     from dplcli.ir import Model
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=20, deadline=None)
 OTHER = {"Relu": "Neg", "Neg": "Relu", "Sigmoid": "Neg", "Add": "Sub", "Sub": "Add", "Mul": "Sub"}
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Bound = dict[object, str]
 
-SETTINGS = settings(max_examples=150, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 class Reference:
@@ -131,7 +131,7 @@ def matching(draw: st.DrawFn) -> tuple[RandomGraph, RandomPattern]:
     return graph, draw(near_patterns(graph))
 
 
-@settings(SETTINGS, max_examples=200)
+@settings(SETTINGS, max_examples=80)
 @given(graphs(), patterns())
 def test_agrees_with_brute_force(graph: RandomGraph, pattern: RandomPattern) -> None:
     """The matcher finds every solution that trying everything finds, and no other."""
@@ -139,7 +139,7 @@ def test_agrees_with_brute_force(graph: RandomGraph, pattern: RandomPattern) -> 
 
 
 @pytest.mark.long
-@settings(SETTINGS, max_examples=500)
+@settings(SETTINGS, max_examples=150)
 @given(st.data())
 def test_agrees_with_brute_force_where_much_matches(data: st.DataObject) -> None:
     """The same for patterns that follow the graph, with shared parts, and nearly always fit."""
@@ -149,7 +149,7 @@ def test_agrees_with_brute_force_where_much_matches(data: st.DataObject) -> None
 
 
 @pytest.mark.long
-@settings(SETTINGS, max_examples=500)
+@settings(SETTINGS, max_examples=150)
 @given(st.data())
 def test_agrees_with_brute_force_where_inputs_are_omitted(data: st.DataObject) -> None:
     """The same for nodes that omit inputs: ``None`` is for such an input, and in its place."""

@@ -236,7 +236,7 @@ WORDS += ["|", "&", "~", "+", "-", "*", "@", "**", "=", "[", "]", "0", ".", "has
 WORDS += ["const", "input", "optional", '"a"', "group", "lambda", ":", "if", "else", "{", "}"]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     st.lists(
         st.sampled_from(WORDS),

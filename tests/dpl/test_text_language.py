@@ -37,7 +37,7 @@ from tests.strategies import language_texts, within
 if TYPE_CHECKING:
     from pathlib import Path
 
-SETTINGS = settings(max_examples=300, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
 AB = "g (float[2] a, float[2] b, float[2] c) => (o)"
 K = f"{AB} <float[2] k = {{2, 3}}, float[1] two = {{2}}>"
 IF = """g (bool c, float[2] a) => (o) { o = If (c) <

@@ -147,11 +147,11 @@ def ran(
 @pytest.mark.parametrize(
     ("name", "merge"),
     [
-        ("resnet50-legacy17", False),
-        ("resnet50-legacy17", True),
+        pytest.param("resnet50-legacy17", False, marks=pytest.mark.exhaustive),
+        pytest.param("resnet50-legacy17", True, marks=pytest.mark.exhaustive),
         ("mobilenetv2-legacy13", False),
         ("bert-legacy17", True),
-        ("gpt2-dynamo20", False),
+        pytest.param("gpt2-dynamo20", False, marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_program_gives_what_dpl_run_gives(

@@ -57,7 +57,7 @@ def test_some_files_bring_no_fault_about(tmp_path: Path, name: str) -> None:
     """Some more of each kind."""
     if name == "kernels":
         needs_onednn()  # and a C++ compiler, as what is deployed does
-    assert batch(name, 2, tmp_path, 40) == ""
+    assert batch(name, 2, tmp_path, 10) == ""
 
 
 NESTED = {"if": nested_ifs, "loop": nested_loops}

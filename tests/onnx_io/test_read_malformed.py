@@ -35,7 +35,7 @@ f <alpha> (m, n) => (r) { s = Add (m, n) r = LeakyRelu <alpha: float = @alpha> (
 """
 BYTES = parse(VICTIM).SerializeToString()
 FUZZ = settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 ONE_LINE = re.compile(r"[^\n]+")
 

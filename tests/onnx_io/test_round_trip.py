@@ -125,7 +125,7 @@ def test_nodes_that_are_made_of_their_parts_are_equal(path: Path) -> None:
     assert without_empty_texts(result) == without_empty_texts(original)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_changed_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """What is read of a file, however odd, is written again, whether or not it was edited."""

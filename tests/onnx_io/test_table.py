@@ -450,7 +450,7 @@ def holds_text_alone(message: Message) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_changed_bytes(data: st.DataObject) -> None:
     """Protobuf refuses it, or the graph is refused by name, or it is read as protobuf reads it."""

@@ -188,7 +188,7 @@ GRAPH = helper.make_graph(
 ).SerializeToString()
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(st.data())
 def test_what_is_regular_protobuf_accepts(data: st.DataObject) -> None:
     """Bytes changed anywhere: regular ones are what protobuf makes of them, byte for byte."""
@@ -204,7 +204,7 @@ def test_what_is_regular_protobuf_accepts(data: st.DataObject) -> None:
     assert GraphProto.FromString(bytes(text)).SerializeToString() == bytes(text)
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(st.data())
 def test_what_protobuf_refuses_is_irregular(data: st.DataObject) -> None:
     """Nothing that it refuses gets past, down to the tensors of attributes of bodies."""

@@ -30,6 +30,7 @@ from tests.helpers import (
     rule,
     selected,
     taken,
+    thinned,
 )
 from tests.strategies import SOURCES, RandomGraph, Step
 
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 HAS_NOT = hasattr(dplcli.dpl.pattern, "NotPattern")
-SETTINGS = settings(max_examples=500, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=150, deadline=None, derandomize=True)
 
 KNOWN_DIFFERENCES = {
     "backtracking": "TVM never returns into a part that has succeeded; dpl does (language.md 2.1).",
@@ -286,7 +287,7 @@ def small_patterns(op: str) -> Iterator[PartPattern]:
         yield PartPattern((line,), Part("call", ops=(op,), parts=(line, line)))
 
 
-@pytest.mark.parametrize("op", ["Add", "Sub", "Max"])
+@pytest.mark.parametrize("op", ["Add", "Max"])
 def test_every_small_pattern(op: str) -> None:
     """The same for all small patterns over a graph in which most things occur."""
     seen: Counter[str] = Counter()
@@ -578,7 +579,7 @@ def test_negation() -> None:
 
 
 @NEEDS_NOT
-@pytest.mark.parametrize("op", ["Add", "Sub"])
+@pytest.mark.parametrize("op", thinned(2, ["Add", "Sub"]))
 def test_every_small_negation(op: str) -> None:
     """TVM is the committed reference and dpl the complete one for a ~ in either operand too."""
     seen: Counter[str] = Counter()

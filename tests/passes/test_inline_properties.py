@@ -89,7 +89,7 @@ def drawn_rule(data: st.DataObject, graph: RandomGraph, number: int, target: str
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.data())
 def test_one_partition_is_undone(data: st.DataObject) -> None:
     """Whatever the rules and policies, the graph is as it was, in the order it was."""
@@ -100,7 +100,7 @@ def test_one_partition_is_undone(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_partition_of_a_partition_is_undone(data: st.DataObject) -> None:
     """A second run for another target over the first's result is undone first."""
@@ -110,7 +110,7 @@ def test_a_partition_of_a_partition_is_undone(data: st.DataObject) -> None:
     assert differences(original, inlined(partitioned(original, *rounds))) == []
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_in_branches_and_functions(data: st.DataObject) -> None:
     """Captured values, branches in branches, the model's own function; regions, too."""
@@ -129,7 +129,7 @@ def test_in_branches_and_functions(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_call_by_call_in_any_order(data: st.DataObject) -> None:
     """Calls inlined one at a time, through a file each time, end in the same graph."""

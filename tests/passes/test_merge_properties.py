@@ -53,7 +53,7 @@ def two_targets(draw: st.DrawFn, found: Sequence[RandomGraph]) -> list[PatternRu
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.data())
 def test_flat_graphs(data: st.DataObject) -> None:
     """Regions of one graph."""
@@ -62,7 +62,7 @@ def test_flat_graphs(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_branches_and_functions(data: st.DataObject) -> None:
     """Regions in branches that capture, and in the bodies of functions."""
@@ -71,7 +71,7 @@ def test_branches_and_functions(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_nodes_of_several_outputs(data: st.DataObject) -> None:
     """Regions of calls that make more than one value."""
@@ -133,12 +133,12 @@ def dense_graph(random: Random) -> str:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 3))]
 )
 def test_dense_graphs(seed: int) -> None:
     """Regions never form a cycle, and no two neighbours are left that could be one."""
     random = Random(seed)  # noqa: S311  # nothing secret
-    for _ in range(250):
+    for _ in range(120):
         text = dense_graph(random)
         plain, _, _ = partitioned(_TARGETS, text)
         _, regions, _ = merged(_TARGETS, text)
@@ -172,7 +172,7 @@ def _identities(model: onnx.ModelProto) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_pruned(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is left is heavy, or its target's only region; a second run leaves the same out."""

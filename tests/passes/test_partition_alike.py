@@ -126,7 +126,7 @@ def test_attributes(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model(listed_models()))
+@pytest.mark.parametrize("name", each_model(listed_models(), gate=4, first=3))
 def test_real_models(name: str) -> None:
     """Those of the corpus, each with one of the shipped targets and one policy."""
     path = real_model(name)

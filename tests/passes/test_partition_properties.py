@@ -26,7 +26,7 @@ def check_all(graph: RandomGraph, rules: list[PatternRule]) -> None:
     check_idempotent(rules, written)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_rules(data: st.DataObject) -> None:
     """Whatever the rules find, the result is sound, and a second run finds nothing."""
@@ -43,7 +43,7 @@ def test_random_rules(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_rules_read_off_the_graph(data: st.DataObject) -> None:
     """Rules that surely match somewhere give sound results too."""

@@ -65,7 +65,7 @@ def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_in_branches_and_functions(data: st.DataObject) -> None:
     """Rules that follow some scope of a model, which captures values of those round it."""
@@ -78,7 +78,7 @@ def test_in_branches_and_functions(data: st.DataObject) -> None:
     check_all(named(proto_from_text(model.text())), rules)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_with_several_outputs(data: st.DataObject) -> None:
     """Rules that use the whole language, on nodes and matches of several outputs."""
@@ -92,7 +92,7 @@ def test_with_several_outputs(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_second_target(data: st.DataObject) -> None:
     """Rules of another target on the result: they leave the functions of the first as they are."""

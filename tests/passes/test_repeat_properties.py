@@ -138,7 +138,7 @@ def check_all(text: str, options: RepeatOptions = ANY_SAVING) -> int:
 
 @pytest.mark.long
 @settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(planted())
 def test_what_is_planted_is_found(case: Planted) -> None:
@@ -147,7 +147,7 @@ def test_what_is_planted_is_found(case: Planted) -> None:
     assert check_all(case.text()) >= size * repeats - size - repeats
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_graphs(data: st.DataObject) -> None:
     """Whatever repeats in a random graph, the result is sound and a second run finds nothing."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Case = tuple[onnx.ModelProto, list[RewriteRule]]
 
 PHASES = (Phase.explicit, Phase.generate, Phase.shrink)
-SETTINGS = settings(max_examples=150, deadline=None, derandomize=True, phases=PHASES)
+SETTINGS = settings(max_examples=50, deadline=None, derandomize=True, phases=PHASES)
 
 
 def describe(case: Case) -> None:
@@ -72,7 +72,7 @@ def test_the_whole_language(case: Case) -> None:
 
 
 @pytest.mark.long
-@settings(SETTINGS, max_examples=300)
+@settings(SETTINGS, max_examples=80)
 @given(cascading_cases())
 def test_rules_that_make_work_for_each_other(case: Case) -> None:
     """Over many rounds: nothing that becomes possible is missed."""

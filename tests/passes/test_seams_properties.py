@@ -167,7 +167,7 @@ def restored(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 @pytest.mark.long
 @settings(
-    max_examples=100,
+    max_examples=35,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -56,7 +56,7 @@ def test_there_are_forty_of_each() -> None:
     assert len(RIGHT) >= 40
 
 
-@pytest.mark.parametrize("name", one_in(4, WRONG))
+@pytest.mark.parametrize("name", one_in(8, WRONG, gate=3))
 def test_refuses_a_wrong_rule(name: str) -> None:
     """And the counterexample is a model by itself, on which the rule is still wrong."""
     trial = made_up(WRONG[name])
@@ -67,7 +67,7 @@ def test_refuses_a_wrong_rule(name: str) -> None:
     assert len(list(model.graph)) <= 4
 
 
-@pytest.mark.parametrize("name", one_in(8, RIGHT))
+@pytest.mark.parametrize("name", one_in(16, RIGHT, gate=4))
 def test_passes_a_right_rule(name: str) -> None:
     """It is tried on graphs, and none is against it."""
     trial = made_up(RIGHT[name])

@@ -661,7 +661,7 @@ def test_steps_are_no_split() -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graphs())
 def test_random_graphs_come_to_rest(graph: RandomGraph) -> None:
     """All rules together end, compute the same, and find nothing more to do."""

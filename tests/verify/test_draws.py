@@ -73,7 +73,7 @@ def test_other_names_and_manners_give_other_values() -> None:
     assert len({str(values) for values in found}) == len(found)
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(
     dtype=st.sampled_from(["float32", "float16", "float64", "int64", "int8"]),
     manner=st.sampled_from(MANNERS),

@@ -6,6 +6,7 @@ from dplcli.errors import VerificationError
 from dplcli.verify import Settings
 from dplcli.verify.equivalence import verify_equivalence
 from tests.corpus.nets import manifest, real_model
+from tests.helpers import thinned
 from tests.processor import channels_in_a_block
 
 BLOCKS_OF_16 = "yolo_csp-legacy17-nchwc.onnx"
@@ -28,7 +29,7 @@ def names(*, runnable: bool) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", names(runnable=True))
+@pytest.mark.parametrize("name", thinned(5, names(runnable=True)))
 def test_real_model_runs_on_made_up_inputs_and_equals_itself(name: str) -> None:
     """No flag, no hint: sizes and values are found, and nothing differs."""
     path = real_model(name)

@@ -33,7 +33,7 @@ def inside(folder: Path, ours: str, theirs: str, cap: int = 1 << 28) -> Layers:
     return DivergenceSearch(folder / "a.onnx", folder / "b.onnx", Settings()).layers(cap)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_what_is_left_breaks_and_nothing_of_it_can_go(data: st.DataObject) -> None:
     """For any number of items, and any sets of them that break it together."""

@@ -892,7 +892,7 @@ def edited(graph: RandomGraph, data: st.DataObject) -> RandomGraph:
     return graph.with_steps((*graph.steps[:place], changed, *graph.steps[place + 1 :]))
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_what_is_proved_computes_the_same(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
