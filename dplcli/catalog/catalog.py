@@ -231,7 +231,7 @@ def read_examples(catalog: Path, names: Collection[str]) -> dict[str, tuple[Exam
     if not exists(path.is_file):
         return {}
     source = YamlSource(path, "file of examples")
-    data = source.plain()
+    data = source.data
     try:
         file = ExamplesFile.model_validate(data)
     except ValidationError as error:
@@ -557,7 +557,7 @@ class _Reader:
 
     def _read_yaml(self, path: Path, root: Path) -> None:
         source = YamlSource(path)
-        data = source.plain()
+        data = source.data
         file, broken = _validated(source, data, self.mistakes)
         if file.target is None and (
             data.get("patterns") or not (data.get("rewrites") or file.fragments)

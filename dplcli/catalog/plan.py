@@ -146,7 +146,7 @@ def read_plan(path: Path) -> Plan:
     text = read_utf8(path)
     head, entries = _read_own_lines(text)
     source = YamlSource(path, "plan", FIRST_LINE, head)
-    data = source.plain()
+    data = source.data
     if "schema" not in data:
         raise CatalogError(
             f"{source.label}: is not a plan", hint=f"it starts with a line: {FIRST_LINE}"
