@@ -48,12 +48,7 @@ from dplcli.dpl.replacement import (
     parse_replacement,
 )
 from dplcli.dpl.rule import Example, PatternRule
-from dplcli.dpl.text import (
-    bound_names,
-    captures_of,
-    character_column,
-    read_pattern,
-)
+from dplcli.dpl.text import bound_names, captures_of, read_pattern
 from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean
 from dplcli.ir import Attribute, Tensor
 from dplcli.ir.model import called_function
@@ -66,9 +61,9 @@ if TYPE_CHECKING:
 
     from dplcli.catalog.schema import FragmentEntry
     from dplcli.catalog.template import RuleEntry
-    from dplcli.dpl.pattern import CallPattern, DFPattern, TextPosition
+    from dplcli.dpl.pattern import CallPattern, DFPattern
     from dplcli.dpl.replacement import GraphBuilder, Operand, RewriteFunction
-    from dplcli.dpl.rule import ConstantsPolicy, Locate, Match, Opsets, Rejection
+    from dplcli.dpl.rule import ConstantsPolicy, Match, Opsets, Rejection
     from dplcli.ir import Function, Node, SchemaLibrary, Value
 
     AnyEntry: TypeAlias = PatternEntry | RewriteEntry
@@ -347,7 +342,7 @@ class RuleMaker:
                 )
                 for number, e in enumerate(entry.examples)
             ),
-            "locate": _locator(place, entry.pattern),
+            "locate": cache(lambda part: place.place_in_text(part.line, part.column, ("pattern",))),
             "opsets": _opsets(entry),
             "unused": unused,
             "values": place.values,
@@ -432,15 +427,6 @@ class RuleMaker:
             return find_function(reference, place.source.folder, role)
         except CatalogError as error:
             raise place.error(f"{place.label}: {error.message}", (role,)) from error
-
-
-def _locator(entry: RuleEntry, text: str) -> Locate:
-    @cache
-    def locate(place: TextPosition) -> str:
-        column = character_column(text, place.line, place.column)
-        return entry.place_in_text(place.line, column, ("pattern",))
-
-    return locate
 
 
 def _opsets(entry: AnyEntry) -> Opsets:

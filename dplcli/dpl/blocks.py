@@ -47,6 +47,11 @@ class LazyArray:
         """Number of dimensions."""
         return len(self.shape)
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type, which one element tells."""
+        return self.read(0, 1).dtype
+
     def reshape(self, dims: tuple[int, ...] | list[int]) -> LazyArray:
         """Give it other dimensions; one of them may be -1."""
         return LazyArray(np.broadcast_to(np.empty(()), self.shape).reshape(dims).shape, self.read)

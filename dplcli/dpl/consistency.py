@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.dpl.conditions import UNANSWERABLE, Condition, in_plain_words, names_in
+from dplcli.dpl.expression import unknown_dtype
 from dplcli.dpl.pattern import (
     AndPattern,
     CallPattern,
@@ -24,7 +25,7 @@ from dplcli.dpl.pattern import (
     SameShapePattern,
     TypedPattern,
 )
-from dplcli.dpl.text import all_parts, hidden_parts, names_of, unknown_dtype, visible_parts
+from dplcli.dpl.text import all_parts, hidden_parts, names_of, visible_parts
 from dplcli.errors import did_you_mean
 from dplcli.ir.operators import MOVED
 from dplcli.ir.types import DTYPE_CODES

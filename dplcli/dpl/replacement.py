@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from dplcli.dpl.conditions import SHAPE_FUNCTIONS, Expression, UnknownFactError
+from dplcli.dpl.expression import (
+    TextReader,
+    read_array,
+    read_word,
+    signed,
+    unknown_dtype,
+    wrong,
+)
 from dplcli.dpl.matcher import reach_of
 from dplcli.dpl.pattern import (
     WAIVED,
@@ -30,22 +38,13 @@ from dplcli.dpl.pattern import (
 )
 from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
-    BINARY_OPS,
     all_parts,
     attribute_names,
     bound_names,
     captures_of,
-    check_foreign,
     operators_of,
-    parse_lines,
-    read_array,
-    read_dotted,
-    read_lines,
-    read_word,
-    unknown_dtype,
     variadic_names,
     visible_parts,
-    wrong,
     wrong_part,
 )
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
@@ -847,36 +846,31 @@ def parse_replacement(text: str, pattern: DFPattern, schemas: SchemaLibrary) -> 
     Raises:
         PatternSyntaxError: With line, column and, if possible, what was meant.
     """
-    module = parse_lines(text, "the replacement")
     reader = _Reader(pattern, schemas)
-    try:
-        outputs = reader.read(module)
-    except RecursionError as error:
-        raise PatternSyntaxError("the replacement is nested too deeply") from error
+    outputs = reader.read(text)
     return Replacement(text, outputs, frozenset(reader.used), frozenset(reader.carried))
 
 
-class _Reader:
+class _Reader(TextReader[tuple["Part", ...]]):
+    what = "replacement"
+    side = "expression"
+    result = "what takes the match's place"
+
     def __init__(self, pattern: DFPattern, schemas: SchemaLibrary) -> None:
+        super().__init__(schemas)
         self.names = bound_names(pattern)
         self.attribute_names = attribute_names(pattern)
-        self.schemas = schemas
         self.captures = captures_of(pattern)
         self.operators = operators_of(pattern)
         self.variadic = variadic_names(pattern)
-        self.op_types = schemas.op_types("")
         self.assigned: dict[str, Part] = {}
         self.used: set[str] = set()
         self.carried: set[str] = set()
 
-    def read(self, module: ast.Module) -> tuple[Part, ...]:
-        result = "what takes the match's place"
-        return read_lines(module, "replacement", "expression", result, self._assign, self._whole)
-
-    def _whole(self, last: ast.expr) -> tuple[Part, ...]:
+    def conclude(self, last: ast.expr) -> tuple[Part, ...]:
         return tuple(map(self._part, last.elts if isinstance(last, ast.Tuple) else [last]))
 
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+    def assign(self, target: ast.expr, value: ast.expr) -> None:
         part = self._part(value)
         if not isinstance(target, ast.Tuple):
             self._define(target, part)
@@ -897,7 +891,7 @@ class _Reader:
             raise wrong(target, f"{name or '_'!r} has a meaning already")
         self.assigned[name] = part
 
-    def _part(self, node: ast.expr) -> Part:  # noqa: C901, PLR0911  # a case per kind
+    def _part(self, node: ast.expr) -> Part:  # noqa: PLR0911  # a case per kind
         match node:
             case ast.Name():
                 return self._name(node)
@@ -907,11 +901,6 @@ class _Reader:
                 return self._expression(node)
             case ast.List():
                 return self._expression(node)
-            case ast.UnaryOp(op=ast.USub()):
-                return self._node(is_op("Neg"), [node.operand], node)
-            case ast.BinOp() if type(node.op) in BINARY_OPS:
-                args = [node.left, node.right]
-                return self._node(is_op(BINARY_OPS[type(node.op)]), args, node)
             case ast.Subscript():
                 return self._output(node)
             case ast.BoolOp(op=ast.Or()):
@@ -920,6 +909,8 @@ class _Reader:
                 return self._expression(expression)
             case ast.Call():
                 return self._node(self._op(node.func), node.args, node, node.keywords)
+            case _ if (operation := signed(node)) is not None:
+                return self._node(is_op(operation[0]), operation[1], node)
             case _:
                 raise wrong(node, f"{ast.unparse(node)!r} is not a value")
 
@@ -958,9 +949,7 @@ class _Reader:
         if isinstance(node, ast.Name) and node.id in self.operators:
             return self.operators[node.id]
         if not isinstance(node, ast.Name):
-            domain, op_type = read_dotted(node)
-            check_foreign(domain, op_type, node, self.schemas)
-            return is_op(op_type, domain)
+            return self.foreign_op(node)
         if node.id not in self.op_types:
             hint = did_you_mean(node.id, [*self.op_types, *self.operators, "const"])
             raise wrong(node, f"unknown operator {node.id!r}", hint)
@@ -1038,11 +1027,8 @@ class _Reader:
         return name
 
     def _expression(self, node: ast.expr) -> Expression:
-        try:
-            expression = Expression(ast.unparse(node), "replacement", self.captures)
-            expression.check_names(frozenset(self.names | self.operators.keys()))
-        except PatternSyntaxError as error:
-            raise wrong(node, error.message, error.hint) from error
+        expression = Expression(ast.unparse(node), "replacement", self.captures, node)
+        expression.check_names(frozenset(self.names | self.operators.keys()))
         self.used |= expression.names
         return expression
 
