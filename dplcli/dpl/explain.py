@@ -222,7 +222,7 @@ class _Attempt:
             self.score = len(state.trail)
             self.matched = len(state.claimed)
             self.step, self.value = step, value
-            self.expected, self.found = step.mismatch(state, value)
+            self.expected, self.found = state.words or ("any value", describe(value))
             self.slots = list(state.slots)
 
 

@@ -119,7 +119,7 @@ from dplcli.dpl.text import (
     variadic_names,
     visible_parts,
 )
-from dplcli.errors import PassError
+from dplcli.errors import PassError, counted
 from dplcli.ir import Node, Tensor, TensorType, Value
 from dplcli.ir.operators import (
     COMMUTATIVE,
@@ -149,8 +149,6 @@ if TYPE_CHECKING:
     Outcome: TypeAlias = Goals | Literal[False]
 
     Action: TypeAlias = "Callable[[State, Value | None, Goals], Outcome]"
-
-    Failure: TypeAlias = "Callable[[State, Value | None], tuple[str, str]]"
 
     OnFailure: TypeAlias = "Callable[[Step, Value | None, State], None]"
 
@@ -314,6 +312,9 @@ class State:
         deferred: Goals that are decided only when everything else is bound, as a linked list.
         negations: How many negations the search is inside of.
         unavailable: Nodes that no further output may be: other matches have them.
+        explains: Whether a step that fails says why.
+        words: What was expected where the last step failed, and what was found; None if any
+            value would have been accepted.
         budget: Most goals to run.
         spent: Goals run so far; some steps charge for more work.
         subject: The value that the search began with.
@@ -323,7 +324,7 @@ class State:
 
     __slots__ = (
         *("budget", "choices", "claimed", "deferred", "graph", "negations", "noted", "slots"),
-        *("spent", "subject", "trail", "unavailable"),
+        *("explains", "spent", "subject", "trail", "unavailable", "words"),
     )
 
     def __init__(self, graph: Graph, slot_count: int, budget: int, subject: Value) -> None:
@@ -335,6 +336,8 @@ class State:
         self.deferred: Deferred = None
         self.negations = 0
         self.unavailable: Container[Node] = ()
+        self.explains = False
+        self.words: tuple[str, str] | None = None
         self.budget = budget
         self.spent = 0
         self.trail: list[int | Callable[[], object]] = []
@@ -375,6 +378,11 @@ class State:
         """Let *step* decide on *value* when everything else is bound."""
         self.change("deferred", (step, value, self.deferred))
 
+    def refuse(self, expected: str, found: str) -> Literal[False]:
+        """Fail, and keep what was expected and what was found; asked only if it *explains*."""
+        self.words = expected, found
+        return False
+
     def choose(self, ways: Sequence[Goals]) -> Outcome:
         """Return the first of *ways* and leave the others as choices; False if there are none."""
         if not ways:
@@ -408,6 +416,10 @@ class State:
                 entry()
 
 
+def _named(node: Node) -> str:
+    return f"{node.qualified_op} {node.label!r}"
+
+
 def describe(value: Value | None) -> str:
     """Describe a value for a message: the node that makes it, or what it is."""
     if value is None:
@@ -416,7 +428,7 @@ def describe(value: Value | None) -> str:
     node = origin.producer
     if node is not None and not origin.is_constant:
         which = f" (output {origin.index})" if origin.index else ""
-        return f"{node.qualified_op} {node.label!r}{which}"
+        return f"{_named(node)}{which}"
     if origin.is_constant:
         tensor = origin.constant
         shape = "" if tensor is None else f" {tensor.dtype}{list(tensor.shape)}"
@@ -488,10 +500,6 @@ class Step(ABC):
         """Return what its own slot is bound to."""
         return []
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        """Say, where :meth:`run` has just failed, what was expected and what was found."""
-        return "any value", describe(value)
-
 
 class RestStep(Step):
     """The rest of what a step does, as a goal of its own that is run later.
@@ -499,21 +507,15 @@ class RestStep(Step):
     Args:
         pattern: The pattern object of the step.
         action: Does the rest, as :meth:`Step.run` does.
-        failure: Says what was expected and found where *action* has just failed.
     """
 
-    def __init__(self, pattern: DFPattern, action: Action, failure: Failure | None = None) -> None:
+    def __init__(self, pattern: DFPattern, action: Action) -> None:
         super().__init__(pattern)
         self.action = action
-        self.failure = failure
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Do the rest."""
         return self.action(state, value, rest)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """Ask the step."""
-        return (self.failure or super().mismatch)(state, value)
 
 
 class AnyStep(Step):
@@ -534,11 +536,15 @@ class ValueStep(Step):
         bound = slots[self.slot]
         return [] if bound is None else [bound]  # type: ignore[list-item]  # it binds values
 
-    def clash(self, bound: Sequence[Value], value: Value) -> tuple[str, str]:
-        """Say that *value* is not the one bound before."""
+    def same(self, state: State, value: Value, rest: Goals) -> Outcome:
+        """Demand that *value* is the one bound before."""
+        bound: Any = state.slots[self.slot]
+        if bound is value:
+            return rest
         name = self.pattern.name or "the same pattern"
-        where = describe(bound[0]) if bound else "a value"
-        return f"{where}, which {name} stands for elsewhere", describe(value)
+        return state.explains and state.refuse(
+            f"{describe(bound)}, which {name} stands for elsewhere", describe(value)
+        )
 
 
 class UnnamedStep(ValueStep):
@@ -565,18 +571,10 @@ class LeafStep(ValueStep):
         producer = value.producer
         if producer is not None and producer.op_type == "Identity":
             value = behind_identities(value)
-        bound = state.slots[self.slot]
-        if bound is None:
+        if state.slots[self.slot] is None:
             state.bind(self.slot, value)
             return rest
-        return rest if bound is value else False
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """It is omitted, or another value than before."""
-        bound = self.bound_values_in(state.slots)
-        if value is None or not bound:
-            return super().mismatch(state, value)
-        return self.clash(bound, value)
+        return self.same(state, value, rest)
 
 
 class ChoosyLeafStep(LeafStep):
@@ -585,14 +583,8 @@ class ChoosyLeafStep(LeafStep):
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Bind the value if it is of the right sort."""
         if value is None or not self.accepts(behind_identities(value)):
-            return False
+            return state.explains and state.refuse(self.sort, self.describe_found(value))
         return super().run(state, value, rest)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """It is of another sort, or another value than before."""
-        if value is not None and self.accepts(behind_identities(value)):
-            return super().mismatch(state, value)
-        return self.sort, self.describe_found(value)
 
     def describe_found(self, value: Value | None) -> str:
         """Say what stands there instead."""
@@ -701,13 +693,11 @@ class AbsentStep(Step):
 
     is_decided = True
 
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Accept only nothing."""
-        return rest if value is None else False
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        """Something is there."""
-        return "no input", describe(value)
+        if value is None:
+            return rest
+        return state.explains and state.refuse("no input", describe(value))
 
 
 class VariadicStep(Step):
@@ -786,18 +776,10 @@ class SharedStep(ValueStep):
         origin = value
         if producer is not None and producer.op_type == "Identity":
             origin = behind_identities(value)
-        bound = state.slots[self.slot]
-        if bound is not None:
-            return rest if bound is origin else False
+        if state.slots[self.slot] is not None:
+            return self.same(state, origin, rest)
         state.bind(self.slot, origin)
         return self.inner.run(state, value, rest)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """It is another value than before, or does not match at all."""
-        bound = self.bound_values_in(state.slots)
-        if value is None or (bound and behind_identities(value) is bound[0]):
-            return self.inner.mismatch(state, value)
-        return self.clash(bound, value)
 
 
 class AndStep(Step):
@@ -852,7 +834,7 @@ class AssignStep(Step):
             return self.taker.goal([candidate for _, candidate in self.inputs], rest)
         if not self.args:
             present = sum(candidate is not None for _, candidate in self.inputs)
-            return rest if present >= self.spare else False
+            return rest if present >= self.spare else self._no_input(state)
         (home, first), others = self.args[0], self.args[1:]
         goals: list[Goals] = []
         for place, candidate in sorted(self.inputs, key=lambda item: item[0] != home):
@@ -860,13 +842,14 @@ class AssignStep(Step):
                 left = tuple(item for item in self.inputs if item[0] != place)
                 following = (AssignStep(self, others, left, self.spare, self.taker), None, rest)
                 goals.append((first, candidate, following))
-        return state.choose(goals)
+        return state.choose(goals) if goals else self._no_input(state)
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        """No input is left that could be the next argument."""
+    def _no_input(self, state: State) -> Literal[False]:
+        if not state.explains:
+            return False
         left = ", ".join(describe(candidate) for _, candidate in self.inputs)
         wanted = repr(self.args[0][1].pattern) if self.args else "one more input"
-        return wanted, left or "no input left"
+        return state.refuse(wanted, left or "no input left")
 
 
 class SpreadStep(Step):
@@ -886,23 +869,26 @@ class SpreadStep(Step):
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Give the first argument what it takes; leave other numbers of inputs as choices."""
         if not self.args:
-            return False if self.inputs else rest
+            return self._misfit(state) if self.inputs else rest
         first, others = self.args[0], self.args[1:]
         takers = sum(isinstance(arg, VariadicStep) for arg in others)
         most = len(self.inputs) - (len(others) - takers)
         if isinstance(first, VariadicStep):
             counts = range(most + 1) if takers else range(max(most, 0), most + 1)
             ways = [first.goal(self.inputs[:n], self._following(n, rest)) for n in counts]
-            return state.choose(ways)
-        return (first, self.inputs[0], self._following(1, rest)) if most > 0 else False
+            return state.choose(ways) if ways else self._misfit(state)
+        if most <= 0:
+            return self._misfit(state)
+        return (first, self.inputs[0], self._following(1, rest))
 
     def _following(self, count: int, rest: Goals) -> Goals:
         return (SpreadStep(self, self.args[1:], self.inputs[count:]), None, rest)
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        """There are inputs left, or too few."""
-        found = ", ".join(map(describe, self.inputs)) or "no input left"
-        return (repr(self.args[0].pattern) if self.args else "no more inputs"), found
+    def _misfit(self, state: State) -> Literal[False]:
+        if not state.explains:
+            return False
+        wanted = repr(self.args[0].pattern) if self.args else "no more inputs"
+        return state.refuse(wanted, ", ".join(map(describe, self.inputs)) or "no input left")
 
 
 # Steps for negation, and for choices that are made one by one.
@@ -944,17 +930,14 @@ class NotStep(Step):
         state.change("deferred", None)
         state.change("negations", state.negations + 1)
         state.change("graph", graph)
-        cut = RestStep(self.pattern, partial(self._cut, depth), self._denied)
+        cut = RestStep(self.pattern, partial(self._cut, depth))
         return (self.inner, value, (SETTLE, None, (cut, value, None)))
 
-    def _cut(self, depth: int, state: State, _value: Value | None, _rest: Goals) -> Outcome:
+    def _cut(self, depth: int, state: State, value: Value | None, _rest: Goals) -> Outcome:
         """Fail, since *inner* has matched; drop its choices and the one to go on without it."""
         del state.choices[depth:]
         state.negations -= 1
-        return False
-
-    def _denied(self, _state: State, value: Value | None) -> tuple[str, str]:
-        return repr(self.pattern), describe(value)
+        return state.explains and state.refuse(repr(self.pattern), describe(value))
 
 
 def _settle(state: State, _value: Value | None, rest: Goals) -> Outcome:
@@ -970,17 +953,26 @@ SETTLE = RestStep(WildcardPattern(), _settle)
 
 
 class EachStep(Step):
-    """Ways to go on, tried one after the other; each is made only when its turn comes."""
+    """Ways to go on, tried one after the other; each is made only when its turn comes.
 
-    def __init__(self, owner: Step, ways: Iterator[Goals]) -> None:
+    Args:
+        owner: The step that goes on.
+        ways: The ways.
+        words: Returns what to say when none is left.
+    """
+
+    def __init__(
+        self, owner: Step, ways: Iterator[Goals], words: Callable[[], tuple[str, str]]
+    ) -> None:
         super().__init__(owner.pattern)
         self.ways = ways
+        self.words = words
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Take the next way and leave the others as a choice."""
         way = next(self.ways, None)
         if way is None:
-            return False
+            return state.explains and state.refuse(*self.words())
         state.choices.append(((self, value, rest), len(state.trail)))
         return way
 
@@ -1031,9 +1023,7 @@ class OutputsStep(Step):
         following = number + 1
         if following < len(self.outputs):
             pattern = self.outputs[following].pattern
-            seek = RestStep(
-                pattern, partial(self._seek_output, following), self._not_found(pattern)
-            )
+            seek = RestStep(pattern, partial(self._seek_output, following))
             rest = (seek, None, rest)
         return (self.outputs[number], value, rest)
 
@@ -1045,7 +1035,8 @@ class OutputsStep(Step):
             for candidate in self._candidates(state, number)
             if step.is_plausible(candidate) and candidate.producer not in state.unavailable
         )
-        return EachStep(step, ways).run(state, None, None)
+        words = partial(_words_of_output, step.pattern)
+        return EachStep(step, ways, words).run(state, None, None)
 
     def _candidates(self, state: State, number: int) -> Iterator[Value]:
         """Yield the values that output *number* may be, in program order."""
@@ -1057,9 +1048,9 @@ class OutputsStep(Step):
         for node in state.graph:
             yield from (output for output in node.outputs if output is not None)
 
-    @staticmethod
-    def _not_found(pattern: DFPattern) -> Failure:
-        return lambda _state, _value: (f"the output {pattern!r}", "no value that could be it")
+
+def _words_of_output(pattern: DFPattern) -> tuple[str, str]:
+    return f"the output {pattern!r}", "no value that could be it"
 
 
 def _below(values: Sequence[Value], distance: int, state: State) -> list[Value]:
@@ -1115,16 +1106,16 @@ class CompiledBody:
 
     def step_into(self, graph: Graph | None) -> Step:
         """Return the step that matches one body; None is a body that is missing."""
-        return RestStep(
-            self.pattern, partial(self._match, graph), lambda _state, _value: self._misfit(graph)
-        )
+        return RestStep(self.pattern, partial(self._match, graph))
 
     def _match(
         self, graph: Graph | None, state: State, _value: Value | None, rest: Goals
     ) -> Outcome:
         """Enter *graph*, match its inputs and results, and leave it."""
         if graph is None or len(self.results) > len(graph.outputs):
-            return False
+            count = 0 if graph is None else len(graph.outputs)
+            wanted = f"a body with {len(self.results)} results"
+            return state.explains and state.refuse(wanted, f"one with {count}")
         leave = partial(_move_to, state.graph, state.claimed)
         goals: Goals = (RestStep(self.pattern, leave), None, rest)
         formal = () if self.params is None else graph.inputs
@@ -1135,10 +1126,6 @@ class CompiledBody:
         for step, subject in reversed(pairs):
             goals = (step, subject, goals)
         return _move_to(graph, set(), state, None, goals)
-
-    def _misfit(self, graph: Graph | None) -> tuple[str, str]:
-        count = 0 if graph is None else len(graph.outputs)
-        return f"a body with {len(self.results)} results", f"one with {count}"
 
 
 def _move_to(
@@ -1201,33 +1188,64 @@ class CallStep(Step):
         """Match output 0 of a node."""
         return self.match_output(0, state, value, rest)
 
-    def match_output(  # noqa: PLR0911  # a guard each
+    def match_output(  # noqa: C901, PLR0911  # a guard each
         self, index: int, state: State, value: Value | None, rest: Goals
     ) -> Outcome:
         """Match output *index* of a node."""
-        node = None if value is None else value.producer
-        if value is None or node is None:
-            return False
-        if node.op_type == "Identity" and is_identity(node):
+        given, node = value, None if value is None else value.producer
+        if value is not None and is_identity(node):
             value = self._at_identity(state, value, index, rest)
             node = value.producer
-        if node is None or value.index != index or node.graph is not state.graph:
-            return False
-        bound = state.slots[self.slot]
-        if bound is not None:
-            return rest if bound is node else False
+        if value is None or node is None:
+            return state.explains and state.refuse(self.title, describe(given))
         is_named = self.ops is None or (node.domain, node.op_type) in self.ops
-        if node in state.claimed or not (is_named or self.functions):
-            return False
+        if not (is_named or self.functions):
+            return state.explains and state.refuse(self.title, describe(given))
+        if node.graph is not state.graph:
+            return state.explains and state.refuse(
+                f"{self.title} in the same graph", f"{_named(node)} in the graph round it"
+            )
+        if value.index != index:
+            wanted, other = f"output {index} of {self.title}", f"output {value.index}"
+            return state.explains and state.refuse(wanted, f"{other} of {_named(node)}")
+        bound = state.slots[self.slot]
+        if bound is node:
+            return rest
+        if bound is not None:
+            wanted = f"the node that is {self.title} elsewhere in the pattern"
+            return state.explains and state.refuse(wanted, _named(node))
+        if node in state.claimed:
+            return state.explains and state.refuse(
+                f"a {self.title} of its own",
+                f"{_named(node)}, which another part of the pattern is",
+            )
         is_fit = self.takes_inputs and len(node.inputs) == self.least
-        inputs = node.inputs if is_fit else self._fitting_inputs(node)
+        inputs = node.inputs if is_fit else self._fitting_inputs(state, node)
         if inputs is None:
-            return False
+            return state.explains and state.refuse(*state.words or (self.title, describe(given)))
         state.bind_node(self.slot, node)
         if self.is_plain:
             return self._match_inputs(node, inputs, state, None, rest)
-        if not (self._bind_attributes(state, node) and self._is_like_others(state, node)):
-            return False
+        return self._match_special(node, inputs, state, rest, is_named=is_named)
+
+    def _match_special(
+        self,
+        node: Node,
+        inputs: Sequence[Value | None],
+        state: State,
+        rest: Goals,
+        *,
+        is_named: bool,
+    ) -> Outcome:
+        """Match what few patterns have: attributes that are bound, variables, bodies, functions."""
+        if not self._bind_attributes(state, node):
+            return state.explains and state.refuse(self.title, _named(node))
+        if not self._is_like_peers(state, node):
+            wanted = f"the operator that {self.pattern.op.name!r} is elsewhere"
+            return state.explains and state.refuse(wanted, _named(node))
+        if not self._is_like_others(state, node):
+            wanted = f"{self.title} with the attributes that its names are elsewhere"
+            return state.explains and state.refuse(wanted, _named(node))
         rest = self._with_bodies(node, rest)
         if not is_named:
             return self._called(state, node, inputs, rest)
@@ -1259,7 +1277,6 @@ class CallStep(Step):
             behind = RestStep(
                 self.pattern,
                 partial(self._match_behind, index),
-                partial(self.output_mismatch, index),
             )
             state.choices.append(((behind, value, rest), len(state.trail)))
         return value
@@ -1313,13 +1330,18 @@ class CallStep(Step):
     ) -> Outcome:
         """Match the function that *node* calls, then the inputs."""
         function = node.graph.model.functions.get((node.domain, node.op_type, node.overload))
-        if function is None:
-            return False
         rest = (RestStep(self.pattern, partial(self._match_inputs, node, inputs)), None, rest)
-        bodies = (body for body in self.functions if body.accepts(function))
-        return state.choose([(body.step_into(function.body), None, rest) for body in bodies])
+        bodies = (body for body in self.functions if function and body.accepts(function))
+        ways = [(body.step_into(function.body), None, rest) for body in bodies]  # type: ignore[union-attr]  # none without
+        return (
+            state.choose(ways)
+            if ways
+            else state.explains and state.refuse(self.title, _named(node))
+        )
 
-    def _fitting_inputs(self, node: Node) -> Sequence[Value | None] | None:
+    def _fitting_inputs(  # noqa: C901  # a guard each
+        self, state: State, node: Node
+    ) -> Sequence[Value | None] | None:
         """Return as many inputs as there are arguments, or more; omitted ones are None.
 
         None if the number of inputs or an attribute does not fit.
@@ -1339,9 +1361,20 @@ class CallStep(Step):
         while count and inputs[count - 1] is None:
             count -= 1
         if count > wanted and not (self.pattern.rest or self.takers):
+            if state.explains:
+                more = ", ".join(describe(value) for value in inputs[wanted:] if value is not None)
+                found = f"{count} at {_named(node)}: also {more}"
+                state.refuse(f"{self.title} with {counted(wanted, 'input')}", found)
             return None
-        if not all(attribute_equals(node, name, wants) for name, wants in self.attributes):
-            return None
+        for name, wants in self.attributes:
+            if not attribute_equals(node, name, wants):
+                if state.explains:
+                    known = parameter_of(node, name)
+                    shown = "unknown" if known is None else print_attribute(known)
+                    expected = "known" if wants is None else f"= {wants!r}"
+                    found = f"{name} = {shown} at {_named(node)}"
+                    state.refuse(f"{self.title} with {name} {expected}", found)
+                return None
         fitting = inputs[:count]
         if count < wanted:
             fitting = (*fitting, *[None] * (wanted - count))
@@ -1412,64 +1445,6 @@ class CallStep(Step):
         op = self.pattern.op
         return op.alternatives(lambda _: "…") if op.name else op.spelled(lambda _: "…")
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """Find out which of the tests of :meth:`match_output` failed."""
-        return self.output_mismatch(0, state, value)
-
-    def output_mismatch(self, index: int, state: State, value: Value | None) -> tuple[str, str]:
-        """Find out which of the tests failed for output *index*."""
-        found = describe(value)
-        if value is None or value.producer is None:
-            return self.title, found
-        if not self.sees_identity:
-            value = behind_identities(value)
-        node = value.producer
-        if node is None:
-            return self.title, found
-        is_named = self.ops is None or (node.domain, node.op_type) in self.ops
-        if not (is_named or self.functions):
-            return self.title, found
-        wanted = self._node_mismatch(state, node, value.index, index)
-        if wanted is None and not self._is_like_peers(state, node):
-            return f"the operator that {self.pattern.op.name!r} is elsewhere", found
-        if wanted is None and not self._is_like_others(state, node):
-            return f"{self.title} with the attributes that its names are elsewhere", found
-        return wanted or (self.title, found)
-
-    def _node_mismatch(  # a guard each
-        self, state: State, node: Node, found_index: int, index: int
-    ) -> tuple[str, str] | None:
-        who = f"{node.qualified_op} {node.label!r}"
-        if node.graph is not state.graph:
-            return f"{self.title} in the same graph", f"{who} in the graph round it"
-        if found_index != index:
-            return f"output {index} of {self.title}", f"output {found_index} of {who}"
-        bound = state.slots[self.slot]
-        if bound is not None and bound is not node:
-            return f"the node that is {self.title} elsewhere in the pattern", who
-        if bound is None and node in state.claimed:
-            return f"a {self.title} of its own", f"{who}, which another part of the pattern is"
-        for name, expected in self.attributes:
-            if not attribute_equals(node, name, expected):
-                known = parameter_of(node, name)
-                shown = "unknown" if known is None else print_attribute(known)
-                wanted = "known" if expected is None else f"= {expected!r}"
-                return f"{self.title} with {name} {wanted}", f"{name} = {shown} at {who}"
-        return None if self.takers else self._count_mismatch(node, who)
-
-    def _count_mismatch(self, node: Node, who: str) -> tuple[str, str] | None:
-        """Say that there are too many inputs, or too few."""
-        given = self._not_named(node, inputs_of(node))
-        most, count = len(self.args), len(given)
-        if count > most and not self.pattern.rest:
-            more = ", ".join(describe(value) for value in given[most:] if value is not None)
-            plural = "" if most == 1 else "s"
-            return f"{self.title} with {most} input{plural}", f"{count} at {who}: also {more}"
-        for place, arg in enumerate(self.args):
-            if type(arg) is AnyStep and (place >= count or given[place] is None):
-                return f"{self.title} with input {place}", f"none at {who}"
-        return None
-
 
 @dataclass(frozen=True, eq=False)
 class Attributes:
@@ -1496,10 +1471,6 @@ class OutputStep(Step):
         """Return the output, if the node has it."""
         return [v for v in self.call.bound_values_in(slots) if v.index == self.index]
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """The node does not match, or it is another output."""
-        return self.call.output_mismatch(self.index, state, value)
-
 
 def look_through(state: State, value: Value) -> Value:
     """Return the value behind Identity nodes, which are noted as part of the match."""
@@ -1525,7 +1496,7 @@ class EdgeStep(Step):
         super().__init__(pattern)
         self.producer = producer
         self.consumer = consumer
-        self.rest_of_edge = RestStep(pattern, self._match_producer, self._no_producer)
+        self.rest_of_edge = RestStep(pattern, self._match_producer)
         self.stand_for(consumer, producer)
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
@@ -1534,9 +1505,13 @@ class EdgeStep(Step):
 
     def _match_producer(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         inputs = self._inputs(state, value)
-        return state.choose(
-            [(self.producer, item, rest) for item in inputs if self.producer.is_plausible(item)]
-        )
+        ways: list[Goals]
+        ways = [(self.producer, item, rest) for item in inputs if self.producer.is_plausible(item)]
+        if ways or not state.explains:
+            return state.choose(ways)
+        only = " that nothing else reads" if self.pattern.only else ""
+        where = "an input" if self.pattern.index is None else f"input {self.pattern.index}"
+        return state.refuse(f"{where} of {describe(value)}{only}", "none")
 
     def _inputs(self, state: State, value: Value | None) -> list[Value]:
         """Return the inputs of the consumer that may be the producer's value, each once."""
@@ -1549,11 +1524,6 @@ class EdgeStep(Step):
         if self.pattern.only:
             return [item for item in fitting if is_read_only_by(behind_identities(item), node)]
         return list(fitting)
-
-    def _no_producer(self, _state: State, value: Value | None) -> tuple[str, str]:
-        only = " that nothing else reads" if self.pattern.only else ""
-        where = "an input" if self.pattern.index is None else f"input {self.pattern.index}"
-        return f"{where} of {describe(value)}{only}", "none"
 
 
 class ChainProgress(NamedTuple):
@@ -1586,7 +1556,7 @@ class RepeatStep(Step):
         """Keep the :class:`ChainProgress` in slot *progress*."""
         super().__init__(pattern, progress)
         self.base = base
-        self.next = RestStep(pattern, self._after_link, self.mismatch)
+        self.next = RestStep(pattern, self._after_link)
         self.ending = RestStep(pattern, self._end)
         self.link: CallStep | None = None
         self.fresh: tuple[int, ...] = ()
@@ -1615,7 +1585,10 @@ class RepeatStep(Step):
         may_end = count >= self.pattern.least and self.base.is_plausible(value)
         may_grow = self.pattern.most is None or count < self.pattern.most
         if not may_grow or not self.link.is_plausible(value):
-            return self._end(state, value, rest) if may_end else False
+            if may_end:
+                return self._end(state, value, rest)
+            wanted = f"{self.pattern.least} or more {self.link.title}"
+            return state.explains and state.refuse(wanted, f"{count}, then {describe(value)}")
         if may_end:
             state.choices.append(((self.ending, value, rest), len(state.trail)))
         self._unbind_link(state)
@@ -1645,13 +1618,6 @@ class RepeatStep(Step):
         for slot in self.fresh:
             if state.slots[slot] is not None:
                 state.reset(slot)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """The chain is too short, or too long."""
-        title = self.link.title if self.link is not None else ""
-        done = state.slots[self.slot]
-        count = done.links if isinstance(done, ChainProgress) else 0
-        return f"{self.pattern.least} or more {title}", f"{count}, then {describe(value)}"
 
 
 # What compiling a pattern gives.
@@ -2016,6 +1982,7 @@ def advance(state: State, goals: Goals, on_failure: OnFailure | None = None) -> 
             continue
         if on_failure is not None:
             on_failure(step, subject, state)
+            state.words = None
         if not choices:
             state.spent += steps
             return False
@@ -2057,14 +2024,15 @@ class DominatorStep(Step):
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Match the child, then parents from the nearest on; nodes claimed by now are outside."""
         seek = partial(self._seek_parent, frozenset(state.claimed))
-        return (self.child, value, (RestStep(self.pattern, seek, self._no_parent), value, rest))
+        return (self.child, value, (RestStep(self.pattern, seek), value, rest))
 
     def _seek_parent(
         self, outside: AbstractSet[Node], state: State, value: Value | None, rest: Goals
     ) -> Outcome:
         child = None if value is None else behind_identities(value).producer
+        words = partial(self._words, value)
         if child is None or child.graph is not state.graph:
-            return False
+            return state.explains and state.refuse(*words())
         ways = (
             (
                 RestStep(self.pattern, partial(_claim, region, outside)),
@@ -2073,9 +2041,9 @@ class DominatorStep(Step):
             )
             for region, top in _Walk(self, child, state).regions()
         )
-        return EachStep(self, ways).run(state, value, None)
+        return EachStep(self, ways, words).run(state, value, None)
 
-    def _no_parent(self, _state: State, value: Value | None) -> tuple[str, str]:
+    def _words(self, value: Value | None) -> tuple[str, str]:
         pattern = self.parent.pattern
         return f"{pattern!r} above, all of whose uses lead here", f"none above {describe(value)}"
 
@@ -2217,18 +2185,34 @@ class TypeStep(Step):
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Accept a type that is known to fit."""
         known = None if value is None else value.known_type()
+        if known is not None and self._fits(state, known):
+            return rest
+        if not state.explains:
+            return False
+        texts = []
+        if self.pattern.dtypes is not None:
+            texts.append(f"element type {' or '.join(self.pattern.dtypes)}")
+        if self.pattern.ranks is not None:
+            texts.append(f"rank {' or '.join(map(str, self.pattern.ranks))}")
+        if self.pattern.shape is not None:
+            dims = []
+            for dim in self.pattern.shape:
+                bound = state.slots[self.letters[dim]] if isinstance(dim, str) else None
+                dims.append("_" if dim is None else f"{dim}" if bound is None else f"{dim}={bound}")
+            texts.append(f"shape [{', '.join(dims)}]")
+        return state.refuse(" and ".join(texts), _type_of(value))
+
+    def _fits(self, state: State, known: TensorType) -> bool:  # noqa: PLR0911  # a guard each
         dtypes, ranks, dims = self.pattern.dtypes, self.pattern.ranks, self.pattern.shape
-        if known is None or (dtypes is not None and known.dtype not in dtypes):
+        if dtypes is not None and known.dtype not in dtypes:
             return False
         if ranks is None and dims is None:
-            return rest
-        if known.shape is None or (ranks is not None and len(known.shape) not in ranks):
+            return True
+        shape = known.shape
+        if shape is None or (ranks is not None and len(shape) not in ranks):
             return False
-        return rest if dims is None or self._fits(state, dims, known.shape) else False
-
-    def _fits(self, state: State, dims: Shape, shape: Shape) -> bool:
-        if len(shape) != len(dims):
-            return False
+        if dims is None or len(shape) != len(dims):
+            return dims is None
         for wanted, dim in zip(dims, shape, strict=True):
             if wanted is None:
                 continue
@@ -2241,21 +2225,6 @@ class TypeStep(Step):
                 return False
         return True
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """Name the facts asked for, dimension variables with what they stand for."""
-        texts = []
-        if self.pattern.dtypes is not None:
-            texts.append(f"element type {' or '.join(self.pattern.dtypes)}")
-        if self.pattern.ranks is not None:
-            texts.append(f"rank {' or '.join(map(str, self.pattern.ranks))}")
-        if self.pattern.shape is not None:
-            dims = []
-            for dim in self.pattern.shape:
-                known = state.slots[self.letters[dim]] if isinstance(dim, str) else None
-                dims.append("_" if dim is None else f"{dim}" if known is None else f"{dim}={known}")
-            texts.append(f"shape [{', '.join(dims)}]")
-        return " and ".join(texts), _type_of(value)
-
 
 class SameShapeStep(Step):
     """An inner step, and a comparison of shapes when everything is bound."""
@@ -2264,7 +2233,7 @@ class SameShapeStep(Step):
         super().__init__(pattern)
         self.inner = inner
         self.other = other
-        self.comparison = RestStep(pattern, self._compare, self._difference)
+        self.comparison = RestStep(pattern, self._compare)
         self.stand_for(inner)
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
@@ -2275,14 +2244,10 @@ class SameShapeStep(Step):
     def _compare(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         shape = _known_shape(value)
         others = self.other.bound_values_in(state.slots)
-        same = shape is not None and bool(others) and shape == _known_shape(others[0])
-        return rest if same else False
-
-    def _difference(self, state: State, value: Value | None) -> tuple[str, str]:
-        others = self.other.bound_values_in(state.slots)
-        if not others:
-            return "the shape of a value that takes no part", _type_of(value)
-        return f"the shape of {_type_of(others[0])}", _type_of(value)
+        if shape is not None and others and shape == _known_shape(others[0]):
+            return rest
+        whose = _type_of(others[0]) if others else "a value that takes no part"
+        return state.explains and state.refuse(f"the shape of {whose}", _type_of(value))
 
 
 def _known_shape(value: Value | None) -> Shape | None:
@@ -2605,6 +2570,7 @@ class Matcher:
             state = State(root.graph, self.program.slot_count, self.budget, subject)
             state.spent = spent
             state.unavailable = unavailable
+            state.explains = on_failure is not None
             goals = self.program.start(subject)
             try:
                 while True:
