@@ -231,12 +231,12 @@ def read_examples(catalog: Path, names: Collection[str]) -> dict[str, tuple[Exam
         file = ExamplesFile.model_validate(data)
     except ValidationError as error:
         raise explain_invalid(source, error, _example_keys_at) from error
-    found: dict[str, tuple[Example, ...]] = {}
+    by_rule: dict[str, tuple[Example, ...]] = {}
     for number in range(len(file.examples)):
         item = data["examples"][number]
         for rule, example in _written_out(source, number, item, names, catalog.name):
-            found[rule] = (*found.get(rule, ()), example)
-    return found
+            by_rule[rule] = (*by_rule.get(rule, ()), example)
+    return by_rule
 
 
 def _written_out(
@@ -410,9 +410,9 @@ class RuleMaker:
         """Compare *conditions* with the pattern and with each other, and return them."""
         as_written = [place.is_written(("where", number)) for number in range(len(conditions))]
         wrong = mistakes_in(conditions, pattern, self.schemas, as_written)
-        found = [place.error_in_text(error, ("where", number)) for number, error in wrong]
-        if found:
-            raise CatalogError.of(found)
+        mistakes = [place.error_in_text(error, ("where", number)) for number, error in wrong]
+        if mistakes:
+            raise CatalogError.of(mistakes)
         return conditions
 
     def _import(self, place: RuleEntry, role: str, reference: str) -> Callable[..., Any]:
@@ -522,11 +522,11 @@ class _Reader:
         if point.name in self.offered:
             return
         self.offered.add(point.name)
-        found = load_entry_point(point)
-        if isinstance(found, Path):
-            self.read(found, found.parent)
+        offer = load_entry_point(point)
+        if isinstance(offer, Path):
+            self.read(offer, offer.parent)
             return
-        for rule in found:
+        for rule in offer:
             self.catalog.add(rule)
 
     def read(self, path: Path, root: Path) -> None:
@@ -559,16 +559,16 @@ class _Reader:
             texts += self.texts.get(included, ())
         self.texts[path.resolve()] = tuple(texts)
         _add_fragments(source, file.fragments, fragments)
-        made: Made = ()
+        pairs: Made = ()
         with self.mistakes.gathered():
-            made = self._made(_Writer(source, data, fragments, broken), file, tuple(texts))
+            pairs = self._made(_Writer(source, data, fragments, broken), file, tuple(texts))
         if self.mistakes.found:
             return  # the rules of other files are read, to find what is wrong with them
-        rules = tuple(rule for _, rule in made)
+        rules = tuple(rule for _, rule in pairs)
         self.catalog.parts[path.resolve()] = CatalogPart(source.text, tuple(includes), rules)
         names = {rule.name for rule in rules}
         examples = read_examples(path, names) if self.with_examples else {}
-        for place, rule in made:
+        for place, rule in pairs:
             more = examples.get(rule.name, ())
             with self.mistakes.gathered():
                 self._add(place, replace(rule, examples=rule.examples + more) if more else rule)
@@ -581,15 +581,15 @@ class _Reader:
         if self.maker.allow_code:
             return self._rules(writer, file)
         key = (self.maker.schemas, *texts)
-        made = _KEPT.rules.pop(key, None) or self._rules(writer, file)
+        pairs = _KEPT.rules.pop(key, None) or self._rules(writer, file)
         if len(_KEPT.rules) >= _MOST_KEPT:
             del _KEPT.rules[next(iter(_KEPT.rules))]
-        _KEPT.rules[key] = made
-        return made
+        _KEPT.rules[key] = pairs
+        return pairs
 
     def _rules(self, writer: _Writer, file: CatalogFile) -> Made:
         """Make the rules of a file."""
-        made: list[tuple[RuleEntry, PatternRule | RewriteRule]] = []
+        pairs: list[tuple[RuleEntry, PatternRule | RewriteRule]] = []
         mistakes = Mistakes()
         target, constants = file.target or "", file.constants
         for index, item in writer.numbered("patterns", file.patterns):
@@ -597,14 +597,14 @@ class _Reader:
                 for place, entry in writer.entries(("patterns", index), item, PatternEntry):
                     with mistakes.gathered():
                         rule = self.maker.pattern_rule(place, entry, target, constants)
-                        made.append((place, rule))
+                        pairs.append((place, rule))
         for index, other in writer.numbered("rewrites", file.rewrites):
             with mistakes.gathered():
                 for place, new in writer.entries(("rewrites", index), other, RewriteEntry):
                     with mistakes.gathered():
-                        made.append((place, self.maker.rewrite_rule(place, new)))
+                        pairs.append((place, self.maker.rewrite_rule(place, new)))
         mistakes.check()
-        return tuple(made)
+        return tuple(pairs)
 
     def _include(self, source: YamlSource, path: Path, root: Path, name: str, index: int) -> Path:
         where = ("include", index)
@@ -837,11 +837,11 @@ class _PatternReader:
         for node in self.body:
             _refuse_bodies(node, self.where)
             self._read_node(node)
-        found = [self.made[value] for value in self.body.outputs]
+        parts = [self.made[value] for value in self.body.outputs]
         root = self.body.outputs[0].producer if self.body.outputs else None
         if root is None or root not in self.calls:
             raise CatalogError(f"{self.where}: the pattern's output is made by no node")
-        return found[0] if len(found) == 1 else outputs(*found)
+        return parts[0] if len(parts) == 1 else outputs(*parts)
 
     def _read_node(self, node: Node) -> None:
         if node.op_type == "Constant" and not node.domain:
@@ -882,39 +882,39 @@ class FunctionReplacement:
         """Build the replacement's nodes, if the attributes are those of the pattern."""
         bound: dict[str, Attribute] = {}
         for node, call in self.calls.items():
-            found = match.node(call)
-            reason = "" if found is None else _difference(node, found, bound)
+            matched = match.node(call)
+            reason = "" if matched is None else _difference(node, matched, bound)
             if reason:
-                return match.reject(reason, at=found)
-        made: dict[Value, Operand] = {
+                return match.reject(reason, at=matched)
+        operands: dict[Value, Operand] = {
             value: match.bindings[source.name]
             for value, source in zip(self.after.body.inputs, self.before.body.inputs, strict=True)
             if source.name in match.bindings
         }
         for node in self.after.body:
-            reason = _build(node, made, bound, build)
+            reason = _build(node, operands, bound, build)
             if reason:
                 return match.reject(reason)
-        return [made[value] for value in self.after.body.outputs]
+        return [operands[value] for value in self.after.body.outputs]
 
 
-def _difference(node: Node, found: Node, bound: dict[str, Attribute]) -> str:
-    """Say how the attributes of *found* differ from those of the pattern's *node*, or ""."""
-    ours, theirs = schema_of(node), schema_of(found)
+def _difference(node: Node, matched: Node, bound: dict[str, Attribute]) -> str:
+    """Say how the attributes of *matched* differ from those of the pattern's *node*, or ""."""
+    ours, theirs = schema_of(node), schema_of(matched)
     if ours is not None and theirs is not None and ours.since != theirs.since:
         return f"the rule means {node.op_type}-{ours.since}, the model {theirs.since}"
-    for name in dict.fromkeys([*node.attributes, *found.attributes]):
+    for name in dict.fromkeys([*node.attributes, *matched.attributes]):
         wanted = node.attributes.get(name) or attribute_of(node, name)
-        given = attribute_of(found, name)
+        given = attribute_of(matched, name)
         if given is not None and given.ref:
-            return f"{name} of {found.label!r} is given by the caller of a function"
+            return f"{name} of {matched.label!r} is given by the caller of a function"
         if wanted is not None and wanted.ref:
-            known = bound.get(wanted.ref)
-            if given is None or (known is not None and not _equal(known, given)):
-                return f"{name} of {found.label!r} is not stated, or not what it is elsewhere"
+            other = bound.get(wanted.ref)
+            if given is None or (other is not None and not _equal(other, given)):
+                return f"{name} of {matched.label!r} is not stated, or not what it is elsewhere"
             bound[wanted.ref] = given
         elif wanted is None or given is None or not _equal(wanted, given):
-            return f"{name} of {found.label!r} is {_as_text(given)}, not {_as_text(wanted)}"
+            return f"{name} of {matched.label!r} is {_as_text(given)}, not {_as_text(wanted)}"
     return ""
 
 
@@ -931,22 +931,22 @@ def _as_text(attribute: Attribute | None) -> str:
 
 
 def _build(
-    node: Node, made: dict[Value, Operand], bound: Mapping[str, Attribute], build: GraphBuilder
+    node: Node, operands: dict[Value, Operand], bound: Mapping[str, Attribute], build: GraphBuilder
 ) -> str:
     """Build one node of the replacement; return why that is impossible, or ""."""
     output = node.outputs[0]
     tensor = None if output is None else output.constant
     if output is not None and tensor is not None:
-        made[output] = build.constant(tensor)
+        operands[output] = build.constant(tensor)
         return ""
-    missing = [value.name for value in node.inputs if value is not None and value not in made]
+    missing = [value.name for value in node.inputs if value is not None and value not in operands]
     if missing:
         return f"{missing[0]!r} took no part in the match"
     attributes = {
         name: bound[attribute.ref] if attribute.ref else attribute
         for name, attribute in node.attributes.items()
     }
-    inputs = [None if value is None else made[value] for value in node.inputs]
+    inputs = [None if value is None else operands[value] for value in node.inputs]
     callee = called_function(node)
     if callee is None:
         drafted = build.node(node.op_type, node.domain, inputs, attributes, len(node.outputs))
@@ -954,5 +954,5 @@ def _build(
         drafted = build.call(callee, inputs, attributes)
     for index, value in enumerate(node.outputs):
         if value is not None:
-            made[value] = DraftOutput(drafted, index)
+            operands[value] = DraftOutput(drafted, index)
     return ""

@@ -172,8 +172,8 @@ def _list_of(schema: Json, least: int = 1) -> Json:
 
 
 def _mapping_to(schema: Json, least: int = 1) -> Json:
-    found = {"type": "object", "additionalProperties": schema}
-    return found | ({"minProperties": least} if least else {})
+    mapping = {"type": "object", "additionalProperties": schema}
+    return mapping | ({"minProperties": least} if least else {})
 
 
 _SCALAR = _any_of({"type": "string"}, {"type": "number"})

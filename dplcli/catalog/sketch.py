@@ -169,11 +169,11 @@ def _ways(part: DFPattern) -> int:
 
 def _operators(op: OpPattern) -> list[Callee]:
     """Return the operators to try where a pattern allows several; of a class, some."""
-    found: list[Callee] = []
+    operators: list[Callee] = []
     for choice in op.choices:
         examples = _KIND_EXAMPLES[choice.kind] if isinstance(choice, OpKind) else ()
-        found += [OpName(name) for name in examples] or [choice]
-    return found
+        operators += [OpName(name) for name in examples] or [choice]
+    return operators
 
 
 def _choice_of(part: DFPattern) -> int | str:
@@ -191,7 +191,7 @@ def _filled(
     rule: Rule, sketch: VariantSketch, outputs: Sequence[str], shapes: Sequence[tuple[int, ...]]
 ) -> Instance:
     numbers = {m[1]: float(m[2]) for c in rule.where for m in _CLOSE_TO.finditer(c.text)}
-    made = Instance(nodes=sketch.nodes, constants=dict(sketch.given), outputs=list(outputs))
+    instance = Instance(nodes=sketch.nodes, constants=dict(sketch.given), outputs=list(outputs))
     random = np.random.default_rng(0)
     for leaf, shape in zip(sketch.leaves, shapes, strict=True):
         dtype = leaf.dtype or "float32"
@@ -199,10 +199,10 @@ def _filled(
             data = random.uniform(0.5, 1.5, shape)
             if leaf.name in numbers:
                 data = np.full((), numbers[leaf.name])
-            made.constants[leaf.name] = data.astype(dtype)
+            instance.constants[leaf.name] = data.astype(dtype)
         else:
-            made.inputs[leaf.name] = (dtype, shape)
-    return made
+            instance.inputs[leaf.name] = (dtype, shape)
+    return instance
 
 
 @dataclass
@@ -253,10 +253,10 @@ class VariantSketch:
 
     def value(self, part: DFPattern) -> str:
         """Add what *part* needs, unless it is there, and return the name of its value."""
-        known = self.stand_ins.get(id(part)) or self.values.get(id(part))
-        if known is None:
-            known = self.values[id(part)] = self._make(part)
-        return known
+        name = self.stand_ins.get(id(part)) or self.values.get(id(part))
+        if name is None:
+            name = self.values[id(part)] = self._make(part)
+        return name
 
     def _make(self, part: DFPattern) -> str:  # noqa: C901, PLR0911, PLR0912  # a case per kind
         match part:
@@ -294,22 +294,22 @@ class VariantSketch:
 
     def _arguments(self, part: CallPattern) -> list[str]:
         """Add the arguments of a node; one that takes any number of inputs gets a few leaves."""
-        found: list[str] = []
+        arguments: list[str] = []
         for arg in part.args:
             if isinstance(arg, VariadicPattern):
                 word = arg.name or f"more_{len(self.leaves)}"
                 names = [f"{word}_{n}" for n in range(self.taken.get(id(arg), 1))]
-                found += [self._leaf(name, is_constant=False) for name in names]
+                arguments += [self._leaf(name, is_constant=False) for name in names]
             else:
-                found.append(self.value(arg))
-        return found
+                arguments.append(self.value(arg))
+        return arguments
 
     def _joined(self, upper: DFPattern, lower: DFPattern) -> str:
         """Let the wildcards of *lower* stand for *upper*, unless *lower* reads it already."""
-        made = self.value(upper)
+        name = self.value(upper)
         for part in visible_parts(lower):
             if isinstance(part, WildcardPattern) and not part.name:
-                self.stand_ins[id(part)] = made
+                self.stand_ins[id(part)] = name
         return self.value(lower)
 
     def _chain(self, part: RepeatPattern) -> str:

@@ -61,9 +61,9 @@ def place_in_scalar(lines: Sequence[str], start: Position, text: str, place: Pos
     origin = sum(len(line) + 1 for line in lines[: start[0]]) + start[1]
     wanted = _offset(text, place)
     begin, style = _begin(source, origin)
-    found = _Aligner(source, begin, style).find(text, wanted)
-    line = source.count("\n", 0, found)
-    return line, found - (source.rfind("\n", 0, found) + 1)
+    offset = _Aligner(source, begin, style).find(text, wanted)
+    line = source.count("\n", 0, offset)
+    return line, offset - (source.rfind("\n", 0, offset) + 1)
 
 
 def _offset(text: str, place: Position) -> int:

@@ -67,12 +67,12 @@ class LazyArray:
 
     def whole(self) -> Array:
         """Compute all of it."""
-        made: Array | None = None
+        array: Array | None = None
         for begin, block in self._blocks():
-            if made is None:
-                made = np.empty(self.size, block.dtype)
-            made[begin : begin + block.size] = block
-        return np.empty(self.shape) if made is None else made.reshape(self.shape)
+            if array is None:
+                array = np.empty(self.size, block.dtype)
+            array[begin : begin + block.size] = block
+        return np.empty(self.shape) if array is None else array.reshape(self.shape)
 
     def _blocks(self) -> Iterator[tuple[int, Array]]:
         for begin in range(0, self.size, CHUNK):

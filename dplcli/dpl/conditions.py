@@ -307,10 +307,10 @@ class ValueFacts:
 
     @property
     def _type(self) -> TensorType:
-        known = self._value.known_type()
-        if known is None:
+        stated = self._value.known_type()
+        if stated is None:
             raise UnknownFactError(f"the type of {self.name!r} is unknown", self._value)
-        return known
+        return stated
 
 
 def _unranked(value: Value) -> UnknownFactError:
@@ -334,10 +334,10 @@ def _array(given: object) -> Array:
         return given
     if isinstance(given, ValueFacts):
         raise ExpressionError(f"write {given.name}.value for the data of {given.name!r}")
-    made = np.asarray(given)
-    if made.dtype.kind not in _NUMERIC_KINDS:
+    array = np.asarray(given)
+    if array.dtype.kind not in _NUMERIC_KINDS:
         raise ExpressionError("expected numbers or an array")
-    return made
+    return array
 
 
 def items_of(given: object) -> list[Any]:
@@ -477,18 +477,18 @@ def cast(data: object, dtype: object) -> Array | LazyArray:
 
 
 def _cast(source: Array, dtype: str) -> Array:
-    made = source.astype(_numpy_type(dtype))
-    if made.dtype.kind == "f" and made.dtype.itemsize >= _COMPUTED_WIDE:
+    result = source.astype(_numpy_type(dtype))
+    if result.dtype.kind == "f" and result.dtype.itemsize >= _COMPUTED_WIDE:
         is_certain = source.dtype.kind in "biu" or source.dtype == np.float32
-        if is_certain or (source.dtype.kind == "f" and np.isfinite(made).all()):
-            return made
+        if is_certain or (source.dtype.kind == "f" and np.isfinite(result).all()):
+            return result
     if dtype.startswith(("float", "bfloat", "complex")):
-        fits = np.array_equal(_finite(source, like=made), _finite(made, like=made))
+        fits = np.array_equal(_finite(source, like=result), _finite(result, like=result))
     else:
-        fits = np.array_equal(made, source)
+        fits = np.array_equal(result, source)
     if not fits:
         raise ExpressionError(f"{dtype} cannot hold all numbers")
-    return made
+    return result
 
 
 @cache
@@ -678,10 +678,10 @@ def depth(product: ValueFacts) -> int:
         UnknownFactError: It is not a number.
     """
     left, right = _operands(product)
-    found = next((n for n in (left[-1], right[-2]) if isinstance(n, int)), None)
-    if found is None:
+    extent = next((n for n in (left[-1], right[-2]) if isinstance(n, int)), None)
+    if extent is None:
         raise UnknownFactError(f"the depth of the product {product.name!r} is not a number")
-    return found
+    return extent
 
 
 def columns(product: ValueFacts) -> int:
@@ -690,10 +690,10 @@ def columns(product: ValueFacts) -> int:
     Raises:
         UnknownFactError: It is not a number.
     """
-    found = _operands(product).right[-1]
-    if not isinstance(found, int):
+    extent = _operands(product).right[-1]
+    if not isinstance(extent, int):
         raise UnknownFactError(f"the number of columns of {product.name!r} is not known")
-    return found
+    return extent
 
 
 def batches_agree(product: ValueFacts) -> bool:
@@ -917,21 +917,23 @@ class _Proof:
 
     def extent_of(self, result: Value) -> _Extent:
         """Compare *result*, in topological order of what it is computed from."""
-        found: dict[Value, _Extent] = {self.source: _Extent.WHOLE}
+        extents: dict[Value, _Extent] = {self.source: _Extent.WHOLE}
         pending = [result]
         while pending:
             value = pending[-1]
-            node = None if value in found else value.producer
+            node = None if value in extents else value.producer
             missing = (
-                [] if node is None else [v for v in node.inputs if v is not None and v not in found]
+                []
+                if node is None
+                else [v for v in node.inputs if v is not None and v not in extents]
             )
-            if missing and len(found) + len(pending) < _MOST_NODES:
+            if missing and len(extents) + len(pending) < _MOST_NODES:
                 pending += missing
                 continue
-            if value not in found:
-                found[value] = max(self._by_type(value), self._by_node(value, found))
+            if value not in extents:
+                extents[value] = max(self._by_type(value), self._by_node(value, extents))
             pending.pop()
-        return found[result]
+        return extents[result]
 
     def _by_type(self, value: Value) -> _Extent:
         """Compare dimensions; only numbers prove something, since symbols are claims."""
@@ -945,12 +947,12 @@ class _Proof:
         is_whole = shape == self.shape and all(isinstance(dim, int) for dim in shape)
         return _Extent.WHOLE if is_whole else _Extent.FITS
 
-    def _by_node(self, value: Value, found: dict[Value, _Extent]) -> _Extent:
+    def _by_node(self, value: Value, extents: dict[Value, _Extent]) -> _Extent:
         """Conclude from the inputs of the value's node."""
         node = value.producer
         if node is None or node.domain or value.index:
             return _Extent.UNKNOWN
-        read = [found.get(v, _Extent.UNKNOWN) for v in node.inputs if v is not None]
+        read = [extents.get(v, _Extent.UNKNOWN) for v in node.inputs if v is not None]
         if not read:
             return _Extent.UNKNOWN
         if node.op_type in KEEPS_SHAPE:
@@ -998,8 +1000,8 @@ def dims(value: object) -> Dims:
 def _are_equal_dims(first: object, second: object) -> bool:
     """Tell what ``dims(first) == dims(second)`` does; where types have other ranks, soon."""
     if isinstance(first, ValueFacts) and isinstance(second, ValueFacts):
-        known = (first.subject.inferred_type(), second.subject.inferred_type())
-        ranks = {len(each.shape) for each in known if each is not None and each.shape is not None}
+        types = (first.subject.inferred_type(), second.subject.inferred_type())
+        ranks = {len(each.shape) for each in types if each is not None and each.shape is not None}
         if len(ranks) > 1:
             return False
     return dims(first) == dims(second)
@@ -1014,8 +1016,8 @@ def is_static(value: ValueFacts) -> bool:
     Raises:
         UnknownFactError: Not even the rank is known.
     """
-    known = value.subject.known_type()
-    return is_exact(known) or all(isinstance(extent, int) for extent in dims(value))
+    stated = value.subject.known_type()
+    return is_exact(stated) or all(isinstance(extent, int) for extent in dims(value))
 
 
 def keeps_order(result: ValueFacts) -> bool:
@@ -1509,9 +1511,9 @@ class _Compiler(ast.NodeTransformer):
     def compiled(self, tree: ast.expr) -> Code:
         """Return a function of the facts and of the course of the evaluation."""
         names = [ast.arg("facts"), ast.arg("course")]
-        made = ast.Expression(_function(self.visit(tree), names))
+        expression = ast.Expression(_function(self.visit(tree), names))
         with warnings.catch_warnings(action="ignore"):  # Python's advice is not for the reader
-            code = compile(ast.fix_missing_locations(made), "<expression>", "eval")
+            code = compile(ast.fix_missing_locations(expression), "<expression>", "eval")
         function: Code = eval(code, _REACHABLE)  # noqa: S307  # a lambda of checked parts alone
         return function
 
@@ -1601,10 +1603,10 @@ def _call_of(function: str, *args: ast.expr) -> ast.Call:
 
 
 def _present(facts: Mapping[str, Facts], name: str) -> Facts:
-    found = facts[name]
-    if found is None:
+    fact = facts[name]
+    if fact is None:
         raise UnknownFactError(f"{name!r} took no part in the match")
-    return found
+    return fact
 
 
 def _either(
@@ -1614,12 +1616,12 @@ def _either(
     if facts[name] is None:
         return other()
     try:
-        found: object = first()
+        fact: object = first()
     except NoAttributeError:
         return other()
-    if isinstance(found, list):
+    if isinstance(fact, list):
         raise ExpressionError(f"{name!r} is several inputs, not one constant")
-    return found.value if isinstance(found, ValueFacts) else found
+    return fact.value if isinstance(fact, ValueFacts) else fact
 
 
 def _misused() -> NoReturn:

@@ -378,9 +378,9 @@ class State:
         """Let *step* decide on *value* when everything else is bound."""
         self.change("deferred", (step, value, self.deferred))
 
-    def refuse(self, expected: str, found: str) -> Literal[False]:
+    def refuse(self, expected: str, there: str) -> Literal[False]:
         """Fail, and keep what was expected and what was found; asked only if it *explains*."""
-        self.words = expected, found
+        self.words = expected, there
         return False
 
     def choose(self, ways: Sequence[Goals]) -> Outcome:
@@ -1065,15 +1065,15 @@ def _below(values: Sequence[Value], distance: int, state: State) -> list[Value]:
 
 def _readers(values: Sequence[Value], graph: Graph) -> list[Node]:
     pending = list(values)
-    found: dict[Node, None] = {}
+    readers: dict[Node, None] = {}
     while pending:
         for user, _ in pending.pop().iter_uses():
             if user.graph is not graph:
                 continue
-            found[user] = None
+            readers[user] = None
             if is_identity(user):
                 pending += [out for out in user.outputs if out is not None]
-    return sorted(found, key=lambda node: node.position)
+    return sorted(readers, key=lambda node: node.position)
 
 
 # Steps that enter another graph: the body of a node or of a model-local function.
@@ -1255,8 +1255,8 @@ class CallStep(Step):
         """Tell whether *node* is what its variable and its captures stand for elsewhere."""
         for name, slot in self.alike:
             other = state.slots[slot]
-            known = parameter_of(other, name) if isinstance(other, Node) else None
-            if known is not None and not _is_same(known, parameter_of(node, name)):
+            attribute = parameter_of(other, name) if isinstance(other, Node) else None
+            if attribute is not None and not _is_same(attribute, parameter_of(node, name)):
                 return False
         return self._is_like_peers(state, node)
 
@@ -1313,12 +1313,12 @@ class CallStep(Step):
         slot = self.attributes_slot
         if slot is None:
             return True
-        found = unnamed_attributes(node, self.pattern.attributes)
+        attributes = unnamed_attributes(node, self.pattern.attributes)
         if state.slots[slot] is None:
-            state.bind(slot, Attributes(found))
+            state.bind(slot, Attributes(attributes))
             return True
-        known = state.slots[slot]
-        return isinstance(known, Attributes) and known.values == found
+        bound = state.slots[slot]
+        return isinstance(bound, Attributes) and bound.values == attributes
 
     def _with_bodies(self, node: Node, rest: Goals) -> Goals:
         for attribute, body in reversed(self.bodies):
@@ -1363,17 +1363,17 @@ class CallStep(Step):
         if count > wanted and not (self.pattern.rest or self.takers):
             if state.explains:
                 more = ", ".join(describe(value) for value in inputs[wanted:] if value is not None)
-                found = f"{count} at {_named(node)}: also {more}"
-                state.refuse(f"{self.title} with {counted(wanted, 'input')}", found)
+                there = f"{count} at {_named(node)}: also {more}"
+                state.refuse(f"{self.title} with {counted(wanted, 'input')}", there)
             return None
         for name, wants in self.attributes:
             if not attribute_equals(node, name, wants):
                 if state.explains:
-                    known = parameter_of(node, name)
-                    shown = "unknown" if known is None else print_attribute(known)
+                    attribute = parameter_of(node, name)
+                    shown = "unknown" if attribute is None else print_attribute(attribute)
                     expected = "known" if wants is None else f"= {wants!r}"
-                    found = f"{name} = {shown} at {_named(node)}"
-                    state.refuse(f"{self.title} with {name} {expected}", found)
+                    there = f"{name} = {shown} at {_named(node)}"
+                    state.refuse(f"{self.title} with {name} {expected}", there)
                 return None
         fitting = inputs[:count]
         if count < wanted:
@@ -1612,9 +1612,9 @@ class RepeatStep(Step):
     def _unbind_link(self, state: State) -> None:
         """Unbind what one link has bound; its nodes and constants stay part of the match."""
         for slot in self.constants:
-            known = state.slots[slot]
-            if known is not None:
-                state.note(known)  # type: ignore[arg-type]  # constants are values
+            constant = state.slots[slot]
+            if constant is not None:
+                state.note(constant)  # type: ignore[arg-type]  # constants are values
         for slot in self.fresh:
             if state.slots[slot] is not None:
                 state.reset(slot)
@@ -1674,48 +1674,48 @@ class Program:
 
         Those of chains and regions are not listed.
         """
-        found: set[OpKey] = set()
+        operators: set[OpKey] = set()
         for step in self.steps.values():
             if not isinstance(step, CallStep) or step is self.root:
                 continue
             if step.ops is None or step.functions:
                 return None
-            found |= step.ops
-        return frozenset(found)
+            operators |= step.ops
+        return frozenset(operators)
 
     def bindings(self, slots: Sequence[object]) -> dict[str, Value]:
         """Return what each name is bound to; names that took no part are missing."""
-        found: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         for name, choices in self.names:
             for slot, index in choices:
                 bound = slots[slot]
                 if bound is None:
                     continue
                 if isinstance(bound, Value):
-                    found[name] = bound
+                    values[name] = bound
                 elif isinstance(bound, Node) and index < len(bound.outputs):
                     output = bound.outputs[index]
                     if output is not None:
-                        found[name] = output
+                        values[name] = output
                 break
-        return found
+        return values
 
     def bound_attributes(self, slots: Sequence[object]) -> dict[str, Mapping[str, Attribute]]:
         """Return what each ``**name`` is bound to."""
-        found: dict[str, Mapping[str, Attribute]] = {}
+        attributes: dict[str, Mapping[str, Attribute]] = {}
         for name, slot in self.attribute_names:
             bound = slots[slot]
             if isinstance(bound, Attributes):
-                found[name] = bound.values
-        return found
+                attributes[name] = bound.values
+        return attributes
 
     def bound_operators(self, slots: Sequence[object]) -> dict[str, OpName]:
         """Return what each operator variable stands for."""
-        found: dict[str, OpName] = {}
+        operators: dict[str, OpName] = {}
         for name, places in self.operators:
             nodes = (bound for place in places if isinstance(bound := slots[place], Node))
-            found.update((name, OpName(node.op_type, node.domain)) for node in nodes)
-        return found
+            operators.update((name, OpName(node.op_type, node.domain)) for node in nodes)
+        return operators
 
     def bound_inputs(self, slots: Sequence[object]) -> dict[str, tuple[Value, ...]]:
         """Return what each ``*name`` is bound to."""
@@ -1825,9 +1825,9 @@ class Fingerprints:
 
     def number(self, node: Node) -> int:
         """Return the number of a node's fingerprint."""
-        known = self._known.get(node)
-        if known is not None:
-            return known
+        number = self._known.get(node)
+        if number is not None:
+            return number
         above = self._above
         key: list[object] = [node.domain, node.op_type]
         for value in node.inputs:
@@ -1890,8 +1890,8 @@ def _sort_of_given(value: Value | None) -> ConstantSort | bool | None:
         return None
     if not value.is_constant:
         return False
-    known = value.type_source
-    shape = known.shape if isinstance(known, TensorType) else None
+    stated = value.type_source
+    shape = stated.shape if isinstance(stated, TensorType) else None
     return _constant_of(None if shape is None else len(shape))
 
 
@@ -1908,10 +1908,10 @@ class _Prospects:
     def may_be(self, step: Step, sort: Sort) -> bool:
         """Tell whether a step may match a value of a sort; a shared part is asked once."""
         key = (id(step), id(sort))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._may_be(step, sort)
-        return known
+        answer = self._known.get(key)
+        if answer is None:
+            answer = self._known[key] = self._may_be(step, sort)
+        return answer
 
     def _may_be(self, step: Step, sort: Sort) -> bool:  # noqa: PLR0911  # a case per kind
         op = sort[0] if type(sort) is tuple and type(sort[0]) is tuple else sort
@@ -1999,9 +1999,9 @@ def fits(program: Program, value: Value, outer: State) -> bool:
         StepBudgetExceededError: The steps of *outer* are spent.
     """
     state = State(outer.graph, program.slot_count, outer.budget - outer.spent, value)
-    found = advance(state, program.start(value))
+    is_match = advance(state, program.start(value))
     outer.charge(state.spent)
-    return found
+    return is_match
 
 
 # The step for dominated regions.
@@ -2102,8 +2102,8 @@ class _Walk:
 
     def _above(self, node: Node) -> list[Node]:
         """Return the nodes that make the inputs of *node*; leaves do not count."""
-        made = (value for value in node.inputs if value is not None)
-        inner = (value.producer for value in made if not self._copies_leaf(value))
+        inputs = (value for value in node.inputs if value is not None)
+        inner = (value.producer for value in inputs if not self._copies_leaf(value))
         return [node for node in inner if node is not None]
 
     def _copies_leaf(self, value: Value) -> bool:
@@ -2116,8 +2116,8 @@ class _Walk:
             if source is None:
                 break
             current = source
-        known = self.leaves.get(current)
-        is_leaf = self._is_leaf(current) if known is None else known
+        answer = self.leaves.get(current)
+        is_leaf = self._is_leaf(current) if answer is None else answer
         self.leaves.update(dict.fromkeys(copies, is_leaf))
         return is_leaf
 
@@ -2129,12 +2129,12 @@ class _Walk:
     def _is_path(self, node: Node) -> bool:
         if is_identity(node):
             return True
-        known = self.on_path.get(node)
-        if known is None:
+        answer = self.on_path.get(node)
+        if answer is None:
             outputs = (output for output in node.outputs if output is not None)
-            known = any(fits(self.dominator.path, output, self.state) for output in outputs)
-            self.on_path[node] = known
-        return known
+            answer = any(fits(self.dominator.path, output, self.state) for output in outputs)
+            self.on_path[node] = answer
+        return answer
 
     def _region(self, parent: Node) -> list[Node] | None:
         """Return the nodes between *parent* and the child; None if they make no region."""
@@ -2184,8 +2184,8 @@ class TypeStep(Step):
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Accept a type that is known to fit."""
-        known = None if value is None else value.known_type()
-        if known is not None and self._fits(state, known):
+        stated = None if value is None else value.known_type()
+        if stated is not None and self._fits(state, stated):
             return rest
         if not state.explains:
             return False
@@ -2202,13 +2202,13 @@ class TypeStep(Step):
             texts.append(f"shape [{', '.join(dims)}]")
         return state.refuse(" and ".join(texts), _type_of(value))
 
-    def _fits(self, state: State, known: TensorType) -> bool:  # noqa: PLR0911  # a guard each
+    def _fits(self, state: State, stated: TensorType) -> bool:  # noqa: PLR0911  # a guard each
         dtypes, ranks, dims = self.pattern.dtypes, self.pattern.ranks, self.pattern.shape
-        if dtypes is not None and known.dtype not in dtypes:
+        if dtypes is not None and stated.dtype not in dtypes:
             return False
         if ranks is None and dims is None:
             return True
-        shape = known.shape
+        shape = stated.shape
         if shape is None or (ranks is not None and len(shape) not in ranks):
             return False
         if dims is None or len(shape) != len(dims):
@@ -2251,16 +2251,16 @@ class SameShapeStep(Step):
 
 
 def _known_shape(value: Value | None) -> Shape | None:
-    known = None if value is None else value.known_type()
-    return None if known is None or known.shape is None or None in known.shape else known.shape
+    stated = None if value is None else value.known_type()
+    return None if stated is None or stated.shape is None or None in stated.shape else stated.shape
 
 
 def _type_of(value: Value | None) -> str:
-    known = None if value is None else value.known_type()
-    if value is None or known is None:
+    stated = None if value is None else value.known_type()
+    if value is None or stated is None:
         return f"{describe(value)}, whose type is not known"
-    rank = " and unknown rank" if known.shape is None else ""
-    return f"{describe(value)} of type {known}{rank}"
+    rank = " and unknown rank" if stated.shape is None else ""
+    return f"{describe(value)} of type {stated}{rank}"
 
 
 # Compile a pattern into steps: one per pattern object, in a single iterative walk.

@@ -105,14 +105,14 @@ def fit_attributes(
     missing = sorted(schema.required_attributes - attributes.keys())
     if missing:
         raise BuildError(f"{op_type}-{schema.since} needs {missing[0]!r}")
-    known = schema.attributes
-    if all(known.get(name) == attribute.kind for name, attribute in attributes.items()):
+    kinds = schema.attributes
+    if all(kinds.get(name) == attribute.kind for name, attribute in attributes.items()):
         return attributes
     fitting = {}
     for name, attribute in attributes.items():
-        if name not in known:
+        if name not in kinds:
             raise BuildError(f"{op_type}-{schema.since} has no {name!r}")
-        fitting[name] = _of_kind(attribute, known[name], f"{op_type}: {name}")
+        fitting[name] = _of_kind(attribute, kinds[name], f"{op_type}: {name}")
     return fitting
 
 
@@ -186,12 +186,14 @@ def _plain(value: object) -> object:
 
 def _attribute_of(value: object) -> Attribute | None:
     kinds = (("int", int), ("float", float), ("string", str))
-    return next((Attribute(kind, value) for kind, known in kinds if isinstance(value, known)), None)
+    return next(
+        (Attribute(kind, value) for kind, python in kinds if isinstance(value, python)), None
+    )
 
 
 def _attribute_of_list(items: list[object]) -> Attribute | None:
-    for kind, known in (("ints", int), ("floats", float), ("strings", str)):
-        if items and all(isinstance(item, known) for item in items):
+    for kind, python in (("ints", int), ("floats", float), ("strings", str)):
+        if items and all(isinstance(item, python) for item in items):
             return Attribute(kind, tuple(items))
     numbers = [float(item) for item in items if isinstance(item, (int, float))]
     return Attribute("floats", tuple(numbers)) if len(numbers) == len(items) else None
@@ -447,7 +449,7 @@ class GraphBuilder:
         values.update(zip(body.inputs, given, strict=False))
         for node in body:
             read = [None if value is None else values.get(value, value) for value in node.inputs]
-            made = DraftNode(
+            draft = DraftNode(
                 node.op_type,
                 node.domain,
                 tuple(read),
@@ -456,9 +458,9 @@ class GraphBuilder:
                 copied=node,
                 captured=tuple([(v, values.get(v, v)) for v in captured_values(node)]),
             )
-            self._keep(made)
+            self._keep(draft)
             outputs = (value for value in node.outputs if value is not None)
-            values.update((value, DraftOutput(made, value.index)) for value in outputs)
+            values.update((value, DraftOutput(draft, value.index)) for value in outputs)
         return [values.get(value, value) for value in body.outputs]
 
     def _stored(self, value: Value) -> DraftConstant:
@@ -536,12 +538,12 @@ class GraphBuilder:
         if operand is None or isinstance(operand, DraftOutput):
             return operand
         tensor: Tensor | None
-        known: Tensor | TensorType | None
+        stated: Tensor | TensorType | None
         if isinstance(operand, DraftConstant):
-            tensor = known = operand.tensor
+            tensor = stated = operand.tensor
         else:
-            tensor, known = behind_identities(operand).constant, operand.known_type()
-        if known is not None and known.shape == ():
+            tensor, stated = behind_identities(operand).constant, operand.known_type()
+        if stated is not None and stated.shape == ():
             return operand
         if tensor is None or tensor.shape != (1,):
             raise BuildError(f"{op_type} takes scalars, which {operand!r} is not known to be")
@@ -804,13 +806,13 @@ def _is_needed(output: Value, match: Match) -> bool:
 
 def _all_parts(roots: Iterable[Part]) -> tuple[Part, ...]:
     """List *roots* and what they are made of, each once, wholes before their parts."""
-    found: dict[int, Part] = {}
+    parts: dict[int, Part] = {}
     pending: deque[Part | None] = deque(roots)
     while pending:
         part = pending.popleft()
-        if part is None or id(part) in found:
+        if part is None or id(part) in parts:
             continue
-        found[id(part)] = part
+        parts[id(part)] = part
         match part:
             case NodeCall():
                 pending += part.args
@@ -820,7 +822,7 @@ def _all_parts(roots: Iterable[Part]) -> tuple[Part, ...]:
                 pending += (part.first, part.otherwise)
             case _:
                 pass
-    return tuple(found.values())
+    return tuple(parts.values())
 
 
 def _may_lack(part: Part) -> bool:
@@ -975,10 +977,10 @@ class _Reader(TextReader[tuple["Part", ...]]):
                 self._check_dtype(keyword.arg, keyword.value)
         named = [choice for choice in op.choices if isinstance(choice, OpName)]
         one = OpName("") if op.name else named[0]
-        made = NodeCall(one.op_type, one.domain, parts, attributes, tuple(carried), op.name)
+        call = NodeCall(one.op_type, one.domain, parts, attributes, tuple(carried), op.name)
         for choice in named:
-            self._check_against_schema(made, choice, node)
-        return made
+            self._check_against_schema(call, choice, node)
+        return call
 
     def _check_dtype(self, name: str, node: ast.expr) -> None:
         stated = node.value if isinstance(node, ast.Constant) else None
@@ -1032,25 +1034,25 @@ class _Reader(TextReader[tuple["Part", ...]]):
         self.used |= expression.names
         return expression
 
-    def _check_against_schema(self, made: NodeCall, op: OpName, node: ast.expr) -> None:
+    def _check_against_schema(self, call: NodeCall, op: OpName, node: ast.expr) -> None:
         """Refuse what no opset version of the operator allows."""
-        known = self.schemas.attributes_of(op.op_type, op.domain)
-        for name in made.stated:
-            if known is not None and name not in known:
-                hint = did_you_mean(name, sorted(known))
+        attributes = self.schemas.attributes_of(op.op_type, op.domain)
+        for name in call.stated:
+            if attributes is not None and name not in attributes:
+                hint = did_you_mean(name, sorted(attributes))
                 raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
         versions: list[OpSchema] = list(self.schemas.versions(op.op_type, op.domain))
         if not versions:
             return
         most = max(schema.max_inputs for schema in versions)
         fewest = min(schema.min_inputs for schema in versions)
-        count = sum(not isinstance(arg, Variadic) for arg in made.args)
-        if count > most or (count == len(made.args) < fewest):
+        count = sum(not isinstance(arg, Variadic) for arg in call.args)
+        if count > most or (count == len(call.args) < fewest):
             wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             raise wrong(node, f"{op.op_type} takes {wanted} inputs, not {count}")
         needed = frozenset.intersection(*(schema.required_attributes for schema in versions))
-        missing = sorted(needed - set(made.stated))
-        if missing and not made.carried:
+        missing = sorted(needed - set(call.stated))
+        if missing and not call.carried:
             raise wrong(node, f"{op.op_type} needs the attribute {missing[0]!r}")
 
 
@@ -1102,8 +1104,8 @@ class _Caller:
         source = node.args[0] if (node.op_type, node.domain) == ("Cast", "") else None
         if not isinstance(source, str) or "to" not in node.attributes:
             return None
-        wanted, known = self._evaluate(node.attributes["to"]), self._dtype_of_part(source)
-        is_there = known is not None and wanted in {known, DTYPE_CODES[known]}
+        wanted, dtype = self._evaluate(node.attributes["to"]), self._dtype_of_part(source)
+        is_there = dtype is not None and wanted in {dtype, DTYPE_CODES[dtype]}
         return self.part(source) if is_there else None
 
     def _constant(self, part: Expression, reader: NodeCall | None, index: int) -> DraftConstant:
@@ -1141,8 +1143,8 @@ class _Caller:
             case Either():
                 return self.has(self._chosen(part))
             case NodeCall():
-                known = self.match.operators.keys() | self.match.attributes.keys() | {""}
-                return {part.variable, *part.carried} <= known and all(
+                bound = self.match.operators.keys() | self.match.attributes.keys() | {""}
+                return {part.variable, *part.carried} <= bound and all(
                     map(self.has, [*part.args, *part.attributes.values()])
                 )
 
@@ -1156,10 +1158,10 @@ class _Caller:
         """Return the operator, which a variable may stand for."""
         if not node.variable:
             return OpName(node.op_type, node.domain)
-        found = self.match.operators.get(node.variable)
-        if found is None:
+        op = self.match.operators.get(node.variable)
+        if op is None:
             raise BuildError(f"the operator {node.variable!r} took no part in the match")
-        return found
+        return op
 
     def _node(self, node: NodeCall) -> DraftNode:
         if node in self.made:
@@ -1172,14 +1174,14 @@ class _Caller:
             else:
                 inputs.append(None if chosen is None else self.part(chosen, node, index))
         op = self._op_of(node)
-        made = self.made[node] = self.builder.node(
+        draft = self.made[node] = self.builder.node(
             op.op_type,
             op.domain,
             inputs,
             self._attributes_of(node),
             self.output_counts.get(node, 1),
         )
-        return made
+        return draft
 
     def _attributes_of(self, node: NodeCall) -> dict[str, object]:
         attributes: dict[str, object] = {}
@@ -1246,11 +1248,11 @@ class _Caller:
 
     def _folded(self, array: NDArray[Any], part: Expression) -> NDArray[Any]:
         """Accept an array that was computed from constants if it has the type of one of them."""
-        found = ArrayTensor(array).dtype
+        dtype = ArrayTensor(array).dtype
         bindings = self.match.bindings
-        if not any(found == _known_dtype(bindings.get(name)) for name in part.names):
+        if not any(dtype == _known_dtype(bindings.get(name)) for name in part.names):
             raise BuildError(
-                f"{part.text!r} has the element type {found}, but none of its constants has"
+                f"{part.text!r} has the element type {dtype}, but none of its constants has"
             )
         return array
 
@@ -1262,8 +1264,8 @@ class _Caller:
 
 
 def _known_dtype(value: Value | None) -> str | None:
-    known = None if value is None else value.known_type()
-    return None if known is None else known.dtype
+    stated = None if value is None else value.known_type()
+    return None if stated is None else stated.dtype
 
 
 def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
@@ -1271,13 +1273,13 @@ def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
     try:
         with np.errstate(all="ignore"):
             wanted = np.asarray(value)
-            made = wanted.astype(np.dtype(dtype))
+            array = wanted.astype(np.dtype(dtype))
     except (TypeError, OverflowError) as error:
         raise BuildError(f"{text!r} cannot be {dtype}") from error
-    is_exact = made.dtype.kind == "f" or np.array_equal(made, wanted)
-    if not is_exact or not np.array_equal(np.isinf(made), np.isinf(wanted)):
+    is_exact = array.dtype.kind == "f" or np.array_equal(array, wanted)
+    if not is_exact or not np.array_equal(np.isinf(array), np.isinf(wanted)):
         raise BuildError(f"{dtype} cannot hold {text!r}")
-    return made
+    return array
 
 
 # Ask a rule what takes the place of one match.
@@ -1464,12 +1466,12 @@ def check_attributes(
 def _check_call(call: CallPattern, opsets: Opsets, schemas: SchemaLibrary) -> Iterator[int]:
     """Yield the opsets, newer than those that dpl knows, in which an attribute is gained."""
     named = {name for name, _ in (*call.attributes, *call.captures, *call.bodies)}
-    known = max(LAST_OPSET, opsets[1] or 0)
+    newest = max(LAST_OPSET, opsets[1] or 0)
     for choice in call.op.choices:
         lost = {"attributes"} if isinstance(choice, OpKind) else set()
         if isinstance(choice, OpName):
             since = possible_attributes(choice, opsets, schemas)
-            lost = {name for name in since.keys() - named if since[name] <= known}
+            lost = {name for name in since.keys() - named if since[name] <= newest}
             yield from (since[name] for name in since.keys() - named - lost)
         if lost and isinstance(choice, (OpName, OpKind)):
             names = ", ".join(sorted(lost))
@@ -1581,9 +1583,9 @@ class RewriteRule(Rule):
             return True
         if calls[0].variable and isinstance(self.pattern, CallPattern):
             return calls[0].variable != self.pattern.op.name
-        made = OpName(calls[0].op_type, calls[0].domain)
-        is_light = not made.domain and made.op_type in LIGHT
-        return not is_light and set(_root_operators(self.pattern)) != {made}
+        op = OpName(calls[0].op_type, calls[0].domain)
+        is_light = not op.domain and op.op_type in LIGHT
+        return not is_light and set(_root_operators(self.pattern)) != {op}
 
     @property
     def text(self) -> Replacement | None:
@@ -1672,8 +1674,8 @@ def _root_operators(pattern: DFPattern) -> list[OpName]:
             sides = _root_operators(left), _root_operators(right)
             return [*sides[0], *sides[1]] if all(sides) else []
         case CallPattern(op=callee):
-            found = [each for each in callee.choices if isinstance(each, OpName)]
-            return found if len(found) == len(callee.choices) else []
+            operators = [each for each in callee.choices if isinstance(each, OpName)]
+            return operators if len(operators) == len(callee.choices) else []
         case _:
             return []
 

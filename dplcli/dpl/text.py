@@ -139,7 +139,7 @@ def _input_names(call: CallPattern, op: OpName, versions: Iterable[OpSchema]) ->
     renamed = {item.attribute: item.name for item in MOVED.get(op.op_type, ())}
     inputs = {name for schema in versions for name in schema.inputs}
     names = {renamed.get(name, name) for name, _ in (*call.attributes, *call.captures)}
-    return {name for name in names & inputs if not all(name in known for known in always)}
+    return {name for name in names & inputs if not all(name in attributes for attributes in always)}
 
 
 # Which names a pattern binds, and which patterns make no sense.
@@ -200,14 +200,14 @@ def _reachable(
     parts_of: Callable[[DFPattern], Iterable[DFPattern]] = _shown_parts,
 ) -> list[DFPattern]:
     """List *roots*, and what is reached from them by *parts_of*, each once."""
-    found: dict[int, DFPattern] = {}
+    parts: dict[int, DFPattern] = {}
     pending = list(roots)
     while pending:
         part = pending.pop()
-        if id(part) not in found:
-            found[id(part)] = part
+        if id(part) not in parts:
+            parts[id(part)] = part
             pending.extend(parts_of(part))
-    return list(found.values())
+    return list(parts.values())
 
 
 def names_of(part: DFPattern) -> Iterator[str]:
@@ -591,13 +591,13 @@ class PatternReader(TextReader[DFPattern]):
     def _leaf(self, node: ast.Name, kind: type[WildcardPattern | VariadicPattern]) -> DFPattern:
         """Return what stands for any value, or for any values, of a name."""
         bound = "" if node.id.startswith("_") else node.id
-        made = kind(name=bound, place=place_of(node))
+        leaf = kind(name=bound, place=place_of(node))
         if node.id == "_":
-            return made
-        known = self.wildcards.setdefault(node.id, made)
-        if type(known) is not kind:
+            return leaf
+        other = self.wildcards.setdefault(node.id, leaf)
+        if type(other) is not kind:
             raise wrong(node, f"{node.id!r} stands for one value and for several")
-        return known
+        return other
 
     def _argument(self, node: ast.expr) -> DFPattern:
         """Read an argument of a node, which may be ``*name``."""
@@ -637,8 +637,8 @@ class PatternReader(TextReader[DFPattern]):
             case ast.Call(func=ast.Name(id="optional")):
                 return self._optional(node, node.func)
             case ast.Attribute(value=inner, attr=method) if method in _METHODS:
-                found = _METHODS[method](self, node, self.pattern(inner))
-                return replace(found, place=place_of(node))
+                part = _METHODS[method](self, node, self.pattern(inner))
+                return replace(part, place=place_of(node))
         return self.call_op(self.op(node.func), node)
 
     def several(self, node: ast.expr) -> Any:  # noqa: ANN401  # a pattern or a tuple of them
@@ -684,8 +684,8 @@ class PatternReader(TextReader[DFPattern]):
                 first = node
                 while isinstance(first, ast.Attribute):
                     first = first.value  # type: ignore[assignment]  # of a dotted name
-                known = {*self.assigned, *self.wildcards}
-                return isinstance(first, ast.Name) and first.id not in known
+                names = {*self.assigned, *self.wildcards}
+                return isinstance(first, ast.Name) and first.id not in names
             case _:
                 return isinstance(node, ast.Call) and ast.unparse(node.func) == "op"
 
