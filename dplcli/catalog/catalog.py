@@ -27,12 +27,11 @@ from dplcli.catalog.python import (
     load_python_catalog,
 )
 from dplcli.catalog.schema import (
+    WRITTEN_OUT,
     CatalogFile,
     ExampleItem,
     ExamplesFile,
-    PatternEntry,
     PatternItem,
-    RewriteEntry,
     RewriteItem,
 )
 from dplcli.catalog.template import Fragment, ScalarText, labelled, written_out
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import ConstantsPolicy, Match, Opsets, Rejection
     from dplcli.ir import Function, Node, SchemaLibrary, Value
 
-    AnyEntry: TypeAlias = PatternEntry | RewriteEntry
+    AnyEntry: TypeAlias = PatternItem | RewriteItem
 
     Kind: TypeAlias = Literal["patterns", "rewrites"]
 
@@ -183,12 +182,12 @@ def _lines(text: str) -> str:
 
 
 def _check(catalog: dict[str, Any], kind: Kind) -> None:
-    entry_type = PatternEntry if kind == "patterns" else RewriteEntry
+    entry_type = PatternItem if kind == "patterns" else RewriteItem
     try:
         entries = [dict(entry) for entry in catalog[kind]]
         CatalogFile.model_validate(catalog | {kind: entries})
         for entry in entries:
-            entry_type.model_validate(entry)
+            entry_type.model_validate(entry, context=WRITTEN_OUT)
     except ValidationError as error:
         problem = error.errors()[0]
         key = next(item for item in reversed(problem["loc"]) if isinstance(item, str))
@@ -279,7 +278,7 @@ class RuleMaker:
     allow_code: bool
 
     def pattern_rule(
-        self, place: RuleEntry, entry: PatternEntry, target: str, constants: ConstantsPolicy
+        self, place: RuleEntry, entry: PatternItem, target: str, constants: ConstantsPolicy
     ) -> PatternRule:
         """Make a rule that outlines; *target* and *constants* are those of its file.
 
@@ -297,7 +296,7 @@ class RuleMaker:
             **self._common(place, entry, pattern, unused),
         )
 
-    def rewrite_rule(self, place: RuleEntry, entry: RewriteEntry) -> RewriteRule:
+    def rewrite_rule(self, place: RuleEntry, entry: RewriteItem) -> RewriteRule:
         """Make a rule that replaces.
 
         Raises:
@@ -349,7 +348,7 @@ class RuleMaker:
         }
 
     def _becoming(
-        self, place: RuleEntry, entry: RewriteEntry, pattern: DFPattern
+        self, place: RuleEntry, entry: RewriteItem, pattern: DFPattern
     ) -> tuple[RewriteFunction, int | None]:
         """Return the replacement as a function: parsed, or found by its name.
 
@@ -366,7 +365,7 @@ class RuleMaker:
             raise place.error_in_text(error, (key,)) from error
         return replacement, last
 
-    def _function(self, place: RuleEntry, entry: RewriteEntry, name: str) -> RewriteFunction:
+    def _function(self, place: RuleEntry, entry: RewriteItem, name: str) -> RewriteFunction:
         where = ("function",)
         if ":" in name:
             return self._import(place, "function", name)
@@ -437,7 +436,7 @@ def _opsets(entry: AnyEntry) -> Opsets:
 # Catalogues: files of rules, in YAML or in Python.
 
 
-E = TypeVar("E", PatternEntry, RewriteEntry)
+E = TypeVar("E", PatternItem, RewriteItem)
 
 _PYTHON = ".py"
 _SECTIONS = frozenset({"patterns", "rewrites"})
@@ -594,13 +593,13 @@ class _Reader:
         target, constants = file.target or "", file.constants
         for index, item in writer.numbered("patterns", file.patterns):
             with mistakes.gathered():
-                for place, entry in writer.entries(("patterns", index), item, PatternEntry):
+                for place, entry in writer.entries(("patterns", index), item, PatternItem):
                     with mistakes.gathered():
                         rule = self.maker.pattern_rule(place, entry, target, constants)
                         pairs.append((place, rule))
         for index, other in writer.numbered("rewrites", file.rewrites):
             with mistakes.gathered():
-                for place, new in writer.entries(("rewrites", index), other, RewriteEntry):
+                for place, new in writer.entries(("rewrites", index), other, RewriteItem):
                     with mistakes.gathered():
                         pairs.append((place, self.maker.rewrite_rule(place, new)))
         mistakes.check()
@@ -709,7 +708,7 @@ class _Writer:
                 yield entry, item
                 continue
             try:
-                yield entry, kind.model_validate(entry.data)
+                yield entry, kind.model_validate(entry.data, context=WRITTEN_OUT)
             except ValidationError as error:
                 wrong = explain_invalid(entry, error, lambda _: ())
                 raise labelled(wrong, entry.values) from error
