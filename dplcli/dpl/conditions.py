@@ -959,14 +959,11 @@ class _Proof:
             return read[0]
         if node.op_type in BROADCASTING | {"SwiGLU"}:
             return max(read) if min(read) is not _Extent.UNKNOWN else _Extent.UNKNOWN
-        if node.op_type in OP_KINDS["reduction"] and _keeps_dims(node):
-            return min(read[0], _Extent.FITS)
+        if node.op_type in OP_KINDS["reduction"]:
+            keepdims = attribute_of(node, "keepdims")
+            if keepdims is not None and not keepdims.ref and keepdims.value == 1:
+                return min(read[0], _Extent.FITS)
         return _Extent.UNKNOWN
-
-
-def _keeps_dims(node: Node) -> bool:
-    keepdims = attribute_of(node, "keepdims")
-    return keepdims is not None and not keepdims.ref and keepdims.value == 1
 
 
 def _broadcasts(small: Sequence[object], large: Sequence[object]) -> bool:
@@ -1968,11 +1965,7 @@ class Condition(Expression):
             return Unmet(f"{self.text!r} is not known to hold: {error}", error.unranked)
         except UNANSWERABLE as error:
             return Unmet(f"{self.text!r} cannot be evaluated: {in_plain_words(error)}")
-        return None if holds else self._plain_no
-
-    @cached_property
-    def _plain_no(self) -> Unmet:
-        return Unmet(f"{self.text!r} does not hold")
+        return None if holds else Unmet(f"{self.text!r} does not hold")
 
     def _left_of(self, absent: frozenset[str]) -> Code | None:
         """Return the expression without the operands that use *absent* names; None if all do."""

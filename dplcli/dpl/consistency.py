@@ -31,7 +31,7 @@ from dplcli.ir.operators import MOVED
 from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from dplcli.dpl.pattern import DFPattern
     from dplcli.errors import PatternSyntaxError
@@ -456,7 +456,7 @@ def _contradictions(
         return
     claims = dict(sorted(said.items(), key=lambda item: isinstance(item[1], _Any)))
     facts, certain = _facts(pattern)
-    if _holds_together(facts, claims):
+    if _with(facts, _All(tuple(claims.values()))) is not None:
         return
     ranges, before = facts, dict[int, _Claim]()
     for number in claims:
@@ -470,7 +470,8 @@ def _contradictions(
         if then is not None:
             ranges, before[number] = then, claim
             continue
-        other = next((n for n, one in before.items() if _excludes(one, claim)), None)
+        excluding = (n for n, one in before.items() if _with({}, _All((one, claim))) is None)
+        other = next(excluding, None)
         if _with({}, claim) is None:
             what = "never holds"
         elif _with(facts, claim) is None:
@@ -490,18 +491,6 @@ def _certain_part(tree: ast.expr, optional: frozenset[str]) -> ast.expr | None:
         return None
     kept = [part for each in tree.values if (part := _certain_part(each, optional)) is not None]
     return ast.BoolOp(tree.op, kept) if kept else None
-
-
-def _holds_together(ranges: Ranges, claims: Mapping[int, _Claim]) -> bool:
-    current: Ranges | None = ranges
-    for claim in claims.values():
-        current = None if current is None else _with(current, claim)
-    return current is not None
-
-
-def _excludes(one: _Claim, other: _Claim) -> bool:
-    ranges = _with({}, one)
-    return ranges is not None and _with(ranges, other) is None
 
 
 def _facts(pattern: DFPattern) -> tuple[Ranges, frozenset[str]]:

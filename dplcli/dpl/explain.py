@@ -338,7 +338,8 @@ class Explainer:
         first: dict[str, Rejection] = {}
         for item in rejections:
             first.setdefault(item.stage, item)
-        roots = self._roots(rule)
+        heads = rule.matcher.program.root.heads
+        roots = [node for index in self.indexes for node in index.of(heads)]
         explanation = RuleExplanation(
             rule,
             candidates=len(roots),
@@ -372,10 +373,6 @@ class Explainer:
         if owner is not None and trace.fits:
             return NodeExplanation(rule, node, "taken", owner, trace=trace)
         return NodeExplanation(rule, node, "mismatch", owner, trace=trace)
-
-    def _roots(self, rule: Rule) -> list[Node]:
-        heads = rule.matcher.program.root.heads
-        return [node for index in self.indexes for node in index.of(heads)]
 
     def _missing(self, rule: Rule) -> tuple[str, ...]:
         required = rule.matcher.program.root.required

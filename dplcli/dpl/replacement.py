@@ -159,10 +159,24 @@ def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
     if kind == "int" and isinstance(value, str) and name in DTYPE_ATTRIBUTES:
         value = DTYPE_CODES.get(value, value)
     plain = _plain(value)
-    attribute = _attribute_of_list(plain) if isinstance(plain, list) else _attribute_of(plain)
-    if attribute is None or not _is_encodable(attribute):
+    is_list = isinstance(plain, list)
+    items: list[Any] = plain if isinstance(plain, list) else [plain]
+    kinds = [kind for kind, python in _KINDS if all(isinstance(item, python) for item in items)]
+    if items and is_list and not kinds and all(isinstance(item, (int, float)) for item in items):
+        kinds, items = ["float"], list(map(float, items))
+    for item in items:
+        if isinstance(item, int) and not -_INT64 <= item < _INT64:
+            kinds = []
+        if isinstance(item, str) and item != item.encode(errors="ignore").decode():
+            kinds = []  # no file can hold it
+    if not kinds:
         raise BuildError(f"the attribute {name!r} cannot be {value!r}")
-    return attribute
+    if not is_list:
+        return Attribute(kinds[0], items[0])
+    return Attribute(f"{kinds[0] if items else 'float'}s", tuple(items))
+
+
+_KINDS = (("int", int), ("float", float), ("string", str))
 
 
 def _as_array(value: object, name: str) -> NDArray[Any] | np.generic:
@@ -182,32 +196,6 @@ def _plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return int(value) if isinstance(value, bool) else value
-
-
-def _attribute_of(value: object) -> Attribute | None:
-    kinds = (("int", int), ("float", float), ("string", str))
-    return next(
-        (Attribute(kind, value) for kind, python in kinds if isinstance(value, python)), None
-    )
-
-
-def _attribute_of_list(items: list[object]) -> Attribute | None:
-    for kind, python in (("ints", int), ("floats", float), ("strings", str)):
-        if items and all(isinstance(item, python) for item in items):
-            return Attribute(kind, tuple(items))
-    numbers = [float(item) for item in items if isinstance(item, (int, float))]
-    return Attribute("floats", tuple(numbers)) if len(numbers) == len(items) else None
-
-
-def _is_encodable(attribute: Attribute) -> bool:
-    """Tell whether a file can hold it: numbers of 64 bits, and text that is UTF-8."""
-    value = attribute.value
-    for item in value if isinstance(value, tuple) else (value,):
-        if isinstance(item, int) and not -_INT64 <= item < _INT64:
-            return False
-        if isinstance(item, str) and item != item.encode(errors="ignore").decode():
-            return False
-    return True
 
 
 # Drafts: rules describe what takes a match's place, ``passes.rewrite`` makes it.
@@ -974,19 +962,16 @@ class _Reader(TextReader[tuple["Part", ...]]):
                 raise wrong(keyword, f"the attribute {keyword.arg!r} is given twice")
             else:
                 attributes[keyword.arg] = self._expression(keyword.value)
-                self._check_dtype(keyword.arg, keyword.value)
+                stated = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+                is_dtype = keyword.arg in DTYPE_ATTRIBUTES and isinstance(stated, str)
+                if is_dtype and stated not in DTYPE_CODES:
+                    raise wrong(keyword.value, *unknown_dtype(str(stated)))
         named = [choice for choice in op.choices if isinstance(choice, OpName)]
         one = OpName("") if op.name else named[0]
         call = NodeCall(one.op_type, one.domain, parts, attributes, tuple(carried), op.name)
         for choice in named:
             self._check_against_schema(call, choice, node)
         return call
-
-    def _check_dtype(self, name: str, node: ast.expr) -> None:
-        stated = node.value if isinstance(node, ast.Constant) else None
-        is_dtype = name in DTYPE_ATTRIBUTES and isinstance(stated, str)
-        if is_dtype and stated not in DTYPE_CODES:
-            raise wrong(node, *unknown_dtype(str(stated)))
 
     def _either(
         self, items: Sequence[ast.expr], read_last: Callable[[ast.expr], Part | None]
@@ -1554,7 +1539,12 @@ class RewriteRule(Rule):
             raise PatternSyntaxError(
                 f"the pattern has {wanted} output(s) and the replacement {given}"
             )
-        _check_own_outputs(outputs or (self.pattern,), self.replacement)
+        read = {part for part in self.replacement.parts if isinstance(part, str)}
+        pairs = zip(outputs or (self.pattern,), self.replacement.outputs, strict=True)
+        for output, part in pairs:
+            if output.name in read and part != output.name:
+                what = f"the replacement reads {output.name!r}, which it replaces"
+                raise PatternSyntaxError(what)
 
     def holds_for(self, graph: Graph) -> bool:
         """Tell whether the opset of *graph* is one that the rule holds for.
@@ -1678,11 +1668,3 @@ def _root_operators(pattern: DFPattern) -> list[OpName]:
             return operators if len(operators) == len(callee.choices) else []
         case _:
             return []
-
-
-def _check_own_outputs(outputs: tuple[DFPattern, ...], replacement: Replacement) -> None:
-    """Refuse a replacement that reads what it replaces."""
-    read = {part for part in replacement.parts if isinstance(part, str)}
-    for output, part in zip(outputs, replacement.outputs, strict=True):
-        if output.name in read and part != output.name:
-            raise PatternSyntaxError(f"the replacement reads {output.name!r}, which it replaces")

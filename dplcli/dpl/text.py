@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl.pattern import AttributeValue
-    from dplcli.ir import OpSchema, SchemaLibrary
+    from dplcli.ir import SchemaLibrary
 
     Spell: TypeAlias = Callable[[DFPattern], str]
 
@@ -87,59 +87,32 @@ def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> Non
     Raises:
         PatternSyntaxError: Too many or too few inputs, or an attribute that does not exist.
     """
-    for choice in call.op.choices:
-        if not isinstance(choice, OpName):
+    for op in call.op.choices:
+        if not isinstance(op, OpName):
             continue
-        versions = list(schemas.versions(choice.op_type, choice.domain))
-        _check_attributes(call, node, choice, schemas)
-        if versions:
-            _check_inputs(call, node, choice, versions)
-
-
-def _check_attributes(
-    call: CallPattern, node: ast.Call, op: OpName, schemas: SchemaLibrary
-) -> None:
-    stated = schemas.attributes_of(op.op_type, op.domain)
-    if stated is None or not (call.attributes or call.captures):
-        return
-    versions = schemas.versions(op.op_type, op.domain)
-    inputs = {name for schema in versions for name in schema.inputs}
-    for name, value in call.attributes:
-        if name not in stated and name not in inputs:
-            hint = did_you_mean(name, sorted(stated))
-            raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
-        if name in DTYPE_ATTRIBUTES and isinstance(value, str) and value not in DTYPE_CODES:
-            raise wrong(node, *unknown_dtype(value))
-    for name, _ in call.captures:
-        if name not in stated and name not in inputs:
-            hint = did_you_mean(name, sorted(stated))
-            raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
-
-
-def _check_inputs(
-    call: CallPattern, node: ast.Call, op: OpName, versions: Iterable[OpSchema]
-) -> None:
-    by_name = len(_input_names(call, op, versions))
-    most = max(schema.max_inputs for schema in versions)
-    given = by_name + sum(not isinstance(arg, VariadicPattern) for arg in call.args)
-    if given > most:
-        raise wrong(node, f"{op.op_type} takes at most {counted(most, 'input')}, not {given}")
-    fewest = min(schema.min_inputs for schema in versions)
-    if given < fewest and not (call.rest or call.is_variadic):
-        raise wrong(
-            node,
-            f"{op.op_type} takes at least {fewest} inputs, not {given}",
-            "write ... as the last argument if the others do not matter",
-        )
-
-
-def _input_names(call: CallPattern, op: OpName, versions: Iterable[OpSchema]) -> set[str]:
-    """Return the inputs of *call* that are given by name: constants of a known value."""
-    always = [set(schema.attributes) for schema in versions]
-    renamed = {item.attribute: item.name for item in MOVED.get(op.op_type, ())}
-    inputs = {name for schema in versions for name in schema.inputs}
-    names = {renamed.get(name, name) for name, _ in (*call.attributes, *call.captures)}
-    return {name for name in names & inputs if not all(name in attributes for attributes in always)}
+        versions = list(schemas.versions(op.op_type, op.domain))
+        inputs = {name for schema in versions for name in schema.inputs}
+        attributes = schemas.attributes_of(op.op_type, op.domain)
+        named = [*call.attributes, *((name, None) for name, _ in call.captures)]
+        for name, value in named if attributes is not None else ():
+            if name not in attributes and name not in inputs:  # type: ignore[operator]  # not None
+                hint = did_you_mean(name, sorted(attributes or ()))
+                raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
+            if name in DTYPE_ATTRIBUTES and isinstance(value, str) and value not in DTYPE_CODES:
+                raise wrong(node, *unknown_dtype(value))
+        if not versions:
+            continue
+        renamed = {item.attribute: item.name for item in MOVED.get(op.op_type, ())}
+        by_name = {renamed.get(name, name) for name, _ in named} & inputs
+        given = sum(not isinstance(arg, VariadicPattern) for arg in call.args)
+        given += sum(any(name not in schema.attributes for schema in versions) for name in by_name)
+        most = max(schema.max_inputs for schema in versions)
+        fewest = min(schema.min_inputs for schema in versions)
+        if given > most:
+            raise wrong(node, f"{op.op_type} takes at most {counted(most, 'input')}, not {given}")
+        if given < fewest and not (call.rest or call.is_variadic):
+            hint = "write ... as the last argument if the others do not matter"
+            raise wrong(node, f"{op.op_type} takes at least {fewest} inputs, not {given}", hint)
 
 
 # Which names a pattern binds, and which patterns make no sense.
@@ -1151,22 +1124,6 @@ def own_line(part: DFPattern) -> str:
             return part.name
 
 
-def _is_shareable(part: DFPattern) -> bool:
-    """Tell whether using one object twice differs from using two equal ones."""
-    if isinstance(part, (AbsentPattern, OutputPattern, VariadicPattern)):
-        return False
-    return not (_is_leaf(part) and part.name)
-
-
-def _optional_node(part: DFPattern) -> CallPattern | None:
-    """Return the node of *part* if ``optional`` can write it: ``x | Relu(x)`` is the form."""
-    node = part.right if isinstance(part, OrPattern) else None
-    if not isinstance(node, CallPattern) or node.bodies or node.is_unordered:
-        return None
-    is_named = isinstance(node.op.choices[0], OpName) and not node.op.parts
-    return node if is_named and bool(node.args) and node.args[0] is part.parts[0] else None
-
-
 class _Writer:
     def __init__(self, root: DFPattern) -> None:
         self.root = root
@@ -1177,8 +1134,18 @@ class _Writer:
                 self.uses[id(child)] = self.uses.get(id(child), 0) + 1
         self.left_out: set[int] = set()
         self.optional: dict[int, CallPattern] = {}
-        for part in self.order:
-            self._fold(part)
+        for part in self.order:  # what can be written with ``optional``: x | Relu(x)
+            node = part.right if isinstance(part, OrPattern) else None
+            is_plain = isinstance(node, CallPattern) and not (
+                node.bodies or node.is_unordered or node.op.parts or own_line(node)
+            )
+            if not is_plain or not isinstance(node, CallPattern) or self.uses[id(node)] > 1:
+                continue
+            is_named = isinstance(node.op.choices[0], OpName)
+            if is_named and node.args and node.args[0] is part.parts[0]:
+                self.left_out.add(id(node))
+                self.optional[id(part)] = node
+                self.uses[id(part.parts[0])] -= 1
         self.texts: dict[int, str] = {}
         self.depths: dict[int, int] = {}
         variables = {p.op.name: p.op for p in self.order if isinstance(p, CallPattern)}
@@ -1198,14 +1165,6 @@ class _Writer:
                 self._write(part)
         return "\n".join([*self.lines, self.texts[id(self.root)]])
 
-    def _fold(self, part: DFPattern) -> None:
-        """Write *part* with ``optional`` if that is possible; its node then needs no text."""
-        node = _optional_node(part)
-        if node is not None and self.uses[id(node)] == 1 and not own_line(node):
-            self.left_out.add(id(node))
-            self.optional[id(part)] = node
-            self.uses[id(part.parts[0])] -= 1
-
     def _text_of(self, part: DFPattern) -> str:
         node = self.optional.get(id(part))
         if node is None:
@@ -1219,7 +1178,10 @@ class _Writer:
         shown = [child for child in part.parts if id(child) not in self.left_out]
         depth = 1 + max((self.depths[id(child)] for child in shown), default=0)
         line = own_line(part)
-        shared = _is_shareable(part) and self.uses.get(id(part), 0) > 1
+        is_alike = isinstance(part, (AbsentPattern, OutputPattern, VariadicPattern)) or (
+            _is_leaf(part) and part.name  # where two equal ones mean what one means
+        )
+        shared = not is_alike and self.uses.get(id(part), 0) > 1
         if line.startswith("_,") or (not line and (shared or depth > _DEEPEST)):
             self.labels += 1
             line = f"_{self.labels}{line.removeprefix('_')}"
