@@ -149,7 +149,8 @@ def _code() -> bytes:
     """Return a hash of the code that decides what a catalogue gives, and of what it runs on."""
     import numpy as np  # noqa: PLC0415  # is loaded wherever a model is
 
-    digest = sha256(f"{__version__} {sys.version} {np.__version__} {_version_of_onnx()}".encode())
+    onnx = getattr(sys.modules.get("onnx"), "__version__", "")
+    digest = sha256(f"{__version__} {sys.version} {np.__version__} {onnx}".encode())
     for package in _DECIDES:
         with os.scandir(_PACKAGE / package) as entries:
             for entry in sorted(entries, key=lambda item: item.name):
@@ -157,10 +158,6 @@ def _code() -> bytes:
                     status = entry.stat()
                     digest.update(f"{entry.path} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.digest()
-
-
-def _version_of_onnx() -> str:
-    return str(getattr(sys.modules.get("onnx"), "__version__", ""))
 
 
 def _file_for(path: Path, folder: Path) -> Path:

@@ -185,17 +185,14 @@ def _read_own_lines(text: str) -> tuple[str, tuple[PlanEntry, ...]]:
         entry = _OWN_LINE.fullmatch(line)
         if entry is None or not _WORDS.isdisjoint(map(str.lower, entry.groups())):
             return text, ()
-        rule, scope, output, op_type = map(_unescaped, entry.groups())
+        rule, scope, output, op_type = (
+            _ESCAPE.sub(lambda each: str(each[1] or chr(int(each[2], 16))), scalar[1:-1])
+            if scalar.startswith('"')
+            else scalar
+            for scalar in entry.groups()
+        )
         entries.append(PlanEntry(rule, scope, output, op_type, line=number))
     return (f"{head}{key.rstrip()} []\n", tuple(entries)) if entries else (text, ())
-
-
-def _unescaped(scalar: str) -> str:
-    return _ESCAPE.sub(_character, scalar[1:-1]) if scalar.startswith('"') else scalar
-
-
-def _character(escape: re.Match[str]) -> str:
-    return str(escape[1] or chr(int(escape[2], 16)))
 
 
 def _keys_at(where: Where) -> Iterable[str]:

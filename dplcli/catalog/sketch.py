@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -116,7 +117,9 @@ def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]
         NoInstanceError: The pattern has a part for which nothing can be made up.
     """
     for sketch, outputs in sketches(rule, schemas):
-        yield _guesses(rule, sketch, outputs)
+        offers = [sketch.shapes(leaf) for leaf in sketch.leaves]
+        shapes = itertools.islice(itertools.product(*offers), _MOST_GUESSES)
+        yield map(partial(_filled, rule, sketch, outputs), shapes)
 
 
 def sketches(rule: Rule, schemas: SchemaLibrary) -> Iterator[tuple[VariantSketch, list[str]]]:
@@ -125,7 +128,13 @@ def sketches(rule: Rule, schemas: SchemaLibrary) -> Iterator[tuple[VariantSketch
     Raises:
         NoInstanceError: The pattern has a part for which nothing can be made up.
     """
-    ways = {_choice_of(part): _ways(part) for part in _parts(rule)}
+    ways: dict[int | str, int] = {}
+    parts = visible_parts(rule.pattern)  # and the nodes of chains
+    for part in parts + [part.link for part in parts if isinstance(part, RepeatPattern)]:
+        if isinstance(part, (OrPattern, VariadicPattern)):
+            ways[id(part)] = 2 if isinstance(part, OrPattern) else 3  # none, one and two inputs
+        elif isinstance(part, CallPattern):
+            ways[_choice_of(part)] = len(_operators(part.op))
     choices = [(key, count) for key, count in ways.items() if count > 1]
     variants = itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
     seen: list[list[InstanceNode]] = []
@@ -153,20 +162,6 @@ def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> i
     return count
 
 
-def _parts(rule: Rule) -> list[DFPattern]:
-    """Return the parts of a pattern that may offer a choice, including the nodes of chains."""
-    parts = visible_parts(rule.pattern)
-    return parts + [part.link for part in parts if isinstance(part, RepeatPattern)]
-
-
-def _ways(part: DFPattern) -> int:
-    if isinstance(part, OrPattern):
-        return 2
-    if isinstance(part, VariadicPattern):
-        return 3  # none, one and two inputs
-    return len(_operators(part.op)) if isinstance(part, CallPattern) else 1
-
-
 def _operators(op: OpPattern) -> list[Callee]:
     """Return the operators to try where a pattern allows several; of a class, some."""
     operators: list[Callee] = []
@@ -179,12 +174,6 @@ def _operators(op: OpPattern) -> list[Callee]:
 def _choice_of(part: DFPattern) -> int | str:
     """Return the key of what may be chosen at *part*: a variable is one operator everywhere."""
     return part.op.name or id(part) if isinstance(part, CallPattern) else id(part)
-
-
-def _guesses(rule: Rule, sketch: VariantSketch, outputs: Sequence[str]) -> Iterator[Instance]:
-    offers = [sketch.shapes(leaf) for leaf in sketch.leaves]
-    for shapes in itertools.islice(itertools.product(*offers), _MOST_GUESSES):
-        yield _filled(rule, sketch, outputs, shapes)
 
 
 def _filled(
@@ -332,7 +321,9 @@ class VariantSketch:
             args.append(self._leaf("", is_constant=False))
         while args and not args[-1]:
             args.pop()
-        self._note_readers(op_type, args)
+        for leaf in self.leaves:
+            slots = [slot for slot, arg in enumerate(args) if arg == leaf.name]
+            leaf.readers += [(op_type, slot) for slot in slots]
         attributes = dict(_REQUIRED.get(op_type, {})) | stated
         self.assumed[len(self.nodes)] = attributes.keys() - stated
         count = 1 + len(part.output_names)
@@ -362,12 +353,6 @@ class VariantSketch:
                 args += [""] * (item.slot - len(args))
                 args.insert(item.slot, arg)
         return stated
-
-    def _note_readers(self, op_type: str, args: Sequence[str]) -> None:
-        for slot, arg in enumerate(args):
-            for leaf in self.leaves:
-                if leaf.name == arg:
-                    leaf.readers.append((op_type, slot))
 
     # -- leaves --------------------------------------------------------------------------------
 

@@ -63,7 +63,8 @@ class ScalarText(NamedTuple):
 
     def references(self, *, skip_comments: bool = False) -> Iterator[re.Match[str]]:
         """Yield each ``${name}`` and ``$${``, in order; *skip_comments* ignores ``#`` comments."""
-        comments = _comments(self.text) if skip_comments and "#" in self.text else []
+        tokens = _TOKEN.finditer(self.text) if skip_comments and "#" in self.text else ()
+        comments = [token.span() for token in tokens if token.lastindex == _COMMENT]
         for reference in REFERENCE.finditer(self.text):
             if not any(start <= reference.start() < end for start, end in comments):
                 yield reference
@@ -162,10 +163,6 @@ def last_statement(text: str) -> tuple[int, int]:
             start = start if is_open else token.start()
             is_open, end = True, token.end()
     return start, end
-
-
-def _comments(text: str) -> list[tuple[int, int]]:
-    return [token.span() for token in _TOKEN.finditer(text) if token.lastindex == _COMMENT]
 
 
 # Replacing ``${name}`` in the texts of one rule, by values of variables or by fragments.
@@ -473,30 +470,24 @@ class _Reader(NamedTuple):
         return listed
 
     def _choices(self, name: str, values: object) -> Iterator[VariableValue]:
-        if isinstance(values, list) and values:
-            yield from self._plain_choices(name, values)
-        elif isinstance(values, dict) and values:
-            yield from self._choices_with_fields(name, values)
-        else:
+        """Read the values of a variable, which may have fields."""
+        if not isinstance(values, (list, dict)) or not values:
             raise self._wrong(f"for_each: {name}: expected {_KINDS}", (name,))
-
-    def _plain_choices(self, name: str, values: list[object]) -> Iterator[VariableValue]:
-        seen: set[str] = set()
-        for number, value in enumerate(values):
-            written = self._scalar(value, (name, number))
-            if written.text in seen:
-                message = f"for_each: {name}: {written.text!r} stands there twice"
-                raise self._wrong(message, (name, number))
-            seen.add(written.text)
-            yield VariableValue(written, {})
-
-    def _choices_with_fields(self, name: str, values: Mapping[Any, Any]) -> Iterator[VariableValue]:
-        first: Mapping[str, object] | None = None
+        if isinstance(values, list):
+            seen: set[str] = set()
+            for number, value in enumerate(values):
+                written = self._scalar(value, (name, number))
+                if written.text in seen:
+                    message = f"for_each: {name}: {written.text!r} stands there twice"
+                    raise self._wrong(message, (name, number))
+                seen.add(written.text)
+                yield VariableValue(written, {})
+            return
+        first: Any = next(iter(values.values()))
         for value, fields in values.items():
             key = self._scalar(value, (name, value))._replace(is_key=True)
             if not isinstance(fields, dict):
                 raise self._wrong(f"for_each: {name}: expected {_KINDS}", (name, value))
-            first = fields if first is None else first
             if first.keys() != fields.keys():
                 odd = min(map(str, first.keys() ^ fields.keys()))
                 message = f"for_each: only some of the values of {name!r} have {odd!r}"
@@ -595,7 +586,7 @@ class RuleEntry(NamedTuple):
         return self.source, *self.source.position_in_text(line, column, (*self.at, *where))
 
 
-def written_out(
+def written_out(  # noqa: C901  # a check for each mistake
     source: YamlSource, at: Where, data: Mapping[str, Any], fragments: Mapping[str, Fragment]
 ) -> Iterator[RuleEntry]:
     """Yield the entries that one item of ``patterns``, ``rewrites`` or ``examples`` stands for.
@@ -609,7 +600,9 @@ def written_out(
     Raises:
         CatalogError: A reference is wrong, or a variable is not used.
     """
-    if not _is_template(data):
+    examples = data.get("examples", ())
+    has_keys = not data.keys().isdisjoint(_OWN_KEYS) or any(WHEN in each for each in examples)
+    if not has_keys and not _has_reference(data):
         yield RuleEntry(source, at, data, {}, {})
         return
     every = combinations(source, at, data)
@@ -618,12 +611,25 @@ def written_out(
             raise source.error(f"there is a fragment {name!r}, too", (*at, FOR_EACH, name))
     used: set[str] = set()
     entries = []
-    selectors = _selectors(source, (*at, "examples"), data, every)
+    selectors: dict[int, Selector] = {}  # of examples that are not for all combinations
+    for number, example in enumerate(examples):
+        if WHEN in example:
+            where = (*at, "examples", number, WHEN)
+            selectors[number] = when = Selector(source, where, example[WHEN], every)
+            if not any(map(when, every)):
+                raise source.error("when: no combination is like this", where)
     for combination in every:
         maker = _Maker(source, at, Expander(combination, fragments, used), selectors)
         entries.append(maker.entry(data, combination))
-    _check_used(source, at, every[0], used)
-    _check_distinct(entries)
+    for name in every[0]:  # fields may be unused: other entries may share the table
+        if name not in used:
+            raise source.error(f"the variable {name!r} is not used", (*at, FOR_EACH, name))
+    first: dict[str, RuleEntry] = {}
+    for entry in entries:
+        other = first.setdefault(entry.data["name"], entry) if "name" in entry.data else entry
+        if other is not entry:
+            message = f"{entry.label} is named like the one for {shown(other.values)}"
+            raise entry.error(message, ("name",))
     yield from entries
 
 
@@ -635,51 +641,12 @@ def labelled(error: CatalogError, values: Mapping[str, str]) -> CatalogError:
     return CatalogError("\n".join([f"{first} (for {shown(values)})", *rest]), hint=error.hint)
 
 
-def _is_template(data: Mapping[str, Any]) -> bool:
-    if not data.keys().isdisjoint(_OWN_KEYS) or _has_reference(data):
-        return True
-    return any(WHEN in example for example in data.get("examples", ()))
-
-
 def _has_reference(data: object) -> bool:
     if isinstance(data, str):
         return "${" in data and REFERENCE.search(data) is not None
     if isinstance(data, dict):
         return any(map(_has_reference, data.values()))
     return isinstance(data, list) and any(map(_has_reference, data))
-
-
-def _check_used(source: YamlSource, at: Where, combination: Combination, used: set[str]) -> None:
-    """Refuse unused variables. Fields may be unused: other entries may share the table."""
-    for name in combination:
-        if name not in used:
-            raise source.error(f"the variable {name!r} is not used", (*at, FOR_EACH, name))
-
-
-def _check_distinct(entries: Sequence[RuleEntry]) -> None:
-    first: dict[str, RuleEntry] = {}
-    for entry in entries:
-        name = entry.data.get("name")
-        if name is None:
-            return
-        other = first.setdefault(name, entry)
-        if other is not entry:
-            message = f"{entry.label} is named like the one for {shown(other.values)}"
-            raise entry.error(message, ("name",))
-
-
-def _selectors(
-    source: YamlSource, at: Where, data: Mapping[str, Any], every: Sequence[Combination]
-) -> dict[int, Selector]:
-    """Return the selectors of examples that are not for all combinations, by number."""
-    selectors: dict[int, Selector] = {}
-    for number, example in enumerate(data.get("examples", ())):
-        if WHEN in example:
-            where = (*at, number, WHEN)
-            selectors[number] = when = Selector(source, where, example[WHEN], every)
-            if not any(map(when, every)):
-                raise source.error("when: no combination is like this", where)
-    return selectors
 
 
 @dataclass

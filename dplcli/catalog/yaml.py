@@ -43,9 +43,21 @@ if TYPE_CHECKING:
 # step.
 
 
-_BLANKS = frozenset(" \t\n\r")
-_BLANK_ESCAPES = frozenset("nrt LNP_ev0abf")
-_ESCAPE_LENGTHS = {"x": 4, "u": 6, "U": 10}
+_ESCAPED_BLANK = r"\\[nrtLNP_ev0abf \t\n]"
+_BLANK = re.compile(r"[ \t\n\r]")
+_BLANKS = {
+    '"': re.compile(rf"(?:[ \t\n\r]|{_ESCAPED_BLANK})*"),
+    "": re.compile(r"[ \t\n\r]*"),
+}
+_LETTERS = {
+    '"': re.compile(r"\\x.{2}|\\u.{4}|\\U.{8}|\\?.", re.DOTALL),
+    "'": re.compile(r"''|.", re.DOTALL),
+    "": re.compile(r".", re.DOTALL),
+}
+"""How one letter is written, by the quotes around it."""
+
+_BEFORE = re.compile(r"(?:[&!]\S*\s*)*(?:(['\"])|[|>].*(?:\n|\Z))?")
+"""Anchor and tag, and how the text is written: in quotes, or below a header."""
 
 
 def place_in_scalar(lines: Sequence[str], start: Position, text: str, place: Position) -> Position:
@@ -58,80 +70,31 @@ def place_in_scalar(lines: Sequence[str], start: Position, text: str, place: Pos
         place: 1-based line and 0-based column in *text*.
     """
     source = "\n".join(lines)
-    origin = sum(len(line) + 1 for line in lines[: start[0]]) + start[1]
-    wanted = _offset(text, place)
-    begin, style = _begin(source, origin)
-    offset = _Aligner(source, begin, style).find(text, wanted)
-    line = source.count("\n", 0, offset)
-    return line, offset - (source.rfind("\n", 0, offset) + 1)
+    rows = text.split("\n")
+    row = min(place[0] - 1, len(rows) - 1)
+    wanted = sum(len(each) + 1 for each in rows[:row]) + min(place[1], len(rows[row]))
+    begin = sum(len(line) + 1 for line in lines[: start[0]]) + start[1]
+    before = _BEFORE.match(source, begin)
+    assert before is not None  # noqa: S101  # it matches nothing, too
+    at, quote = before.end(), before[1] or ""
+    blanks = _BLANKS.get(quote, _BLANKS[""])
+    for index, letter in enumerate(text):
+        is_blank = _BLANK.match(letter) is not None
+        if not is_blank:
+            at = _end(blanks, source, at)
+        if index == wanted:
+            break
+        is_escape = quote == '"' and source.startswith("\\", at)
+        if not is_blank or is_escape or _BLANK.match(source, at):
+            at = _end(_LETTERS[quote], source, at)
+    line = source.count("\n", 0, at)
+    return line, at - (source.rfind("\n", 0, at) + 1)
 
 
-def _offset(text: str, place: Position) -> int:
-    lines = text.split("\n")
-    line = min(place[0] - 1, len(lines) - 1)
-    return sum(len(item) + 1 for item in lines[:line]) + min(place[1], len(lines[line]))
-
-
-def _begin(source: str, origin: int) -> tuple[int, str]:
-    """Skip anchor, tag and block header; return where the text begins, and its style."""
-    at = origin
-    while source[at : at + 1] in {"&", "!"}:
-        while at < len(source) and source[at] not in _BLANKS:
-            at += 1
-        while at < len(source) and source[at] in _BLANKS:
-            at += 1
-    style = source[at : at + 1]
-    if style in {"|", ">"}:
-        end = source.find("\n", at)
-        return (len(source) if end < 0 else end + 1), style
-    return (at + 1, style) if style in {"'", '"'} else (at, "")
-
-
-@dataclass
-class _Aligner:
-    """Walks through the file in step with the text."""
-
-    source: str
-    at: int
-    style: str
-
-    def find(self, text: str, wanted: int) -> int:
-        """Return where in the file character *wanted* of *text* stands."""
-        for index, letter in enumerate(text):
-            if letter not in _BLANKS:
-                self._skip_blanks()
-            if index == wanted:
-                return self.at
-            self._pass(letter)
-        return self.at
-
-    def _skip_blanks(self) -> None:
-        while self.at < len(self.source):
-            if self.source[self.at] in _BLANKS:
-                self.at += 1
-            elif self._at_escape() and self._escaped() in _BLANK_ESCAPES | _BLANKS:
-                self.at += 2
-            else:
-                return
-
-    def _pass(self, letter: str) -> None:
-        if letter in _BLANKS:
-            if self._at_escape():
-                self.at += 2
-            elif self.source[self.at : self.at + 1] in _BLANKS:
-                self.at += 1
-        elif self._at_escape():
-            self.at += _ESCAPE_LENGTHS.get(self._escaped(), 2)
-        elif self.style == "'" and self.source.startswith("''", self.at):
-            self.at += 2
-        else:
-            self.at += 1
-
-    def _at_escape(self) -> bool:
-        return self.style == '"' and self.source.startswith("\\", self.at)
-
-    def _escaped(self) -> str:
-        return self.source[self.at + 1 : self.at + 2]
+def _end(pattern: re.Pattern[str], source: str, at: int) -> int:
+    """Return where what *pattern* says ends that stands at *at*, if it stands there."""
+    text = pattern.match(source, at)
+    return at if text is None else text.end()
 
 
 # The data of a text, and where its parts stand.
