@@ -224,7 +224,7 @@ def read_build_file(path: Path) -> ReadFile:
         source, data = _Table(path.name), _table_of(path)
     else:
         yaml = YamlSource(path, "pipeline file", FIRST_LINE)
-        source, data = yaml, yaml.plain()
+        source, data = yaml, yaml.data
     try:
         return ReadFile(path, BuildFile.model_validate(data), source)
     except ValidationError as error:

@@ -27,12 +27,11 @@ from dplcli.catalog.python import (
     load_python_catalog,
 )
 from dplcli.catalog.schema import (
+    WRITTEN_OUT,
     CatalogFile,
     ExampleItem,
     ExamplesFile,
-    PatternEntry,
     PatternItem,
-    RewriteEntry,
     RewriteItem,
 )
 from dplcli.catalog.template import Fragment, ScalarText, labelled, written_out
@@ -48,12 +47,7 @@ from dplcli.dpl.replacement import (
     parse_replacement,
 )
 from dplcli.dpl.rule import Example, PatternRule
-from dplcli.dpl.text import (
-    bound_names,
-    captures_of,
-    character_column,
-    read_pattern,
-)
+from dplcli.dpl.text import bound_names, captures_of, read_pattern
 from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean
 from dplcli.ir import Attribute, Tensor
 from dplcli.ir.model import called_function
@@ -66,12 +60,12 @@ if TYPE_CHECKING:
 
     from dplcli.catalog.schema import FragmentEntry
     from dplcli.catalog.template import RuleEntry
-    from dplcli.dpl.pattern import CallPattern, DFPattern, TextPosition
+    from dplcli.dpl.pattern import CallPattern, DFPattern
     from dplcli.dpl.replacement import GraphBuilder, Operand, RewriteFunction
-    from dplcli.dpl.rule import ConstantsPolicy, Locate, Match, Opsets, Rejection
+    from dplcli.dpl.rule import ConstantsPolicy, Match, Opsets, Rejection
     from dplcli.ir import Function, Node, SchemaLibrary, Value
 
-    AnyEntry: TypeAlias = PatternEntry | RewriteEntry
+    AnyEntry: TypeAlias = PatternItem | RewriteItem
 
     Kind: TypeAlias = Literal["patterns", "rewrites"]
 
@@ -188,12 +182,12 @@ def _lines(text: str) -> str:
 
 
 def _check(catalog: dict[str, Any], kind: Kind) -> None:
-    entry_type = PatternEntry if kind == "patterns" else RewriteEntry
+    entry_type = PatternItem if kind == "patterns" else RewriteItem
     try:
         entries = [dict(entry) for entry in catalog[kind]]
         CatalogFile.model_validate(catalog | {kind: entries})
         for entry in entries:
-            entry_type.model_validate(entry)
+            entry_type.model_validate(entry, context=WRITTEN_OUT)
     except ValidationError as error:
         problem = error.errors()[0]
         key = next(item for item in reversed(problem["loc"]) if isinstance(item, str))
@@ -231,17 +225,17 @@ def read_examples(catalog: Path, names: Collection[str]) -> dict[str, tuple[Exam
     if not exists(path.is_file):
         return {}
     source = YamlSource(path, "file of examples")
-    data = source.plain()
+    data = source.data
     try:
         file = ExamplesFile.model_validate(data)
     except ValidationError as error:
         raise explain_invalid(source, error, _example_keys_at) from error
-    found: dict[str, tuple[Example, ...]] = {}
+    by_rule: dict[str, tuple[Example, ...]] = {}
     for number in range(len(file.examples)):
         item = data["examples"][number]
         for rule, example in _written_out(source, number, item, names, catalog.name):
-            found[rule] = (*found.get(rule, ()), example)
-    return found
+            by_rule[rule] = (*by_rule.get(rule, ()), example)
+    return by_rule
 
 
 def _written_out(
@@ -284,7 +278,7 @@ class RuleMaker:
     allow_code: bool
 
     def pattern_rule(
-        self, place: RuleEntry, entry: PatternEntry, target: str, constants: ConstantsPolicy
+        self, place: RuleEntry, entry: PatternItem, target: str, constants: ConstantsPolicy
     ) -> PatternRule:
         """Make a rule that outlines; *target* and *constants* are those of its file.
 
@@ -302,7 +296,7 @@ class RuleMaker:
             **self._common(place, entry, pattern, unused),
         )
 
-    def rewrite_rule(self, place: RuleEntry, entry: RewriteEntry) -> RewriteRule:
+    def rewrite_rule(self, place: RuleEntry, entry: RewriteItem) -> RewriteRule:
         """Make a rule that replaces.
 
         Raises:
@@ -347,14 +341,14 @@ class RuleMaker:
                 )
                 for number, e in enumerate(entry.examples)
             ),
-            "locate": _locator(place, entry.pattern),
+            "locate": cache(lambda part: place.place_in_text(part.line, part.column, ("pattern",))),
             "opsets": _opsets(entry),
             "unused": unused,
             "values": place.values,
         }
 
     def _becoming(
-        self, place: RuleEntry, entry: RewriteEntry, pattern: DFPattern
+        self, place: RuleEntry, entry: RewriteItem, pattern: DFPattern
     ) -> tuple[RewriteFunction, int | None]:
         """Return the replacement as a function: parsed, or found by its name.
 
@@ -371,7 +365,7 @@ class RuleMaker:
             raise place.error_in_text(error, (key,)) from error
         return replacement, last
 
-    def _function(self, place: RuleEntry, entry: RewriteEntry, name: str) -> RewriteFunction:
+    def _function(self, place: RuleEntry, entry: RewriteItem, name: str) -> RewriteFunction:
         where = ("function",)
         if ":" in name:
             return self._import(place, "function", name)
@@ -415,9 +409,9 @@ class RuleMaker:
         """Compare *conditions* with the pattern and with each other, and return them."""
         as_written = [place.is_written(("where", number)) for number in range(len(conditions))]
         wrong = mistakes_in(conditions, pattern, self.schemas, as_written)
-        found = [place.error_in_text(error, ("where", number)) for number, error in wrong]
-        if found:
-            raise CatalogError.of(found)
+        mistakes = [place.error_in_text(error, ("where", number)) for number, error in wrong]
+        if mistakes:
+            raise CatalogError.of(mistakes)
         return conditions
 
     def _import(self, place: RuleEntry, role: str, reference: str) -> Callable[..., Any]:
@@ -434,15 +428,6 @@ class RuleMaker:
             raise place.error(f"{place.label}: {error.message}", (role,)) from error
 
 
-def _locator(entry: RuleEntry, text: str) -> Locate:
-    @cache
-    def locate(place: TextPosition) -> str:
-        column = character_column(text, place.line, place.column)
-        return entry.place_in_text(place.line, column, ("pattern",))
-
-    return locate
-
-
 def _opsets(entry: AnyEntry) -> Opsets:
     first, last, *_ = [*(entry.opsets or []), None, None]
     return first, last
@@ -451,7 +436,7 @@ def _opsets(entry: AnyEntry) -> Opsets:
 # Catalogues: files of rules, in YAML or in Python.
 
 
-E = TypeVar("E", PatternEntry, RewriteEntry)
+E = TypeVar("E", PatternItem, RewriteItem)
 
 _PYTHON = ".py"
 _SECTIONS = frozenset({"patterns", "rewrites"})
@@ -536,11 +521,11 @@ class _Reader:
         if point.name in self.offered:
             return
         self.offered.add(point.name)
-        found = load_entry_point(point)
-        if isinstance(found, Path):
-            self.read(found, found.parent)
+        offer = load_entry_point(point)
+        if isinstance(offer, Path):
+            self.read(offer, offer.parent)
             return
-        for rule in found:
+        for rule in offer:
             self.catalog.add(rule)
 
     def read(self, path: Path, root: Path) -> None:
@@ -557,7 +542,7 @@ class _Reader:
 
     def _read_yaml(self, path: Path, root: Path) -> None:
         source = YamlSource(path)
-        data = source.plain()
+        data = source.data
         file, broken = _validated(source, data, self.mistakes)
         if file.target is None and (
             data.get("patterns") or not (data.get("rewrites") or file.fragments)
@@ -573,16 +558,16 @@ class _Reader:
             texts += self.texts.get(included, ())
         self.texts[path.resolve()] = tuple(texts)
         _add_fragments(source, file.fragments, fragments)
-        made: Made = ()
+        pairs: Made = ()
         with self.mistakes.gathered():
-            made = self._made(_Writer(source, data, fragments, broken), file, tuple(texts))
+            pairs = self._made(_Writer(source, data, fragments, broken), file, tuple(texts))
         if self.mistakes.found:
             return  # the rules of other files are read, to find what is wrong with them
-        rules = tuple(rule for _, rule in made)
+        rules = tuple(rule for _, rule in pairs)
         self.catalog.parts[path.resolve()] = CatalogPart(source.text, tuple(includes), rules)
         names = {rule.name for rule in rules}
         examples = read_examples(path, names) if self.with_examples else {}
-        for place, rule in made:
+        for place, rule in pairs:
             more = examples.get(rule.name, ())
             with self.mistakes.gathered():
                 self._add(place, replace(rule, examples=rule.examples + more) if more else rule)
@@ -595,30 +580,30 @@ class _Reader:
         if self.maker.allow_code:
             return self._rules(writer, file)
         key = (self.maker.schemas, *texts)
-        made = _KEPT.rules.pop(key, None) or self._rules(writer, file)
+        pairs = _KEPT.rules.pop(key, None) or self._rules(writer, file)
         if len(_KEPT.rules) >= _MOST_KEPT:
             del _KEPT.rules[next(iter(_KEPT.rules))]
-        _KEPT.rules[key] = made
-        return made
+        _KEPT.rules[key] = pairs
+        return pairs
 
     def _rules(self, writer: _Writer, file: CatalogFile) -> Made:
         """Make the rules of a file."""
-        made: list[tuple[RuleEntry, PatternRule | RewriteRule]] = []
+        pairs: list[tuple[RuleEntry, PatternRule | RewriteRule]] = []
         mistakes = Mistakes()
         target, constants = file.target or "", file.constants
         for index, item in writer.numbered("patterns", file.patterns):
             with mistakes.gathered():
-                for place, entry in writer.entries(("patterns", index), item, PatternEntry):
+                for place, entry in writer.entries(("patterns", index), item, PatternItem):
                     with mistakes.gathered():
                         rule = self.maker.pattern_rule(place, entry, target, constants)
-                        made.append((place, rule))
+                        pairs.append((place, rule))
         for index, other in writer.numbered("rewrites", file.rewrites):
             with mistakes.gathered():
-                for place, new in writer.entries(("rewrites", index), other, RewriteEntry):
+                for place, new in writer.entries(("rewrites", index), other, RewriteItem):
                     with mistakes.gathered():
-                        made.append((place, self.maker.rewrite_rule(place, new)))
+                        pairs.append((place, self.maker.rewrite_rule(place, new)))
         mistakes.check()
-        return tuple(made)
+        return tuple(pairs)
 
     def _include(self, source: YamlSource, path: Path, root: Path, name: str, index: int) -> Path:
         where = ("include", index)
@@ -723,7 +708,7 @@ class _Writer:
                 yield entry, item
                 continue
             try:
-                yield entry, kind.model_validate(entry.data)
+                yield entry, kind.model_validate(entry.data, context=WRITTEN_OUT)
             except ValidationError as error:
                 wrong = explain_invalid(entry, error, lambda _: ())
                 raise labelled(wrong, entry.values) from error
@@ -851,11 +836,11 @@ class _PatternReader:
         for node in self.body:
             _refuse_bodies(node, self.where)
             self._read_node(node)
-        found = [self.made[value] for value in self.body.outputs]
+        parts = [self.made[value] for value in self.body.outputs]
         root = self.body.outputs[0].producer if self.body.outputs else None
         if root is None or root not in self.calls:
             raise CatalogError(f"{self.where}: the pattern's output is made by no node")
-        return found[0] if len(found) == 1 else outputs(*found)
+        return parts[0] if len(parts) == 1 else outputs(*parts)
 
     def _read_node(self, node: Node) -> None:
         if node.op_type == "Constant" and not node.domain:
@@ -896,39 +881,39 @@ class FunctionReplacement:
         """Build the replacement's nodes, if the attributes are those of the pattern."""
         bound: dict[str, Attribute] = {}
         for node, call in self.calls.items():
-            found = match.node(call)
-            reason = "" if found is None else _difference(node, found, bound)
+            matched = match.node(call)
+            reason = "" if matched is None else _difference(node, matched, bound)
             if reason:
-                return match.reject(reason, at=found)
-        made: dict[Value, Operand] = {
+                return match.reject(reason, at=matched)
+        operands: dict[Value, Operand] = {
             value: match.bindings[source.name]
             for value, source in zip(self.after.body.inputs, self.before.body.inputs, strict=True)
             if source.name in match.bindings
         }
         for node in self.after.body:
-            reason = _build(node, made, bound, build)
+            reason = _build(node, operands, bound, build)
             if reason:
                 return match.reject(reason)
-        return [made[value] for value in self.after.body.outputs]
+        return [operands[value] for value in self.after.body.outputs]
 
 
-def _difference(node: Node, found: Node, bound: dict[str, Attribute]) -> str:
-    """Say how the attributes of *found* differ from those of the pattern's *node*, or ""."""
-    ours, theirs = schema_of(node), schema_of(found)
+def _difference(node: Node, matched: Node, bound: dict[str, Attribute]) -> str:
+    """Say how the attributes of *matched* differ from those of the pattern's *node*, or ""."""
+    ours, theirs = schema_of(node), schema_of(matched)
     if ours is not None and theirs is not None and ours.since != theirs.since:
         return f"the rule means {node.op_type}-{ours.since}, the model {theirs.since}"
-    for name in dict.fromkeys([*node.attributes, *found.attributes]):
+    for name in dict.fromkeys([*node.attributes, *matched.attributes]):
         wanted = node.attributes.get(name) or attribute_of(node, name)
-        given = attribute_of(found, name)
+        given = attribute_of(matched, name)
         if given is not None and given.ref:
-            return f"{name} of {found.label!r} is given by the caller of a function"
+            return f"{name} of {matched.label!r} is given by the caller of a function"
         if wanted is not None and wanted.ref:
-            known = bound.get(wanted.ref)
-            if given is None or (known is not None and not _equal(known, given)):
-                return f"{name} of {found.label!r} is not stated, or not what it is elsewhere"
+            other = bound.get(wanted.ref)
+            if given is None or (other is not None and not _equal(other, given)):
+                return f"{name} of {matched.label!r} is not stated, or not what it is elsewhere"
             bound[wanted.ref] = given
         elif wanted is None or given is None or not _equal(wanted, given):
-            return f"{name} of {found.label!r} is {_as_text(given)}, not {_as_text(wanted)}"
+            return f"{name} of {matched.label!r} is {_as_text(given)}, not {_as_text(wanted)}"
     return ""
 
 
@@ -945,22 +930,22 @@ def _as_text(attribute: Attribute | None) -> str:
 
 
 def _build(
-    node: Node, made: dict[Value, Operand], bound: Mapping[str, Attribute], build: GraphBuilder
+    node: Node, operands: dict[Value, Operand], bound: Mapping[str, Attribute], build: GraphBuilder
 ) -> str:
     """Build one node of the replacement; return why that is impossible, or ""."""
     output = node.outputs[0]
     tensor = None if output is None else output.constant
     if output is not None and tensor is not None:
-        made[output] = build.constant(tensor)
+        operands[output] = build.constant(tensor)
         return ""
-    missing = [value.name for value in node.inputs if value is not None and value not in made]
+    missing = [value.name for value in node.inputs if value is not None and value not in operands]
     if missing:
         return f"{missing[0]!r} took no part in the match"
     attributes = {
         name: bound[attribute.ref] if attribute.ref else attribute
         for name, attribute in node.attributes.items()
     }
-    inputs = [None if value is None else made[value] for value in node.inputs]
+    inputs = [None if value is None else operands[value] for value in node.inputs]
     callee = called_function(node)
     if callee is None:
         drafted = build.node(node.op_type, node.domain, inputs, attributes, len(node.outputs))
@@ -968,5 +953,5 @@ def _build(
         drafted = build.call(callee, inputs, attributes)
     for index, value in enumerate(node.outputs):
         if value is not None:
-            made[value] = DraftOutput(drafted, index)
+            operands[value] = DraftOutput(drafted, index)
     return ""

@@ -125,10 +125,10 @@ def _add(catalog: Catalog, name: str | PatternRule | RewriteRule, folder: Path) 
     path = _path_of(name)
     if path is None:
         return False
-    found = _found(path, folder)
-    if found is None:
+    compiled = _found(path, folder)
+    if compiled is None:
         return False
-    for file, rules in found.rules.items():
+    for file, rules in compiled.rules.items():
         if file not in catalog.files:
             catalog.files.add(file)
             for rule in rules:
@@ -149,18 +149,15 @@ def _code() -> bytes:
     """Return a hash of the code that decides what a catalogue gives, and of what it runs on."""
     import numpy as np  # noqa: PLC0415  # is loaded wherever a model is
 
-    found = sha256(f"{__version__} {sys.version} {np.__version__} {_version_of_onnx()}".encode())
+    onnx = getattr(sys.modules.get("onnx"), "__version__", "")
+    digest = sha256(f"{__version__} {sys.version} {np.__version__} {onnx}".encode())
     for package in _DECIDES:
         with os.scandir(_PACKAGE / package) as entries:
             for entry in sorted(entries, key=lambda item: item.name):
                 if entry.name.endswith(".py"):
                     status = entry.stat()
-                    found.update(f"{entry.path} {status.st_size} {status.st_mtime_ns}".encode())
-    return found.digest()
-
-
-def _version_of_onnx() -> str:
-    return str(getattr(sys.modules.get("onnx"), "__version__", ""))
+                    digest.update(f"{entry.path} {status.st_size} {status.st_mtime_ns}".encode())
+    return digest.digest()
 
 
 def _file_for(path: Path, folder: Path) -> Path:
@@ -170,11 +167,11 @@ def _file_for(path: Path, folder: Path) -> Path:
 def _found(path: Path, folder: Path) -> _Compiled | None:
     """Return what *path* gave before, if it would give the same now."""
     file = _file_for(path, folder)
-    found = KEPT.found.get(file.name) or _loaded(file)
-    if found is None or not all(_digest(f) == digest for f, digest in found.digests.items()):
+    compiled = KEPT.found.get(file.name) or _loaded(file)
+    if compiled is None or not all(_digest(f) == digest for f, digest in compiled.digests.items()):
         return None
-    KEPT.found[file.name] = found
-    return found
+    KEPT.found[file.name] = compiled
+    return compiled
 
 
 def _digest(path: Path) -> str:
@@ -204,10 +201,10 @@ def _loaded(file: Path) -> _Compiled | None:
     if sha256(data).digest() != digest:
         return None
     try:
-        found = pickle.loads(data)  # noqa: S301  # this user's own
+        compiled = pickle.loads(data)  # noqa: S301  # this user's own
     except Exception:  # noqa: BLE001  # whatever it is, the catalogue is read instead
         return None
-    return found if isinstance(found, _Compiled) else None
+    return compiled if isinstance(compiled, _Compiled) else None
 
 
 def _is_ours(status: os.stat_result, is_kind: object) -> bool:
@@ -226,7 +223,7 @@ def _keep(
         OSError: It cannot be written.
     """
     read = list(_in_order(path, parts))
-    made = _Compiled(
+    compiled = _Compiled(
         {file: _digest_of(parts[file].text) for file in read},
         {
             file: tuple(
@@ -236,7 +233,7 @@ def _keep(
             for file in read
         },
     )
-    data = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
+    data = pickle.dumps(compiled, pickle.HIGHEST_PROTOCOL)
     if not exists(folder.is_dir):
         above = next(parent for parent in folder.parents if parent.is_dir())
         if above.stat().st_uid != os.geteuid():

@@ -94,9 +94,9 @@ def _attribute_kinds(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
             for name, kind in schema.attributes.items():
                 kinds.setdefault(name, set()).add(kind)
         for name, value in call.attributes:
-            known = kinds.get(name)
-            if known and not any(_is_of(name, value, kind) for kind in known):
-                message = f"{op.op_type}: {name} is {' or '.join(sorted(known))}, not {value!r}"
+            allowed = kinds.get(name)
+            if allowed and not any(_is_of(name, value, kind) for kind in allowed):
+                message = f"{op.op_type}: {name} is {' or '.join(sorted(allowed))}, not {value!r}"
                 yield Objection("error", message, call)
 
 

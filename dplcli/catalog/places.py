@@ -77,11 +77,11 @@ def find_catalog(name: str) -> Path:
         shipped = folder / (name if path.suffix in _SUFFIXES else f"{name}.yaml")
         if exists(shipped.is_file):
             return shipped
-    known = [*shipped_catalogs(), *installed_catalogs()]
-    hint = did_you_mean(path.stem, known)
+    names = [*shipped_catalogs(), *installed_catalogs()]
+    hint = did_you_mean(path.stem, names)
     raise CatalogError(
         f"{name}: no such catalogue, neither a file nor shipped with dpl",
-        hint=hint or f"shipped catalogues: {', '.join(known)}",
+        hint=hint or f"shipped catalogues: {', '.join(names)}",
     )
 
 
@@ -104,8 +104,8 @@ def is_shipped_target(name: str) -> bool:
     if folder is None or name not in shipped_catalogs():
         return False
     text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
-    found = _TARGET.search(text)
-    return found is not None and found[1] == name
+    target = _TARGET.search(text)
+    return target is not None and target[1] == name
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def read_plan(path: Path) -> Plan:
     text = read_utf8(path)
     head, entries = _read_own_lines(text)
     source = YamlSource(path, "plan", FIRST_LINE, head)
-    data = source.plain()
+    data = source.data
     if "schema" not in data:
         raise CatalogError(
             f"{source.label}: is not a plan", hint=f"it starts with a line: {FIRST_LINE}"
@@ -182,20 +182,17 @@ def _read_own_lines(text: str) -> tuple[str, tuple[PlanEntry, ...]]:
     for number, line in enumerate(body.split("\n"), start=first):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        found = _OWN_LINE.fullmatch(line)
-        if found is None or not _WORDS.isdisjoint(map(str.lower, found.groups())):
+        entry = _OWN_LINE.fullmatch(line)
+        if entry is None or not _WORDS.isdisjoint(map(str.lower, entry.groups())):
             return text, ()
-        rule, scope, output, op_type = map(_unescaped, found.groups())
+        rule, scope, output, op_type = (
+            _ESCAPE.sub(lambda each: str(each[1] or chr(int(each[2], 16))), scalar[1:-1])
+            if scalar.startswith('"')
+            else scalar
+            for scalar in entry.groups()
+        )
         entries.append(PlanEntry(rule, scope, output, op_type, line=number))
     return (f"{head}{key.rstrip()} []\n", tuple(entries)) if entries else (text, ())
-
-
-def _unescaped(scalar: str) -> str:
-    return _ESCAPE.sub(_character, scalar[1:-1]) if scalar.startswith('"') else scalar
-
-
-def _character(escape: re.Match[str]) -> str:
-    return str(escape[1] or chr(int(escape[2], 16)))
 
 
 def _keys_at(where: Where) -> Iterable[str]:
@@ -373,12 +370,12 @@ def read_reproducer(folder: Path) -> Reproducer:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"{folder / REPRODUCER_FILE}: cannot be read: {why}", hint=hint) from error
     try:
-        found = Reproducer.model_validate_json(text)
+        reproducer = Reproducer.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise UsageError(f"{folder / REPRODUCER_FILE}: {where}: {first['msg']}") from error
-    for name in (*found.catalogues, *found.custom_ops):
+    for name in (*reproducer.catalogues, *reproducer.custom_ops):
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise UsageError(f"{folder / REPRODUCER_FILE}: {name!r} is outside of the folder")
-    return found
+    return reproducer

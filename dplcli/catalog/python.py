@@ -44,14 +44,14 @@ def load_entry_point(point: EntryPoint) -> Path | list[PatternRule | RewriteRule
     """
     label = f"{ENTRY_POINTS} {point.name!r} ({point.value})"
     try:
-        found: Any = point.load()
-        if callable(found):
-            found = found()
+        offer: Any = point.load()
+        if callable(offer):
+            offer = offer()
     except (Exception, SystemExit) as error:
         raise _failed(label, error) from error
-    if isinstance(found, (str, Path)):
-        return Path(found)
-    return _rules_in(getattr(found, VARIABLE, found), label)
+    if isinstance(offer, (str, Path)):
+        return Path(offer)
+    return _rules_in(getattr(offer, VARIABLE, offer), label)
 
 
 def load_python_catalog(path: Path) -> list[PatternRule | RewriteRule]:
@@ -96,15 +96,15 @@ def _execute(path: Path) -> ModuleType:
     return module
 
 
-def _rules_in(found: object, label: str) -> list[PatternRule | RewriteRule]:
-    if isinstance(found, (PatternRule, RewriteRule)):
-        return [found]
-    if not isinstance(found, (list, tuple)):
-        raise CatalogError(f"{label}: {VARIABLE} is no list of rules but {type(found).__name__}")
-    for item in found:
+def _rules_in(offer: object, label: str) -> list[PatternRule | RewriteRule]:
+    if isinstance(offer, (PatternRule, RewriteRule)):
+        return [offer]
+    if not isinstance(offer, (list, tuple)):
+        raise CatalogError(f"{label}: {VARIABLE} is no list of rules but {type(offer).__name__}")
+    for item in offer:
         if not isinstance(item, (PatternRule, RewriteRule)):
             raise CatalogError(f"{label}: {VARIABLE} holds {_shown(item)}, which is no rule")
-    return list(found)
+    return list(offer)
 
 
 def find_function(reference: str, folder: Path, role: str) -> Callable[..., Any]:

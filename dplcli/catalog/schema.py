@@ -11,6 +11,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     WrapValidator,
@@ -79,92 +80,37 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
-class ExampleEntry(_Strict):
-    """A model, and what becomes of it."""
-
-    before: str = Field(description="The model, as ONNX text; without a header opset 21.")
-    after: str = Field(
-        default="any", description='"any" (the rule does something), "unchanged", or ONNX text.'
-    )
+# In place of many values a reference may stand, which is replaced before rules are made.
 
 
-class _RuleEntry(_Strict):
-    """The keys of rules of both kinds."""
-
-    name: Identifier = Field(description="Unique among the rules of its kind.")
-    doc: str = Field(default="", description="What it is, for a reader.")
-    pattern: str = Field(description="What to find, in the pattern language.")
-    where: Conditions = Field(
-        default=[], description="Conditions over the names of the pattern; all must hold."
-    )
-    check: FunctionReference | None = Field(
-        default=None,
-        description="module:function that gets the match; runs only with --allow-code.",
-    )
-    opsets: Opsets | None = Field(
-        default=None, description="First and, if there is one, last opset it holds for."
-    )
-    examples: list[ExampleEntry] = Field(default=[], description="Run by `dpl patterns test`.")
-
-
-class PatternEntry(_RuleEntry):
-    """One item of ``patterns``: a kind of subgraph to outline as a function."""
-
-    name: DottedName = Field(description="Unique among the patterns; the functions' name.")
-    constants: ConstantsPolicy | None = Field(
-        default=None, description="Which constants go into the function's body."
-    )
-    escape: EscapePolicy = Field(
-        default="refuse", description="What if something outside reads an inner value."
-    )
-    order: OrderPolicy = Field(
-        default="outermost",
-        description="outermost: consumers first; program: producers first, larger matches absorb.",
-    )
-    attrs: Annotated[dict[str, str], BeforeValidator(_unreserved)] = Field(
-        default={}, description="Further metadata for the function."
-    )
-
-
-class RewriteEntry(_RuleEntry):
-    """One item of ``rewrites``: a kind of subgraph to replace."""
-
-    pattern: str = Field(
-        default="op()(...)",
-        description="What to find, in the pattern language; may be missing with some functions.",
-    )
-    replacement: str | None = Field(
-        default=None, description="What takes its place, over the names of the pattern."
-    )
-    function: TransformReference | None = Field(
-        default=None,
-        description="Instead of a replacement: a function of dpl, by its name; or module:function, "
-        "which runs only with --allow-code.",
-    )
-    once: bool = Field(default=False, description="Whether what it makes is left alone by it.")
-    escape: RewriteEscapePolicy | None = Field(
-        default=None, description="What if something outside reads an inner value."
-    )
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> RewriteEntry:
-        if (self.replacement is None) == (self.function is None):
-            raise ValueError("say either replacement or function")
-        return self
-
-
-# --- the same with references -------------------------------------------------------------------
+WRITTEN_OUT = "written out"
+"""The context in which references were replaced: what still looks like one means itself."""
 
 _REFERENCE = r"\$\{[^{}\n]*\}"
-_ONLY_REFERENCE = re.compile(_REFERENCE)
 _REFERENCE_SCHEMA: Json = {"type": "string", "pattern": f"^{_REFERENCE}$"}
 _PART = rf"([A-Za-z_]|{_REFERENCE})([A-Za-z0-9_]|{_REFERENCE})*"
-NameWithReferences = Annotated[str, Field(pattern=rf"^{_PART}$")]
-DottedNameWithReferences = Annotated[str, Field(pattern=rf"^{_PART}(\.{_PART})*$")]
+_DOTTED = rf"{_PART}(\.{_PART})*"
+
+
+def _or_like(pattern: str, schema: Json) -> tuple[WrapValidator, WithJsonSchema]:
+    """Allow text that is like *pattern*, too; *schema* says all that may stand there."""
+
+    def check(value: object, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        items = value if isinstance(value, list) and pattern == _REFERENCE else [value]
+        is_like = any(isinstance(item, str) and re.fullmatch(pattern, item) for item in items)
+        return value if is_like and info.context != WRITTEN_OUT else check(value)
+
+    return WrapValidator(check), WithJsonSchema(schema)
 
 
 def _any_of(*schemas: Json) -> Json:
     return {"anyOf": list(schemas)}
+
+
+def _one_of(words: object) -> tuple[WrapValidator, WithJsonSchema]:
+    return _or_like(
+        _REFERENCE, _any_of({"type": "string", "enum": list(get_args(words))}, _REFERENCE_SCHEMA)
+    )
 
 
 def _list_of(schema: Json, least: int = 1) -> Json:
@@ -172,8 +118,8 @@ def _list_of(schema: Json, least: int = 1) -> Json:
 
 
 def _mapping_to(schema: Json, least: int = 1) -> Json:
-    found = {"type": "object", "additionalProperties": schema}
-    return found | ({"minProperties": least} if least else {})
+    mapping = {"type": "object", "additionalProperties": schema}
+    return mapping | ({"minProperties": least} if least else {})
 
 
 _SCALAR = _any_of({"type": "string"}, {"type": "number"})
@@ -181,29 +127,24 @@ _VALUES = _any_of(_list_of(_SCALAR), _mapping_to(_mapping_to(_SCALAR, least=0)))
 _SELECTION = _mapping_to(_any_of(_SCALAR, _list_of(_SCALAR, least=0)))
 _FOR_EACH = _any_of(_mapping_to(_VALUES), _list_of(_mapping_to(_SCALAR)))
 _EXCEPT = _any_of(_SELECTION, _list_of(_SELECTION, least=0))
+_OPSETS = _list_of(_any_of({"type": "integer", "minimum": 1}, _REFERENCE_SCHEMA)) | {"maxItems": 2}
 
+Name = Annotated[Identifier, *_or_like(_PART, {"type": "string", "pattern": f"^{_PART}$"})]
+DottedNameWithReferences = Annotated[
+    DottedName, *_or_like(_DOTTED, {"type": "string", "pattern": f"^{_DOTTED}$"})
+]
 ForEach = Annotated[object, WithJsonSchema(_FOR_EACH)]
 """It is checked when it is written out, where messages can say more."""
+Except = Annotated[object, WithJsonSchema(_EXCEPT)]
 
 
-def _unless_reference(value: object, check: ValidatorFunctionWrapHandler) -> object:
-    items = value if isinstance(value, list) else [value]
-    if any(isinstance(item, str) and _ONLY_REFERENCE.fullmatch(item) for item in items):
-        return value
-    return check(value)
+class ExampleEntry(_Strict):
+    """A model, and what becomes of it."""
 
-
-def _or_reference(schema: Json) -> tuple[WrapValidator, WithJsonSchema]:
-    """Allow a reference in the place of *schema*; its value is checked later."""
-    return WrapValidator(_unless_reference), WithJsonSchema(_any_of(schema, _REFERENCE_SCHEMA))
-
-
-def _one_of(words: object) -> tuple[WrapValidator, WithJsonSchema]:
-    return _or_reference({"type": "string", "enum": list(get_args(words))})
-
-
-_OPSET_ITEM = _any_of({"type": "integer", "minimum": 1}, _REFERENCE_SCHEMA)
-_OPSETS_SCHEMA = {**_list_of(_OPSET_ITEM), "maxItems": 2}
+    before: str = Field(description="The model, as ONNX text; without a header opset 21.")
+    after: str = Field(
+        default="any", description='"any" (the rule does something), "unchanged", or ONNX text.'
+    )
 
 
 class ExampleItem(ExampleEntry):
@@ -215,24 +156,31 @@ class ExampleItem(ExampleEntry):
 
 
 class _Item(_Strict):
-    """The keys that differ before references are replaced."""
+    """The keys of rules of both kinds."""
 
-    name: NameWithReferences = Field(description="Unique among the rules of its kind.")
+    name: Name = Field(description="Unique among the rules of its kind.")
+    doc: str = Field(default="", description="What it is, for a reader.")
+    pattern: str = Field(description="What to find, in the pattern language.")
+    where: Conditions = Field(
+        default=[], description="Conditions over the names of the pattern; all must hold."
+    )
+    check: FunctionReference | None = Field(
+        default=None,
+        description="module:function that gets the match; runs only with --allow-code.",
+    )
+    opsets: Annotated[Opsets | None, *_or_like(_REFERENCE, _OPSETS)] = Field(
+        default=None, description="First and, if there is one, last opset it holds for."
+    )
+    examples: list[ExampleItem] = Field(default=[], description="Run by `dpl patterns test`.")
     for_each: ForEach = Field(
         default=None,
         description="Variables and their values: the rule is written out for each combination, "
         "${variable} replaced in all its texts, the last variable changing fastest.",
     )
-    except_: Annotated[object, WithJsonSchema(_EXCEPT)] = Field(
-        default=None, alias="except", description="Combinations to leave out."
-    )
-    opsets: Annotated[
-        Opsets | None, WrapValidator(_unless_reference), WithJsonSchema(_OPSETS_SCHEMA)
-    ] = Field(default=None, description="First and, if there is one, last opset it holds for.")
-    examples: list[ExampleItem] = Field(default=[], description="Run by `dpl patterns test`.")
+    except_: Except = Field(default=None, alias="except", description="Combinations to leave out.")
 
 
-class PatternItem(_Item, PatternEntry):  # type: ignore[misc]  # never written to
+class PatternItem(_Item):
     """One item of ``patterns``: a kind of subgraph to outline as a function."""
 
     name: DottedNameWithReferences = Field(
@@ -248,17 +196,39 @@ class PatternItem(_Item, PatternEntry):  # type: ignore[misc]  # never written t
         default="outermost",
         description="outermost: consumers first; program: producers first, larger matches absorb.",
     )
+    attrs: Annotated[dict[str, str], BeforeValidator(_unreserved)] = Field(
+        default={}, description="Further metadata for the function."
+    )
 
 
-class RewriteItem(_Item, RewriteEntry):  # type: ignore[misc]  # never written to
+class RewriteItem(_Item):
     """One item of ``rewrites``: a kind of subgraph to replace."""
 
+    pattern: str = Field(
+        default="op()(...)",
+        description="What to find, in the pattern language; may be missing with some functions.",
+    )
+    replacement: str | None = Field(
+        default=None, description="What takes its place, over the names of the pattern."
+    )
+    function: TransformReference | None = Field(
+        default=None,
+        description="Instead of a replacement: a function of dpl, by its name; or module:function, "
+        "which runs only with --allow-code.",
+    )
+    once: bool = Field(default=False, description="Whether what it makes is left alone by it.")
     escape: Annotated[RewriteEscapePolicy | None, *_one_of(RewriteEscapePolicy)] = Field(
         default=None,
         description="What if something outside reads an inner value. keep: what is read stays, the "
         "outputs are replaced; refuse: nothing is done. Default: refuse where the replacement "
         "would do again what stays, else keep.",
     )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> RewriteItem:
+        if (self.replacement is None) == (self.function is None):
+            raise ValueError("say either replacement or function")
+        return self
 
 
 class FragmentEntry(_Strict):
@@ -298,9 +268,7 @@ class ExampleOf(ExampleEntry):
 
     rule: DottedNameWithReferences = Field(description="Name of a rule of the catalogue.")
     for_each: ForEach = Field(default=None, description="As in catalogues.")
-    except_: Annotated[object, WithJsonSchema(_EXCEPT)] = Field(
-        default=None, alias="except", description="Combinations to leave out."
-    )
+    except_: Except = Field(default=None, alias="except", description="Combinations to leave out.")
 
 
 class ExamplesFile(_Strict):

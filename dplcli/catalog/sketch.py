@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -116,7 +117,9 @@ def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]
         NoInstanceError: The pattern has a part for which nothing can be made up.
     """
     for sketch, outputs in sketches(rule, schemas):
-        yield _guesses(rule, sketch, outputs)
+        offers = [sketch.shapes(leaf) for leaf in sketch.leaves]
+        shapes = itertools.islice(itertools.product(*offers), _MOST_GUESSES)
+        yield map(partial(_filled, rule, sketch, outputs), shapes)
 
 
 def sketches(rule: Rule, schemas: SchemaLibrary) -> Iterator[tuple[VariantSketch, list[str]]]:
@@ -125,7 +128,13 @@ def sketches(rule: Rule, schemas: SchemaLibrary) -> Iterator[tuple[VariantSketch
     Raises:
         NoInstanceError: The pattern has a part for which nothing can be made up.
     """
-    ways = {_choice_of(part): _ways(part) for part in _parts(rule)}
+    ways: dict[int | str, int] = {}
+    parts = visible_parts(rule.pattern)  # and the nodes of chains
+    for part in parts + [part.link for part in parts if isinstance(part, RepeatPattern)]:
+        if isinstance(part, (OrPattern, VariadicPattern)):
+            ways[id(part)] = 2 if isinstance(part, OrPattern) else 3  # none, one and two inputs
+        elif isinstance(part, CallPattern):
+            ways[_choice_of(part)] = len(_operators(part.op))
     choices = [(key, count) for key, count in ways.items() if count > 1]
     variants = itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
     seen: list[list[InstanceNode]] = []
@@ -153,27 +162,13 @@ def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> i
     return count
 
 
-def _parts(rule: Rule) -> list[DFPattern]:
-    """Return the parts of a pattern that may offer a choice, including the nodes of chains."""
-    parts = visible_parts(rule.pattern)
-    return parts + [part.link for part in parts if isinstance(part, RepeatPattern)]
-
-
-def _ways(part: DFPattern) -> int:
-    if isinstance(part, OrPattern):
-        return 2
-    if isinstance(part, VariadicPattern):
-        return 3  # none, one and two inputs
-    return len(_operators(part.op)) if isinstance(part, CallPattern) else 1
-
-
 def _operators(op: OpPattern) -> list[Callee]:
     """Return the operators to try where a pattern allows several; of a class, some."""
-    found: list[Callee] = []
+    operators: list[Callee] = []
     for choice in op.choices:
         examples = _KIND_EXAMPLES[choice.kind] if isinstance(choice, OpKind) else ()
-        found += [OpName(name) for name in examples] or [choice]
-    return found
+        operators += [OpName(name) for name in examples] or [choice]
+    return operators
 
 
 def _choice_of(part: DFPattern) -> int | str:
@@ -181,17 +176,11 @@ def _choice_of(part: DFPattern) -> int | str:
     return part.op.name or id(part) if isinstance(part, CallPattern) else id(part)
 
 
-def _guesses(rule: Rule, sketch: VariantSketch, outputs: Sequence[str]) -> Iterator[Instance]:
-    offers = [sketch.shapes(leaf) for leaf in sketch.leaves]
-    for shapes in itertools.islice(itertools.product(*offers), _MOST_GUESSES):
-        yield _filled(rule, sketch, outputs, shapes)
-
-
 def _filled(
     rule: Rule, sketch: VariantSketch, outputs: Sequence[str], shapes: Sequence[tuple[int, ...]]
 ) -> Instance:
     numbers = {m[1]: float(m[2]) for c in rule.where for m in _CLOSE_TO.finditer(c.text)}
-    made = Instance(nodes=sketch.nodes, constants=dict(sketch.given), outputs=list(outputs))
+    instance = Instance(nodes=sketch.nodes, constants=dict(sketch.given), outputs=list(outputs))
     random = np.random.default_rng(0)
     for leaf, shape in zip(sketch.leaves, shapes, strict=True):
         dtype = leaf.dtype or "float32"
@@ -199,10 +188,10 @@ def _filled(
             data = random.uniform(0.5, 1.5, shape)
             if leaf.name in numbers:
                 data = np.full((), numbers[leaf.name])
-            made.constants[leaf.name] = data.astype(dtype)
+            instance.constants[leaf.name] = data.astype(dtype)
         else:
-            made.inputs[leaf.name] = (dtype, shape)
-    return made
+            instance.inputs[leaf.name] = (dtype, shape)
+    return instance
 
 
 @dataclass
@@ -253,10 +242,10 @@ class VariantSketch:
 
     def value(self, part: DFPattern) -> str:
         """Add what *part* needs, unless it is there, and return the name of its value."""
-        known = self.stand_ins.get(id(part)) or self.values.get(id(part))
-        if known is None:
-            known = self.values[id(part)] = self._make(part)
-        return known
+        name = self.stand_ins.get(id(part)) or self.values.get(id(part))
+        if name is None:
+            name = self.values[id(part)] = self._make(part)
+        return name
 
     def _make(self, part: DFPattern) -> str:  # noqa: C901, PLR0911, PLR0912  # a case per kind
         match part:
@@ -294,22 +283,22 @@ class VariantSketch:
 
     def _arguments(self, part: CallPattern) -> list[str]:
         """Add the arguments of a node; one that takes any number of inputs gets a few leaves."""
-        found: list[str] = []
+        arguments: list[str] = []
         for arg in part.args:
             if isinstance(arg, VariadicPattern):
                 word = arg.name or f"more_{len(self.leaves)}"
                 names = [f"{word}_{n}" for n in range(self.taken.get(id(arg), 1))]
-                found += [self._leaf(name, is_constant=False) for name in names]
+                arguments += [self._leaf(name, is_constant=False) for name in names]
             else:
-                found.append(self.value(arg))
-        return found
+                arguments.append(self.value(arg))
+        return arguments
 
     def _joined(self, upper: DFPattern, lower: DFPattern) -> str:
         """Let the wildcards of *lower* stand for *upper*, unless *lower* reads it already."""
-        made = self.value(upper)
+        name = self.value(upper)
         for part in visible_parts(lower):
             if isinstance(part, WildcardPattern) and not part.name:
-                self.stand_ins[id(part)] = made
+                self.stand_ins[id(part)] = name
         return self.value(lower)
 
     def _chain(self, part: RepeatPattern) -> str:
@@ -332,7 +321,9 @@ class VariantSketch:
             args.append(self._leaf("", is_constant=False))
         while args and not args[-1]:
             args.pop()
-        self._note_readers(op_type, args)
+        for leaf in self.leaves:
+            slots = [slot for slot, arg in enumerate(args) if arg == leaf.name]
+            leaf.readers += [(op_type, slot) for slot in slots]
         attributes = dict(_REQUIRED.get(op_type, {})) | stated
         self.assumed[len(self.nodes)] = attributes.keys() - stated
         count = 1 + len(part.output_names)
@@ -362,12 +353,6 @@ class VariantSketch:
                 args += [""] * (item.slot - len(args))
                 args.insert(item.slot, arg)
         return stated
-
-    def _note_readers(self, op_type: str, args: Sequence[str]) -> None:
-        for slot, arg in enumerate(args):
-            for leaf in self.leaves:
-                if leaf.name == arg:
-                    leaf.readers.append((op_type, slot))
 
     # -- leaves --------------------------------------------------------------------------------
 

@@ -63,10 +63,11 @@ class ScalarText(NamedTuple):
 
     def references(self, *, skip_comments: bool = False) -> Iterator[re.Match[str]]:
         """Yield each ``${name}`` and ``$${``, in order; *skip_comments* ignores ``#`` comments."""
-        comments = _comments(self.text) if skip_comments and "#" in self.text else []
-        for found in REFERENCE.finditer(self.text):
-            if not any(start <= found.start() < end for start, end in comments):
-                yield found
+        tokens = _TOKEN.finditer(self.text) if skip_comments and "#" in self.text else ()
+        comments = [token.span() for token in tokens if token.lastindex == _COMMENT]
+        for reference in REFERENCE.finditer(self.text):
+            if not any(start <= reference.start() < end for start, end in comments):
+                yield reference
 
 
 class TextPiece(NamedTuple):
@@ -164,10 +165,6 @@ def last_statement(text: str) -> tuple[int, int]:
     return start, end
 
 
-def _comments(text: str) -> list[tuple[int, int]]:
-    return [token.span() for token in _TOKEN.finditer(text) if token.lastindex == _COMMENT]
-
-
 # Replacing ``${name}`` in the texts of one rule, by values of variables or by fragments.
 
 
@@ -239,13 +236,13 @@ class Expander:
         """Return the pieces of *before*, then those of *written*."""
         pieces = list(before)
         at = 0
-        for found in written.references(skip_comments=in_pattern):
-            self._add(pieces, TextPiece(written.text[at : found.start()], written, at))
-            at = found.end()
-            if found[1] is None:
-                self._add(pieces, TextPiece("${", written, found.start(), is_verbatim=False))
+        for reference in written.references(skip_comments=in_pattern):
+            self._add(pieces, TextPiece(written.text[at : reference.start()], written, at))
+            at = reference.end()
+            if reference[1] is None:
+                self._add(pieces, TextPiece("${", written, reference.start(), is_verbatim=False))
             else:
-                pieces = self._replaced(pieces, written, found, in_pattern=in_pattern)
+                pieces = self._replaced(pieces, written, reference, in_pattern=in_pattern)
         self._add(pieces, TextPiece(written.text[at:], written, at))
         return pieces
 
@@ -263,26 +260,26 @@ class Expander:
         self,
         before: list[TextPiece],
         written: ScalarText,
-        found: re.Match[str],
+        reference: re.Match[str],
         *,
         in_pattern: bool,
     ) -> list[TextPiece]:
         """Return *before* and the text that a reference stands for."""
-        name = found[1].strip()
-        if not found[2] or not _NAME.fullmatch(name):
-            message = f"{found[0]!r} is not a name in ${{…}}"
-            raise written.error(message, found.start(), _LITERAL)
+        name = reference[1].strip()
+        if not reference[2] or not _NAME.fullmatch(name):
+            message = f"{reference[0]!r} is not a name in ${{…}}"
+            raise written.error(message, reference.start(), _LITERAL)
         if name in self._inside:
-            raise written.error(f"{name!r} stands for itself", found.start())
+            raise written.error(f"{name!r} stands for itself", reference.start())
         self._grow(written, 1)
         self._inside.append(name)
         if name in self.fragments:
             if not in_pattern:
                 message = f"{name!r} is a fragment: it can stand in patterns only"
-                raise written.error(message, found.start())
+                raise written.error(message, reference.start())
             pieces = self._fragment(before, self.fragments[name])
         else:
-            value = self._value(name, written, found.start())
+            value = self._value(name, written, reference.start())
             pieces = self._pieces(value, in_pattern=in_pattern, before=before)
         self._inside.pop()
         return pieces
@@ -292,10 +289,10 @@ class Expander:
         variable, _, part = name.partition(".")
         choice = self.choices.get(variable)
         if choice is None:
-            known = [*self.choices, *self.fragments]
-            hint = did_you_mean(variable, known) or (_LITERAL if not known else None)
+            names = [*self.choices, *self.fragments]
+            hint = did_you_mean(variable, names) or (_LITERAL if not names else None)
             message = f"there is no variable or fragment {variable!r}"
-            raise written.error(message, offset, hint or f"there are: {', '.join(known)}")
+            raise written.error(message, offset, hint or f"there are: {', '.join(names)}")
         self.used.add(variable)
         if not part:
             return choice.value
@@ -408,20 +405,20 @@ class Selector:
     ) -> None:
         if not isinstance(wanted, dict) or not wanted:
             raise source.error("expected a mapping from variables to values", where)
-        known: dict[str, set[str]] = {}
+        possible: dict[str, set[str]] = {}
         for combination in every:
             for name, value in value_of(combination).items():
-                known.setdefault(name, set()).add(value)
+                possible.setdefault(name, set()).add(value)
         self.wanted: dict[str, set[str]] = {}
         for name, values in wanted.items():
-            if name not in known:
-                hint = did_you_mean(str(name), known)
+            if name not in possible:
+                hint = did_you_mean(str(name), possible)
                 raise source.error(f"there is no variable {name!r}", (*where, name), hint)
             texts = {str(value) for value in _listed(values)}
-            strange = sorted(texts - known[name])
+            strange = sorted(texts - possible[name])
             if strange or not texts:
                 what = repr(strange[0]) if strange else "[]"
-                hint = did_you_mean(what, sorted(known[name]))
+                hint = did_you_mean(what, sorted(possible[name]))
                 message = f"the variable {name!r} is never {what}"
                 raise source.error(message, (*where, name), hint)
             self.wanted[name] = texts
@@ -459,44 +456,38 @@ class _Reader(NamedTuple):
 
     def _listed(self, items: list[object]) -> list[Combination]:
         """Read a list of combinations."""
-        found: list[Combination] = []
+        listed: list[Combination] = []
         for number, item in enumerate(items):
             if not isinstance(item, dict) or not item:
                 message = "for_each: expected a mapping from variables to their value"
                 raise self._wrong(message, (number,))
             texts = self._scalars(item, (number,))
-            if found and texts.keys() != found[0].keys():
-                odd = min(texts.keys() ^ found[0].keys())
+            if listed and texts.keys() != listed[0].keys():
+                odd = min(texts.keys() ^ listed[0].keys())
                 message = f"for_each: only some of the combinations have {odd!r}"
                 raise self._wrong(message, (number,))
-            found.append({name: VariableValue(text, {}) for name, text in texts.items()})
-        return found
+            listed.append({name: VariableValue(text, {}) for name, text in texts.items()})
+        return listed
 
     def _choices(self, name: str, values: object) -> Iterator[VariableValue]:
-        if isinstance(values, list) and values:
-            yield from self._plain_choices(name, values)
-        elif isinstance(values, dict) and values:
-            yield from self._choices_with_fields(name, values)
-        else:
+        """Read the values of a variable, which may have fields."""
+        if not isinstance(values, (list, dict)) or not values:
             raise self._wrong(f"for_each: {name}: expected {_KINDS}", (name,))
-
-    def _plain_choices(self, name: str, values: list[object]) -> Iterator[VariableValue]:
-        seen: set[str] = set()
-        for number, value in enumerate(values):
-            written = self._scalar(value, (name, number))
-            if written.text in seen:
-                message = f"for_each: {name}: {written.text!r} stands there twice"
-                raise self._wrong(message, (name, number))
-            seen.add(written.text)
-            yield VariableValue(written, {})
-
-    def _choices_with_fields(self, name: str, values: Mapping[Any, Any]) -> Iterator[VariableValue]:
-        first: Mapping[str, object] | None = None
+        if isinstance(values, list):
+            seen: set[str] = set()
+            for number, value in enumerate(values):
+                written = self._scalar(value, (name, number))
+                if written.text in seen:
+                    message = f"for_each: {name}: {written.text!r} stands there twice"
+                    raise self._wrong(message, (name, number))
+                seen.add(written.text)
+                yield VariableValue(written, {})
+            return
+        first: Any = next(iter(values.values()))
         for value, fields in values.items():
             key = self._scalar(value, (name, value))._replace(is_key=True)
             if not isinstance(fields, dict):
                 raise self._wrong(f"for_each: {name}: expected {_KINDS}", (name, value))
-            first = fields if first is None else first
             if first.keys() != fields.keys():
                 odd = min(map(str, first.keys() ^ fields.keys()))
                 message = f"for_each: only some of the values of {name!r} have {odd!r}"
@@ -576,12 +567,12 @@ class RuleEntry(NamedTuple):
 
     def error_in_text(self, error: PatternSyntaxError, where: Where) -> CatalogError:
         """Point at the mistakes inside the text at *where*."""
-        found = []
+        mistakes = []
         for each in (error, *error.further):
             source, line, column = self._position(each.line, each.column, where)
             message = f"{self.label}: {each.message}"
-            found.append(source.error_at(message, line, column, each.hint))
-        return CatalogError.of(found)
+            mistakes.append(source.error_at(message, line, column, each.hint))
+        return CatalogError.of(mistakes)
 
     def place_in_text(self, line: int, column: int, where: Where) -> str:
         """Return the position of a letter of the text at *where*: ``rules.yaml:12:9``."""
@@ -595,7 +586,7 @@ class RuleEntry(NamedTuple):
         return self.source, *self.source.position_in_text(line, column, (*self.at, *where))
 
 
-def written_out(
+def written_out(  # noqa: C901  # a check for each mistake
     source: YamlSource, at: Where, data: Mapping[str, Any], fragments: Mapping[str, Fragment]
 ) -> Iterator[RuleEntry]:
     """Yield the entries that one item of ``patterns``, ``rewrites`` or ``examples`` stands for.
@@ -609,7 +600,9 @@ def written_out(
     Raises:
         CatalogError: A reference is wrong, or a variable is not used.
     """
-    if not _is_template(data):
+    examples = data.get("examples", ())
+    has_keys = not data.keys().isdisjoint(_OWN_KEYS) or any(WHEN in each for each in examples)
+    if not has_keys and not _has_reference(data):
         yield RuleEntry(source, at, data, {}, {})
         return
     every = combinations(source, at, data)
@@ -618,12 +611,25 @@ def written_out(
             raise source.error(f"there is a fragment {name!r}, too", (*at, FOR_EACH, name))
     used: set[str] = set()
     entries = []
-    selectors = _selectors(source, (*at, "examples"), data, every)
+    selectors: dict[int, Selector] = {}  # of examples that are not for all combinations
+    for number, example in enumerate(examples):
+        if WHEN in example:
+            where = (*at, "examples", number, WHEN)
+            selectors[number] = when = Selector(source, where, example[WHEN], every)
+            if not any(map(when, every)):
+                raise source.error("when: no combination is like this", where)
     for combination in every:
         maker = _Maker(source, at, Expander(combination, fragments, used), selectors)
         entries.append(maker.entry(data, combination))
-    _check_used(source, at, every[0], used)
-    _check_distinct(entries)
+    for name in every[0]:  # fields may be unused: other entries may share the table
+        if name not in used:
+            raise source.error(f"the variable {name!r} is not used", (*at, FOR_EACH, name))
+    first: dict[str, RuleEntry] = {}
+    for entry in entries:
+        other = first.setdefault(entry.data["name"], entry) if "name" in entry.data else entry
+        if other is not entry:
+            message = f"{entry.label} is named like the one for {shown(other.values)}"
+            raise entry.error(message, ("name",))
     yield from entries
 
 
@@ -635,51 +641,12 @@ def labelled(error: CatalogError, values: Mapping[str, str]) -> CatalogError:
     return CatalogError("\n".join([f"{first} (for {shown(values)})", *rest]), hint=error.hint)
 
 
-def _is_template(data: Mapping[str, Any]) -> bool:
-    if not data.keys().isdisjoint(_OWN_KEYS) or _has_reference(data):
-        return True
-    return any(WHEN in example for example in data.get("examples", ()))
-
-
 def _has_reference(data: object) -> bool:
     if isinstance(data, str):
         return "${" in data and REFERENCE.search(data) is not None
     if isinstance(data, dict):
         return any(map(_has_reference, data.values()))
     return isinstance(data, list) and any(map(_has_reference, data))
-
-
-def _check_used(source: YamlSource, at: Where, combination: Combination, used: set[str]) -> None:
-    """Refuse unused variables. Fields may be unused: other entries may share the table."""
-    for name in combination:
-        if name not in used:
-            raise source.error(f"the variable {name!r} is not used", (*at, FOR_EACH, name))
-
-
-def _check_distinct(entries: Sequence[RuleEntry]) -> None:
-    first: dict[str, RuleEntry] = {}
-    for entry in entries:
-        name = entry.data.get("name")
-        if name is None:
-            return
-        other = first.setdefault(name, entry)
-        if other is not entry:
-            message = f"{entry.label} is named like the one for {shown(other.values)}"
-            raise entry.error(message, ("name",))
-
-
-def _selectors(
-    source: YamlSource, at: Where, data: Mapping[str, Any], every: Sequence[Combination]
-) -> dict[int, Selector]:
-    """Return the selectors of examples that are not for all combinations, by number."""
-    found: dict[int, Selector] = {}
-    for number, example in enumerate(data.get("examples", ())):
-        if WHEN in example:
-            where = (*at, number, WHEN)
-            found[number] = when = Selector(source, where, example[WHEN], every)
-            if not any(map(when, every)):
-                raise source.error("when: no combination is like this", where)
-    return found
 
 
 @dataclass
@@ -695,17 +662,17 @@ class _Maker:
     def entry(self, data: Mapping[str, Any], combination: Combination) -> RuleEntry:
         values = value_of(combination)
         try:
-            made = {
+            entry = {
                 key: self._examples(item, combination)
                 if key == "examples"
                 else self._copy(item, (*self.at, key), (key,))
                 for key, item in data.items()
                 if key not in _OWN_KEYS
             }
-            self._complete_conditions(made)
+            self._complete_conditions(entry)
         except CatalogError as error:
             raise labelled(error, values) from error
-        return RuleEntry(self.source, self.at, made, values, self.texts)
+        return RuleEntry(self.source, self.at, entry, values, self.texts)
 
     def _copy(self, data: object, origin: Where, place: Where) -> Any:  # noqa: ANN401  # YAML
         """Copy an item from *origin* to *place*, with its references replaced."""
@@ -736,11 +703,11 @@ class _Maker:
                 kept.append(self._copy(rest, origin, ("examples", len(kept))))
         return kept
 
-    def _complete_conditions(self, made: dict[str, Any]) -> None:
+    def _complete_conditions(self, entry: dict[str, Any]) -> None:
         """Drop empty conditions, and add those of the fragments in use."""
-        own = [self.texts.pop(("where", n)) for n in range(len(made.get("where", ())))]
+        own = [self.texts.pop(("where", n)) for n in range(len(entry.get("where", ())))]
         texts = [*own, *map(self.expander.text, self.expander.conditions)]
         kept = [text for text in texts if text.text.strip()]
         self.texts |= {("where", number): text for number, text in enumerate(kept)}
-        if kept or "where" in made:
-            made["where"] = [text.text for text in kept]
+        if kept or "where" in entry:
+            entry["where"] = [text.text for text in kept]

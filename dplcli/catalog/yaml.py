@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import TaggedScalar
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import MappingStartEvent, ScalarEvent, SequenceStartEvent
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.tag import Tag
 
-from dplcli.catalog import quick_yaml
 from dplcli.errors import CatalogError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pydantic import ValidationError
+    from ruamel.yaml.error import StringMark
 
     Position: TypeAlias = tuple[int, int]
 
@@ -35,9 +43,21 @@ if TYPE_CHECKING:
 # step.
 
 
-_BLANKS = frozenset(" \t\n\r")
-_BLANK_ESCAPES = frozenset("nrt LNP_ev0abf")
-_ESCAPE_LENGTHS = {"x": 4, "u": 6, "U": 10}
+_ESCAPED_BLANK = r"\\[nrtLNP_ev0abf \t\n]"
+_BLANK = re.compile(r"[ \t\n\r]")
+_BLANKS = {
+    '"': re.compile(rf"(?:[ \t\n\r]|{_ESCAPED_BLANK})*"),
+    "": re.compile(r"[ \t\n\r]*"),
+}
+_LETTERS = {
+    '"': re.compile(r"\\x.{2}|\\u.{4}|\\U.{8}|\\?.", re.DOTALL),
+    "'": re.compile(r"''|.", re.DOTALL),
+    "": re.compile(r".", re.DOTALL),
+}
+"""How one letter is written, by the quotes around it."""
+
+_BEFORE = re.compile(r"(?:[&!]\S*\s*)*(?:(['\"])|[|>].*(?:\n|\Z))?")
+"""Anchor and tag, and how the text is written: in quotes, or below a header."""
 
 
 def place_in_scalar(lines: Sequence[str], start: Position, text: str, place: Position) -> Position:
@@ -50,100 +70,248 @@ def place_in_scalar(lines: Sequence[str], start: Position, text: str, place: Pos
         place: 1-based line and 0-based column in *text*.
     """
     source = "\n".join(lines)
-    origin = sum(len(line) + 1 for line in lines[: start[0]]) + start[1]
-    wanted = _offset(text, place)
-    begin, style = _begin(source, origin)
-    found = _Aligner(source, begin, style).find(text, wanted)
-    line = source.count("\n", 0, found)
-    return line, found - (source.rfind("\n", 0, found) + 1)
+    rows = text.split("\n")
+    row = min(place[0] - 1, len(rows) - 1)
+    wanted = sum(len(each) + 1 for each in rows[:row]) + min(place[1], len(rows[row]))
+    begin = sum(len(line) + 1 for line in lines[: start[0]]) + start[1]
+    before = _BEFORE.match(source, begin)
+    assert before is not None  # noqa: S101  # it matches nothing, too
+    at, quote = before.end(), before[1] or ""
+    blanks = _BLANKS.get(quote, _BLANKS[""])
+    for index, letter in enumerate(text):
+        is_blank = _BLANK.match(letter) is not None
+        if not is_blank:
+            at = _end(blanks, source, at)
+        if index == wanted:
+            break
+        is_escape = quote == '"' and source.startswith("\\", at)
+        if not is_blank or is_escape or _BLANK.match(source, at):
+            at = _end(_LETTERS[quote], source, at)
+    line = source.count("\n", 0, at)
+    return line, at - (source.rfind("\n", 0, at) + 1)
 
 
-def _offset(text: str, place: Position) -> int:
-    lines = text.split("\n")
-    line = min(place[0] - 1, len(lines) - 1)
-    return sum(len(item) + 1 for item in lines[:line]) + min(place[1], len(lines[line]))
+def _end(pattern: re.Pattern[str], source: str, at: int) -> int:
+    """Return where what *pattern* says ends that stands at *at*, if it stands there."""
+    text = pattern.match(source, at)
+    return at if text is None else text.end()
 
 
-def _begin(source: str, origin: int) -> tuple[int, str]:
-    """Skip anchor, tag and block header; return where the text begins, and its style."""
-    at = origin
-    while source[at : at + 1] in {"&", "!"}:
-        while at < len(source) and source[at] not in _BLANKS:
-            at += 1
-        while at < len(source) and source[at] in _BLANKS:
-            at += 1
-    style = source[at : at + 1]
-    if style in {"|", ">"}:
-        end = source.find("\n", at)
-        return (len(source) if end < 0 else end + 1), style
-    return (at + 1, style) if style in {"'", '"'} else (at, "")
+# The data of a text, and where its parts stand.
+#
+# libyaml, which is written in C, tells of one item after the other, and where each begins. It takes
+# some characters for ends of lines that are none in YAML 1.2; it is given others in their place.
+
+
+_CORE = "tag:yaml.org,2002:"
+"""How the tags of YAML itself begin."""
+
+_TAGS: dict[type, frozenset[str]] = {
+    ScalarEvent: frozenset({"str", "int", "float", "bool", "null"}),
+    SequenceStartEvent: frozenset({"seq"}),
+    MappingStartEvent: frozenset({"map"}),
+}
+"""The tags that change nothing, by the kind of item."""
+
+_NO_LINE_ENDS = {0x85: 0xF0085, 0x2028: 0xF2028, 0x2029: 0xF2029}
+_AS_WRITTEN = {other: letter for letter, other in _NO_LINE_ENDS.items()}
+_DEEPEST = 100
+_MOST_ITEMS = 100_000
+_MOST_KEPT = 32
+_NO_KEY: Any = object()
+
+
+class _Merge(str):
+    """The key ``<<``: what follows are mappings whose items are taken over."""
+
+    __slots__ = ()
+
+
+class _FaultError(Exception):
+    """The text says what means nothing here: why, where, and what to do."""
+
+    def __init__(self, message: str, mark: StringMark, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.line, self.column = mark.line, mark.column
+        self.hint = hint
+
+
+class _Marks(NamedTuple):
+    """Where a mapping or list begins, and each key and value in it; of a list: each item.
+
+    All are 0-based lines and columns.
+    """
+
+    start: Position
+    keys: dict[Any, Position]
+    values: dict[Any, Position]
 
 
 @dataclass
-class _Aligner:
-    """Walks through the file in step with the text."""
+class _Open:
+    """A mapping or list of which more may come.
 
-    source: str
-    at: int
-    style: str
+    Attributes:
+        data: What has come.
+        mark: Where it begins.
+        marks: Where its parts stand.
+        anchor: What aliases call it; None if there are none.
+        size: How many items it has, those of its parts included, as often as aliases repeat them.
+        key: The key whose value comes next, if it has come.
+        merged: The mappings whose items it takes over.
+    """
 
-    def find(self, text: str, wanted: int) -> int:
-        """Return where in the file character *wanted* of *text* stands."""
-        for index, letter in enumerate(text):
-            if letter not in _BLANKS:
-                self._skip_blanks()
-            if index == wanted:
-                return self.at
-            self._pass(letter)
-        return self.at
+    data: Any
+    mark: StringMark
+    marks: _Marks
+    anchor: str | None
+    size: int = 1
+    key: Any = _NO_KEY
+    merged: list[Any] = field(default_factory=list)
 
-    def _skip_blanks(self) -> None:
-        while self.at < len(self.source):
-            if self.source[self.at] in _BLANKS:
-                self.at += 1
-            elif self._at_escape() and self._escaped() in _BLANK_ESCAPES | _BLANKS:
-                self.at += 2
-            else:
-                return
-
-    def _pass(self, letter: str) -> None:
-        if letter in _BLANKS:
-            if self._at_escape():
-                self.at += 2
-            elif self.source[self.at : self.at + 1] in _BLANKS:
-                self.at += 1
-        elif self._at_escape():
-            self.at += _ESCAPE_LENGTHS.get(self._escaped(), 2)
-        elif self.style == "'" and self.source.startswith("''", self.at):
-            self.at += 2
+    def add(self, item: Any, mark: StringMark, size: int) -> None:  # noqa: ANN401  # YAML
+        """Add an item, or a key."""
+        self.size += size
+        place = mark.line, mark.column
+        if isinstance(self.data, list):
+            self.marks.keys[len(self.data)] = self.marks.values[len(self.data)] = place
+            self.data.append(item)
+        elif self.key is _NO_KEY:
+            if isinstance(item, (list, dict)):
+                raise _FaultError("not valid YAML: a key is a text or a number", mark)
+            if item in self.data:
+                raise _FaultError(f"not valid YAML: found duplicate key {item!r}", mark)
+            self.key = item
+            self.marks.keys[item] = place
         else:
-            self.at += 1
+            if isinstance(self.key, _Merge):
+                self.merged += item if isinstance(item, list) else [item]
+                if not all(isinstance(each, dict) for each in self.merged):
+                    raise _FaultError("not valid YAML: only mappings can be merged", mark)
+            else:
+                self.data[self.key] = item
+                self.marks.values[self.key] = place
+            self.key = _NO_KEY
 
-    def _at_escape(self) -> bool:
-        return self.style == '"' and self.source.startswith("\\", self.at)
 
-    def _escaped(self) -> str:
-        return self.source[self.at + 1 : self.at + 2]
+@lru_cache(maxsize=_MOST_KEPT)
+def _parse(text: str) -> tuple[Any, Mapping[int, _Marks]]:
+    """Read YAML: return the data, and by ``id`` where the parts of each mapping and list stand.
+
+    A run reads a catalogue more than once: to find its target, and for each trial of a bisection.
+    The result must not be edited.
+
+    Raises:
+        MarkedYAMLError: It is no YAML.
+        _FaultError: It has what means nothing here.
+    """
+    parser = _Parser(max(_MOST_ITEMS, len(text)))
+    for event in parser.reader.parse(text.removeprefix("\ufeff").translate(_NO_LINE_ENDS)):
+        read = parser.readers.get(type(event))
+        if read is not None:
+            read(event)
+    return (parser.pending[0].data[0] if parser.pending else None), parser.marks
+
+
+class _Parser:
+    """Makes data of one event after the other.
+
+    Args:
+        most: The most items that the data may have.
+
+    Attributes:
+        reader: Gives the events.
+        readers: What is done with each kind of them.
+        marks: By ``id`` where the parts of each mapping and list stand.
+        anchors: What each alias stands for, where that begins, and how many items it has.
+        pending: Mappings and lists that have no end yet, inside a list for the whole.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.reader = YAML(typ="safe")
+        self.marks: dict[int, _Marks] = {}
+        self.anchors: dict[str, tuple[Any, StringMark, int]] = {}
+        self.pending: list[_Open] = []
+        self.readers: dict[type, Callable[[Any], None]] = {
+            DocumentStartEvent: self._document,
+            AliasEvent: self._alias,
+            ScalarEvent: self._scalar,
+            MappingStartEvent: self._start,
+            SequenceStartEvent: self._start,
+            MappingEndEvent: self._end,
+            SequenceEndEvent: self._end,
+        }
+
+    def _document(self, event: DocumentStartEvent) -> None:
+        if self.pending or event.version not in {None, (1, 2)}:
+            what = "a second document begins" if self.pending else "YAML 1.2 is expected"
+            raise _FaultError(f"not valid YAML: {what}", event.start_mark)
+        self.pending.append(_Open([], event.start_mark, _Marks((0, 0), {}, {}), None))
+
+    def _alias(self, event: AliasEvent) -> None:
+        if event.anchor not in self.anchors:
+            what = f"not valid YAML: found undefined alias {event.anchor!r}"
+            raise _FaultError(what, event.start_mark)
+        item, mark, size = self.anchors[event.anchor]
+        is_endless = any(item is each.data for each in self.pending)
+        self._add(item, mark, self.most if is_endless else size)
+
+    def _start(self, event: MappingStartEvent | SequenceStartEvent) -> None:
+        self._check_tag(event)
+        data: Any = {} if type(event) is MappingStartEvent else []
+        mark = event.start_mark
+        marks = self.marks[id(data)] = _Marks((mark.line, mark.column), {}, {})
+        self.pending.append(_Open(data, mark, marks, event.anchor))
+        if len(self.pending) > _DEEPEST:
+            raise _FaultError("lists and mappings nest too deeply", mark)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = data, mark, 1
+
+    def _end(self, _event: object) -> None:
+        done = self.pending.pop()
+        for other in done.merged:
+            done.data |= {key: item for key, item in other.items() if key not in done.data}
+        if done.anchor is not None:
+            self.anchors[done.anchor] = done.data, done.mark, done.size
+        self._add(done.data, done.mark, done.size)
+
+    def _scalar(self, event: ScalarEvent) -> None:
+        self._check_tag(event)
+        item: Any = event.value.translate(_AS_WRITTEN)
+        if event.implicit[0] or event.tag is not None:
+            tag = event.tag or self.reader.resolver.resolve(ScalarNode, item, event.implicit)
+            kind = str(tag).removeprefix(_CORE)
+            if kind == "merge":
+                item = _Merge(item)
+            elif kind not in {"str", "value"}:
+                node = ScalarNode(Tag(suffix=str(tag)), item, event.start_mark, event.end_mark)
+                item = self.reader.constructor.construct_object(node)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = item, event.start_mark, 1
+        self._add(item, event.start_mark, 1)
+
+    def _add(self, item: Any, mark: StringMark, size: int) -> None:  # noqa: ANN401  # YAML
+        around = self.pending[-1]
+        around.add(item, mark, size)
+        if around.size > self.most:
+            raise _FaultError("aliases repeat without end", mark)
+
+    def _check_tag(self, event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> None:
+        if event.tag is not None and str(event.tag).removeprefix(_CORE) not in _TAGS[type(event)]:
+            shown = str(event.tag).replace(_CORE, "!!")
+            hint = "leave it out: what is written here is text, numbers, lists and mappings"
+            raise _FaultError(f"the tag {shown} means nothing here", event.start_mark, hint)
 
 
 # A YAML file whose parts have positions, and messages that point at them.
 
 
 _LONGEST = 10_000_000
-_LONGEST_UNUSUAL = 2_000_000
-"""Characters of a file: either parser takes some seconds for so many."""
+"""Characters of a file: reading it takes some seconds."""
 
-_MOST_ITEMS = 100_000
 _SHOWN = 160
-_MOST_KEPT = 32
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
-_STRING_TAG = ":str"
-_TAGS: dict[type, frozenset[str]] = {
-    ScalarEvent: quick_yaml.SCALARS,
-    SequenceStartEvent: frozenset({"seq"}),
-    MappingStartEvent: frozenset({"map"}),
-}
-"""The tags that change nothing, by the kind of item."""
 
 
 class YamlSource:
@@ -169,67 +337,25 @@ class YamlSource:
         self.label = path.name
         self.folder = path.parent
         self.text = read_utf8(path, _LONGEST) if text is None else text
-        self.lines = _LINE_ENDS.split(self.text)
+        self.lines = _LINE_ENDS.split(self.text.removeprefix("\ufeff"))
         if not self.lines[-1]:
             self.lines.pop()
-        self.data = self._parsed()
-        if not isinstance(self.data, dict):
-            hint = f"it starts with a line: {first_line}"
-            raise CatalogError(f"{self.label}: is not a {kind}", hint=hint)
-
-    def _parsed(self) -> object:
         try:
-            self._refuse_tags()
-            return _parse(self.text)
+            data, self._marks = _parse(self.text)
+        except _FaultError as error:
+            raise self.error_at(str(error), error.line, error.column, error.hint) from error
         except MarkedYAMLError as error:
             mark = error.problem_mark
             line, column = (mark.line, mark.column) if mark else (0, 0)
             problem = error.problem or "malformed"
             raise self.error_at(f"not valid YAML: {problem}", line, column) from error
-        except CatalogError:
-            raise
-        except RecursionError as error:
-            raise CatalogError(f"{self.label}: lists and mappings nest too deeply") from error
-        except quick_yaml.UnusualTextError as error:
-            raise CatalogError(
-                f"{self.label}: {len(self.text):,} characters are too many for a file that has "
-                "tags, merges or very long lines",
-                hint="write long texts on several lines, or divide the file",
-            ) from error
         except Exception as error:  # the library does not foresee every text
             reason = " ".join(str(error).split())
             raise CatalogError(f"{self.label}: not valid YAML: {reason}") from error
-
-    def _refuse_tags(self) -> None:
-        """Refuse tags for anything but text, numbers, lists and mappings.
-
-        Raises:
-            CatalogError: There is such a tag.
-        """
-        if quick_yaml.MAY_HAVE_TAGS.search(self.text) is None:
-            return
-        _check_extent(self.text)
-        for event in YAML(typ="rt").parse(self.text):
-            tag = getattr(event, "tag", None)
-            kind = next((kind for kind in _TAGS if isinstance(event, kind)), None)
-            if tag is None or kind is None or str(tag).removeprefix(quick_yaml.CORE) in _TAGS[kind]:
-                continue
-            mark = event.start_mark
-            shown = str(tag).replace(quick_yaml.CORE, "!!")
-            raise self.error_at(
-                f"the tag {shown} means nothing here",
-                mark.line,
-                mark.column,
-                "leave it out: what is written here is text, numbers, lists and mappings",
-            )
-
-    def plain(self) -> Any:  # noqa: ANN401  # YAML holds anything
-        """Return the data in Python's own types.
-
-        Raises:
-            CatalogError: Aliases make it endless, or nearly endless.
-        """
-        return _Plain(self.label, max(_MOST_ITEMS, len(self.text))).of(self.data)
+        if not isinstance(data, dict):
+            hint = f"it starts with a line: {first_line}"
+            raise CatalogError(f"{self.label}: is not a {kind}", hint=hint)
+        self.data: dict[Any, Any] = data
 
     def line(self, where: KeyPath) -> int:
         """Return the 1-based line at which the item at *where* stands."""
@@ -251,8 +377,7 @@ class YamlSource:
         data: Any = self.data
         for key in self._written(where):
             data = data[key]
-        text = getattr(data, "value", data)  # a tagged scalar holds its value
-        return place_in_scalar(self.lines, (line, column), str(text), (of_line, of_column))
+        return place_in_scalar(self.lines, (line, column), str(data), (of_line, of_column))
 
     def position(self, where: KeyPath, *, value: bool = False) -> tuple[int, int]:
         """Return the 0-based line and column of the item at *where*.
@@ -265,7 +390,9 @@ class YamlSource:
         for depth, key in enumerate(where):
             if not _holds(data, key):
                 break
-            line, column = _mark(data, key, value=value and depth == len(where) - 1)
+            marks = self._marks[id(data)]
+            places = marks.values if value and depth == len(where) - 1 else marks.keys
+            line, column = places.get(key, marks.start)  # what was merged stands elsewhere
             data = data[key]
         return line, column
 
@@ -296,25 +423,6 @@ class YamlSource:
         return CatalogError(f"{place}: {message}{excerpt}", hint=hint)
 
 
-_DEEPEST = 1000
-
-
-def _check_extent(text: str) -> None:
-    """Refuse what the slower parser would not come to an end with.
-
-    Raises:
-        UnusualTextError: The text is too long.
-        RecursionError: Lists in brackets nest so deeply that it only takes time to give up.
-    """
-    if len(text) > _LONGEST_UNUSUAL:
-        raise quick_yaml.UnusualTextError
-    depth = 0
-    for bracket in re.findall(r"[\[{}\]]", text):
-        depth = depth + 1 if bracket in "[{" else max(depth - 1, 0)
-        if depth > _DEEPEST:
-            raise RecursionError
-
-
 def read_utf8(path: Path, most: int = -1) -> str:
     """Return the text in a file.
 
@@ -340,66 +448,10 @@ def read_utf8(path: Path, most: int = -1) -> str:
     return text
 
 
-@lru_cache(maxsize=_MOST_KEPT)
-def _parse(text: str) -> object:
-    """Read YAML with the positions of its parts.
-
-    Parsing is slow, and a run reads a catalogue more than once: to find its target, and for each
-    trial of a bisection. The result must not be edited.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an anchor defined twice is no fault
-        try:
-            return quick_yaml.read(text)
-        except (quick_yaml.UnusualTextError, YAMLError):
-            _check_extent(text)
-            return YAML(typ="rt").load(text)
-
-
 def _holds(data: Any, key: str | int) -> bool:  # noqa: ANN401  # YAML holds anything
     if isinstance(data, dict):
         return key in data
     return isinstance(data, list) and isinstance(key, int) and key < len(data)
-
-
-def _mark(data: Any, key: str | int, *, value: bool) -> tuple[int, int]:  # noqa: ANN401  # YAML
-    """Return the 0-based line and column of an item, as the parser noted them."""
-    position = data.lc
-    try:
-        if not isinstance(data, dict):
-            line, column = position.item(key)
-        else:
-            line, column = position.value(key) if value else position.key(key)
-    except (KeyError, TypeError):  # it came with a merge, or the reader noted nothing
-        line, column = position.line or 0, position.col or 0
-    return line, column
-
-
-@dataclass
-class _Plain:
-    """Copies data to plain types: strict validation refuses the types that carry positions."""
-
-    label: str
-    most: int
-    items: int = 0
-    open: set[int] = field(default_factory=set)
-
-    def of(self, data: Any) -> Any:  # noqa: ANN401  # YAML holds anything
-        self.items += 1
-        if self.items > self.most or id(data) in self.open:
-            raise CatalogError(f"{self.label}: aliases repeat without end")
-        if isinstance(data, (dict, list)):
-            self.open.add(id(data))
-            if isinstance(data, dict):
-                copy: Any = {self.of(key): self.of(item) for key, item in data.items()}
-            else:
-                copy = [self.of(item) for item in data]
-            self.open.discard(id(data))
-            return copy
-        if isinstance(data, TaggedScalar) and str(data.tag).endswith(_STRING_TAG):
-            return str(data.value)
-        kinds = (bool, str, int, float)  # a bool is an int, too
-        return next((kind(data) for kind in kinds if isinstance(data, kind)), data)
 
 
 # The objections of pydantic, as messages that point into the file.

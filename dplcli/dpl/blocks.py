@@ -47,6 +47,11 @@ class LazyArray:
         """Number of dimensions."""
         return len(self.shape)
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type, which one element tells."""
+        return self.read(0, 1).dtype
+
     def reshape(self, dims: tuple[int, ...] | list[int]) -> LazyArray:
         """Give it other dimensions; one of them may be -1."""
         return LazyArray(np.broadcast_to(np.empty(()), self.shape).reshape(dims).shape, self.read)
@@ -62,12 +67,12 @@ class LazyArray:
 
     def whole(self) -> Array:
         """Compute all of it."""
-        made: Array | None = None
+        array: Array | None = None
         for begin, block in self._blocks():
-            if made is None:
-                made = np.empty(self.size, block.dtype)
-            made[begin : begin + block.size] = block
-        return np.empty(self.shape) if made is None else made.reshape(self.shape)
+            if array is None:
+                array = np.empty(self.size, block.dtype)
+            array[begin : begin + block.size] = block
+        return np.empty(self.shape) if array is None else array.reshape(self.shape)
 
     def _blocks(self) -> Iterator[tuple[int, Array]]:
         for begin in range(0, self.size, CHUNK):

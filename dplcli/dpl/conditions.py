@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 import numpy as np
 
 from dplcli.dpl.blocks import LazyArray, combined, data_of
+from dplcli.dpl.expression import parse_expression, wrong
 from dplcli.errors import PatternSyntaxError, did_you_mean
 from dplcli.ir import Tensor, Value
 from dplcli.ir.model import is_exact
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
     Bound: TypeAlias = Value | tuple[Value, ...] | str
     Facts: TypeAlias = "ValueFacts | list[ValueFacts] | str | None"
-    Code: TypeAlias = Callable[[Mapping[str, Facts], list[int]], object]
+    Code: TypeAlias = "Callable[[Mapping[str, Facts], _Course], object]"
     from dplcli.shapes.terms import Number
 
     Array: TypeAlias = NDArray[Any]
@@ -306,10 +307,10 @@ class ValueFacts:
 
     @property
     def _type(self) -> TensorType:
-        known = self._value.known_type()
-        if known is None:
+        stated = self._value.known_type()
+        if stated is None:
             raise UnknownFactError(f"the type of {self.name!r} is unknown", self._value)
-        return known
+        return stated
 
 
 def _unranked(value: Value) -> UnknownFactError:
@@ -333,10 +334,10 @@ def _array(given: object) -> Array:
         return given
     if isinstance(given, ValueFacts):
         raise ExpressionError(f"write {given.name}.value for the data of {given.name!r}")
-    made = np.asarray(given)
-    if made.dtype.kind not in _NUMERIC_KINDS:
+    array = np.asarray(given)
+    if array.dtype.kind not in _NUMERIC_KINDS:
         raise ExpressionError("expected numbers or an array")
-    return made
+    return array
 
 
 def items_of(given: object) -> list[Any]:
@@ -476,18 +477,18 @@ def cast(data: object, dtype: object) -> Array | LazyArray:
 
 
 def _cast(source: Array, dtype: str) -> Array:
-    made = source.astype(_numpy_type(dtype))
-    if made.dtype.kind == "f" and made.dtype.itemsize >= _COMPUTED_WIDE:
+    result = source.astype(_numpy_type(dtype))
+    if result.dtype.kind == "f" and result.dtype.itemsize >= _COMPUTED_WIDE:
         is_certain = source.dtype.kind in "biu" or source.dtype == np.float32
-        if is_certain or (source.dtype.kind == "f" and np.isfinite(made).all()):
-            return made
+        if is_certain or (source.dtype.kind == "f" and np.isfinite(result).all()):
+            return result
     if dtype.startswith(("float", "bfloat", "complex")):
-        fits = np.array_equal(_finite(source, like=made), _finite(made, like=made))
+        fits = np.array_equal(_finite(source, like=result), _finite(result, like=result))
     else:
-        fits = np.array_equal(made, source)
+        fits = np.array_equal(result, source)
     if not fits:
         raise ExpressionError(f"{dtype} cannot hold all numbers")
-    return made
+    return result
 
 
 @cache
@@ -677,10 +678,10 @@ def depth(product: ValueFacts) -> int:
         UnknownFactError: It is not a number.
     """
     left, right = _operands(product)
-    found = next((n for n in (left[-1], right[-2]) if isinstance(n, int)), None)
-    if found is None:
+    extent = next((n for n in (left[-1], right[-2]) if isinstance(n, int)), None)
+    if extent is None:
         raise UnknownFactError(f"the depth of the product {product.name!r} is not a number")
-    return found
+    return extent
 
 
 def columns(product: ValueFacts) -> int:
@@ -689,10 +690,10 @@ def columns(product: ValueFacts) -> int:
     Raises:
         UnknownFactError: It is not a number.
     """
-    found = _operands(product).right[-1]
-    if not isinstance(found, int):
+    extent = _operands(product).right[-1]
+    if not isinstance(extent, int):
         raise UnknownFactError(f"the number of columns of {product.name!r} is not known")
-    return found
+    return extent
 
 
 def batches_agree(product: ValueFacts) -> bool:
@@ -916,21 +917,23 @@ class _Proof:
 
     def extent_of(self, result: Value) -> _Extent:
         """Compare *result*, in topological order of what it is computed from."""
-        found: dict[Value, _Extent] = {self.source: _Extent.WHOLE}
+        extents: dict[Value, _Extent] = {self.source: _Extent.WHOLE}
         pending = [result]
         while pending:
             value = pending[-1]
-            node = None if value in found else value.producer
+            node = None if value in extents else value.producer
             missing = (
-                [] if node is None else [v for v in node.inputs if v is not None and v not in found]
+                []
+                if node is None
+                else [v for v in node.inputs if v is not None and v not in extents]
             )
-            if missing and len(found) + len(pending) < _MOST_NODES:
+            if missing and len(extents) + len(pending) < _MOST_NODES:
                 pending += missing
                 continue
-            if value not in found:
-                found[value] = max(self._by_type(value), self._by_node(value, found))
+            if value not in extents:
+                extents[value] = max(self._by_type(value), self._by_node(value, extents))
             pending.pop()
-        return found[result]
+        return extents[result]
 
     def _by_type(self, value: Value) -> _Extent:
         """Compare dimensions; only numbers prove something, since symbols are claims."""
@@ -944,26 +947,23 @@ class _Proof:
         is_whole = shape == self.shape and all(isinstance(dim, int) for dim in shape)
         return _Extent.WHOLE if is_whole else _Extent.FITS
 
-    def _by_node(self, value: Value, found: dict[Value, _Extent]) -> _Extent:
+    def _by_node(self, value: Value, extents: dict[Value, _Extent]) -> _Extent:
         """Conclude from the inputs of the value's node."""
         node = value.producer
         if node is None or node.domain or value.index:
             return _Extent.UNKNOWN
-        read = [found.get(v, _Extent.UNKNOWN) for v in node.inputs if v is not None]
+        read = [extents.get(v, _Extent.UNKNOWN) for v in node.inputs if v is not None]
         if not read:
             return _Extent.UNKNOWN
         if node.op_type in KEEPS_SHAPE:
             return read[0]
         if node.op_type in BROADCASTING | {"SwiGLU"}:
             return max(read) if min(read) is not _Extent.UNKNOWN else _Extent.UNKNOWN
-        if node.op_type in OP_KINDS["reduction"] and _keeps_dims(node):
-            return min(read[0], _Extent.FITS)
+        if node.op_type in OP_KINDS["reduction"]:
+            keepdims = attribute_of(node, "keepdims")
+            if keepdims is not None and not keepdims.ref and keepdims.value == 1:
+                return min(read[0], _Extent.FITS)
         return _Extent.UNKNOWN
-
-
-def _keeps_dims(node: Node) -> bool:
-    keepdims = attribute_of(node, "keepdims")
-    return keepdims is not None and not keepdims.ref and keepdims.value == 1
 
 
 def _broadcasts(small: Sequence[object], large: Sequence[object]) -> bool:
@@ -997,8 +997,8 @@ def dims(value: object) -> Dims:
 def _are_equal_dims(first: object, second: object) -> bool:
     """Tell what ``dims(first) == dims(second)`` does; where types have other ranks, soon."""
     if isinstance(first, ValueFacts) and isinstance(second, ValueFacts):
-        known = (first.subject.inferred_type(), second.subject.inferred_type())
-        ranks = {len(each.shape) for each in known if each is not None and each.shape is not None}
+        types = (first.subject.inferred_type(), second.subject.inferred_type())
+        ranks = {len(each.shape) for each in types if each is not None and each.shape is not None}
         if len(ranks) > 1:
             return False
     return dims(first) == dims(second)
@@ -1013,8 +1013,8 @@ def is_static(value: ValueFacts) -> bool:
     Raises:
         UnknownFactError: Not even the rank is known.
     """
-    known = value.subject.known_type()
-    return is_exact(known) or all(isinstance(extent, int) for extent in dims(value))
+    stated = value.subject.known_type()
+    return is_exact(stated) or all(isinstance(extent, int) for extent in dims(value))
 
 
 def keeps_order(result: ValueFacts) -> bool:
@@ -1387,22 +1387,6 @@ class _Parts(NamedTuple):
     computes: bool
 
 
-class _FormError(Exception):
-    """A node is not in the language.
-
-    Args:
-        node: The node.
-        what: What is wrong with it.
-        hint: What to write instead.
-    """
-
-    def __init__(self, node: ast.expr, what: str, hint: str | None = None) -> None:
-        super().__init__(what)
-        self.node = node
-        self.what = what
-        self.hint = hint
-
-
 class _Spelling(ast.NodeTransformer):
     """Writes out what captured names stand for: ``p`` is ``p.attrs.perm``."""
 
@@ -1420,17 +1404,28 @@ class _Spelling(ast.NodeTransformer):
 
 @lru_cache(maxsize=_MOST_TEXTS)
 def _parsed(text: str, captures: tuple[tuple[str, str], ...]) -> _Parts:
-    """Take an expression apart: the rules of one catalogue have many in common.
+    """Parse an expression, and check it: the rules of one catalogue have many in common.
 
     Raises:
-        SyntaxError: It is none; or ValueError, RecursionError or MemoryError.
-        _FormError: It is not in the language.
+        PatternSyntaxError: It is none, or is not in the language.
     """
-    tree = ast.parse(text, mode="eval").body
+    try:
+        tree = parse_expression(text, "it")
+    except PatternSyntaxError as error:
+        what = f"is not an expression: {error.message}"
+        raise PatternSyntaxError(what, line=error.line, column=error.column) from error
+    return _checked(tree, captures)
+
+
+def _checked(tree: ast.expr, captures: tuple[tuple[str, str], ...]) -> _Parts:
+    """Take an expression apart.
+
+    Raises:
+        PatternSyntaxError: It is not in the language.
+    """
     if captures:
         local = _local_names(list(ast.walk(tree)))
-        known = {name: attribute for name, attribute in captures if name not in local}
-        tree = _Spelling(known).visit(tree)
+        tree = _Spelling({name: its for name, its in captures if name not in local}).visit(tree)
     nodes = list(ast.walk(tree))
     for node in nodes:
         _check_form(node)
@@ -1438,30 +1433,34 @@ def _parsed(text: str, captures: tuple[tuple[str, str], ...]) -> _Parts:
     free = _free_names(tree) if local else set()
     for name in names:
         if name.id in local and name.id in free:
-            raise _FormError(
-                name, f"uses {name.id!r} as a variable, too", "call one of them otherwise"
-            )
-    used = frozenset({node.id for node in names} - local)
-    optional = {id(node) for node in _optional_names(nodes)}
-    needed = frozenset({node.id for node in names if id(node) not in optional} - local)
-    called = {call.func.id for call in nodes if isinstance(call, ast.Call)}  # type: ignore[attr-defined]  # names alone pass the check
-    computes = not called.isdisjoint(_COMPUTING)
-    computes = computes or any(isinstance(node, (ast.BinOp, ast.UnaryOp)) for node in nodes)
-    return _Parts(tree, nodes, local, names, used, needed, computes)
+            raise wrong(name, f"uses {name.id!r} as a variable, too", "call one of them otherwise")
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    in_calls = (arg for call in calls if ast.unparse(call.func) == VALUE_OR for arg in call.args)
+    optional = {id(node) for arg in in_calls for node in names_in(list(ast.walk(arg)))}
+    return _Parts(
+        tree,
+        nodes,
+        local,
+        names,
+        used=frozenset({node.id for node in names} - local),
+        needed=frozenset({node.id for node in names if id(node) not in optional} - local),
+        computes=any(isinstance(node, (ast.BinOp, ast.UnaryOp)) for node in nodes)
+        or any(call.func.id in _COMPUTING for call in calls),  # type: ignore[attr-defined]  # names alone pass the check
+    )
 
 
 def _check_form(node: ast.AST) -> None:
     """Refuse what is not in the language, so that it is never evaluated."""
     if isinstance(node, ast.expr) and not isinstance(node, _ALLOWED):
-        raise _FormError(node, f"{ast.unparse(node)!r} is not allowed")
+        raise wrong(node, f"{ast.unparse(node)!r} is not allowed")
     signs = node.ops if isinstance(node, ast.Compare) else [getattr(node, "op", None)]
     if any(sign is not None and not _is_known(sign) for sign in signs):
-        raise _FormError(node, f"{ast.unparse(node)!r} is not allowed")  # type: ignore[arg-type]  # it has an operator
+        raise wrong(node, f"{ast.unparse(node)!r} is not allowed")  # type: ignore[arg-type]  # it has an operator
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Name) or node.keywords:
-            raise _FormError(node, "only the listed functions may be called")
+            raise wrong(node, "only the listed functions may be called")
         if node.func.id not in FUNCTION_NAMES:
-            raise _FormError(
+            raise wrong(
                 node,
                 f"uses the function {node.func.id!r}, which does not exist",
                 did_you_mean(node.func.id, FUNCTION_NAMES),
@@ -1469,11 +1468,11 @@ def _check_form(node: ast.AST) -> None:
     if isinstance(node, ast.comprehension):
         odd = [part for part in ast.walk(node.target) if not isinstance(part, _IN_TARGETS)]
         if odd:
-            raise _FormError(node.target, f"{ast.unparse(node.target)!r} is no variable")
+            raise wrong(node.target, f"{ast.unparse(node.target)!r} is no variable")
     if isinstance(node, ast.Attribute):
         of_attributes = _is_attrs(node.value) and not _is_attrs(node.value.value)
         if node.attr.startswith("_") or not (of_attributes or node.attr in _FACTS):
-            raise _FormError(
+            raise wrong(
                 node,
                 f"asks for {node.attr!r}, which does not exist",
                 did_you_mean(node.attr, _FACTS),
@@ -1507,11 +1506,11 @@ class _Compiler(ast.NodeTransformer):
         self.local = local
 
     def compiled(self, tree: ast.expr) -> Code:
-        """Return a function of the facts and of a count of the items gone over."""
-        names = [ast.arg("facts"), ast.arg("count")]
-        made = ast.Expression(_function(self.visit(tree), names))
+        """Return a function of the facts and of the course of the evaluation."""
+        names = [ast.arg("facts"), ast.arg("course")]
+        expression = ast.Expression(_function(self.visit(tree), names))
         with warnings.catch_warnings(action="ignore"):  # Python's advice is not for the reader
-            code = compile(ast.fix_missing_locations(made), "<expression>", "eval")
+            code = compile(ast.fix_missing_locations(expression), "<expression>", "eval")
         function: Code = eval(code, _REACHABLE)  # noqa: S307  # a lambda of checked parts alone
         return function
 
@@ -1528,7 +1527,8 @@ class _Compiler(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """Read a captured value; variables get names that no function has."""
         if node.id in self.local:
-            return ast.Name(f"v_{node.id}", node.ctx)
+            name = ast.Name(f"v_{node.id}", node.ctx)
+            return name if isinstance(node.ctx, ast.Store) else _call_of("_light", name, _COURSE)
         if node.id in self.needed:
             return ast.Subscript(_FACTS_GIVEN, ast.Constant(node.id), ast.Load())
         return _call_of("_present", _FACTS_GIVEN, ast.Constant(node.id))
@@ -1538,12 +1538,16 @@ class _Compiler(ast.NodeTransformer):
         args = [self.visit(arg) for arg in node.args]
         if not isinstance(node.func, ast.Name) or node.func.id != VALUE_OR:
             return ast.Call(node.func, args, [])
-        first = _optional_fact(node.args[0]) if len(args) == len(("first", "other")) else None
-        if first is None or first.id in self.local:
-            raise ExpressionError(f"{VALUE_OR} takes a name of the pattern first, or an attribute")
-        return _call_of(
-            "_either", _FACTS_GIVEN, ast.Constant(first.id), *[_function(arg, []) for arg in args]
-        )
+        match node.args:
+            case [
+                ast.Name(id=first)
+                | ast.Attribute(value=ast.Attribute(value=ast.Name(id=first), attr="attrs")),
+                _,
+            ] if first not in self.local:
+                parts = [_function(arg, []) for arg in args]
+                return _call_of("_either", _FACTS_GIVEN, ast.Constant(first), *parts)
+            case _:
+                return _call_of("_misused")
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         """Call what computes within bounds."""
@@ -1572,7 +1576,7 @@ class _Compiler(ast.NodeTransformer):
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         """Count the items."""
-        items = _call_of("_bounded", self.visit(node.iter), ast.Name("count", ast.Load()))
+        items = _call_of("_bounded", self.visit(node.iter), _COURSE)
         tests = [self.visit(test) for test in node.ifs]
         return ast.comprehension(self.visit(node.target), items, tests, 0)
 
@@ -1583,6 +1587,7 @@ class _Compiler(ast.NodeTransformer):
 
 
 _FACTS_GIVEN = ast.Name("facts", ast.Load())
+_COURSE = ast.Name("course", ast.Load())
 
 
 def _function(body: ast.expr, names: list[ast.arg]) -> ast.Lambda:
@@ -1594,22 +1599,11 @@ def _call_of(function: str, *args: ast.expr) -> ast.Call:
     return ast.Call(ast.Name(function, ast.Load()), [*args], [])
 
 
-def _optional_fact(tree: ast.expr) -> ast.Name | None:
-    """Return the name in ``c`` or ``y.attrs.alpha``; None if *tree* is something else."""
-    match tree:
-        case ast.Name() as name:
-            return name
-        case ast.Attribute(value=ast.Attribute(value=ast.Name() as name, attr="attrs")):
-            return name
-        case _:
-            return None
-
-
 def _present(facts: Mapping[str, Facts], name: str) -> Facts:
-    found = facts[name]
-    if found is None:
+    fact = facts[name]
+    if fact is None:
         raise UnknownFactError(f"{name!r} took no part in the match")
-    return found
+    return fact
 
 
 def _either(
@@ -1619,12 +1613,16 @@ def _either(
     if facts[name] is None:
         return other()
     try:
-        found: object = first()
+        fact: object = first()
     except NoAttributeError:
         return other()
-    if isinstance(found, list):
+    if isinstance(fact, list):
         raise ExpressionError(f"{name!r} is several inputs, not one constant")
-    return found.value if isinstance(found, ValueFacts) else found
+    return fact.value if isinstance(fact, ValueFacts) else fact
+
+
+def _misused() -> NoReturn:
+    raise ExpressionError(f"{VALUE_OR} takes a name of the pattern first, or an attribute")
 
 
 def _chained(left: object, *links: tuple[Callable[..., object], Callable[[], object]]) -> object:
@@ -1639,16 +1637,46 @@ def _chained(left: object, *links: tuple[Callable[..., object], Callable[[], obj
     return answer
 
 
-def _bounded(items: Iterable[Any], count: list[int]) -> Iterator[Any]:
+class _Course:
+    """What one evaluation has gone over.
+
+    Attributes:
+        items: How many items its comprehensions have gone over.
+        weights: By ``id`` the lists that variables were bound to, with their weights.
+    """
+
+    __slots__ = ("items", "weights")
+
+    def __init__(self) -> None:
+        self.items = 0
+        self.weights: dict[int, tuple[object, int]] = {}
+
+    def weight(self, thing: object) -> int:
+        """Count the items of nested lists, each as often as it stands there."""
+        if not isinstance(thing, (list, tuple, set)):
+            return 1
+        if id(thing) not in self.weights:
+            self.weights[id(thing)] = thing, 1 + sum(map(self.weight, thing))
+        return self.weights[id(thing)][1]
+
+
+def _bounded(items: Iterable[Any], course: _Course) -> Iterator[Any]:
     for item in items:
-        count[0] += 1
-        if count[0] > MOST_ITEMS:
+        course.items += 1
+        if course.items > MOST_ITEMS:
             raise ExpressionError(f"a list of more than {MOST_ITEMS} items")
         yield item
 
 
+def _light(variable: object, course: _Course) -> object:
+    """Return what a variable is bound to; lists in lists double soon, if they hold one twice."""
+    if course.weight(variable) > FREE:
+        raise ExpressionError("lists in lists have far too many items")
+    return variable
+
+
 _HELPERS: tuple[Callable[..., object], ...] = (
-    *(_present, _either, _chained, _bounded, _are_equal_dims),
+    *(_present, _either, _misused, _chained, _bounded, _light, _are_equal_dims),
 )
 _REACHABLE: dict[str, Any] = {
     "__builtins__": {"__import__": __import__},  # for numpy's C code; no expression can name it
@@ -1675,28 +1703,30 @@ class Expression:
         text: The expression.
         role: What it is for, to begin messages with.
         captures: Names that stand for an attribute of the node that they are bound to.
+        tree: The same, parsed, if it stands inside another text: messages say where in that.
 
     Raises:
         PatternSyntaxError: It is not one expression.
     """
 
     def __init__(
-        self, text: str, role: str = "where", captures: Mapping[str, str] = NO_CAPTURES
+        self,
+        text: str,
+        role: str = "where",
+        captures: Mapping[str, str] = NO_CAPTURES,
+        tree: ast.expr | None = None,
     ) -> None:
         self.role = role
         self.text = text.strip()
         self.captures = tuple(captures.items())
         self._indent = len(text) - len(text.lstrip())
         try:
+            if tree is not None:
+                vars(self)["_parts"] = _checked(tree, self.captures)
             _ = self._parts
-        except _FormError as error:
-            raise self.wrong(error.node, error.what, error.hint) from None
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            column = (getattr(error, "offset", None) or 1) - 1
-            raise PatternSyntaxError(
-                f"{self.role}: {self.text!r} is not an expression: {_syntax_message(error)}",
-                column=column,
-            ) from error
+        except PatternSyntaxError as error:
+            place = (error.line, error.column)
+            raise self._wrong_at(place, error.message, error.hint) from error
 
     def __getstate__(self) -> dict[str, object]:
         """Keep what it was made of; the rest is made again when somebody asks."""
@@ -1729,15 +1759,13 @@ class Expression:
 
     def wrong(self, node: ast.expr, what: str, hint: str | None = None) -> PatternSyntaxError:
         """Make the error that points at a part of the expression."""
-        lines = self.text.splitlines()
-        shown = lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="ignore")
-        indent = self._indent if node.lineno == 1 else 0
-        return PatternSyntaxError(
-            f"{self.role}: {self.text!r} {what}",
-            line=node.lineno,
-            column=len(shown) + indent,
-            hint=hint,
-        )
+        return self._wrong_at((node.lineno, node.col_offset), what, hint)
+
+    def _wrong_at(self, place: tuple[int, int], what: str, hint: str | None) -> PatternSyntaxError:
+        line, column = place
+        column += self._indent if line == 1 else 0
+        message = f"{self.role}: {self.text!r} {what}"
+        return PatternSyntaxError(message, line=line, column=column, hint=hint)
 
     @property
     def names(self) -> frozenset[str]:
@@ -1830,9 +1858,9 @@ class Expression:
         token = _left.set(FREE)
         try:
             if not self._parts.computes:
-                return _computed(code(facts, [0]))
+                return _computed(code(facts, _Course()))
             with np.errstate(all="ignore"):
-                return _computed(code(facts, [0]))
+                return _computed(code(facts, _Course()))
         finally:
             _left.reset(token)
 
@@ -1867,13 +1895,6 @@ def _free_names(tree: ast.AST) -> set[str]:
     return free
 
 
-def _optional_names(nodes: Sequence[ast.AST]) -> list[ast.Name]:
-    """Return the names that may be absent: those in the arguments of ``value_or``."""
-    calls = (node for node in nodes if isinstance(node, ast.Call))
-    parts = [arg for call in calls if ast.unparse(call.func) == VALUE_OR for arg in call.args]
-    return names_in([node for part in parts for node in ast.walk(part)])
-
-
 def _local_names(nodes: Sequence[ast.AST]) -> set[str]:
     """Return the variables of comprehensions."""
     return {
@@ -1883,10 +1904,6 @@ def _local_names(nodes: Sequence[ast.AST]) -> set[str]:
         for target in ast.walk(node.target)
         if isinstance(target, ast.Name)
     }
-
-
-def _syntax_message(error: Exception) -> str:
-    return error.msg if isinstance(error, SyntaxError) else str(error) or type(error).__name__
 
 
 # ``where``: what must hold for a match to be taken.
@@ -1948,11 +1965,7 @@ class Condition(Expression):
             return Unmet(f"{self.text!r} is not known to hold: {error}", error.unranked)
         except UNANSWERABLE as error:
             return Unmet(f"{self.text!r} cannot be evaluated: {in_plain_words(error)}")
-        return None if holds else self._plain_no
-
-    @cached_property
-    def _plain_no(self) -> Unmet:
-        return Unmet(f"{self.text!r} does not hold")
+        return None if holds else Unmet(f"{self.text!r} does not hold")
 
     def _left_of(self, absent: frozenset[str]) -> Code | None:
         """Return the expression without the operands that use *absent* names; None if all do."""

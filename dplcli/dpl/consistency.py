@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.dpl.conditions import UNANSWERABLE, Condition, in_plain_words, names_in
+from dplcli.dpl.expression import unknown_dtype
 from dplcli.dpl.pattern import (
     AndPattern,
     CallPattern,
@@ -24,13 +25,13 @@ from dplcli.dpl.pattern import (
     SameShapePattern,
     TypedPattern,
 )
-from dplcli.dpl.text import all_parts, hidden_parts, names_of, unknown_dtype, visible_parts
+from dplcli.dpl.text import all_parts, hidden_parts, names_of, visible_parts
 from dplcli.errors import did_you_mean
 from dplcli.ir.operators import MOVED
 from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from dplcli.dpl.pattern import DFPattern
     from dplcli.errors import PatternSyntaxError
@@ -91,10 +92,10 @@ def _strange_words(
             case ast.Attribute(
                 value=ast.Attribute(value=ast.Name(id=name), attr="attrs"), attr=attribute
             ):
-                known = _attributes_of(name, pattern, schemas)
-                if known and attribute not in known:
+                attributes = _attributes_of(name, pattern, schemas)
+                if attributes and attribute not in attributes:
                     what = f"asks for the attribute {attribute!r}, which {name!r} does not have"
-                    yield _Fault(node, what, did_you_mean(attribute, sorted(known)))
+                    yield _Fault(node, what, did_you_mean(attribute, sorted(attributes)))
             case _:
                 pass
         for text in texts:
@@ -113,20 +114,20 @@ def _attributes_of(  # noqa: C901  # a case per kind
 ) -> set[str] | None:
     """Return the attributes that the node may have that makes *name*; None if unknown."""
     pending = [part for part in visible_parts(pattern) if name in names_of(part)]
-    found: set[str] = set()
+    attributes: set[str] = set()
     while pending:
         match pending.pop():
             case CallPattern(op=op):
                 for choice in op.choices:
                     if not isinstance(choice, OpName):
                         return None
-                    known = schemas.attributes_of(choice.op_type, choice.domain)
-                    if known is None:
+                    its = schemas.attributes_of(choice.op_type, choice.domain)
+                    if its is None:
                         return None
-                    found |= known
-                    found |= {item.attribute for item in MOVED.get(choice.op_type, ())}
+                    attributes |= its
+                    attributes |= {item.attribute for item in MOVED.get(choice.op_type, ())}
                     for schema in schemas.versions(choice.op_type, choice.domain):
-                        found.update(schema.inputs)
+                        attributes.update(schema.inputs)
             case OutputPattern(node=node):
                 pending.append(node)
             case OrPattern(left=left, right=right):
@@ -139,7 +140,7 @@ def _attributes_of(  # noqa: C901  # a case per kind
                 pending.append(consumer)
             case _:
                 return None
-    return found
+    return attributes
 
 
 # What is said of one quantity.
@@ -269,17 +270,17 @@ class _Reader(NamedTuple):
                 return self._constant(node, holds=holds)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 sides = [left, *others]
-                found = tuple(
+                claims = tuple(
                     self._compared(a, sign, b, holds=holds)
                     for a, sign, b in zip(sides, ops, others, strict=False)
                 )
-                return found[0] if len(found) == 1 else _All(found) if holds else _Any(found)
+                return claims[0] if len(claims) == 1 else _All(claims) if holds else _Any(claims)
             case _:
                 return _true_or_not(node, holds=holds)
 
     def _several(self, parts: Sequence[ast.expr], *, every: bool, holds: bool) -> _Claim:
-        found = tuple(self.read(part, holds=holds) for part in parts)
-        return _All(found) if every is holds else _Any(found)
+        claims = tuple(self.read(part, holds=holds) for part in parts)
+        return _All(claims) if every is holds else _Any(claims)
 
     def _constant(self, node: ast.expr, *, holds: bool) -> _Claim:
         try:
@@ -370,20 +371,20 @@ def _quantity(node: ast.expr) -> str:
             return ast.unparse(node)
 
 
-def _with(known: Ranges, claim: _Claim) -> Ranges | None:
+def _with(ranges: Ranges, claim: _Claim) -> Ranges | None:
     """Return what is known if *claim* holds, too; None if it cannot hold."""
     if isinstance(claim, _Says):
         values = claim.values
-        if claim.quantity in known:
-            values = values.and_(known[claim.quantity])
-        return None if values.is_empty else {**known, claim.quantity: values}
+        if claim.quantity in ranges:
+            values = values.and_(ranges[claim.quantity])
+        return None if values.is_empty else {**ranges, claim.quantity: values}
     if isinstance(claim, _All):
-        current: Ranges | None = known
+        current: Ranges | None = ranges
         for part in claim.parts:
             current = None if current is None else _with(current, part)
         return current
-    ways = [way for part in claim.parts if (way := _with(known, part)) is not None]
-    return ways[0] if len(ways) == 1 else known if ways else None
+    ways = [way for part in claim.parts if (way := _with(ranges, part)) is not None]
+    return ways[0] if len(ways) == 1 else ranges if ways else None
 
 
 # Conditions that are constant, and those that contradict each other.
@@ -455,9 +456,9 @@ def _contradictions(
         return
     claims = dict(sorted(said.items(), key=lambda item: isinstance(item[1], _Any)))
     facts, certain = _facts(pattern)
-    if _holds_together(facts, claims):
+    if _with(facts, _All(tuple(claims.values()))) is not None:
         return
-    known, before = facts, dict[int, _Claim]()
+    ranges, before = facts, dict[int, _Claim]()
     for number in claims:
         condition = conditions[number]
         optional = frozenset(condition.names - certain)
@@ -465,11 +466,12 @@ def _contradictions(
         if tree is None:
             continue
         claim = _Reader(condition).read(tree)
-        then = _with(known, claim)
+        then = _with(ranges, claim)
         if then is not None:
-            known, before[number] = then, claim
+            ranges, before[number] = then, claim
             continue
-        other = next((n for n, one in before.items() if _excludes(one, claim)), None)
+        excluding = (n for n, one in before.items() if _with({}, _All((one, claim))) is None)
+        other = next(excluding, None)
         if _with({}, claim) is None:
             what = "never holds"
         elif _with(facts, claim) is None:
@@ -491,18 +493,6 @@ def _certain_part(tree: ast.expr, optional: frozenset[str]) -> ast.expr | None:
     return ast.BoolOp(tree.op, kept) if kept else None
 
 
-def _holds_together(known: Ranges, claims: Mapping[int, _Claim]) -> bool:
-    current: Ranges | None = known
-    for claim in claims.values():
-        current = None if current is None else _with(current, claim)
-    return current is not None
-
-
-def _excludes(one: _Claim, other: _Claim) -> bool:
-    known = _with({}, one)
-    return known is not None and _with(known, other) is None
-
-
 def _facts(pattern: DFPattern) -> tuple[Ranges, frozenset[str]]:
     """Return what the pattern says of quantities, and the names that every match binds."""
     certain: dict[int, dict[int, DFPattern]] = {}
@@ -514,10 +504,10 @@ def _facts(pattern: DFPattern) -> tuple[Ranges, frozenset[str]]:
         inner = [certain[id(item)] for item in parts if id(item) not in hidden]
         if isinstance(part, OrPattern):
             left, right = certain[id(part.left)], certain[id(part.right)]
-            found = {key: item for key, item in left.items() if key in right}
+            shared = {key: item for key, item in left.items() if key in right}
         else:
-            found = {key: item for each in inner for key, item in each.items()}
-        certain[id(part)] = found | {id(part): part}
+            shared = {key: item for each in inner for key, item in each.items()}
+        certain[id(part)] = shared | {id(part): part}
     facts: Ranges = {}
     names: set[str] = set()
     for part in certain[id(pattern)].values():

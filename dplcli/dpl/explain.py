@@ -149,8 +149,8 @@ class Tracer:
         elif not attempt.fits and not attempt.given_up:
             pattern = self.rule.pattern
             expected = f"a node that is {headline(pattern)}"
-            found = f"{root.qualified_op} {root.label!r}, which the pattern does not bind"
-            mismatch = Mismatch(pattern, self.rule.place(pattern), None, expected, found)
+            there = f"{root.qualified_op} {root.label!r}, which the pattern does not bind"
+            mismatch = Mismatch(pattern, self.rule.place(pattern), None, expected, there)
         tree = self._lines(attempt.slots, mismatch)
         lines, values = tuple(line for line, _ in tree), tuple(value for _, value in tree)
         fits, given_up = attempt.fits, attempt.given_up and not attempt.fits
@@ -176,15 +176,15 @@ class Tracer:
             if id(part) in seen or (isinstance(part, WildcardPattern) and not part.name):
                 continue
             seen.add(id(part))
-            status, found, value = "not reached", "", None
+            status, words, value = "not reached", "", None
             step = self.matcher.program.steps[id(part)]
             if mismatch is not None and part is mismatch.part:
-                status, found = "failed", f"expected {mismatch.expected}, found {mismatch.found}"
+                status, words = "failed", f"expected {mismatch.expected}, found {mismatch.found}"
                 value = mismatch.at
             elif slots and id(part) not in around and (bound := step.bound_values_in(slots)):
-                status, found, value = "matched", describe(bound[0]), bound[0]
+                status, words, value = "matched", describe(bound[0]), bound[0]
             place = self.rule.place(part) if part.place is not None else ""
-            lines.append((TraceLine(depth, headline(part), place, status, found), value))
+            lines.append((TraceLine(depth, headline(part), place, status, words), value))
             hidden = {id(inner) for inner in hidden_parts(part)}
             pending += [(p, depth + 1) for p in reversed(part.parts) if id(p) not in hidden]
         return lines
@@ -192,11 +192,11 @@ class Tracer:
 
 def _around(part: DFPattern, pattern: DFPattern) -> set[int]:
     """Return the parts around *part* up to the next node; they match only if it does."""
-    found = {id(part)}
+    around = {id(part)}
     for other in all_parts(pattern):
-        if not isinstance(other, CallPattern) and any(id(inner) in found for inner in other.parts):
-            found.add(id(other))
-    return found - {id(part)}
+        if not isinstance(other, CallPattern) and any(id(inner) in around for inner in other.parts):
+            around.add(id(other))
+    return around - {id(part)}
 
 
 class _Attempt:
@@ -222,7 +222,7 @@ class _Attempt:
             self.score = len(state.trail)
             self.matched = len(state.claimed)
             self.step, self.value = step, value
-            self.expected, self.found = step.mismatch(state, value)
+            self.expected, self.found = state.words or ("any value", describe(value))
             self.slots = list(state.slots)
 
 
@@ -338,8 +338,9 @@ class Explainer:
         first: dict[str, Rejection] = {}
         for item in rejections:
             first.setdefault(item.stage, item)
-        roots = self._roots(rule)
-        found = RuleExplanation(
+        heads = rule.matcher.program.root.heads
+        roots = [node for index in self.indexes for node in index.of(heads)]
+        explanation = RuleExplanation(
             rule,
             candidates=len(roots),
             matched=matched,
@@ -350,11 +351,11 @@ class Explainer:
             opset_holds=any(rule.holds_for(index.graph) for index in self.indexes),
         )
         if not roots:
-            return replace(found, part=self._largest_part(rule))
+            return replace(explanation, part=self._largest_part(rule))
         settled = {item.root for item in rejections} | self.owners.keys()
         left = [root for root in roots if root not in settled]
         tracer = Tracer(rule, budget=_NEAREST_BUDGET)
-        return replace(found, nearest=tracer.nearest(left[:MOST_TRACED]))
+        return replace(explanation, nearest=tracer.nearest(left[:MOST_TRACED]))
 
     def node(self, rule: Rule, node: Node) -> NodeExplanation:
         """Explain whether *rule* matches at *node*."""
@@ -372,10 +373,6 @@ class Explainer:
         if owner is not None and trace.fits:
             return NodeExplanation(rule, node, "taken", owner, trace=trace)
         return NodeExplanation(rule, node, "mismatch", owner, trace=trace)
-
-    def _roots(self, rule: Rule) -> list[Node]:
-        heads = rule.matcher.program.root.heads
-        return [node for index in self.indexes for node in index.of(heads)]
 
     def _missing(self, rule: Rule) -> tuple[str, ...]:
         required = rule.matcher.program.root.required
@@ -405,7 +402,7 @@ class Explainer:
         return None
 
     def _fits(self, matcher: Matcher) -> list[Node]:
-        found = []
+        roots = []
         for index in self.indexes:
             for node in index.candidates(matcher.program):
                 try:
@@ -413,8 +410,8 @@ class Explainer:
                 except StepBudgetExceededError:
                     fits = False
                 if fits:
-                    found.append(node)
-        return found
+                    roots.append(node)
+        return roots
 
 
 def _named(ops: Ops) -> str:

@@ -119,7 +119,7 @@ from dplcli.dpl.text import (
     variadic_names,
     visible_parts,
 )
-from dplcli.errors import PassError
+from dplcli.errors import PassError, counted
 from dplcli.ir import Node, Tensor, TensorType, Value
 from dplcli.ir.operators import (
     COMMUTATIVE,
@@ -149,8 +149,6 @@ if TYPE_CHECKING:
     Outcome: TypeAlias = Goals | Literal[False]
 
     Action: TypeAlias = "Callable[[State, Value | None, Goals], Outcome]"
-
-    Failure: TypeAlias = "Callable[[State, Value | None], tuple[str, str]]"
 
     OnFailure: TypeAlias = "Callable[[Step, Value | None, State], None]"
 
@@ -314,6 +312,9 @@ class State:
         deferred: Goals that are decided only when everything else is bound, as a linked list.
         negations: How many negations the search is inside of.
         unavailable: Nodes that no further output may be: other matches have them.
+        explains: Whether a step that fails says why.
+        words: What was expected where the last step failed, and what was found; None if any
+            value would have been accepted.
         budget: Most goals to run.
         spent: Goals run so far; some steps charge for more work.
         subject: The value that the search began with.
@@ -323,7 +324,7 @@ class State:
 
     __slots__ = (
         *("budget", "choices", "claimed", "deferred", "graph", "negations", "noted", "slots"),
-        *("spent", "subject", "trail", "unavailable"),
+        *("explains", "spent", "subject", "trail", "unavailable", "words"),
     )
 
     def __init__(self, graph: Graph, slot_count: int, budget: int, subject: Value) -> None:
@@ -335,6 +336,8 @@ class State:
         self.deferred: Deferred = None
         self.negations = 0
         self.unavailable: Container[Node] = ()
+        self.explains = False
+        self.words: tuple[str, str] | None = None
         self.budget = budget
         self.spent = 0
         self.trail: list[int | Callable[[], object]] = []
@@ -375,6 +378,11 @@ class State:
         """Let *step* decide on *value* when everything else is bound."""
         self.change("deferred", (step, value, self.deferred))
 
+    def refuse(self, expected: str, there: str) -> Literal[False]:
+        """Fail, and keep what was expected and what was found; asked only if it *explains*."""
+        self.words = expected, there
+        return False
+
     def choose(self, ways: Sequence[Goals]) -> Outcome:
         """Return the first of *ways* and leave the others as choices; False if there are none."""
         if not ways:
@@ -408,6 +416,10 @@ class State:
                 entry()
 
 
+def _named(node: Node) -> str:
+    return f"{node.qualified_op} {node.label!r}"
+
+
 def describe(value: Value | None) -> str:
     """Describe a value for a message: the node that makes it, or what it is."""
     if value is None:
@@ -416,7 +428,7 @@ def describe(value: Value | None) -> str:
     node = origin.producer
     if node is not None and not origin.is_constant:
         which = f" (output {origin.index})" if origin.index else ""
-        return f"{node.qualified_op} {node.label!r}{which}"
+        return f"{_named(node)}{which}"
     if origin.is_constant:
         tensor = origin.constant
         shape = "" if tensor is None else f" {tensor.dtype}{list(tensor.shape)}"
@@ -488,10 +500,6 @@ class Step(ABC):
         """Return what its own slot is bound to."""
         return []
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        """Say, where :meth:`run` has just failed, what was expected and what was found."""
-        return "any value", describe(value)
-
 
 class RestStep(Step):
     """The rest of what a step does, as a goal of its own that is run later.
@@ -499,21 +507,15 @@ class RestStep(Step):
     Args:
         pattern: The pattern object of the step.
         action: Does the rest, as :meth:`Step.run` does.
-        failure: Says what was expected and found where *action* has just failed.
     """
 
-    def __init__(self, pattern: DFPattern, action: Action, failure: Failure | None = None) -> None:
+    def __init__(self, pattern: DFPattern, action: Action) -> None:
         super().__init__(pattern)
         self.action = action
-        self.failure = failure
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Do the rest."""
         return self.action(state, value, rest)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """Ask the step."""
-        return (self.failure or super().mismatch)(state, value)
 
 
 class AnyStep(Step):
@@ -534,11 +536,15 @@ class ValueStep(Step):
         bound = slots[self.slot]
         return [] if bound is None else [bound]  # type: ignore[list-item]  # it binds values
 
-    def clash(self, bound: Sequence[Value], value: Value) -> tuple[str, str]:
-        """Say that *value* is not the one bound before."""
+    def same(self, state: State, value: Value, rest: Goals) -> Outcome:
+        """Demand that *value* is the one bound before."""
+        bound: Any = state.slots[self.slot]
+        if bound is value:
+            return rest
         name = self.pattern.name or "the same pattern"
-        where = describe(bound[0]) if bound else "a value"
-        return f"{where}, which {name} stands for elsewhere", describe(value)
+        return state.explains and state.refuse(
+            f"{describe(bound)}, which {name} stands for elsewhere", describe(value)
+        )
 
 
 class UnnamedStep(ValueStep):
@@ -565,18 +571,10 @@ class LeafStep(ValueStep):
         producer = value.producer
         if producer is not None and producer.op_type == "Identity":
             value = behind_identities(value)
-        bound = state.slots[self.slot]
-        if bound is None:
+        if state.slots[self.slot] is None:
             state.bind(self.slot, value)
             return rest
-        return rest if bound is value else False
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """It is omitted, or another value than before."""
-        bound = self.bound_values_in(state.slots)
-        if value is None or not bound:
-            return super().mismatch(state, value)
-        return self.clash(bound, value)
+        return self.same(state, value, rest)
 
 
 class ChoosyLeafStep(LeafStep):
@@ -585,14 +583,8 @@ class ChoosyLeafStep(LeafStep):
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Bind the value if it is of the right sort."""
         if value is None or not self.accepts(behind_identities(value)):
-            return False
+            return state.explains and state.refuse(self.sort, self.describe_found(value))
         return super().run(state, value, rest)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """It is of another sort, or another value than before."""
-        if value is not None and self.accepts(behind_identities(value)):
-            return super().mismatch(state, value)
-        return self.sort, self.describe_found(value)
 
     def describe_found(self, value: Value | None) -> str:
         """Say what stands there instead."""
@@ -701,13 +693,11 @@ class AbsentStep(Step):
 
     is_decided = True
 
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Accept only nothing."""
-        return rest if value is None else False
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        """Something is there."""
-        return "no input", describe(value)
+        if value is None:
+            return rest
+        return state.explains and state.refuse("no input", describe(value))
 
 
 class VariadicStep(Step):
@@ -786,18 +776,10 @@ class SharedStep(ValueStep):
         origin = value
         if producer is not None and producer.op_type == "Identity":
             origin = behind_identities(value)
-        bound = state.slots[self.slot]
-        if bound is not None:
-            return rest if bound is origin else False
+        if state.slots[self.slot] is not None:
+            return self.same(state, origin, rest)
         state.bind(self.slot, origin)
         return self.inner.run(state, value, rest)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """It is another value than before, or does not match at all."""
-        bound = self.bound_values_in(state.slots)
-        if value is None or (bound and behind_identities(value) is bound[0]):
-            return self.inner.mismatch(state, value)
-        return self.clash(bound, value)
 
 
 class AndStep(Step):
@@ -854,7 +836,7 @@ class AssignStep(Step):
             return self.taker.goal([candidate for _, candidate in self.inputs], rest)
         if not self.args:
             present = sum(candidate is not None for _, candidate in self.inputs)
-            return rest if present >= self.spare else False
+            return rest if present >= self.spare else self._no_input(state)
         (home, first), others = self.args[0], self.args[1:]
         goals: list[Goals] = []
         for place, candidate in sorted(self.inputs, key=lambda item: item[0] != home):
@@ -862,13 +844,14 @@ class AssignStep(Step):
                 left = tuple(item for item in self.inputs if item[0] != place)
                 following = (AssignStep(self, others, left, self.spare, self.taker), None, rest)
                 goals.append((first, candidate, following))
-        return state.choose(goals)
+        return state.choose(goals) if goals else self._no_input(state)
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        """No input is left that could be the next argument."""
+    def _no_input(self, state: State) -> Literal[False]:
+        if not state.explains:
+            return False
         left = ", ".join(describe(candidate) for _, candidate in self.inputs)
         wanted = repr(self.args[0][1].pattern) if self.args else "one more input"
-        return wanted, left or "no input left"
+        return state.refuse(wanted, left or "no input left")
 
 
 class SpreadStep(Step):
@@ -888,23 +871,26 @@ class SpreadStep(Step):
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Give the first argument what it takes; leave other numbers of inputs as choices."""
         if not self.args:
-            return False if self.inputs else rest
+            return self._misfit(state) if self.inputs else rest
         first, others = self.args[0], self.args[1:]
         takers = sum(isinstance(arg, VariadicStep) for arg in others)
         most = len(self.inputs) - (len(others) - takers)
         if isinstance(first, VariadicStep):
             counts = range(most + 1) if takers else range(max(most, 0), most + 1)
             ways = [first.goal(self.inputs[:n], self._following(n, rest)) for n in counts]
-            return state.choose(ways)
-        return (first, self.inputs[0], self._following(1, rest)) if most > 0 else False
+            return state.choose(ways) if ways else self._misfit(state)
+        if most <= 0:
+            return self._misfit(state)
+        return (first, self.inputs[0], self._following(1, rest))
 
     def _following(self, count: int, rest: Goals) -> Goals:
         return (SpreadStep(self, self.args[1:], self.inputs[count:]), None, rest)
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        """There are inputs left, or too few."""
-        found = ", ".join(map(describe, self.inputs)) or "no input left"
-        return (repr(self.args[0].pattern) if self.args else "no more inputs"), found
+    def _misfit(self, state: State) -> Literal[False]:
+        if not state.explains:
+            return False
+        wanted = repr(self.args[0].pattern) if self.args else "no more inputs"
+        return state.refuse(wanted, ", ".join(map(describe, self.inputs)) or "no input left")
 
 
 # Steps for negation, and for choices that are made one by one.
@@ -946,17 +932,14 @@ class NotStep(Step):
         state.change("deferred", None)
         state.change("negations", state.negations + 1)
         state.change("graph", graph)
-        cut = RestStep(self.pattern, partial(self._cut, depth), self._denied)
+        cut = RestStep(self.pattern, partial(self._cut, depth))
         return (self.inner, value, (SETTLE, None, (cut, value, None)))
 
-    def _cut(self, depth: int, state: State, _value: Value | None, _rest: Goals) -> Outcome:
+    def _cut(self, depth: int, state: State, value: Value | None, _rest: Goals) -> Outcome:
         """Fail, since *inner* has matched; drop its choices and the one to go on without it."""
         del state.choices[depth:]
         state.negations -= 1
-        return False
-
-    def _denied(self, _state: State, value: Value | None) -> tuple[str, str]:
-        return repr(self.pattern), describe(value)
+        return state.explains and state.refuse(repr(self.pattern), describe(value))
 
 
 def _settle(state: State, _value: Value | None, rest: Goals) -> Outcome:
@@ -972,17 +955,26 @@ SETTLE = RestStep(WildcardPattern(), _settle)
 
 
 class EachStep(Step):
-    """Ways to go on, tried one after the other; each is made only when its turn comes."""
+    """Ways to go on, tried one after the other; each is made only when its turn comes.
 
-    def __init__(self, owner: Step, ways: Iterator[Goals]) -> None:
+    Args:
+        owner: The step that goes on.
+        ways: The ways.
+        words: Returns what to say when none is left.
+    """
+
+    def __init__(
+        self, owner: Step, ways: Iterator[Goals], words: Callable[[], tuple[str, str]]
+    ) -> None:
         super().__init__(owner.pattern)
         self.ways = ways
+        self.words = words
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Take the next way and leave the others as a choice."""
         way = next(self.ways, None)
         if way is None:
-            return False
+            return state.explains and state.refuse(*self.words())
         state.choices.append(((self, value, rest), len(state.trail)))
         return way
 
@@ -1033,9 +1025,7 @@ class OutputsStep(Step):
         following = number + 1
         if following < len(self.outputs):
             pattern = self.outputs[following].pattern
-            seek = RestStep(
-                pattern, partial(self._seek_output, following), self._not_found(pattern)
-            )
+            seek = RestStep(pattern, partial(self._seek_output, following))
             rest = (seek, None, rest)
         return (self.outputs[number], value, rest)
 
@@ -1047,7 +1037,8 @@ class OutputsStep(Step):
             for candidate in self._candidates(state, number)
             if step.is_plausible(candidate) and candidate.producer not in state.unavailable
         )
-        return EachStep(step, ways).run(state, None, None)
+        words = partial(_words_of_output, step.pattern)
+        return EachStep(step, ways, words).run(state, None, None)
 
     def _candidates(self, state: State, number: int) -> Iterator[Value]:
         """Yield the values that output *number* may be, in program order."""
@@ -1059,9 +1050,9 @@ class OutputsStep(Step):
         for node in state.graph:
             yield from (output for output in node.outputs if output is not None)
 
-    @staticmethod
-    def _not_found(pattern: DFPattern) -> Failure:
-        return lambda _state, _value: (f"the output {pattern!r}", "no value that could be it")
+
+def _words_of_output(pattern: DFPattern) -> tuple[str, str]:
+    return f"the output {pattern!r}", "no value that could be it"
 
 
 def _below(values: Sequence[Value], distance: int, state: State) -> list[Value]:
@@ -1076,15 +1067,15 @@ def _below(values: Sequence[Value], distance: int, state: State) -> list[Value]:
 
 def _readers(values: Sequence[Value], graph: Graph) -> list[Node]:
     pending = list(values)
-    found: dict[Node, None] = {}
+    readers: dict[Node, None] = {}
     while pending:
         for user, _ in pending.pop().iter_uses():
             if user.graph is not graph:
                 continue
-            found[user] = None
+            readers[user] = None
             if is_identity(user):
                 pending += [out for out in user.outputs if out is not None]
-    return sorted(found, key=lambda node: node.position)
+    return sorted(readers, key=lambda node: node.position)
 
 
 # Steps that enter another graph: the body of a node or of a model-local function.
@@ -1117,16 +1108,16 @@ class CompiledBody:
 
     def step_into(self, graph: Graph | None) -> Step:
         """Return the step that matches one body; None is a body that is missing."""
-        return RestStep(
-            self.pattern, partial(self._match, graph), lambda _state, _value: self._misfit(graph)
-        )
+        return RestStep(self.pattern, partial(self._match, graph))
 
     def _match(
         self, graph: Graph | None, state: State, _value: Value | None, rest: Goals
     ) -> Outcome:
         """Enter *graph*, match its inputs and results, and leave it."""
         if graph is None or len(self.results) > len(graph.outputs):
-            return False
+            count = 0 if graph is None else len(graph.outputs)
+            wanted = f"a body with {len(self.results)} results"
+            return state.explains and state.refuse(wanted, f"one with {count}")
         leave = partial(_move_to, state.graph, state.claimed)
         goals: Goals = (RestStep(self.pattern, leave), None, rest)
         formal = () if self.params is None else graph.inputs
@@ -1137,10 +1128,6 @@ class CompiledBody:
         for step, subject in reversed(pairs):
             goals = (step, subject, goals)
         return _move_to(graph, set(), state, None, goals)
-
-    def _misfit(self, graph: Graph | None) -> tuple[str, str]:
-        count = 0 if graph is None else len(graph.outputs)
-        return f"a body with {len(self.results)} results", f"one with {count}"
 
 
 def _move_to(
@@ -1203,33 +1190,64 @@ class CallStep(Step):
         """Match output 0 of a node."""
         return self.match_output(0, state, value, rest)
 
-    def match_output(  # noqa: PLR0911  # a guard each
+    def match_output(  # noqa: C901, PLR0911  # a guard each
         self, index: int, state: State, value: Value | None, rest: Goals
     ) -> Outcome:
         """Match output *index* of a node."""
-        node = None if value is None else value.producer
-        if value is None or node is None:
-            return False
-        if node.op_type == "Identity" and is_identity(node):
+        given, node = value, None if value is None else value.producer
+        if value is not None and is_identity(node):
             value = self._at_identity(state, value, index, rest)
             node = value.producer
-        if node is None or value.index != index or node.graph is not state.graph:
-            return False
-        bound = state.slots[self.slot]
-        if bound is not None:
-            return rest if bound is node else False
+        if value is None or node is None:
+            return state.explains and state.refuse(self.title, describe(given))
         is_named = self.ops is None or (node.domain, node.op_type) in self.ops
-        if node in state.claimed or not (is_named or self.functions):
-            return False
+        if not (is_named or self.functions):
+            return state.explains and state.refuse(self.title, describe(given))
+        if node.graph is not state.graph:
+            return state.explains and state.refuse(
+                f"{self.title} in the same graph", f"{_named(node)} in the graph round it"
+            )
+        if value.index != index:
+            wanted, other = f"output {index} of {self.title}", f"output {value.index}"
+            return state.explains and state.refuse(wanted, f"{other} of {_named(node)}")
+        bound = state.slots[self.slot]
+        if bound is node:
+            return rest
+        if bound is not None:
+            wanted = f"the node that is {self.title} elsewhere in the pattern"
+            return state.explains and state.refuse(wanted, _named(node))
+        if node in state.claimed:
+            return state.explains and state.refuse(
+                f"a {self.title} of its own",
+                f"{_named(node)}, which another part of the pattern is",
+            )
         is_fit = self.takes_inputs and len(node.inputs) == self.least
-        inputs = node.inputs if is_fit else self._fitting_inputs(node)
+        inputs = node.inputs if is_fit else self._fitting_inputs(state, node)
         if inputs is None:
-            return False
+            return state.explains and state.refuse(*state.words or (self.title, describe(given)))
         state.bind_node(self.slot, node)
         if self.is_plain:
             return self._match_inputs(node, inputs, state, None, rest)
-        if not (self._bind_attributes(state, node) and self._is_like_others(state, node)):
-            return False
+        return self._match_special(node, inputs, state, rest, is_named=is_named)
+
+    def _match_special(
+        self,
+        node: Node,
+        inputs: Sequence[Value | None],
+        state: State,
+        rest: Goals,
+        *,
+        is_named: bool,
+    ) -> Outcome:
+        """Match what few patterns have: attributes that are bound, variables, bodies, functions."""
+        if not self._bind_attributes(state, node):
+            return state.explains and state.refuse(self.title, _named(node))
+        if not self._is_like_peers(state, node):
+            wanted = f"the operator that {self.pattern.op.name!r} is elsewhere"
+            return state.explains and state.refuse(wanted, _named(node))
+        if not self._is_like_others(state, node):
+            wanted = f"{self.title} with the attributes that its names are elsewhere"
+            return state.explains and state.refuse(wanted, _named(node))
         rest = self._with_bodies(node, rest)
         if not is_named:
             return self._called(state, node, inputs, rest)
@@ -1239,8 +1257,8 @@ class CallStep(Step):
         """Tell whether *node* is what its variable and its captures stand for elsewhere."""
         for name, slot in self.alike:
             other = state.slots[slot]
-            known = parameter_of(other, name) if isinstance(other, Node) else None
-            if known is not None and not _is_same(known, parameter_of(node, name)):
+            attribute = parameter_of(other, name) if isinstance(other, Node) else None
+            if attribute is not None and not _is_same(attribute, parameter_of(node, name)):
                 return False
         return self._is_like_peers(state, node)
 
@@ -1261,7 +1279,6 @@ class CallStep(Step):
             behind = RestStep(
                 self.pattern,
                 partial(self._match_behind, index),
-                partial(self.output_mismatch, index),
             )
             state.choices.append(((behind, value, rest), len(state.trail)))
         return value
@@ -1298,12 +1315,12 @@ class CallStep(Step):
         slot = self.attributes_slot
         if slot is None:
             return True
-        found = unnamed_attributes(node, self.pattern.attributes)
+        attributes = unnamed_attributes(node, self.pattern.attributes)
         if state.slots[slot] is None:
-            state.bind(slot, Attributes(found))
+            state.bind(slot, Attributes(attributes))
             return True
-        known = state.slots[slot]
-        return isinstance(known, Attributes) and known.values == found
+        bound = state.slots[slot]
+        return isinstance(bound, Attributes) and bound.values == attributes
 
     def _with_bodies(self, node: Node, rest: Goals) -> Goals:
         for attribute, body in reversed(self.bodies):
@@ -1315,13 +1332,18 @@ class CallStep(Step):
     ) -> Outcome:
         """Match the function that *node* calls, then the inputs."""
         function = node.graph.model.functions.get((node.domain, node.op_type, node.overload))
-        if function is None:
-            return False
         rest = (RestStep(self.pattern, partial(self._match_inputs, node, inputs)), None, rest)
-        bodies = (body for body in self.functions if body.accepts(function))
-        return state.choose([(body.step_into(function.body), None, rest) for body in bodies])
+        bodies = (body for body in self.functions if function and body.accepts(function))
+        ways = [(body.step_into(function.body), None, rest) for body in bodies]  # type: ignore[union-attr]  # none without
+        return (
+            state.choose(ways)
+            if ways
+            else state.explains and state.refuse(self.title, _named(node))
+        )
 
-    def _fitting_inputs(self, node: Node) -> Sequence[Value | None] | None:
+    def _fitting_inputs(  # noqa: C901  # a guard each
+        self, state: State, node: Node
+    ) -> Sequence[Value | None] | None:
         """Return as many inputs as there are arguments, or more; omitted ones are None.
 
         None if the number of inputs or an attribute does not fit.
@@ -1341,9 +1363,20 @@ class CallStep(Step):
         while count and inputs[count - 1] is None:
             count -= 1
         if count > wanted and not (self.pattern.rest or self.takers):
+            if state.explains:
+                more = ", ".join(describe(value) for value in inputs[wanted:] if value is not None)
+                there = f"{count} at {_named(node)}: also {more}"
+                state.refuse(f"{self.title} with {counted(wanted, 'input')}", there)
             return None
-        if not all(attribute_equals(node, name, wants) for name, wants in self.attributes):
-            return None
+        for name, wants in self.attributes:
+            if not attribute_equals(node, name, wants):
+                if state.explains:
+                    attribute = parameter_of(node, name)
+                    shown = "unknown" if attribute is None else print_attribute(attribute)
+                    expected = "known" if wants is None else f"= {wants!r}"
+                    there = f"{name} = {shown} at {_named(node)}"
+                    state.refuse(f"{self.title} with {name} {expected}", there)
+                return None
         fitting = inputs[:count]
         if count < wanted:
             fitting = (*fitting, *[None] * (wanted - count))
@@ -1414,64 +1447,6 @@ class CallStep(Step):
         op = self.pattern.op
         return op.alternatives(lambda _: "…") if op.name else op.spelled(lambda _: "…")
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """Find out which of the tests of :meth:`match_output` failed."""
-        return self.output_mismatch(0, state, value)
-
-    def output_mismatch(self, index: int, state: State, value: Value | None) -> tuple[str, str]:
-        """Find out which of the tests failed for output *index*."""
-        found = describe(value)
-        if value is None or value.producer is None:
-            return self.title, found
-        if not self.sees_identity:
-            value = behind_identities(value)
-        node = value.producer
-        if node is None:
-            return self.title, found
-        is_named = self.ops is None or (node.domain, node.op_type) in self.ops
-        if not (is_named or self.functions):
-            return self.title, found
-        wanted = self._node_mismatch(state, node, value.index, index)
-        if wanted is None and not self._is_like_peers(state, node):
-            return f"the operator that {self.pattern.op.name!r} is elsewhere", found
-        if wanted is None and not self._is_like_others(state, node):
-            return f"{self.title} with the attributes that its names are elsewhere", found
-        return wanted or (self.title, found)
-
-    def _node_mismatch(  # a guard each
-        self, state: State, node: Node, found_index: int, index: int
-    ) -> tuple[str, str] | None:
-        who = f"{node.qualified_op} {node.label!r}"
-        if node.graph is not state.graph:
-            return f"{self.title} in the same graph", f"{who} in the graph round it"
-        if found_index != index:
-            return f"output {index} of {self.title}", f"output {found_index} of {who}"
-        bound = state.slots[self.slot]
-        if bound is not None and bound is not node:
-            return f"the node that is {self.title} elsewhere in the pattern", who
-        if bound is None and node in state.claimed:
-            return f"a {self.title} of its own", f"{who}, which another part of the pattern is"
-        for name, expected in self.attributes:
-            if not attribute_equals(node, name, expected):
-                known = parameter_of(node, name)
-                shown = "unknown" if known is None else print_attribute(known)
-                wanted = "known" if expected is None else f"= {expected!r}"
-                return f"{self.title} with {name} {wanted}", f"{name} = {shown} at {who}"
-        return None if self.takers else self._count_mismatch(node, who)
-
-    def _count_mismatch(self, node: Node, who: str) -> tuple[str, str] | None:
-        """Say that there are too many inputs, or too few."""
-        given = self._not_named(node, inputs_of(node))
-        most, count = len(self.args), len(given)
-        if count > most and not self.pattern.rest:
-            more = ", ".join(describe(value) for value in given[most:] if value is not None)
-            plural = "" if most == 1 else "s"
-            return f"{self.title} with {most} input{plural}", f"{count} at {who}: also {more}"
-        for place, arg in enumerate(self.args):
-            if type(arg) is AnyStep and (place >= count or given[place] is None):
-                return f"{self.title} with input {place}", f"none at {who}"
-        return None
-
 
 @dataclass(frozen=True, eq=False)
 class Attributes:
@@ -1498,10 +1473,6 @@ class OutputStep(Step):
         """Return the output, if the node has it."""
         return [v for v in self.call.bound_values_in(slots) if v.index == self.index]
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """The node does not match, or it is another output."""
-        return self.call.output_mismatch(self.index, state, value)
-
 
 def look_through(state: State, value: Value) -> Value:
     """Return the value behind Identity nodes, which are noted as part of the match."""
@@ -1527,7 +1498,7 @@ class EdgeStep(Step):
         super().__init__(pattern)
         self.producer = producer
         self.consumer = consumer
-        self.rest_of_edge = RestStep(pattern, self._match_producer, self._no_producer)
+        self.rest_of_edge = RestStep(pattern, self._match_producer)
         self.stand_for(consumer, producer)
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
@@ -1536,9 +1507,13 @@ class EdgeStep(Step):
 
     def _match_producer(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         inputs = self._inputs(state, value)
-        return state.choose(
-            [(self.producer, item, rest) for item in inputs if self.producer.is_plausible(item)]
-        )
+        ways: list[Goals]
+        ways = [(self.producer, item, rest) for item in inputs if self.producer.is_plausible(item)]
+        if ways or not state.explains:
+            return state.choose(ways)
+        only = " that nothing else reads" if self.pattern.only else ""
+        where = "an input" if self.pattern.index is None else f"input {self.pattern.index}"
+        return state.refuse(f"{where} of {describe(value)}{only}", "none")
 
     def _inputs(self, state: State, value: Value | None) -> list[Value]:
         """Return the inputs of the consumer that may be the producer's value, each once."""
@@ -1551,11 +1526,6 @@ class EdgeStep(Step):
         if self.pattern.only:
             return [item for item in fitting if is_read_only_by(behind_identities(item), node)]
         return list(fitting)
-
-    def _no_producer(self, _state: State, value: Value | None) -> tuple[str, str]:
-        only = " that nothing else reads" if self.pattern.only else ""
-        where = "an input" if self.pattern.index is None else f"input {self.pattern.index}"
-        return f"{where} of {describe(value)}{only}", "none"
 
 
 class ChainProgress(NamedTuple):
@@ -1588,7 +1558,7 @@ class RepeatStep(Step):
         """Keep the :class:`ChainProgress` in slot *progress*."""
         super().__init__(pattern, progress)
         self.base = base
-        self.next = RestStep(pattern, self._after_link, self.mismatch)
+        self.next = RestStep(pattern, self._after_link)
         self.ending = RestStep(pattern, self._end)
         self.link: CallStep | None = None
         self.fresh: tuple[int, ...] = ()
@@ -1617,7 +1587,10 @@ class RepeatStep(Step):
         may_end = count >= self.pattern.least and self.base.is_plausible(value)
         may_grow = self.pattern.most is None or count < self.pattern.most
         if not may_grow or not self.link.is_plausible(value):
-            return self._end(state, value, rest) if may_end else False
+            if may_end:
+                return self._end(state, value, rest)
+            wanted = f"{self.pattern.least} or more {self.link.title}"
+            return state.explains and state.refuse(wanted, f"{count}, then {describe(value)}")
         if may_end:
             state.choices.append(((self.ending, value, rest), len(state.trail)))
         self._unbind_link(state)
@@ -1641,19 +1614,12 @@ class RepeatStep(Step):
     def _unbind_link(self, state: State) -> None:
         """Unbind what one link has bound; its nodes and constants stay part of the match."""
         for slot in self.constants:
-            known = state.slots[slot]
-            if known is not None:
-                state.note(known)  # type: ignore[arg-type]  # constants are values
+            constant = state.slots[slot]
+            if constant is not None:
+                state.note(constant)  # type: ignore[arg-type]  # constants are values
         for slot in self.fresh:
             if state.slots[slot] is not None:
                 state.reset(slot)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """The chain is too short, or too long."""
-        title = self.link.title if self.link is not None else ""
-        done = state.slots[self.slot]
-        count = done.links if isinstance(done, ChainProgress) else 0
-        return f"{self.pattern.least} or more {title}", f"{count}, then {describe(value)}"
 
 
 # What compiling a pattern gives.
@@ -1710,48 +1676,48 @@ class Program:
 
         Those of chains and regions are not listed.
         """
-        found: set[OpKey] = set()
+        operators: set[OpKey] = set()
         for step in self.steps.values():
             if not isinstance(step, CallStep) or step is self.root:
                 continue
             if step.ops is None or step.functions:
                 return None
-            found |= step.ops
-        return frozenset(found)
+            operators |= step.ops
+        return frozenset(operators)
 
     def bindings(self, slots: Sequence[object]) -> dict[str, Value]:
         """Return what each name is bound to; names that took no part are missing."""
-        found: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         for name, choices in self.names:
             for slot, index in choices:
                 bound = slots[slot]
                 if bound is None:
                     continue
                 if isinstance(bound, Value):
-                    found[name] = bound
+                    values[name] = bound
                 elif isinstance(bound, Node) and index < len(bound.outputs):
                     output = bound.outputs[index]
                     if output is not None:
-                        found[name] = output
+                        values[name] = output
                 break
-        return found
+        return values
 
     def bound_attributes(self, slots: Sequence[object]) -> dict[str, Mapping[str, Attribute]]:
         """Return what each ``**name`` is bound to."""
-        found: dict[str, Mapping[str, Attribute]] = {}
+        attributes: dict[str, Mapping[str, Attribute]] = {}
         for name, slot in self.attribute_names:
             bound = slots[slot]
             if isinstance(bound, Attributes):
-                found[name] = bound.values
-        return found
+                attributes[name] = bound.values
+        return attributes
 
     def bound_operators(self, slots: Sequence[object]) -> dict[str, OpName]:
         """Return what each operator variable stands for."""
-        found: dict[str, OpName] = {}
+        operators: dict[str, OpName] = {}
         for name, places in self.operators:
             nodes = (bound for place in places if isinstance(bound := slots[place], Node))
-            found.update((name, OpName(node.op_type, node.domain)) for node in nodes)
-        return found
+            operators.update((name, OpName(node.op_type, node.domain)) for node in nodes)
+        return operators
 
     def bound_inputs(self, slots: Sequence[object]) -> dict[str, tuple[Value, ...]]:
         """Return what each ``*name`` is bound to."""
@@ -1861,9 +1827,9 @@ class Fingerprints:
 
     def number(self, node: Node) -> int:
         """Return the number of a node's fingerprint."""
-        known = self._known.get(node)
-        if known is not None:
-            return known
+        number = self._known.get(node)
+        if number is not None:
+            return number
         above = self._above
         key: list[object] = [node.domain, node.op_type]
         for value in node.inputs:
@@ -1926,8 +1892,8 @@ def _sort_of_given(value: Value | None) -> ConstantSort | bool | None:
         return None
     if not value.is_constant:
         return False
-    known = value.type_source
-    shape = known.shape if isinstance(known, TensorType) else None
+    stated = value.type_source
+    shape = stated.shape if isinstance(stated, TensorType) else None
     return _constant_of(None if shape is None else len(shape))
 
 
@@ -1944,10 +1910,10 @@ class _Prospects:
     def may_be(self, step: Step, sort: Sort) -> bool:
         """Tell whether a step may match a value of a sort; a shared part is asked once."""
         key = (id(step), id(sort))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._may_be(step, sort)
-        return known
+        answer = self._known.get(key)
+        if answer is None:
+            answer = self._known[key] = self._may_be(step, sort)
+        return answer
 
     def _may_be(self, step: Step, sort: Sort) -> bool:  # noqa: PLR0911  # a case per kind
         op = sort[0] if type(sort) is tuple and type(sort[0]) is tuple else sort
@@ -2018,6 +1984,7 @@ def advance(state: State, goals: Goals, on_failure: OnFailure | None = None) -> 
             continue
         if on_failure is not None:
             on_failure(step, subject, state)
+            state.words = None
         if not choices:
             state.spent += steps
             return False
@@ -2034,9 +2001,9 @@ def fits(program: Program, value: Value, outer: State) -> bool:
         StepBudgetExceededError: The steps of *outer* are spent.
     """
     state = State(outer.graph, program.slot_count, outer.budget - outer.spent, value)
-    found = advance(state, program.start(value))
+    is_match = advance(state, program.start(value))
     outer.charge(state.spent)
-    return found
+    return is_match
 
 
 # The step for dominated regions.
@@ -2059,14 +2026,15 @@ class DominatorStep(Step):
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Match the child, then parents from the nearest on; nodes claimed by now are outside."""
         seek = partial(self._seek_parent, frozenset(state.claimed))
-        return (self.child, value, (RestStep(self.pattern, seek, self._no_parent), value, rest))
+        return (self.child, value, (RestStep(self.pattern, seek), value, rest))
 
     def _seek_parent(
         self, outside: AbstractSet[Node], state: State, value: Value | None, rest: Goals
     ) -> Outcome:
         child = None if value is None else behind_identities(value).producer
+        words = partial(self._words, value)
         if child is None or child.graph is not state.graph:
-            return False
+            return state.explains and state.refuse(*words())
         ways = (
             (
                 RestStep(self.pattern, partial(_claim, region, outside)),
@@ -2075,9 +2043,9 @@ class DominatorStep(Step):
             )
             for region, top in _Walk(self, child, state).regions()
         )
-        return EachStep(self, ways).run(state, value, None)
+        return EachStep(self, ways, words).run(state, value, None)
 
-    def _no_parent(self, _state: State, value: Value | None) -> tuple[str, str]:
+    def _words(self, value: Value | None) -> tuple[str, str]:
         pattern = self.parent.pattern
         return f"{pattern!r} above, all of whose uses lead here", f"none above {describe(value)}"
 
@@ -2136,8 +2104,8 @@ class _Walk:
 
     def _above(self, node: Node) -> list[Node]:
         """Return the nodes that make the inputs of *node*; leaves do not count."""
-        made = (value for value in node.inputs if value is not None)
-        inner = (value.producer for value in made if not self._copies_leaf(value))
+        inputs = (value for value in node.inputs if value is not None)
+        inner = (value.producer for value in inputs if not self._copies_leaf(value))
         return [node for node in inner if node is not None]
 
     def _copies_leaf(self, value: Value) -> bool:
@@ -2150,8 +2118,8 @@ class _Walk:
             if source is None:
                 break
             current = source
-        known = self.leaves.get(current)
-        is_leaf = self._is_leaf(current) if known is None else known
+        answer = self.leaves.get(current)
+        is_leaf = self._is_leaf(current) if answer is None else answer
         self.leaves.update(dict.fromkeys(copies, is_leaf))
         return is_leaf
 
@@ -2163,12 +2131,12 @@ class _Walk:
     def _is_path(self, node: Node) -> bool:
         if is_identity(node):
             return True
-        known = self.on_path.get(node)
-        if known is None:
+        answer = self.on_path.get(node)
+        if answer is None:
             outputs = (output for output in node.outputs if output is not None)
-            known = any(fits(self.dominator.path, output, self.state) for output in outputs)
-            self.on_path[node] = known
-        return known
+            answer = any(fits(self.dominator.path, output, self.state) for output in outputs)
+            self.on_path[node] = answer
+        return answer
 
     def _region(self, parent: Node) -> list[Node] | None:
         """Return the nodes between *parent* and the child; None if they make no region."""
@@ -2218,19 +2186,35 @@ class TypeStep(Step):
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Accept a type that is known to fit."""
-        known = None if value is None else value.known_type()
+        stated = None if value is None else value.known_type()
+        if stated is not None and self._fits(state, stated):
+            return rest
+        if not state.explains:
+            return False
+        texts = []
+        if self.pattern.dtypes is not None:
+            texts.append(f"element type {' or '.join(self.pattern.dtypes)}")
+        if self.pattern.ranks is not None:
+            texts.append(f"rank {' or '.join(map(str, self.pattern.ranks))}")
+        if self.pattern.shape is not None:
+            dims = []
+            for dim in self.pattern.shape:
+                bound = state.slots[self.letters[dim]] if isinstance(dim, str) else None
+                dims.append("_" if dim is None else f"{dim}" if bound is None else f"{dim}={bound}")
+            texts.append(f"shape [{', '.join(dims)}]")
+        return state.refuse(" and ".join(texts), _type_of(value))
+
+    def _fits(self, state: State, stated: TensorType) -> bool:  # noqa: PLR0911  # a guard each
         dtypes, ranks, dims = self.pattern.dtypes, self.pattern.ranks, self.pattern.shape
-        if known is None or (dtypes is not None and known.dtype not in dtypes):
+        if dtypes is not None and stated.dtype not in dtypes:
             return False
         if ranks is None and dims is None:
-            return rest
-        if known.shape is None or (ranks is not None and len(known.shape) not in ranks):
+            return True
+        shape = stated.shape
+        if shape is None or (ranks is not None and len(shape) not in ranks):
             return False
-        return rest if dims is None or self._fits(state, dims, known.shape) else False
-
-    def _fits(self, state: State, dims: Shape, shape: Shape) -> bool:
-        if len(shape) != len(dims):
-            return False
+        if dims is None or len(shape) != len(dims):
+            return dims is None
         for wanted, dim in zip(dims, shape, strict=True):
             if wanted is None:
                 continue
@@ -2243,21 +2227,6 @@ class TypeStep(Step):
                 return False
         return True
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """Name the facts asked for, dimension variables with what they stand for."""
-        texts = []
-        if self.pattern.dtypes is not None:
-            texts.append(f"element type {' or '.join(self.pattern.dtypes)}")
-        if self.pattern.ranks is not None:
-            texts.append(f"rank {' or '.join(map(str, self.pattern.ranks))}")
-        if self.pattern.shape is not None:
-            dims = []
-            for dim in self.pattern.shape:
-                known = state.slots[self.letters[dim]] if isinstance(dim, str) else None
-                dims.append("_" if dim is None else f"{dim}" if known is None else f"{dim}={known}")
-            texts.append(f"shape [{', '.join(dims)}]")
-        return " and ".join(texts), _type_of(value)
-
 
 class SameShapeStep(Step):
     """An inner step, and a comparison of shapes when everything is bound."""
@@ -2266,7 +2235,7 @@ class SameShapeStep(Step):
         super().__init__(pattern)
         self.inner = inner
         self.other = other
-        self.comparison = RestStep(pattern, self._compare, self._difference)
+        self.comparison = RestStep(pattern, self._compare)
         self.stand_for(inner)
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
@@ -2277,27 +2246,23 @@ class SameShapeStep(Step):
     def _compare(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         shape = _known_shape(value)
         others = self.other.bound_values_in(state.slots)
-        same = shape is not None and bool(others) and shape == _known_shape(others[0])
-        return rest if same else False
-
-    def _difference(self, state: State, value: Value | None) -> tuple[str, str]:
-        others = self.other.bound_values_in(state.slots)
-        if not others:
-            return "the shape of a value that takes no part", _type_of(value)
-        return f"the shape of {_type_of(others[0])}", _type_of(value)
+        if shape is not None and others and shape == _known_shape(others[0]):
+            return rest
+        whose = _type_of(others[0]) if others else "a value that takes no part"
+        return state.explains and state.refuse(f"the shape of {whose}", _type_of(value))
 
 
 def _known_shape(value: Value | None) -> Shape | None:
-    known = None if value is None else value.known_type()
-    return None if known is None or known.shape is None or None in known.shape else known.shape
+    stated = None if value is None else value.known_type()
+    return None if stated is None or stated.shape is None or None in stated.shape else stated.shape
 
 
 def _type_of(value: Value | None) -> str:
-    known = None if value is None else value.known_type()
-    if value is None or known is None:
+    stated = None if value is None else value.known_type()
+    if value is None or stated is None:
         return f"{describe(value)}, whose type is not known"
-    rank = " and unknown rank" if known.shape is None else ""
-    return f"{describe(value)} of type {known}{rank}"
+    rank = " and unknown rank" if stated.shape is None else ""
+    return f"{describe(value)} of type {stated}{rank}"
 
 
 # Compile a pattern into steps: one per pattern object, in a single iterative walk.
@@ -2607,6 +2572,7 @@ class Matcher:
             state = State(root.graph, self.program.slot_count, self.budget, subject)
             state.spent = spent
             state.unavailable = unavailable
+            state.explains = on_failure is not None
             goals = self.program.start(subject)
             try:
                 while True:

@@ -617,8 +617,8 @@ class DFPattern:
         Raises:
             ValueError: *text* is no type.
         """
-        found = _TYPE.match("".join(text.split()))
-        dtype, dims = ("", None) if found is None else found.groups()
+        parts = _TYPE.match("".join(text.split()))
+        dtype, dims = ("", None) if parts is None else parts.groups()
         has_dtype = dtype not in {"", "?", "_"}
         if dims is None and not has_dtype:
             raise ValueError(f"{text!r} is not a type; write float32[n, 4]")

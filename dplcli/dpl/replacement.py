@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from dplcli.dpl.conditions import SHAPE_FUNCTIONS, Expression, UnknownFactError
+from dplcli.dpl.expression import (
+    TextReader,
+    read_array,
+    read_word,
+    signed,
+    unknown_dtype,
+    wrong,
+)
 from dplcli.dpl.matcher import reach_of
 from dplcli.dpl.pattern import (
     WAIVED,
@@ -30,22 +38,13 @@ from dplcli.dpl.pattern import (
 )
 from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
-    BINARY_OPS,
     all_parts,
     attribute_names,
     bound_names,
     captures_of,
-    check_foreign,
     operators_of,
-    parse_lines,
-    read_array,
-    read_dotted,
-    read_lines,
-    read_word,
-    unknown_dtype,
     variadic_names,
     visible_parts,
-    wrong,
     wrong_part,
 )
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
@@ -106,14 +105,14 @@ def fit_attributes(
     missing = sorted(schema.required_attributes - attributes.keys())
     if missing:
         raise BuildError(f"{op_type}-{schema.since} needs {missing[0]!r}")
-    known = schema.attributes
-    if all(known.get(name) == attribute.kind for name, attribute in attributes.items()):
+    kinds = schema.attributes
+    if all(kinds.get(name) == attribute.kind for name, attribute in attributes.items()):
         return attributes
     fitting = {}
     for name, attribute in attributes.items():
-        if name not in known:
+        if name not in kinds:
             raise BuildError(f"{op_type}-{schema.since} has no {name!r}")
-        fitting[name] = _of_kind(attribute, known[name], f"{op_type}: {name}")
+        fitting[name] = _of_kind(attribute, kinds[name], f"{op_type}: {name}")
     return fitting
 
 
@@ -160,10 +159,24 @@ def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
     if kind == "int" and isinstance(value, str) and name in DTYPE_ATTRIBUTES:
         value = DTYPE_CODES.get(value, value)
     plain = _plain(value)
-    attribute = _attribute_of_list(plain) if isinstance(plain, list) else _attribute_of(plain)
-    if attribute is None or not _is_encodable(attribute):
+    is_list = isinstance(plain, list)
+    items: list[Any] = plain if isinstance(plain, list) else [plain]
+    kinds = [kind for kind, python in _KINDS if all(isinstance(item, python) for item in items)]
+    if items and is_list and not kinds and all(isinstance(item, (int, float)) for item in items):
+        kinds, items = ["float"], list(map(float, items))
+    for item in items:
+        if isinstance(item, int) and not -_INT64 <= item < _INT64:
+            kinds = []
+        if isinstance(item, str) and item != item.encode(errors="ignore").decode():
+            kinds = []  # no file can hold it
+    if not kinds:
         raise BuildError(f"the attribute {name!r} cannot be {value!r}")
-    return attribute
+    if not is_list:
+        return Attribute(kinds[0], items[0])
+    return Attribute(f"{kinds[0] if items else 'float'}s", tuple(items))
+
+
+_KINDS = (("int", int), ("float", float), ("string", str))
 
 
 def _as_array(value: object, name: str) -> NDArray[Any] | np.generic:
@@ -183,30 +196,6 @@ def _plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return int(value) if isinstance(value, bool) else value
-
-
-def _attribute_of(value: object) -> Attribute | None:
-    kinds = (("int", int), ("float", float), ("string", str))
-    return next((Attribute(kind, value) for kind, known in kinds if isinstance(value, known)), None)
-
-
-def _attribute_of_list(items: list[object]) -> Attribute | None:
-    for kind, known in (("ints", int), ("floats", float), ("strings", str)):
-        if items and all(isinstance(item, known) for item in items):
-            return Attribute(kind, tuple(items))
-    numbers = [float(item) for item in items if isinstance(item, (int, float))]
-    return Attribute("floats", tuple(numbers)) if len(numbers) == len(items) else None
-
-
-def _is_encodable(attribute: Attribute) -> bool:
-    """Tell whether a file can hold it: numbers of 64 bits, and text that is UTF-8."""
-    value = attribute.value
-    for item in value if isinstance(value, tuple) else (value,):
-        if isinstance(item, int) and not -_INT64 <= item < _INT64:
-            return False
-        if isinstance(item, str) and item != item.encode(errors="ignore").decode():
-            return False
-    return True
 
 
 # Drafts: rules describe what takes a match's place, ``passes.rewrite`` makes it.
@@ -448,7 +437,7 @@ class GraphBuilder:
         values.update(zip(body.inputs, given, strict=False))
         for node in body:
             read = [None if value is None else values.get(value, value) for value in node.inputs]
-            made = DraftNode(
+            draft = DraftNode(
                 node.op_type,
                 node.domain,
                 tuple(read),
@@ -457,9 +446,9 @@ class GraphBuilder:
                 copied=node,
                 captured=tuple([(v, values.get(v, v)) for v in captured_values(node)]),
             )
-            self._keep(made)
+            self._keep(draft)
             outputs = (value for value in node.outputs if value is not None)
-            values.update((value, DraftOutput(made, value.index)) for value in outputs)
+            values.update((value, DraftOutput(draft, value.index)) for value in outputs)
         return [values.get(value, value) for value in body.outputs]
 
     def _stored(self, value: Value) -> DraftConstant:
@@ -537,12 +526,12 @@ class GraphBuilder:
         if operand is None or isinstance(operand, DraftOutput):
             return operand
         tensor: Tensor | None
-        known: Tensor | TensorType | None
+        stated: Tensor | TensorType | None
         if isinstance(operand, DraftConstant):
-            tensor = known = operand.tensor
+            tensor = stated = operand.tensor
         else:
-            tensor, known = behind_identities(operand).constant, operand.known_type()
-        if known is not None and known.shape == ():
+            tensor, stated = behind_identities(operand).constant, operand.known_type()
+        if stated is not None and stated.shape == ():
             return operand
         if tensor is None or tensor.shape != (1,):
             raise BuildError(f"{op_type} takes scalars, which {operand!r} is not known to be")
@@ -805,13 +794,13 @@ def _is_needed(output: Value, match: Match) -> bool:
 
 def _all_parts(roots: Iterable[Part]) -> tuple[Part, ...]:
     """List *roots* and what they are made of, each once, wholes before their parts."""
-    found: dict[int, Part] = {}
+    parts: dict[int, Part] = {}
     pending: deque[Part | None] = deque(roots)
     while pending:
         part = pending.popleft()
-        if part is None or id(part) in found:
+        if part is None or id(part) in parts:
             continue
-        found[id(part)] = part
+        parts[id(part)] = part
         match part:
             case NodeCall():
                 pending += part.args
@@ -821,7 +810,7 @@ def _all_parts(roots: Iterable[Part]) -> tuple[Part, ...]:
                 pending += (part.first, part.otherwise)
             case _:
                 pass
-    return tuple(found.values())
+    return tuple(parts.values())
 
 
 def _may_lack(part: Part) -> bool:
@@ -847,36 +836,31 @@ def parse_replacement(text: str, pattern: DFPattern, schemas: SchemaLibrary) -> 
     Raises:
         PatternSyntaxError: With line, column and, if possible, what was meant.
     """
-    module = parse_lines(text, "the replacement")
     reader = _Reader(pattern, schemas)
-    try:
-        outputs = reader.read(module)
-    except RecursionError as error:
-        raise PatternSyntaxError("the replacement is nested too deeply") from error
+    outputs = reader.read(text)
     return Replacement(text, outputs, frozenset(reader.used), frozenset(reader.carried))
 
 
-class _Reader:
+class _Reader(TextReader[tuple["Part", ...]]):
+    what = "replacement"
+    side = "expression"
+    result = "what takes the match's place"
+
     def __init__(self, pattern: DFPattern, schemas: SchemaLibrary) -> None:
+        super().__init__(schemas)
         self.names = bound_names(pattern)
         self.attribute_names = attribute_names(pattern)
-        self.schemas = schemas
         self.captures = captures_of(pattern)
         self.operators = operators_of(pattern)
         self.variadic = variadic_names(pattern)
-        self.op_types = schemas.op_types("")
         self.assigned: dict[str, Part] = {}
         self.used: set[str] = set()
         self.carried: set[str] = set()
 
-    def read(self, module: ast.Module) -> tuple[Part, ...]:
-        result = "what takes the match's place"
-        return read_lines(module, "replacement", "expression", result, self._assign, self._whole)
-
-    def _whole(self, last: ast.expr) -> tuple[Part, ...]:
+    def conclude(self, last: ast.expr) -> tuple[Part, ...]:
         return tuple(map(self._part, last.elts if isinstance(last, ast.Tuple) else [last]))
 
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+    def assign(self, target: ast.expr, value: ast.expr) -> None:
         part = self._part(value)
         if not isinstance(target, ast.Tuple):
             self._define(target, part)
@@ -897,7 +881,7 @@ class _Reader:
             raise wrong(target, f"{name or '_'!r} has a meaning already")
         self.assigned[name] = part
 
-    def _part(self, node: ast.expr) -> Part:  # noqa: C901, PLR0911  # a case per kind
+    def _part(self, node: ast.expr) -> Part:  # noqa: PLR0911  # a case per kind
         match node:
             case ast.Name():
                 return self._name(node)
@@ -907,11 +891,6 @@ class _Reader:
                 return self._expression(node)
             case ast.List():
                 return self._expression(node)
-            case ast.UnaryOp(op=ast.USub()):
-                return self._node(is_op("Neg"), [node.operand], node)
-            case ast.BinOp() if type(node.op) in BINARY_OPS:
-                args = [node.left, node.right]
-                return self._node(is_op(BINARY_OPS[type(node.op)]), args, node)
             case ast.Subscript():
                 return self._output(node)
             case ast.BoolOp(op=ast.Or()):
@@ -920,6 +899,8 @@ class _Reader:
                 return self._expression(expression)
             case ast.Call():
                 return self._node(self._op(node.func), node.args, node, node.keywords)
+            case _ if (operation := signed(node)) is not None:
+                return self._node(is_op(operation[0]), operation[1], node)
             case _:
                 raise wrong(node, f"{ast.unparse(node)!r} is not a value")
 
@@ -958,9 +939,7 @@ class _Reader:
         if isinstance(node, ast.Name) and node.id in self.operators:
             return self.operators[node.id]
         if not isinstance(node, ast.Name):
-            domain, op_type = read_dotted(node)
-            check_foreign(domain, op_type, node, self.schemas)
-            return is_op(op_type, domain)
+            return self.foreign_op(node)
         if node.id not in self.op_types:
             hint = did_you_mean(node.id, [*self.op_types, *self.operators, "const"])
             raise wrong(node, f"unknown operator {node.id!r}", hint)
@@ -983,19 +962,16 @@ class _Reader:
                 raise wrong(keyword, f"the attribute {keyword.arg!r} is given twice")
             else:
                 attributes[keyword.arg] = self._expression(keyword.value)
-                self._check_dtype(keyword.arg, keyword.value)
+                stated = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+                is_dtype = keyword.arg in DTYPE_ATTRIBUTES and isinstance(stated, str)
+                if is_dtype and stated not in DTYPE_CODES:
+                    raise wrong(keyword.value, *unknown_dtype(str(stated)))
         named = [choice for choice in op.choices if isinstance(choice, OpName)]
         one = OpName("") if op.name else named[0]
-        made = NodeCall(one.op_type, one.domain, parts, attributes, tuple(carried), op.name)
+        call = NodeCall(one.op_type, one.domain, parts, attributes, tuple(carried), op.name)
         for choice in named:
-            self._check_against_schema(made, choice, node)
-        return made
-
-    def _check_dtype(self, name: str, node: ast.expr) -> None:
-        stated = node.value if isinstance(node, ast.Constant) else None
-        is_dtype = name in DTYPE_ATTRIBUTES and isinstance(stated, str)
-        if is_dtype and stated not in DTYPE_CODES:
-            raise wrong(node, *unknown_dtype(str(stated)))
+            self._check_against_schema(call, choice, node)
+        return call
 
     def _either(
         self, items: Sequence[ast.expr], read_last: Callable[[ast.expr], Part | None]
@@ -1038,33 +1014,30 @@ class _Reader:
         return name
 
     def _expression(self, node: ast.expr) -> Expression:
-        try:
-            expression = Expression(ast.unparse(node), "replacement", self.captures)
-            expression.check_names(frozenset(self.names | self.operators.keys()))
-        except PatternSyntaxError as error:
-            raise wrong(node, error.message, error.hint) from error
+        expression = Expression(ast.unparse(node), "replacement", self.captures, node)
+        expression.check_names(frozenset(self.names | self.operators.keys()))
         self.used |= expression.names
         return expression
 
-    def _check_against_schema(self, made: NodeCall, op: OpName, node: ast.expr) -> None:
+    def _check_against_schema(self, call: NodeCall, op: OpName, node: ast.expr) -> None:
         """Refuse what no opset version of the operator allows."""
-        known = self.schemas.attributes_of(op.op_type, op.domain)
-        for name in made.stated:
-            if known is not None and name not in known:
-                hint = did_you_mean(name, sorted(known))
+        attributes = self.schemas.attributes_of(op.op_type, op.domain)
+        for name in call.stated:
+            if attributes is not None and name not in attributes:
+                hint = did_you_mean(name, sorted(attributes))
                 raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
         versions: list[OpSchema] = list(self.schemas.versions(op.op_type, op.domain))
         if not versions:
             return
         most = max(schema.max_inputs for schema in versions)
         fewest = min(schema.min_inputs for schema in versions)
-        count = sum(not isinstance(arg, Variadic) for arg in made.args)
-        if count > most or (count == len(made.args) < fewest):
+        count = sum(not isinstance(arg, Variadic) for arg in call.args)
+        if count > most or (count == len(call.args) < fewest):
             wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             raise wrong(node, f"{op.op_type} takes {wanted} inputs, not {count}")
         needed = frozenset.intersection(*(schema.required_attributes for schema in versions))
-        missing = sorted(needed - set(made.stated))
-        if missing and not made.carried:
+        missing = sorted(needed - set(call.stated))
+        if missing and not call.carried:
             raise wrong(node, f"{op.op_type} needs the attribute {missing[0]!r}")
 
 
@@ -1116,8 +1089,8 @@ class _Caller:
         source = node.args[0] if (node.op_type, node.domain) == ("Cast", "") else None
         if not isinstance(source, str) or "to" not in node.attributes:
             return None
-        wanted, known = self._evaluate(node.attributes["to"]), self._dtype_of_part(source)
-        is_there = known is not None and wanted in {known, DTYPE_CODES[known]}
+        wanted, dtype = self._evaluate(node.attributes["to"]), self._dtype_of_part(source)
+        is_there = dtype is not None and wanted in {dtype, DTYPE_CODES[dtype]}
         return self.part(source) if is_there else None
 
     def _constant(self, part: Expression, reader: NodeCall | None, index: int) -> DraftConstant:
@@ -1155,8 +1128,8 @@ class _Caller:
             case Either():
                 return self.has(self._chosen(part))
             case NodeCall():
-                known = self.match.operators.keys() | self.match.attributes.keys() | {""}
-                return {part.variable, *part.carried} <= known and all(
+                bound = self.match.operators.keys() | self.match.attributes.keys() | {""}
+                return {part.variable, *part.carried} <= bound and all(
                     map(self.has, [*part.args, *part.attributes.values()])
                 )
 
@@ -1170,10 +1143,10 @@ class _Caller:
         """Return the operator, which a variable may stand for."""
         if not node.variable:
             return OpName(node.op_type, node.domain)
-        found = self.match.operators.get(node.variable)
-        if found is None:
+        op = self.match.operators.get(node.variable)
+        if op is None:
             raise BuildError(f"the operator {node.variable!r} took no part in the match")
-        return found
+        return op
 
     def _node(self, node: NodeCall) -> DraftNode:
         if node in self.made:
@@ -1186,14 +1159,14 @@ class _Caller:
             else:
                 inputs.append(None if chosen is None else self.part(chosen, node, index))
         op = self._op_of(node)
-        made = self.made[node] = self.builder.node(
+        draft = self.made[node] = self.builder.node(
             op.op_type,
             op.domain,
             inputs,
             self._attributes_of(node),
             self.output_counts.get(node, 1),
         )
-        return made
+        return draft
 
     def _attributes_of(self, node: NodeCall) -> dict[str, object]:
         attributes: dict[str, object] = {}
@@ -1260,11 +1233,11 @@ class _Caller:
 
     def _folded(self, array: NDArray[Any], part: Expression) -> NDArray[Any]:
         """Accept an array that was computed from constants if it has the type of one of them."""
-        found = ArrayTensor(array).dtype
+        dtype = ArrayTensor(array).dtype
         bindings = self.match.bindings
-        if not any(found == _known_dtype(bindings.get(name)) for name in part.names):
+        if not any(dtype == _known_dtype(bindings.get(name)) for name in part.names):
             raise BuildError(
-                f"{part.text!r} has the element type {found}, but none of its constants has"
+                f"{part.text!r} has the element type {dtype}, but none of its constants has"
             )
         return array
 
@@ -1276,8 +1249,8 @@ class _Caller:
 
 
 def _known_dtype(value: Value | None) -> str | None:
-    known = None if value is None else value.known_type()
-    return None if known is None else known.dtype
+    stated = None if value is None else value.known_type()
+    return None if stated is None else stated.dtype
 
 
 def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
@@ -1285,13 +1258,13 @@ def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
     try:
         with np.errstate(all="ignore"):
             wanted = np.asarray(value)
-            made = wanted.astype(np.dtype(dtype))
+            array = wanted.astype(np.dtype(dtype))
     except (TypeError, OverflowError) as error:
         raise BuildError(f"{text!r} cannot be {dtype}") from error
-    is_exact = made.dtype.kind == "f" or np.array_equal(made, wanted)
-    if not is_exact or not np.array_equal(np.isinf(made), np.isinf(wanted)):
+    is_exact = array.dtype.kind == "f" or np.array_equal(array, wanted)
+    if not is_exact or not np.array_equal(np.isinf(array), np.isinf(wanted)):
         raise BuildError(f"{dtype} cannot hold {text!r}")
-    return made
+    return array
 
 
 # Ask a rule what takes the place of one match.
@@ -1478,12 +1451,12 @@ def check_attributes(
 def _check_call(call: CallPattern, opsets: Opsets, schemas: SchemaLibrary) -> Iterator[int]:
     """Yield the opsets, newer than those that dpl knows, in which an attribute is gained."""
     named = {name for name, _ in (*call.attributes, *call.captures, *call.bodies)}
-    known = max(LAST_OPSET, opsets[1] or 0)
+    newest = max(LAST_OPSET, opsets[1] or 0)
     for choice in call.op.choices:
         lost = {"attributes"} if isinstance(choice, OpKind) else set()
         if isinstance(choice, OpName):
             since = possible_attributes(choice, opsets, schemas)
-            lost = {name for name in since.keys() - named if since[name] <= known}
+            lost = {name for name in since.keys() - named if since[name] <= newest}
             yield from (since[name] for name in since.keys() - named - lost)
         if lost and isinstance(choice, (OpName, OpKind)):
             names = ", ".join(sorted(lost))
@@ -1566,7 +1539,12 @@ class RewriteRule(Rule):
             raise PatternSyntaxError(
                 f"the pattern has {wanted} output(s) and the replacement {given}"
             )
-        _check_own_outputs(outputs or (self.pattern,), self.replacement)
+        read = {part for part in self.replacement.parts if isinstance(part, str)}
+        pairs = zip(outputs or (self.pattern,), self.replacement.outputs, strict=True)
+        for output, part in pairs:
+            if output.name in read and part != output.name:
+                what = f"the replacement reads {output.name!r}, which it replaces"
+                raise PatternSyntaxError(what)
 
     def holds_for(self, graph: Graph) -> bool:
         """Tell whether the opset of *graph* is one that the rule holds for.
@@ -1595,9 +1573,9 @@ class RewriteRule(Rule):
             return True
         if calls[0].variable and isinstance(self.pattern, CallPattern):
             return calls[0].variable != self.pattern.op.name
-        made = OpName(calls[0].op_type, calls[0].domain)
-        is_light = not made.domain and made.op_type in LIGHT
-        return not is_light and set(_root_operators(self.pattern)) != {made}
+        op = OpName(calls[0].op_type, calls[0].domain)
+        is_light = not op.domain and op.op_type in LIGHT
+        return not is_light and set(_root_operators(self.pattern)) != {op}
 
     @property
     def text(self) -> Replacement | None:
@@ -1686,15 +1664,7 @@ def _root_operators(pattern: DFPattern) -> list[OpName]:
             sides = _root_operators(left), _root_operators(right)
             return [*sides[0], *sides[1]] if all(sides) else []
         case CallPattern(op=callee):
-            found = [each for each in callee.choices if isinstance(each, OpName)]
-            return found if len(found) == len(callee.choices) else []
+            operators = [each for each in callee.choices if isinstance(each, OpName)]
+            return operators if len(operators) == len(callee.choices) else []
         case _:
             return []
-
-
-def _check_own_outputs(outputs: tuple[DFPattern, ...], replacement: Replacement) -> None:
-    """Refuse a replacement that reads what it replaces."""
-    read = {part for part in replacement.parts if isinstance(part, str)}
-    for output, part in zip(outputs, replacement.outputs, strict=True):
-        if output.name in read and part != output.name:
-            raise PatternSyntaxError(f"the replacement reads {output.name!r}, which it replaces")

@@ -175,9 +175,9 @@ class PatternRule(Rule):
 
     def with_policies(self, **policies: str) -> Self:
         """Return the same rule with other :data:`POLICIES`; the pattern is not compiled again."""
-        made = replace(self, **policies)  # type: ignore[arg-type]  # callers pass what there is
-        vars(made)["matcher"] = self.matcher  # as cached_property keeps it
-        return made
+        rule = replace(self, **policies)  # type: ignore[arg-type]  # callers pass what there is
+        vars(rule)["matcher"] = self.matcher  # as cached_property keeps it
+        return rule
 
 
 # Policies that a user sets instead of a rule's own: ``lift``, or ``dnnl.conv2d_relu=lift``.
@@ -234,10 +234,10 @@ def _read_policy(policy: str, texts: Iterable[str], rules: Sequence[Rule]) -> di
     for_one: dict[str, str] = {}
     for text in [texts] if isinstance(texts, str) else texts:
         name, value = _split_policy(policy, text)
-        known = for_one if name else for_all
+        values = for_one if name else for_all
         for qualified in _rules_meant(f"--{policy} {text!r}", name, rules):
-            if known.setdefault(qualified, value) != value:
-                other = f"{known[qualified]!r}" + (f" for {qualified}" if name else "")
+            if values.setdefault(qualified, value) != value:
+                other = f"{values[qualified]!r}" + (f" for {qualified}" if name else "")
                 raise UsageError(
                     f"--{policy} {text!r}: contradicts {other}", hint="pass one of them"
                 )
@@ -260,8 +260,8 @@ def _rules_meant(option: str, name: str, rules: Sequence[Rule]) -> list[str]:
     """Return the qualified names of the rules that *name* stands for; all for ""."""
     meant = [rule for rule in rules if name in {"", rule.name, rule.qualified_name}]
     if not meant:
-        known = [n for rule in rules for n in (rule.name, rule.qualified_name)]
-        hint = did_you_mean_rule(name, known)
+        names = [n for rule in rules for n in (rule.name, rule.qualified_name)]
+        hint = did_you_mean_rule(name, names)
         raise UsageError(f"{option}: there is no rule {name!r}", hint=hint)
     outlining = [rule.qualified_name for rule in meant if isinstance(rule, PatternRule)]
     if not outlining:
@@ -300,10 +300,10 @@ class Expectation:
 
 def read_expectation(text: str) -> Expectation | None:
     """Read an expectation such as ``dnnl.conv2d_bias_relu>=33``; None if it is none."""
-    found = _EXPECTATION.match(text)
-    if found is None:
+    parts = _EXPECTATION.match(text)
+    if parts is None:
         return None
-    rule, relation, number = found.groups()
+    rule, relation, number = parts.groups()
     return Expectation(text.strip(), rule, relation, int(number))
 
 
@@ -313,20 +313,20 @@ def parse_expectations(texts: Iterable[str], rules: Sequence[Rule]) -> list[Expe
     Raises:
         UsageError: One is malformed, or names a rule that the catalogues do not have.
     """
-    known = {rule.qualified_name for rule in rules}
+    names = {rule.qualified_name for rule in rules}
     expectations = []
     for text in texts:
-        found = read_expectation(text)
-        if found is None:
+        expectation = read_expectation(text)
+        if expectation is None:
             raise UsageError(
                 f"--expect {text!r}: not an expectation", hint="write RULE>=NUMBER, or <= == > <"
             )
-        if found.rule not in known:
+        if expectation.rule not in names:
             raise UsageError(
-                f"--expect {text!r}: there is no rule {found.rule!r}",
-                hint=did_you_mean_rule(found.rule, sorted(known)),
+                f"--expect {text!r}: there is no rule {expectation.rule!r}",
+                hint=did_you_mean_rule(expectation.rule, sorted(names)),
             )
-        expectations.append(found)
+        expectations.append(expectation)
     return expectations
 
 
@@ -436,8 +436,8 @@ class Match:
         step = self.rule.matcher.program.steps.get(id(pattern))
         if step is None:
             raise KeyError(f"the rule {self.rule.name!r} does not contain {pattern!r}")
-        found = step.bound_values_in(self.slots)
-        return found[0] if found else None
+        values = step.bound_values_in(self.slots)
+        return values[0] if values else None
 
     def __getitem__(self, key: DFPattern | str) -> Value:
         """Return the value that a pattern object, or a name, is bound to: ``match["x"]``.
@@ -445,10 +445,10 @@ class Match:
         Raises:
             KeyError: It took no part in the match, or the rule's pattern does not bind it.
         """
-        found = self.value(key)
-        if found is None:
+        value = self.value(key)
+        if value is None:
             raise KeyError(f"{key!r} took no part in this match of {self.rule.name!r}")
-        return found
+        return value
 
     def node(self, pattern: DFPattern | str) -> Node | None:
         """Return the node that makes what *pattern* is bound to; None if there is none."""

@@ -6,18 +6,31 @@ import ast
 import json
 import math
 import operator
-import re
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from dplcli.dpl import pattern
+from dplcli.dpl.expression import (
+    TextReader,
+    place_of,
+    read_array,
+    read_attribute,
+    read_dimension,
+    read_dotted,
+    read_literal,
+    read_number,
+    read_shape,
+    read_text,
+    read_word,
+    signed,
+    unknown_dtype,
+    wrong,
+)
 from dplcli.dpl.pattern import (
-    STANDARD_DOMAIN,
     WAIVED,
     AbsentPattern,
     AndPattern,
@@ -37,20 +50,19 @@ from dplcli.dpl.pattern import (
     OutputsPattern,
     RepeatPattern,
     SameShapePattern,
-    TextPosition,
     TypedPattern,
     VariadicPattern,
     WildcardPattern,
 )
 from dplcli.errors import PatternSyntaxError, counted, did_you_mean
-from dplcli.ir.operators import DTYPE_ATTRIBUTES, MOVED, canonical_domain
+from dplcli.ir.operators import DTYPE_ATTRIBUTES, MOVED
 from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl.pattern import AttributeValue
-    from dplcli.ir import Dim, OpSchema, SchemaLibrary
+    from dplcli.ir import SchemaLibrary
 
     Spell: TypeAlias = Callable[[DFPattern], str]
 
@@ -59,249 +71,11 @@ if TYPE_CHECKING:
     ReadMethod: TypeAlias = "Callable[[PatternReader, ast.Call, DFPattern], DFPattern]"
 
 
-Read = TypeVar("Read")
-"""What a text says, once it is read."""
-
-
-# What the readers of texts share: places, errors and literal values.
-
-
-BINARY_OPS = {
-    ast.Add: "Add",
-    ast.Sub: "Sub",
-    ast.Mult: "Mul",
-    ast.Div: "Div",
-    ast.MatMult: "MatMul",
-    ast.Pow: "Pow",
-}
-"""The operators that Python's signs stand for."""
-
-
-_MOST_BITS = 4096
-_LONGEST = 200_000
-"""Characters: they are read in a part of a second."""
-
-
-def parse_lines(text: str, what: str) -> ast.Module:
-    """Parse lines of Python without executing them.
-
-    Args:
-        text: The lines.
-        what: What they are, for messages.
-
-    Raises:
-        PatternSyntaxError: They do not parse, or are too long.
-    """
-    if len(text) > _LONGEST:
-        raise PatternSyntaxError(f"{what} has {len(text):,} characters, more than {_LONGEST:,}")
-    try:
-        module = ast.parse(text)
-    except SyntaxError as error:
-        raise PatternSyntaxError(
-            error.msg, line=error.lineno or 1, column=max((error.offset or 1) - 1, 0)
-        ) from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise PatternSyntaxError(f"{what} cannot be parsed: {error}") from error
-    # a number of so many bits is written in a quarter as many characters, or more
-    for node in ast.walk(module) if len(text) > _MOST_BITS // 4 else ():
-        number = node.value if isinstance(node, ast.Constant) else None
-        if (
-            isinstance(node, ast.expr)
-            and isinstance(number, int)
-            and number.bit_length() > _MOST_BITS
-        ):
-            raise wrong(node, "the number is too large")
-    return module
-
-
-def place_of(node: ast.expr) -> TextPosition:
-    """Return where *node* stands."""
-    return TextPosition(node.lineno, node.col_offset)
-
-
-def wrong(
-    node: ast.expr | ast.stmt | ast.keyword, message: str, hint: str | None = None
-) -> PatternSyntaxError:
-    """Make the error that points at *node*."""
-    return PatternSyntaxError(message, line=node.lineno, column=node.col_offset, hint=hint)
-
-
 def wrong_part(part: DFPattern, message: str, hint: str | None = None) -> PatternSyntaxError:
     """Make the error that points at *part*, if it was read from a text."""
     if part.place is None:
         return PatternSyntaxError(message, hint=hint)
     return PatternSyntaxError(message, line=part.place.line, column=part.place.column, hint=hint)
-
-
-def read_lines(  # noqa: PLR0913, PLR0917  # three are words for messages
-    module: ast.Module,
-    what: str,
-    side: str,
-    result: str,
-    assign: Callable[[ast.expr, ast.expr], None],
-    conclude: Callable[[ast.expr], Read],
-) -> Read:
-    """Take apart lines ``name = expression`` and one expression.
-
-    Args:
-        module: The lines.
-        what: What they are, for messages.
-        side: What stands on the right side of a line, for messages.
-        result: What the last expression is, for messages.
-        assign: Is given what stands on the left and on the right side of each line.
-        conclude: Is given the last expression.
-
-    Returns:
-        What *conclude* makes of the last expression.
-
-    Raises:
-        PatternSyntaxError: A line is of another form, or the last one is no expression, or what
-            was called raised it. It is the first mistake; those of other lines are its ``further``.
-    """
-    if not module.body:
-        raise PatternSyntaxError(f"the {what} is empty")
-    *assignments, last = module.body
-    mistakes = _LineMistakes()
-    for statement in assignments:
-        with mistakes.gathered(statement):
-            if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-                raise wrong(statement, f"expected a line: name = {side}")
-            assign(statement.targets[0], statement.value)
-    with mistakes.gathered(last):
-        if not isinstance(last, ast.Expr):
-            raise wrong(last, f"the last line must be an expression: {result}")
-        found = conclude(last.value)
-        if not mistakes.found:
-            return found
-    raise mistakes.error()
-
-
-class _LineMistakes:
-    """What is wrong with lines, each by itself.
-
-    Where a line is wrong nobody knows what its name stands for. A mistake that is found right at
-    such a name may come of that alone, and is not told.
-    """
-
-    def __init__(self) -> None:
-        self.found: list[PatternSyntaxError] = []
-        self.unknown: set[str] = set()
-
-    @contextmanager
-    def gathered(self, statement: ast.stmt) -> Iterator[None]:
-        """Keep the mistake that is raised inside."""
-        try:
-            yield
-        except PatternSyntaxError as error:
-            names = [part for part in ast.walk(statement) if isinstance(part, ast.Name)]
-            unclear = [name for name in names if name.id in self.unknown]
-            if all((error.line, error.column) != (n.lineno, n.col_offset) for n in unclear):
-                self.found.append(error)
-            self.unknown |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
-
-    def error(self) -> PatternSyntaxError:
-        """Return the first mistake, with the others as its ``further``."""
-        first, *others = self.found
-        first.further = tuple(others)
-        return first
-
-
-def read_dotted(node: ast.expr) -> tuple[str, str]:
-    """Read domain and type of an operator: ``com.microsoft.Gelu``."""
-    domain, _, op_type = ast.unparse(node).rpartition(".")
-    if not isinstance(node, ast.Attribute) or not all(map(str.isidentifier, domain.split("."))):
-        raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
-    return domain, op_type
-
-
-def read_dimension(node: ast.expr) -> Dim:
-    """Read a number, a letter, or ``_`` for any."""
-    match node:
-        case ast.Name(id="_"):
-            return None
-        case ast.Name():
-            return node.id
-        case ast.Constant(value=int() as number) if not isinstance(number, bool) and number >= 0:
-            return number
-        case _:
-            raise wrong(node, "a dimension is a number, a letter, or _ for any")
-
-
-def read_word(node: ast.expr) -> str:
-    """Read a name; ``_`` gives ""."""
-    if not isinstance(node, ast.Name):
-        raise wrong(node, "expected a name")
-    return "" if node.id == "_" else node.id
-
-
-def read_text(node: ast.expr) -> str:
-    """Read a text in quotes."""
-    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-        raise wrong(node, "expected a text in quotes")
-    return node.value
-
-
-def read_number(node: ast.expr) -> int:
-    """Read a whole number that is not negative."""
-    value = node.value if isinstance(node, ast.Constant) else None
-    if type(value) is not int or value < 0:
-        raise wrong(node, "expected a whole number")
-    return value
-
-
-def read_literal(node: ast.expr) -> object:
-    """Read a literal of Python."""
-    try:
-        value: object = ast.literal_eval(node)
-    except (ValueError, TypeError, MemoryError, RecursionError) as error:
-        raise wrong(node, f"{ast.unparse(node)!r} is not a literal") from error
-    return value
-
-
-def read_attribute(node: ast.expr) -> AttributeValue:
-    """Read a number, a text, or a list of them."""
-    value = read_literal(node)
-    items = value if isinstance(value, (list, tuple)) else [value]
-    if not all(type(item) in {int, float, str} for item in items):
-        raise wrong(node, "expected a number, a string or a list of them")
-    return tuple(value) if isinstance(value, (list, tuple)) else value  # type: ignore[return-value]  # checked
-
-
-_VALUES_BY_KIND = "biufc"
-_LARGEST_EXTENT = 1_000_000
-
-
-def read_shape(node: ast.expr) -> list[int]:
-    """Read the dimensions of an array, each at most a million."""
-    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
-    extents = [read_number(item) for item in items]
-    if any(extent > _LARGEST_EXTENT for extent in extents):
-        raise wrong(node, "the array is too large")
-    return extents
-
-
-def read_array(items: object, dtype: str | None) -> np.ndarray[Any, np.dtype[Any]]:
-    """Make an array; without *dtype*, floats become float32 and whole numbers int64.
-
-    Raises:
-        ValueError: The items are of another kind, or *dtype* cannot hold them.
-    """
-    array = np.array(items)
-    if dtype == "string" or (dtype is None and array.dtype.kind == "U"):
-        if array.dtype.kind != "U":
-            raise ValueError("not all items are texts")
-        return array.astype(object)
-    if dtype is None:
-        dtype = "float32" if array.dtype.kind == "f" else array.dtype.name
-    if dtype not in DTYPE_CODES or np.dtype(dtype).kind not in _VALUES_BY_KIND:
-        raise ValueError(f"there are no values of {dtype!r} in texts")
-    if array.dtype.kind not in _VALUES_BY_KIND + ("U" if np.dtype(dtype).kind == "f" else ""):
-        raise ValueError("not all items are numbers")
-    with np.errstate(all="ignore"):
-        made = array.astype(dtype)
-    if made.dtype.kind not in "fc" and not np.array_equal(made, array):
-        raise ValueError(f"{dtype} cannot hold all items")
-    return made
 
 
 # Refuse node patterns that fit no version of their operator.
@@ -313,79 +87,32 @@ def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> Non
     Raises:
         PatternSyntaxError: Too many or too few inputs, or an attribute that does not exist.
     """
-    for choice in call.op.choices:
-        if not isinstance(choice, OpName):
+    for op in call.op.choices:
+        if not isinstance(op, OpName):
             continue
-        versions = list(schemas.versions(choice.op_type, choice.domain))
-        _check_attributes(call, node, choice, schemas)
-        if versions:
-            _check_inputs(call, node, choice, versions)
-
-
-def _check_attributes(
-    call: CallPattern, node: ast.Call, op: OpName, schemas: SchemaLibrary
-) -> None:
-    stated = schemas.attributes_of(op.op_type, op.domain)
-    if stated is None or not (call.attributes or call.captures):
-        return
-    versions = schemas.versions(op.op_type, op.domain)
-    inputs = {name for schema in versions for name in schema.inputs}
-    for name, value in call.attributes:
-        if name not in stated and name not in inputs:
-            hint = did_you_mean(name, sorted(stated))
-            raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
-        if name in DTYPE_ATTRIBUTES and isinstance(value, str) and value not in DTYPE_CODES:
-            raise wrong(node, *unknown_dtype(value))
-    for name, _ in call.captures:
-        if name not in stated and name not in inputs:
-            hint = did_you_mean(name, sorted(stated))
-            raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
-
-
-def check_foreign(domain: str, op_type: str, node: ast.expr, schemas: SchemaLibrary) -> None:
-    """Refuse an operator that its domain does not have, if all that it has are known.
-
-    Raises:
-        PatternSyntaxError: Says which one was perhaps meant.
-    """
-    known = schemas.op_types(canonical_domain(domain))
-    if known and op_type not in known:
-        raise wrong(
-            node,
-            f"unknown operator {f'{domain}.{op_type}'!r}",
-            did_you_mean(op_type, sorted(known)),
-        )
-
-
-def unknown_dtype(name: str) -> tuple[str, str | None]:
-    """Say that there is no such element type, and which one was perhaps meant."""
-    return f"{name!r} is not an element type", did_you_mean(name, DTYPE_CODES)
-
-
-def _check_inputs(
-    call: CallPattern, node: ast.Call, op: OpName, versions: Iterable[OpSchema]
-) -> None:
-    by_name = len(_input_names(call, op, versions))
-    most = max(schema.max_inputs for schema in versions)
-    given = by_name + sum(not isinstance(arg, VariadicPattern) for arg in call.args)
-    if given > most:
-        raise wrong(node, f"{op.op_type} takes at most {counted(most, 'input')}, not {given}")
-    fewest = min(schema.min_inputs for schema in versions)
-    if given < fewest and not (call.rest or call.is_variadic):
-        raise wrong(
-            node,
-            f"{op.op_type} takes at least {fewest} inputs, not {given}",
-            "write ... as the last argument if the others do not matter",
-        )
-
-
-def _input_names(call: CallPattern, op: OpName, versions: Iterable[OpSchema]) -> set[str]:
-    """Return the inputs of *call* that are given by name: constants of a known value."""
-    always = [set(schema.attributes) for schema in versions]
-    renamed = {item.attribute: item.name for item in MOVED.get(op.op_type, ())}
-    inputs = {name for schema in versions for name in schema.inputs}
-    names = {renamed.get(name, name) for name, _ in (*call.attributes, *call.captures)}
-    return {name for name in names & inputs if not all(name in known for known in always)}
+        versions = list(schemas.versions(op.op_type, op.domain))
+        inputs = {name for schema in versions for name in schema.inputs}
+        attributes = schemas.attributes_of(op.op_type, op.domain)
+        named = [*call.attributes, *((name, None) for name, _ in call.captures)]
+        for name, value in named if attributes is not None else ():
+            if name not in attributes and name not in inputs:  # type: ignore[operator]  # not None
+                hint = did_you_mean(name, sorted(attributes or ()))
+                raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
+            if name in DTYPE_ATTRIBUTES and isinstance(value, str) and value not in DTYPE_CODES:
+                raise wrong(node, *unknown_dtype(value))
+        if not versions:
+            continue
+        renamed = {item.attribute: item.name for item in MOVED.get(op.op_type, ())}
+        by_name = {renamed.get(name, name) for name, _ in named} & inputs
+        given = sum(not isinstance(arg, VariadicPattern) for arg in call.args)
+        given += sum(any(name not in schema.attributes for schema in versions) for name in by_name)
+        most = max(schema.max_inputs for schema in versions)
+        fewest = min(schema.min_inputs for schema in versions)
+        if given > most:
+            raise wrong(node, f"{op.op_type} takes at most {counted(most, 'input')}, not {given}")
+        if given < fewest and not (call.rest or call.is_variadic):
+            hint = "write ... as the last argument if the others do not matter"
+            raise wrong(node, f"{op.op_type} takes at least {fewest} inputs, not {given}", hint)
 
 
 # Which names a pattern binds, and which patterns make no sense.
@@ -446,14 +173,14 @@ def _reachable(
     parts_of: Callable[[DFPattern], Iterable[DFPattern]] = _shown_parts,
 ) -> list[DFPattern]:
     """List *roots*, and what is reached from them by *parts_of*, each once."""
-    found: dict[int, DFPattern] = {}
+    parts: dict[int, DFPattern] = {}
     pending = list(roots)
     while pending:
         part = pending.pop()
-        if id(part) not in found:
-            found[id(part)] = part
+        if id(part) not in parts:
+            parts[id(part)] = part
             pending.extend(parts_of(part))
-    return list(found.values())
+    return list(parts.values())
 
 
 def names_of(part: DFPattern) -> Iterator[str]:
@@ -681,8 +408,6 @@ _SIGNS: dict[type[ast.operator], Callable[[DFPattern, DFPattern], DFPattern]] = 
 }
 """The signs that combine two patterns, as in Python."""
 
-_LINE_ENDS = re.compile(r"\r\n|\r|\n")
-
 
 def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
     """Read the text form of a pattern; see :func:`read_pattern`."""
@@ -699,51 +424,30 @@ def read_pattern(text: str, schemas: SchemaLibrary) -> tuple[DFPattern, tuple[st
     Raises:
         PatternSyntaxError: With line, column and, if possible, what was meant.
     """
-    module = parse_lines(text, "the pattern")
-    try:
-        reader = PatternReader(schemas)
-        pattern = reader.read(module)
-        check_pattern(pattern)
-    except PatternSyntaxError as error:
-        for each in (error, *error.further):
-            each.column = character_column(text, each.line, each.column)
-        raise
-    except RecursionError as error:
-        raise PatternSyntaxError(
-            "the pattern is nested too deeply", hint="name its parts on lines of their own"
-        ) from error
+    reader = PatternReader(schemas)
+    pattern = reader.read(text)
+    check_pattern(pattern)
     return pattern, reader.unused_in(pattern)
 
 
-def character_column(text: str, line: int, column: int) -> int:
-    """Turn a column in UTF-8 bytes, as ``ast`` counts, into one in characters."""
-    lines = _LINE_ENDS.split(text)
-    shown = lines[line - 1] if line <= len(lines) else ""
-    return len(shown.encode()[:column].decode(errors="ignore"))
-
-
-class PatternReader:
+class PatternReader(TextReader[DFPattern]):
     """Reads the text of one pattern; :data:`SPELLINGS` says how words and methods are read.
 
     Attributes:
-        op_types: The standard operators.
         assigned: What each assigned name or label stands for.
         wildcards: What each name that is not assigned stands for.
     """
 
+    what = side = "pattern"
+    result = "the value that the pattern makes"
+
     def __init__(self, schemas: SchemaLibrary) -> None:
+        super().__init__(schemas)
         self.assigned: dict[str, DFPattern] = {}
         self.wildcards: dict[str, WildcardPattern | VariadicPattern] = {}
-        self.operators: dict[str, OpPattern] = {}
-        self.schemas = schemas
-        self.op_types = schemas.op_types(STANDARD_DOMAIN)
 
-    def read(self, module: ast.Module) -> DFPattern:
-        """Read a whole pattern."""
-        result = "the value that the pattern makes"
-        return read_lines(module, "pattern", "pattern", result, self._assign, self._whole)
-
-    def _whole(self, last: ast.expr) -> DFPattern:
+    def conclude(self, last: ast.expr) -> DFPattern:
+        """Read the outputs."""
         if not isinstance(last, ast.Tuple):
             return self.pattern(last)
         if not last.elts:
@@ -762,7 +466,8 @@ class PatternReader:
         unused = [name for name, part in pairs if part not in needed]
         return (*unused, *(self.operators.keys() - operators_of(pattern).keys()))
 
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+    def assign(self, target: ast.expr, value: ast.expr) -> None:
+        """Read a line."""
         if isinstance(target, ast.Tuple):
             self._assign_outputs(target, value)
             return
@@ -829,26 +534,22 @@ class PatternReader:
                 raise wrong(node.operand, "a truth value is not a pattern")
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
                 return ConstantPattern(value=-number, place=place)
-            case ast.UnaryOp(op=ast.USub()):
-                return self._operator("Neg", node, node.operand)
             case ast.UnaryOp(op=ast.Invert()):
                 return replace(~self.pattern(node.operand), place=place)
             case ast.BinOp() if type(node.op) in _SIGNS:
                 combine = _SIGNS[type(node.op)]
                 left, right = self.pattern(node.left), self.pattern(node.right)
                 return replace(combine(left, right), place=place)
-            case ast.BinOp() if type(node.op) in BINARY_OPS:
-                return self._operator(BINARY_OPS[type(node.op)], node, node.left, node.right)
             case ast.Subscript():
                 return self._output(node)
             case ast.Call():
                 return self._call(node)
+            case _ if (operation := signed(node)) is not None:
+                op_type, operands = operation
+                call = pattern.is_op(op_type)(*map(self.pattern, operands))
+                return replace(call, place=place)
             case _:
                 raise wrong(node, f"{ast.unparse(node)!r} is not a pattern")
-
-    def _operator(self, op_type: str, node: ast.expr, *args: ast.expr) -> CallPattern:
-        call = pattern.is_op(op_type)(*(self.pattern(arg) for arg in args))
-        return replace(call, place=place_of(node))
 
     def _name(self, node: ast.Name) -> DFPattern:
         name = node.id
@@ -863,13 +564,13 @@ class PatternReader:
     def _leaf(self, node: ast.Name, kind: type[WildcardPattern | VariadicPattern]) -> DFPattern:
         """Return what stands for any value, or for any values, of a name."""
         bound = "" if node.id.startswith("_") else node.id
-        made = kind(name=bound, place=place_of(node))
+        leaf = kind(name=bound, place=place_of(node))
         if node.id == "_":
-            return made
-        known = self.wildcards.setdefault(node.id, made)
-        if type(known) is not kind:
+            return leaf
+        other = self.wildcards.setdefault(node.id, leaf)
+        if type(other) is not kind:
             raise wrong(node, f"{node.id!r} stands for one value and for several")
-        return known
+        return other
 
     def _argument(self, node: ast.expr) -> DFPattern:
         """Read an argument of a node, which may be ``*name``."""
@@ -909,8 +610,8 @@ class PatternReader:
             case ast.Call(func=ast.Name(id="optional")):
                 return self._optional(node, node.func)
             case ast.Attribute(value=inner, attr=method) if method in _METHODS:
-                found = _METHODS[method](self, node, self.pattern(inner))
-                return replace(found, place=place_of(node))
+                part = _METHODS[method](self, node, self.pattern(inner))
+                return replace(part, place=place_of(node))
         return self.call_op(self.op(node.func), node)
 
     def several(self, node: ast.expr) -> Any:  # noqa: ANN401  # a pattern or a tuple of them
@@ -956,8 +657,8 @@ class PatternReader:
                 first = node
                 while isinstance(first, ast.Attribute):
                     first = first.value  # type: ignore[assignment]  # of a dotted name
-                known = {*self.assigned, *self.wildcards}
-                return isinstance(first, ast.Name) and first.id not in known
+                names = {*self.assigned, *self.wildcards}
+                return isinstance(first, ast.Name) and first.id not in names
             case _:
                 return isinstance(node, ast.Call) and ast.unparse(node.func) == "op"
 
@@ -969,8 +670,7 @@ class PatternReader:
             hint = f"there are {', '.join(sorted(_METHODS))}; const({domain}) is a constant"
         if owned or op_type in _FOREIGN_METHODS or (hint and "." not in domain):
             raise wrong(node, f"patterns have no method {op_type!r}", hint)
-        check_foreign(domain, op_type, node, self.schemas)
-        return pattern.is_op(op_type, domain)
+        return self.foreign_op(node)
 
     def _named_op(self, node: ast.Name) -> OpPattern:
         if node.id in self.op_types:
@@ -1424,22 +1124,6 @@ def own_line(part: DFPattern) -> str:
             return part.name
 
 
-def _is_shareable(part: DFPattern) -> bool:
-    """Tell whether using one object twice differs from using two equal ones."""
-    if isinstance(part, (AbsentPattern, OutputPattern, VariadicPattern)):
-        return False
-    return not (_is_leaf(part) and part.name)
-
-
-def _optional_node(part: DFPattern) -> CallPattern | None:
-    """Return the node of *part* if ``optional`` can write it: ``x | Relu(x)`` is the form."""
-    node = part.right if isinstance(part, OrPattern) else None
-    if not isinstance(node, CallPattern) or node.bodies or node.is_unordered:
-        return None
-    is_named = isinstance(node.op.choices[0], OpName) and not node.op.parts
-    return node if is_named and bool(node.args) and node.args[0] is part.parts[0] else None
-
-
 class _Writer:
     def __init__(self, root: DFPattern) -> None:
         self.root = root
@@ -1450,8 +1134,18 @@ class _Writer:
                 self.uses[id(child)] = self.uses.get(id(child), 0) + 1
         self.left_out: set[int] = set()
         self.optional: dict[int, CallPattern] = {}
-        for part in self.order:
-            self._fold(part)
+        for part in self.order:  # what can be written with ``optional``: x | Relu(x)
+            node = part.right if isinstance(part, OrPattern) else None
+            is_plain = isinstance(node, CallPattern) and not (
+                node.bodies or node.is_unordered or node.op.parts or own_line(node)
+            )
+            if not is_plain or not isinstance(node, CallPattern) or self.uses[id(node)] > 1:
+                continue
+            is_named = isinstance(node.op.choices[0], OpName)
+            if is_named and node.args and node.args[0] is part.parts[0]:
+                self.left_out.add(id(node))
+                self.optional[id(part)] = node
+                self.uses[id(part.parts[0])] -= 1
         self.texts: dict[int, str] = {}
         self.depths: dict[int, int] = {}
         variables = {p.op.name: p.op for p in self.order if isinstance(p, CallPattern)}
@@ -1471,14 +1165,6 @@ class _Writer:
                 self._write(part)
         return "\n".join([*self.lines, self.texts[id(self.root)]])
 
-    def _fold(self, part: DFPattern) -> None:
-        """Write *part* with ``optional`` if that is possible; its node then needs no text."""
-        node = _optional_node(part)
-        if node is not None and self.uses[id(node)] == 1 and not own_line(node):
-            self.left_out.add(id(node))
-            self.optional[id(part)] = node
-            self.uses[id(part.parts[0])] -= 1
-
     def _text_of(self, part: DFPattern) -> str:
         node = self.optional.get(id(part))
         if node is None:
@@ -1492,7 +1178,10 @@ class _Writer:
         shown = [child for child in part.parts if id(child) not in self.left_out]
         depth = 1 + max((self.depths[id(child)] for child in shown), default=0)
         line = own_line(part)
-        shared = _is_shareable(part) and self.uses.get(id(part), 0) > 1
+        is_alike = isinstance(part, (AbsentPattern, OutputPattern, VariadicPattern)) or (
+            _is_leaf(part) and part.name  # where two equal ones mean what one means
+        )
+        shared = not is_alike and self.uses.get(id(part), 0) > 1
         if line.startswith("_,") or (not line and (shared or depth > _DEEPEST)):
             self.labels += 1
             line = f"_{self.labels}{line.removeprefix('_')}"

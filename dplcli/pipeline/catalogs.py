@@ -46,7 +46,7 @@ def list_catalogs() -> list[CatalogEntry]:
     schemas = OnnxSchemas()
     entries = []
     for name in shipped_catalogs():
-        data = YamlSource(find_catalog(name)).plain()
+        data = YamlSource(find_catalog(name)).data
         target, doc = str(data.get("target", "")), str(data.get("doc", ""))
         count = len(read_catalogs([name], schemas).rules)
         entries.append(CatalogEntry(name, "dpl", target, doc, count))

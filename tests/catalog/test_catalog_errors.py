@@ -99,6 +99,12 @@ def pointed_at(error: CatalogError) -> tuple[int, int, str]:
             None,
         ),
         (
+            "dpl: 1\nrewrites:\n - {name: r, pattern: Neg(é), replacement: 'Mul(é, const(yy))'}\n",
+            3,
+            "yy))'}",
+            None,
+        ),
+        (
             RULE + "    pattern: Relu(x)\n    where: ['  x.rank == yy']\n",
             6,
             "yy']",

@@ -237,10 +237,6 @@ BOUNDED = {
         lambda: f"{HEAD}    pattern: Relu(x)\n" + "# nothing to see\n" * 700_000,
         "has more than 10,000,000 characters",
     ),
-    "long-doc": (
-        lambda: f"{HEAD}    pattern: Relu(x)\n    doc: {'a' * 5_000_000}\n",
-        "characters are too many for a file that has tags, merges or very long lines",
-    ),
     "lines": (
         lambda: f"{HEAD}    pattern: |\n" + "      a = Relu(x)\n" * 1_000_000,
         "has more than 10,000,000 characters",

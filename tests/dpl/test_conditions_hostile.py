@@ -42,6 +42,9 @@ BOMBS = {
     "percent": '"%9999999999999d" % x.rank',
     "padding": '"%2000000000d" % x.rank == ""',
     "lists": "[[[1]*9999]*9999]*9999 == 1",
+    "nested": "all([v29 == w29 for v0 in [(1, 1)] for w0 in [(1, 1)] "
+    + " ".join(f"for {a}{n} in [({a}{n - 1}, {a}{n - 1})]" for a in "vw" for n in range(1, 30))
+    + "])",
     "deep": "+".join(["x.rank"] * 3000) + " > 0",
 }
 
@@ -241,9 +244,22 @@ def test_a_variable_that_is_read_before_it_has_a_value_is_a_no(condition: str) -
 def test_python_gives_no_advice_about_a_condition(recwarn: pytest.WarningsRecorder) -> None:
     """Its advice would be about code that nobody wrote."""
     assert not taken(selected(rule(PATTERN, '"abc"["x"] == 1'), GRAPH))
+    assert taken(selected(rule(PATTERN, "0x1or x.rank == 1"), GRAPH))
     assert not recwarn.list
+
+
+def test_what_is_not_evaluated_is_not_refused() -> None:
+    """A misused function in a branch that is not taken does no harm."""
+    assert taken(selected(rule(PATTERN, "x.rank == 1 or value_or(3, 4) == 3"), GRAPH))
+    assert not taken(selected(rule(PATTERN, "x.rank == 2 or value_or(3, 4) == 3"), GRAPH))
 
 
 def test_numpy_may_import_what_it_needs() -> None:
     """Its C code does so in the frame of the condition."""
+    assert taken(selected(rule(PATTERN, 'w.value.dtype.name == "float32"'), GRAPH))
+
+
+def test_large_constants_have_a_type_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be asked for, though they are not read as a whole."""
+    monkeypatch.setattr("dplcli.dpl.blocks.CHUNK", 1)
     assert taken(selected(rule(PATTERN, 'w.value.dtype.name == "float32"'), GRAPH))
