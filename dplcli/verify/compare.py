@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnx
 from google.protobuf.message import EncodeError
 
+from dplcli.analysis.extract import subgraphs
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.operators import (
     CASTS,
@@ -22,7 +23,6 @@ from dplcli.ir.operators import (
     REARRANGING,
     SUMMED,
 )
-from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.model import Dataflow, Dims, attribute, model_of
 from dplcli.verify.run import Runner

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import onnx
 
+from dplcli.analysis.extract import subgraphs
 from dplcli.errors import VerificationError
 from dplcli.files import path_of
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
@@ -31,7 +32,6 @@ from dplcli.ir.operators import (
 )
 from dplcli.onnx_io import parse_model, read_model_file
 from dplcli.onnx_io.convert import load_data
-from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource

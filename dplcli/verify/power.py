@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 from google.protobuf.message import EncodeError
 
+from dplcli.analysis.extract import subgraphs
 from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import ORDERED, REARRANGING, SET_BY_NUMBERS, canonical_domain
 from dplcli.onnx_io.convert import load_data
-from dplcli.onnx_io.cutting import subgraphs
 from dplcli.verify.compare import Judge
 from dplcli.verify.model import Dataflow, Dims, draws_random, model_of
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
