@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from onnx import ModelProto
 
-    from dplcli.diff.pairing import ModelDiff
+    from dplcli.diff import ModelDiff
     from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import Match, PatternRule, Rejection

@@ -23,13 +23,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ir": {"errors"},
     "shapes": {"errors", "ir"},
     "onnx_io": {"errors", "files", "lazy", "version", "ir", "shapes", "onnx", "onnxruntime"},
-    "diff": {"errors", "ir", "onnx_io"},
+    "analysis": {"errors", "ir", "onnx_io", "onnx"},
+    "diff": {"errors", "ir", "onnx_io", "analysis"},
     "dpl": {"errors", "lazy", "ir", "shapes"},
     "rewrites": {"errors", "ir", "shapes", "dpl"},
     "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}
     | {"pydantic", "ruamel"},
-    "passes": {"errors", "ir", "dpl", "catalog"},
-    "verify": {"errors", "files", "ir", "onnx_io", "diff", "onnx", "onnxruntime"},
+    "passes": {"errors", "ir", "analysis", "dpl", "catalog"},
+    "verify": {"errors", "files", "ir", "onnx_io", "analysis", "diff", "onnx", "onnxruntime"},
     "execute": {"errors", "files", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
     "outcomes": {"ir", "diff", "dpl", "catalog", "passes", "verify"},
@@ -49,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pydantic",
         "rich",
     },
-    "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
+    "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "analysis", "diff", "dpl"}
+    | {"catalog"}
     | {"passes", "verify", "execute", "targets", "outcomes", "shapes"},
     "batch": {"errors", "files", "version", "onnx_io", "dpl", "catalog", "pydantic"},
     "api": {

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise, starmap, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from dplcli.diff.pairing import (
-    FACETS,
-    AttributeChange,
-    Distance,
-    GraphDiff,
-    InputChange,
-    ModelDiff,
-    ModelPairing,
-    NodeChange,
-    OpsetChange,
-    Remark,
-    SignatureChange,
-    WeightChange,
+from dplcli.analysis.numbering import (
     attribute_form,
     attribute_forms,
     both_there,
-    declared,
     free_inputs,
-    function_changes,
     has_same_bits,
     is_commutative,
     share_data,
     slots,
-    with_twins,
 )
+from dplcli.analysis.pairing import ModelPairing, declared, with_twins
 from dplcli.ir.model import scope_of
 from dplcli.ir.operators import canonical_domain, fixed_attribute, schema_of
 from dplcli.ir.traversal import is_read
@@ -43,17 +29,258 @@ from dplcli.onnx_io.messages import ORDER, FieldChange, field_changes
 from dplcli.onnx_io.source import row_of, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from google.protobuf.message import Message
     from numpy.typing import NDArray
 
-    from dplcli.diff.pairing import Facet, Pairing, ValuePair
-    from dplcli.ir import Graph, Model, Node, Tensor, Value
+    from dplcli.analysis.numbering import ValuePair
+    from dplcli.analysis.pairing import FunctionPair, Pairing
+    from dplcli.ir import Attribute, Function, Graph, Model, Node, Tensor, Value
 
     Operands = Iterable[tuple[int, Value | None, Value | None]]
 
 V = TypeVar("V")
+
+
+# How two models differ.
+
+
+Facet: TypeAlias = Literal["names", "order", "doc", "metadata", "value-info", "storage", "other"]
+"""A kind of difference that no computed number depends on, as far as dpl knows."""
+
+FACETS: Mapping[Facet, str] = {
+    "names": "what nodes and inner values are called",
+    "order": "the order of nodes, of operands that commute, and of lists",
+    "doc": "documentation",
+    "metadata": "metadata, producer, IR version, imports that no node uses, and the like",
+    "value-info": "types stated of inner values",
+    "storage": "how the same is stored: a constant as initializer or Constant node, in which field "
+    "or file; a default that is stated",
+    "other": "fields that dpl does not know",
+}
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A difference that no computed number depends on.
+
+    Attributes:
+        facet: What kind it is.
+        where: The graph, and the node or value in it.
+        before: What the first model says.
+        after: What the second says.
+    """
+
+    facet: Facet
+    where: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class AttributeChange:
+    """An attribute that differs; None where it is neither stated nor has a default."""
+
+    name: str
+    before: Attribute | None
+    after: Attribute | None
+
+
+@dataclass(frozen=True)
+class InputChange:
+    """A slot that reads something else; None where nothing is read."""
+
+    slot: int
+    before: Value | None
+    after: Value | None
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    """A node that is in both graphs and differs.
+
+    Attributes:
+        before: The node in the first graph.
+        after: The node in the second.
+        attributes: The attributes that differ.
+        inputs: The slots that read something else; other data of a weight does not count here.
+        outputs: Indices of the outputs that only one of the two makes.
+    """
+
+    before: Node
+    after: Node
+    attributes: tuple[AttributeChange, ...] = ()
+    inputs: tuple[InputChange, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+    @property
+    def is_other_op(self) -> bool:
+        """Whether another operator stands in the same place."""
+        return self.before.qualified_op != self.after.qualified_op
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far two weights of one type and shape are apart.
+
+    Attributes:
+        changed: How many elements differ.
+        size: How many there are.
+        max_abs: The largest difference; None if the elements are no numbers.
+        max_rel: The largest difference, relative to the larger of the two elements.
+    """
+
+    changed: int
+    size: int
+    max_abs: float | None
+    max_rel: float | None
+
+
+@dataclass(frozen=True)
+class WeightChange:
+    """A constant that holds something else; no distance if type or shape differ."""
+
+    before: Value
+    after: Value
+    distance: Distance | None
+
+
+@dataclass(frozen=True)
+class SignatureChange:
+    """An input or output that differs.
+
+    Attributes:
+        side: Whether it is an input or an output.
+        what: ``added``, ``removed``, ``renamed``, ``moved`` to another place, ``retyped``, or
+            ``rewired``: an output that returns something else.
+        before: It in the first graph; None if added.
+        after: It in the second; None if removed.
+    """
+
+    side: Literal["input", "output"]
+    what: Literal["added", "removed", "renamed", "moved", "retyped", "rewired"]
+    before: Value | None
+    after: Value | None
+
+
+@dataclass(frozen=True)
+class GraphDiff:
+    """How two graphs differ; the bodies inside are compared by themselves.
+
+    Attributes:
+        before: The first graph.
+        after: The second.
+        partners: The nodes that are in both: of the first graph, with that of the second.
+        added: The nodes that only the second has, in its order.
+        removed: The nodes that only the first has, in its order.
+        changes: The nodes of both that differ, in the first one's order.
+        weights: The constants that differ.
+        signature: The inputs and outputs that differ.
+        beside: Finds what else differs; no computed number depends on it.
+    """
+
+    before: Graph
+    after: Graph
+    partners: Mapping[Node, Node]
+    added: tuple[Node, ...] = ()
+    removed: tuple[Node, ...] = ()
+    changes: tuple[NodeChange, ...] = ()
+    weights: tuple[WeightChange, ...] = ()
+    signature: tuple[SignatureChange, ...] = ()
+    beside: Callable[[], Iterable[Remark]] = tuple
+
+    @cached_property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What *beside* finds, once somebody asks."""
+        return tuple(self.beside())
+
+    @property
+    def paired(self) -> int:
+        """How many nodes are in both."""
+        return len(self.partners)
+
+    @property
+    def count(self) -> int:
+        """How many differences there are, remarks not counted."""
+        parts = (self.added, self.removed, self.changes, self.weights, self.signature)
+        return sum(map(len, parts))
+
+
+@dataclass(frozen=True)
+class FunctionChange:
+    """A function that only one model has, or whose name or declarations differ."""
+
+    what: Literal["added", "removed", "renamed", "redeclared"]
+    before: Function | None
+    after: Function | None
+
+
+@dataclass(frozen=True)
+class OpsetChange:
+    """A domain that is imported in another version, or by one model only (None)."""
+
+    domain: str
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True)
+class ModelDiff:
+    """How two models differ.
+
+    Attributes:
+        graphs: The graphs that are in both: main, bodies, functions.
+        functions: Functions whose differences are not in their bodies.
+        opsets: Imports of used domains that differ.
+        ignored: The facets that do not count.
+        beside: Finds what else differs of the models as a whole.
+    """
+
+    graphs: tuple[GraphDiff, ...]
+    functions: tuple[FunctionChange, ...]
+    opsets: tuple[OpsetChange, ...]
+    ignored: frozenset[Facet]
+    beside: Callable[[], Iterable[Remark]]
+
+    @cached_property
+    def all_remarks(self) -> tuple[Remark, ...]:
+        """The remarks on the models and on all graphs."""
+        return (*self.beside(), *chain.from_iterable(graph.remarks for graph in self.graphs))
+
+    @property
+    def counted(self) -> tuple[Remark, ...]:
+        """The remarks that count."""
+        return tuple(r for r in self.all_remarks if r.facet not in self.ignored)
+
+    @property
+    def count(self) -> int:
+        """How many differences count."""
+        others = len(self.functions) + len(self.opsets) + len(self.counted)
+        return others + sum(graph.count for graph in self.graphs)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing differs that counts."""
+        return not self.count
+
+
+def function_changes(
+    first: Model, second: Model, pairs: list[FunctionPair]
+) -> Iterator[FunctionChange]:
+    """Yield the functions that differ in more than their bodies."""
+    paired = {function for pair in pairs for function in pair}
+    for one, other in pairs:
+        if one.key != other.key:
+            yield FunctionChange("renamed", one, other)
+        if declared(one) != declared(other):
+            yield FunctionChange("redeclared", one, other)
+    yield from (
+        FunctionChange("removed", f, None) for f in first.functions.values() if f not in paired
+    )
+    yield from (
+        FunctionChange("added", None, f) for f in second.functions.values() if f not in paired
+    )
 
 
 # Differences that no computed number depends on: names, order, documentation and the like.

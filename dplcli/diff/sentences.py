@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.diff.comparison import distance
-from dplcli.diff.pairing import AttributeChange, readers
+from dplcli.analysis.numbering import readers
+from dplcli.diff.comparison import AttributeChange, distance
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.printer import print_attribute
 from dplcli.ir.types import Tensor, TensorType
@@ -13,7 +13,7 @@ from dplcli.ir.types import Tensor, TensorType
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from dplcli.diff.pairing import (
+    from dplcli.diff.comparison import (
         Distance,
         GraphDiff,
         InputChange,

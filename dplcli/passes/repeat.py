@@ -12,6 +12,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from dplcli.analysis.numbering import Numbers
 from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Match, PatternRule
 from dplcli.ir.operators import attribute_of, schema_of
@@ -102,7 +103,7 @@ class RepeatIndex:
         self._same_attributes = same_attributes
         self.full_size = 0
         self._sizes: dict[tuple[str, str, str], int] = {}
-        self._numbers: dict[Hashable, int] = {}
+        self._number = Numbers()
         for graph in graphs:
             self._add(graph)
         self.colours = [self.labels]
@@ -154,19 +155,16 @@ class RepeatIndex:
             inputs.pop()
         outputs = [value is not None for value in node.outputs]
         operator = (node.domain, node.op_type, node.overload, opset)
-        key = (operator, tuple(inputs), tuple(outputs), self._attributes(node))
-        return self._numbers.setdefault(key, len(self._numbers))
-
-    def _attributes(self, node: Node) -> Hashable:
-        """Return names and kinds of what *node* states or leaves to the schema's defaults."""
-        known = complete_attributes(node)
-        if self._same_attributes:
-            return tuple(sorted((name, attribute_key(a)) for name, a in known.items()))
-        return tuple(sorted((name, attribute.kind) for name, attribute in known.items()))
+        attributes = (
+            (name, attribute_key(attribute) if self._same_attributes else attribute.kind)
+            for name, attribute in complete_attributes(node).items()
+        )
+        key = (operator, tuple(inputs), tuple(outputs), tuple(sorted(attributes)))
+        return self._number(key)
 
     def _refined(self, colours: Sequence[int]) -> list[int]:
         """Return finer colours: nodes share one if their neighbours are of equal colours, too."""
-        numbers: dict[Hashable, int] = {}
+        number_of = Numbers()
         refined = []
         for number, colour in enumerate(colours):
             if colour == FIXED:
@@ -177,8 +175,7 @@ class RepeatIndex:
             )
             below = [(index, slot, colours[user]) for index, slot, user in self.readers[number]]
             below.sort()
-            key = (colour, above, tuple(below))
-            refined.append(numbers.setdefault(key, len(numbers)))
+            refined.append(number_of((colour, above, tuple(below))))
         return refined
 
 

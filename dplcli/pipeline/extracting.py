@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dplcli.analysis.extract import MainValues, Wiring, left_out, operators_of, part_between
 from dplcli.errors import InvalidModelError, UsageError, counted, some_of
 from dplcli.onnx_io import check_external_data, check_imports, check_model, load_model
-from dplcli.onnx_io.cutting import MainValues, Wiring, left_out, operators_of, part_between
 from dplcli.onnx_io.external_data import locations_of, pack
 from dplcli.onnx_io.source import source_of
 from dplcli.outcomes import ExtractOutcome, Verdict

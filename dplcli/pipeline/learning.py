@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from dplcli.analysis.numbering import is_commutative
+from dplcli.analysis.pairing import find_regions
 from dplcli.catalog.catalog import write_catalog
 from dplcli.catalog.lint import lint
 from dplcli.catalog.sketch import NoInstanceError
-from dplcli.diff.pairing import is_commutative
-from dplcli.diff.regions import find_regions
 from dplcli.dpl.conditions import Condition, Expression, UnknownFactError
 from dplcli.dpl.pattern import OpName
 from dplcli.dpl.replacement import (
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.diff.regions import ChangedRegion
+    from dplcli.analysis.pairing import ChangedRegion
     from dplcli.dpl.rule import RewriteEscapePolicy
     from dplcli.ir import Model, Node, TensorType, Value
     from dplcli.outcomes import Trial, Verdict

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dplcli.diff.pairing import is_commutative
+from dplcli.analysis.numbering import is_commutative
 from dplcli.ir.operators import MOVED, attribute_of, inputs_of, schema_of
 from dplcli.ir.traversal import behind_identities, is_identity
 from dplcli.ir.types import Tensor
@@ -21,7 +21,7 @@ from dplcli.passes.rewriter import reachable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from dplcli.diff.regions import ChangedRegion
+    from dplcli.analysis.pairing import ChangedRegion
     from dplcli.ir import Node, Value
 
 Operand: TypeAlias = tuple[Any, ...]

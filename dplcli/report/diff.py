@@ -34,8 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.diff import GraphDiff, ModelDiff, NodeChange
-    from dplcli.diff.pairing import FunctionChange, SignatureChange, WeightChange
+    from dplcli.diff import (
+        FunctionChange,
+        GraphDiff,
+        ModelDiff,
+        NodeChange,
+        SignatureChange,
+        WeightChange,
+    )
     from dplcli.ir import Node, Value
     from dplcli.outcomes import (
         BisectOutcome,

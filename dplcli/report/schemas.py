@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from dplcli.catalog.plan import Reproducer
-from dplcli.diff.pairing import OpsetChange
+from dplcli.diff import OpsetChange
 from dplcli.outcomes import CatalogEntry, LibraryState
 from dplcli.verify.settings import InputChoice, Opinion, PartitionRun, Proof, Sight
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dplcli.analysis.extract import Wiring, cut, made_name
 from dplcli.errors import counted
-from dplcli.onnx_io.cutting import Wiring, cut, made_name
 from dplcli.verify.compare import Facts
 from dplcli.verify.layers import type_of, value_of
 from dplcli.verify.model import model_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import onnx
 from google.protobuf.message import EncodeError
 
+from dplcli.analysis.extract import Wiring, cut, label_of, subgraphs
 from dplcli.errors import UsageError
-from dplcli.onnx_io.cutting import Wiring, cut, label_of, subgraphs
 from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.compare import Judge
 from dplcli.verify.inputs import candidate_source, names_made_by_shape

@@ -12,6 +12,7 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError, did_you_mean
+from dplcli.ir import Node, Shape, Value
 from dplcli.ir.operators import (
     CASTS,
     CONTROL_FLOW,
@@ -22,9 +23,7 @@ from dplcli.ir.operators import (
     REARRANGING,
     SUMMED,
 )
-from dplcli.onnx_io.cutting import subgraphs
-from dplcli.onnx_io.opset import all_nodes
-from dplcli.verify.model import Dataflow, Dims, attribute, model_of
+from dplcli.verify.model import Dataflow, Waypoint, integer, model_of
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
@@ -48,7 +47,7 @@ from dplcli.verify.settings import (
 
 # What a sum of unknown length counts for.
 _ASSUMED_TERMS = 4096
-_DOMAINS = frozenset({"", "ai.onnx", "com.microsoft"})
+_DOMAINS = frozenset({"", "com.microsoft"})
 
 
 @dataclass(frozen=True)
@@ -82,24 +81,21 @@ def value_depths(flow: Dataflow) -> Mapping[str, Depth]:
     Nodes with bodies, calls of functions and operators of other domains cannot be counted. Every
     value that depends on one of them is left out.
     """
-    known: dict[str, Depth | None] = {}
-    for node in flow.model.graph.node:
-        found = _depth_after(flow, node, known)
-        known.update((name, found) for name in node.output if name)
-    for info in flow.model.graph.output:
-        known.setdefault(info.name, _NOTHING)
-    return {name: depth for name, depth in known.items() if depth is not None}
+    depths: dict[Value, Depth | None] = {}
+    for node in flow.graph:
+        depth = _depth_after(node, depths)
+        depths.update((value, depth) for value in node.outputs if value is not None)
+    for value in flow.graph.outputs:
+        depths.setdefault(value, _NOTHING)
+    return {value.name: depth for value, depth in depths.items() if depth is not None}
 
 
-def _depth_after(
-    flow: Dataflow, node: onnx.NodeProto, known: Mapping[str, Depth | None]
-) -> Depth | None:
-    before = [known.get(name, _NOTHING) for name in node.input if name]
+def _depth_after(node: Node, depths: Mapping[Value, Depth | None]) -> Depth | None:
+    before = [depths.get(value, _NOTHING) for value in node.inputs if value is not None]
     counted = [depth for depth in before if depth is not None]
-    bodies = any(True for _ in subgraphs(node))
-    if bodies or node.domain not in _DOMAINS or len(counted) < len(before):
+    if node.subgraphs or node.domain not in _DOMAINS or len(counted) < len(before):
         return None
-    terms = _terms(flow, node)
+    terms = _terms(node)
     return Depth(
         max((depth.roundings for depth in counted), default=0)
         + (_ASSUMED_TERMS if terms is None else terms),
@@ -108,24 +104,23 @@ def _depth_after(
     )
 
 
-def _terms(flow: Dataflow, node: onnx.NodeProto) -> int | None:
+def _terms(node: Node) -> int | None:
     """Return how many numbers one element of the result sums up; None if that is unknown."""
     if node.op_type in EXACT:
         return 0
     if (over := SUMMED.get(node.op_type)) is None:
         return 1
-    shapes = [flow.main.dims(name) if name else None for name in node.input]
+    shapes = [None if value is None else Waypoint(value).dims for value in node.inputs]
     match over:
         case "inner":
             return _inner_size(node, shapes)
         case "window":
-            window = attribute(node, "kernel_shape")
-            return None if window is None else math.prod(window.ints)
+            window = node.attributes.get("kernel_shape")
+            return math.prod(window.value) if window and isinstance(window.value, tuple) else None
         case "kernel":
             dims, start = shapes[KERNEL_SLOT.get(node.op_type, 1)], 1
         case "row":
-            axis = attribute(node, "axis")
-            dims, start = shapes[0], -1 if axis is None else axis.i
+            dims, start = shapes[0], integer(node, "axis", -1)
         case "sample":
             dims = shapes[0]
             start = int(len(dims or ()) > 1)
@@ -134,19 +129,17 @@ def _terms(flow: Dataflow, node: onnx.NodeProto) -> int | None:
     return None if dims is None else _size(dims[start:])
 
 
-def _inner_size(node: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
+def _inner_size(node: Node, shapes: list[Shape | None]) -> int | None:
     left, right = shapes[0], shapes[MATRIX_SLOT.get(node.op_type, 1)]
-    turned = attribute(node, "transA")
-    if left and not (turned is not None and turned.i) and isinstance(left[-1], int):
+    if left and not integer(node, "transA", 0) and isinstance(left[-1], int):
         return left[-1]
-    across = attribute(node, "transB")
-    axis = -1 if across is not None and across.i else -2
+    axis = -1 if integer(node, "transB", 0) else -2
     if right and len(right) >= -axis and isinstance(right[axis], int):
         return _size(right[axis : axis + 1 or None])
     return None
 
 
-def _size(dims: Dims) -> int | None:
+def _size(dims: Shape) -> int | None:
     sizes = [dim for dim in dims if isinstance(dim, int)]
     return math.prod(sizes) if len(sizes) == len(dims) else None
 
@@ -179,18 +172,17 @@ class Facts:
 
 def facts_of(flow: Dataflow) -> Facts:
     """Read off the original what a comparison of its outputs depends on."""
-    model = flow.model
-    roots = (model.graph, *model.functions)
-    is_stepped = any(rounds(node) for root in roots for node in all_nodes(root))
+    graphs = flow.graph.model.graphs()
+    is_stepped = any(rounds(node) for graph in graphs for node in graph)
     return Facts(working_type(flow), output_depths(flow), _stepped_outputs(flow), is_stepped)
 
 
-def quantises(node: onnx.NodeProto) -> bool:
+def quantises(node: onnx.NodeProto | Node) -> bool:
     """Tell whether a node makes steps of a quantised type."""
     return node.op_type in _QUANTISE or node.op_type.startswith("QLinear")
 
 
-def rounds(node: onnx.NodeProto) -> bool:
+def rounds(node: onnx.NodeProto | Node) -> bool:
     """Tell whether a node rounds to steps."""
     return quantises(node) or node.op_type in _ROUND
 
@@ -205,17 +197,18 @@ def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
 
     A cast from floats counts: for integers, it rounds.
     """
-    found = set()
-    body = flow.main.body
-    for info in flow.model.graph.output:
-        name = info.name
-        while (node := body.producers.get(name)) is not None and node.op_type in _MOVES:
-            name = node.input[0]
-        if node is None or name != node.output[0]:
+    outputs = set()
+    for output in flow.graph.outputs:
+        value: Value | None = output
+        while value and (node := value.producer) is not None and node.op_type in _MOVES:
+            value = node.inputs[0]
+        if value is None or (node := value.producer) is None or value.index:
             continue
-        if quantises(node) or (node.op_type == "Cast" and body.types.get(node.input[0]) in FLOATS):
-            found.add(info.name)
-    return frozenset(found)
+        read = node.inputs[0].declared_type if node.inputs and node.inputs[0] else None
+        is_cast = node.op_type == "Cast" and read is not None and read.dtype in FLOATS
+        if quantises(node) or is_cast:
+            outputs.add(output.name)
+    return frozenset(outputs)
 
 
 # How far two results may be apart that compute the same thing in another order.
@@ -359,12 +352,14 @@ def scale_of(values: Array) -> float:
 
 def working_type(flow: Dataflow) -> str:
     """Return the coarsest float type that an operator of the main graph computes, '' if none."""
-    computed = {
-        flow.main.body.types.get(name, "")
-        for node in flow.model.graph.node
+    types = (
+        value.declared_type
+        for node in flow.graph
         if node.op_type not in _NOT_ARITHMETIC
-        for name in node.output
-    }
+        for value in node.outputs
+        if value is not None
+    )
+    computed = {known.dtype or "" for known in types if known is not None}
     return max(computed & FLOATS, key=lambda name: UNITS[name], default="")
 
 

@@ -10,16 +10,15 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from dplcli.analysis.extract import Wiring, cut, made_name, subgraphs
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import CASTS, CONTROL_FLOW
 from dplcli.onnx_io.bounded import GivenUpError
-from dplcli.onnx_io.cutting import Wiring, cut, made_name, subgraphs
 from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, write_defaults
 from dplcli.onnx_io.opset import all_nodes, all_scopes
-from dplcli.verify.alignment import Pair, align
 from dplcli.verify.compare import FLOATS, hides_differences
 from dplcli.verify.draws import MOST_TURNS
-from dplcli.verify.layers import type_of
+from dplcli.verify.layers import Pair, align, type_of
 from dplcli.verify.model import (
     attribute,
     draws_random,
@@ -202,7 +201,7 @@ class CutModels:
         ours: The main graph of the original, functions written out.
         theirs: That of the candidate.
         sides: Both, as they run.
-        alignment: The pairs.
+        models: Both, as graphs of dpl's own.
         cuts: Those that are cut, by the candidate's name.
         partners: The same by the original's name.
         order: The position of each value in the original.
@@ -230,10 +229,10 @@ class CutModels:
             CutSide(0, _as_read(original, ours), self.ours),
             CutSide(1, candidate, self.theirs),
         )
-        self.alignment = align(self.ours, self.theirs, (original, candidate))
+        aligned, self.models = align((self.ours, self.theirs), (original, candidate))
         given = {info.name for info in self.theirs.model.graph.input}
         entering = [Pair(name, name, "structure") for name in inputs if name in given]
-        pairs = [*entering, *self.alignment.pairs.values()]
+        pairs = [*entering, *aligned.values()]
         self.cuts = {pair.candidate: pair for pair in pairs}
         self.partners = {pair.original: pair for pair in pairs}
         self.order = {name: position for position, name in enumerate(self.ours.makers)}

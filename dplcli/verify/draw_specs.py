@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dplcli.analysis.extract import subgraphs
 from dplcli.ir.operators import BOUNDING, MEASURING, SIZED_FROM
-from dplcli.onnx_io.cutting import subgraphs
 from dplcli.verify.draws import DrawSpec
 from dplcli.verify.layers import type_of
 from dplcli.verify.model import Dataflow, input_domain, model_of, port_of, small_values

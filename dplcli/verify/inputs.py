@@ -24,32 +24,34 @@ from google.protobuf.message import DecodeError
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.files import write_file
+from dplcli.ir import Dim, Graph, Node, Tensor, Value
+from dplcli.ir.model import called_function
 from dplcli.ir.operators import (
     ARITHMETIC,
     HOLDS_WEIGHT,
     WEIGHT_DTYPES,
     can_stand_for_weight,
-    canonical_domain,
     is_weight_use,
 )
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.model import (
     Dataflow,
-    Dim,
     Domain,
-    Frame,
     Kind,
     Port,
     Purpose,
-    attribute,
+    Waypoint,
+    entering_call,
     input_domain,
     input_ports,
+    integer,
     kind_of,
     leaving,
+    numbers_in,
     output_ports,
     put_weights,
     read_model,
-    small_values,
+    stored,
 )
 from dplcli.verify.power import blind_outputs
 from dplcli.verify.run import Runner, open_original
@@ -501,17 +503,20 @@ class Weight:
 
 def find_weights(flow: Dataflow) -> list[Weight]:
     """Return the weights that can be refilled, in the order of the main graph."""
-    found = []
-    for node in flow.model.graph.node:
-        shape, dtype, fill = _made_by(flow, node)
-        if not can_stand_for_weight(math.prod(shape), fill):
+    weights = []
+    for node in flow.graph:
+        shape, dtype, fill = _made_by(node)
+        output = node.outputs[0] if node.outputs else None
+        if output is None or not can_stand_for_weight(math.prod(shape), fill):
             continue
-        uses = list(_uses(flow, node.output[0]))
-        if uses and all(is_weight_use(user.op_type, slot, fill) for user, slot in uses):
-            fan_in = _fan_in(shape, *uses[0])
-            matrix = uses[0][0].op_type in _MATRIX_PRODUCTS
-            found.append(Weight(node.output[0], shape, dtype, fan_in, matrix))
-    return found
+        uses = list(_uses(output, flow.graph))
+        if uses and all(user and is_weight_use(user.op_type, slot, fill) for user, slot in uses):
+            user, slot = uses[0]
+            assert user is not None  # noqa: S101  # all are nodes
+            fan_in = _fan_in(shape, user, slot)
+            matrix = user.op_type in _MATRIX_PRODUCTS
+            weights.append(Weight(output.name, shape, dtype, fan_in, matrix))
+    return weights
 
 
 def draw_weights(weights: list[Weight], seed: int, gain: float) -> dict[str, Array]:
@@ -566,52 +571,48 @@ def with_weights(content: bytes, values: Mapping[str, Array]) -> bytes:
         raise RunError("the model is too large to be run with other weights inside") from error
 
 
-def _made_by(
-    flow: Dataflow, node: onnx.NodeProto
-) -> tuple[tuple[int, ...], np.dtype[np.generic], float]:
+def _made_by(node: Node) -> tuple[tuple[int, ...], np.dtype[np.generic], float]:
     """Return shape, type and fill value of what *node* makes; shape () if it makes no weight."""
     default = np.zeros(1, np.float32)
     nothing = (), default.dtype, 0.0
-    if node.op_type != "ConstantOfShape" or canonical_domain(node.domain):
+    if node.op_type != "ConstantOfShape" or node.domain or not node.inputs or not node.inputs[0]:
         return nothing
-    tensor = flow.main.constant(node.input[0])
-    dims = None if tensor is None else small_values(tensor)
-    value = attribute(node, "value")
-    fill = default if value is None else small_values(value.t)
+    dims = numbers_in(stored(node.inputs[0]))
+    item = node.attributes.get("value")
+    fill: Array | None = default if item is None else None
+    if item is not None and isinstance(item.value, Tensor):
+        fill = numbers_in(item.value)
     if dims is None or fill is None or fill.dtype not in _DTYPES:
         return nothing
     shape = tuple(int(dim) for dim in dims.reshape(-1))
     return shape, fill.dtype, float(fill.reshape(-1)[0])
 
 
-def _uses(flow: Dataflow, name: str) -> Iterator[tuple[onnx.NodeProto, int]]:
+def _uses(value: Value, main: Graph) -> Iterator[tuple[Node | None, int]]:
     """Yield the nodes that compute with a value, looking through reshapes and into calls.
 
-    A graph output counts as a node without operator.
+    None stands for the model itself, which returns it.
     """
-    outputs = {info.name for info in flow.model.graph.output}
-    pending: list[tuple[Frame, str]] = [(flow.main, name)]
+    pending = [Waypoint(value)]
     while pending:
-        frame, current = pending.pop()
-        if frame is flow.main and current in outputs:
-            yield onnx.NodeProto(), 0
-        pending.extend(leaving(frame, current))
-        for node, slot in frame.body.consumers.get(current, ()):
-            if (entered := flow.enter(frame, node)) is not None:
-                pending.extend((entered[0], formal) for formal in entered[1][slot : slot + 1])
+        here = pending.pop()
+        if main in here.value.returned_by:
+            yield None, 0
+        pending += leaving(here)
+        for node, slot in here.value.iter_uses():
+            if called_function(node) is not None:
+                pending += entering_call(here, node, slot)
             elif node.op_type in HOLDS_WEIGHT and slot == 0:
-                pending.append((frame, node.output[0]))
+                pending += here.on_to(node.outputs[:1])
             else:
                 yield node, slot
 
 
-def _fan_in(shape: tuple[int, ...], node: onnx.NodeProto, slot: int) -> int:
+def _fan_in(shape: tuple[int, ...], node: Node, slot: int) -> int:
     if node.op_type in ARITHMETIC or math.prod(shape) == max(shape):
         return 0
-    transposed = attribute(node, "transB")
-    columns = node.op_type == "MatMul" or (
-        node.op_type == "Gemm" and not (transposed and transposed.i)
-    )
+    is_turned = node.op_type == "Gemm" and integer(node, "transB", 0)
+    columns = node.op_type in _MATRIX_PRODUCTS and not is_turned
     if len(shape) == _MATRIX_RANK and slot == 1 and columns:
         return shape[0]
     return math.prod(shape[1:])
@@ -796,18 +797,19 @@ def tied_sizes(flow: Dataflow, ports: Sequence[Port]) -> dict[str, int]:
     two values are added. (There, 1 would do as well, and show less.)
     """
     symbols = {symbol for port in ports for symbol in port.symbols if symbol is not None}
-    found: dict[str, set[int]] = defaultdict(set)
-    for node in flow.main.body.nodes():
-        for one, other in _met(flow.main, node):
+    met: dict[str, set[int]] = defaultdict(set)
+    for node in flow.nodes():
+        for one, other in _met(node):
             for symbol, size in ((one, other), (other, one)):
                 if symbol in symbols and isinstance(size, int) and size > 1:
-                    found[str(symbol)].add(size)
-    return {symbol: sizes.pop() for symbol, sizes in found.items() if len(sizes) == 1}
+                    met[str(symbol)].add(size)
+    return {symbol: sizes.pop() for symbol, sizes in met.items() if len(sizes) == 1}
 
 
-def _met(frame: Frame, node: onnx.NodeProto) -> Iterable[tuple[Dim, Dim]]:
+def _met(node: Node) -> Iterable[tuple[Dim, Dim]]:
     """Return the pairs of sizes that have to be equal, those of the first two inputs of *node*."""
-    one, other = [*(frame.dims(name) or () for name in node.input[:2]), (), ()][:2]
+    read = (Waypoint(value).dims if value else None for value in (*node.inputs[:2], None, None))
+    one, other = (dims or () for dims in islice(read, 2))
     least_rank = min(len(one), len(other))
     match node.op_type:
         case op_type if op_type in ARITHMETIC:
@@ -815,9 +817,9 @@ def _met(frame: Frame, node: onnx.NodeProto) -> Iterable[tuple[Dim, Dim]]:
         case "MatMul" if least_rank > 0:
             return [(one[-1], other[-2:][0])]
         case "Gemm" if least_rank > 1:
-            axes = frame.integer(node, "transA", 0), frame.integer(node, "transB", 0)
+            axes = integer(node, "transA", 0), integer(node, "transB", 0)
             return [(one[-1 - axes[0]], other[-2 + axes[1]])]
-        case "Conv" if least_rank > 1 and frame.integer(node, "group", 1) == 1:
+        case "Conv" if least_rank > 1 and integer(node, "group", 1) == 1:
             return [(one[1], other[1])]
         case _:
             return []
@@ -842,23 +844,27 @@ def fixed_sizes(flow: Dataflow) -> frozenset[int]:
     The length of a vector is none: most vectors are shapes, or go with a matrix. Neither are the
     extents of a kernel.
     """
-    stored, computed, weights = _known_shapes(flow)
+    targets, computed, weights = _known_shapes(flow)
     matrices = [dims[:2] for dims in weights]
-    shapes = [*stored, *(dims for dims in (*computed, *matrices) if len(dims) > 1)]
+    shapes = [*targets, *(dims for dims in (*computed, *matrices) if len(dims) > 1)]
     return frozenset(_telling(shapes))
 
 
 def _known_shapes(flow: Dataflow) -> tuple[list[Sequence[Dim]], ...]:
     """Return shapes that are stored, the shapes of values, and those of weights."""
-    body = flow.main.body
-    stored: list[Sequence[Dim]] = [
-        values.reshape(-1).tolist()
-        for name, tensor in body.constants.items()
-        if any((node.op_type, slot) in _SHAPES for node, slot in body.consumers.get(name, ()))
-        and (values := small_values(tensor)) is not None
-    ]
-    computed = [dims for name, dims in body.dims.items() if name not in body.constants]
-    return stored, list(filter(None, computed)), [t.dims for t in body.constants.values()]
+    shapes: list[Sequence[Dim]] = []
+    computed: list[Sequence[Dim]] = []
+    weights: list[Sequence[Dim]] = []
+    for value in flow.values():
+        if (tensor := stored(value)) is None:
+            known = value.declared_type
+            computed += [known.shape] if known and known.shape else []
+            continue
+        weights.append(tensor.shape)
+        if any((node.op_type, slot) in _SHAPES for node, slot in value.iter_uses()):
+            numbers = numbers_in(tensor)
+            shapes += [] if numbers is None else [numbers.reshape(-1).tolist()]
+    return shapes, computed, weights
 
 
 def _telling(shapes: Iterable[Sequence[Dim]]) -> Iterator[int]:
@@ -1781,11 +1787,12 @@ class _Search:
         Every weight is used once at every position: a row, an index or a patch of an image. Every
         node touches as many elements as the inputs have.
         """
-        body = self._flow.main.body
-        weights: int = sum(math.prod(tensor.dims) for tensor in body.constants.values())
+        tensors = (stored(value) for value in self._flow.values())
+        weights = sum(math.prod(tensor.shape) for tensor in tensors if tensor is not None)
+        made = sum(value.producer is not None for value in self._flow.values())
         shapes = [shape_of(port, sizes) for port in self._ports]
         positions = max(map(_positions, self._ports, shapes), default=1)
-        return weights * positions + len(body.producers) * sum(map(math.prod, shapes))
+        return weights * positions + made * sum(map(math.prod, shapes))
 
     def describe(self, port: Port, found: _Found, cases: Iterable[int]) -> InputChoice:
         """Return what one input was fed over the *cases* that are judged."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import onnx
 
-from dplcli.verify.alignment import Pair, align
+from dplcli.analysis.pairing import corresponding_values
+from dplcli.onnx_io import model_from_proto
 from dplcli.verify.compare import facts_of, value_depths
 from dplcli.verify.inputs import open_reference
 from dplcli.verify.model import (
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.onnx_io.cutting import Wiring
+    from dplcli.analysis.extract import Wiring
+    from dplcli.ir import Model
     from dplcli.verify.compare import Judge
     from dplcli.verify.inputs import Reference
     from dplcli.verify.settings import (
@@ -35,6 +37,64 @@ if TYPE_CHECKING:
         Outputs,
         Settings,
     )
+
+
+# Which values of two models ought to be the same: told by structure, before anything runs.
+#
+# A pair is no claim. It says where both models can be cut, and what lies between two cuts is judged
+# by itself (`dplcli.verify.places`). So a wrong pair makes a place larger, and never hides one.
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two values that ought to be the same.
+
+    Attributes:
+        original: The value of the original.
+        candidate: The value of the candidate.
+        how: ``structure``: alike nodes make them of the same; ``readers``: what reads them takes
+            one for the other; ``output``: both models return them under one name.
+    """
+
+    original: str
+    candidate: str
+    how: Literal["structure", "readers", "output"]
+
+
+def align(
+    wirings: tuple[Wiring, Wiring], sources: tuple[ModelSource, ModelSource]
+) -> tuple[dict[str, Pair], list[Model]]:
+    """Pair the values that the nodes of two main graphs make.
+
+    Returns:
+        The pairs by the original's name, each value in one at most; and both models as they were
+        compared. Weights that lie nowhere but in memory are inputs of these.
+    """
+    models = []
+    for wiring, source in zip(wirings, sources, strict=True):
+        proto = wiring.model
+        if held := source.weights:
+            proto = onnx.ModelProto()
+            proto.CopyFrom(wiring.model)
+            tensors = [*proto.graph.initializer]
+            del proto.graph.initializer[:]
+            proto.graph.initializer.extend(tensor for tensor in tensors if tensor.name not in held)
+            proto.graph.input.extend(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+                for tensor in tensors
+                if tensor.name in held
+            )
+        models.append(model_from_proto(proto, source.path.parent, source.path.name))
+    pairs: dict[str, Pair] = {}
+    taken: set[str] = set()
+    for names in corresponding_values(models[0], models[1]):
+        both = [*zip(wirings, names, strict=False)]
+        is_made = all(name in wiring.makers for wiring, name in both)
+        is_used = any(name in w.outputs or w.readers.get(name) for w, name in both)
+        if is_made and is_used and names[0] not in pairs and names[1] not in taken:
+            pairs[names[0]] = Pair(*names)
+            taken.add(names[1])
+    return pairs, models
 
 
 # What flows through a model: inputs that it accepts, and the values inside it.
@@ -323,7 +383,7 @@ class Inside:
             RunError: A model does not run.
         """
         ours, theirs = self.streams
-        aligned = align(*self.wirings, (ours.source, theirs.source)).pairs
+        aligned, _ = align(self.wirings, (ours.source, theirs.source))
         makers = self.wirings[0].makers
         pairs = [aligned[name] for name in makers if name in aligned]
         found = dict(self._compared(pairs))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
-from dplcli.errors import VerificationError
+from dplcli.errors import DplError, VerificationError
 from dplcli.files import path_of
-from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
+from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, called_function
 from dplcli.ir.operators import (
     AXIS_SLOTS,
     CASTS,
@@ -29,9 +30,8 @@ from dplcli.ir.operators import (
     WANTS_UNIT,
     is_random,
 )
-from dplcli.onnx_io import parse_model, read_model_file
+from dplcli.onnx_io import model_from_proto, parse_model, read_model_file
 from dplcli.onnx_io.convert import load_data
-from dplcli.onnx_io.cutting import subgraphs
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
@@ -46,10 +46,8 @@ if TYPE_CHECKING:
         Mapping,
         Sequence,
     )
-    from pathlib import Path
 
-    import numpy as np
-
+    from dplcli.ir import Dim, Node, Shape, Tensor, Value
     from dplcli.verify.settings import Array
 
 
@@ -57,7 +55,6 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["tensor", "sequence", "optional", "optional sequence", "map", "sparse", "unknown"]
-Dim = int | str | None
 
 
 @dataclass(frozen=True)
@@ -327,13 +324,7 @@ def _rank(port: Port) -> int:
 
 
 # Where a value goes inside a model: through subgraphs and through calls of local functions.
-#
-# The names of nested subgraphs and of the graph around them share one table. A name that is
-# declared twice is followed twice: that can add consumers, but never lose one.
 
-
-Dims = tuple[Dim, ...]
-FunctionId = tuple[str, str]
 
 _INDICES = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
 _KEEPS_SHAPE = CASTS | {"DequantizeLinear", "Dropout", "Identity"}
@@ -341,151 +332,60 @@ _LARGE = 1024
 _LARGE_WHOLE = 1 << 16  # tables of classes, which say what an index may be; weights are floats
 
 
-class Body:
-    """What a graph or function, with the subgraphs inside it, says about its names.
-
-    Attributes:
-        consumers: The nodes that read a name, and in which slot.
-        producers: The node that makes a name.
-        constants: The tensor behind a name, where there is one.
-        dims: Declared or inferred dimensions.
-        types: Declared or inferred element types, by name.
-        exits: The names outside of a subgraph that a name becomes.
-        outputs: The outputs of the function that a name becomes, by number.
-    """
-
-    def __init__(self, nodes: Iterable[onnx.NodeProto], outputs: Iterable[str] = ()) -> None:
-        self.consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
-        self.producers: dict[str, onnx.NodeProto] = {}
-        self.constants: dict[str, onnx.TensorProto] = {}
-        self.dims: dict[str, Dims] = {}
-        self.types: dict[str, str] = {}
-        self.exits: dict[str, list[str]] = defaultdict(list)
-        self.outputs: dict[str, list[int]] = defaultdict(list)
-        for index, name in enumerate(outputs):
-            self.outputs[name].append(index)
-        pending = [nodes]
-        while pending:
-            for node in pending.pop():
-                self._add_node(node)
-                for graph in subgraphs(node):
-                    self._add_exits(node, graph)
-                    self.add_declarations(graph)
-                    pending.append(graph.node)
-
-    def add_declarations(self, graph: onnx.GraphProto) -> None:
-        """Take over the initializers and the declared types of *graph*."""
-        for info in (*graph.input, *graph.value_info, *graph.output):
-            self.types[info.name] = dtype_name(info.type.tensor_type.elem_type)
-            if info.type.tensor_type.HasField("shape"):
-                self.dims[info.name] = dims_of(info.type.tensor_type.shape)
-        for tensor in graph.initializer:
-            self.constants[tensor.name] = tensor
-            self.dims[tensor.name] = tuple(tensor.dims)
-
-    def nodes(self) -> Iterator[onnx.NodeProto]:
-        """Yield the nodes that have an output, each once, nested ones included."""
-        for name, node in self.producers.items():
-            if name == next(filter(None, node.output)):
-                yield node
-
-    def _add_node(self, node: onnx.NodeProto) -> None:
-        for slot, name in enumerate(node.input):
-            if name:
-                self.consumers[name].append((node, slot))
-        self.producers.update((name, node) for name in node.output if name)
-        if node.op_type == "Constant" and (value := attribute(node, "value")) is not None:
-            self.constants[node.output[0]] = value.t
-            self.dims[node.output[0]] = tuple(value.t.dims)
-
-    def _add_exits(self, node: onnx.NodeProto, graph: onnx.GraphProto) -> None:
-        skipped = 1 if node.op_type == "Loop" else 0
-        for info, outer in zip(graph.output[skipped:], node.output, strict=False):
-            self.exits[info.name].append(outer)
-
-
-@dataclass(eq=False)
-class Frame:
-    """A body at one place: that of the main graph, or of one call that a walk enters.
-
-    Attributes:
-        body: The body.
-        call: What its formal inputs stand for; None in the main graph.
-        opened: The frames of the calls in it, by node.
-    """
-
-    body: Body
-    call: Call | None = None
-    opened: dict[int, Frame] = field(default_factory=dict)
-
-    def back(self, name: str, through: Container[str] = ()) -> Iterator[tuple[Frame, str]]:
-        """Yield where *name* comes from: behind operators *through* which it goes, out of calls."""
-        frame = self
-        while name:
-            yield frame, name
-            node = frame.body.producers.get(name)
-            if node is not None and node.op_type in through:
-                name = node.input[0]
-            elif node is None and frame.call is not None:
-                name, frame = frame.call.actuals.get(name, ""), frame.call.frame
-            else:
-                return
-
-    def dims(self, name: str) -> Dims | None:
-        """Return the dimensions of *name* where they are known, here or at the caller."""
-        known = (frame.body.dims.get(each) for frame, each in self.back(name, _KEEPS_SHAPE))
-        return next((dims for dims in known if dims is not None), None)
-
-    def constant(self, name: str) -> onnx.TensorProto | None:
-        """Return the tensor behind *name*, here or at the caller; None if it is computed."""
-        known = (frame.body.constants.get(each) for frame, each in self.back(name))
-        return next((tensor for tensor in known if tensor is not None), None)
-
-    def integer(self, node: onnx.NodeProto, name: str, default: int) -> int:
-        """Return an integer attribute of *node*, through references to the caller's."""
-        frame: Frame | None = self
-        found = attribute(node, name)
-        while found is not None and found.ref_attr_name and frame is not None and frame.call:
-            found = attribute(frame.call.node, found.ref_attr_name)
-            frame = frame.call.frame
-        return default if found is None or found.ref_attr_name else found.i
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of a local function: the node, where it stands, and formal to actual names."""
-
-    node: onnx.NodeProto
-    frame: Frame
-    actuals: Mapping[str, str]
-
-
 class Dataflow:
-    """The main graph and the local functions of one model, indexed when first walked."""
+    """A model whose values can be followed.
+
+    Args:
+        model: The model, which loses its large weights, so that they are never held twice.
+        infers: Whether to infer the types that it does not state. If that fails, there are only
+            those that it states.
+
+    Attributes:
+        model: The model, with the types that were inferred.
+        graph: Its main graph.
+    """
 
     def __init__(self, model: onnx.ModelProto, *, infers: bool = True) -> None:
-        """Index the main graph; *model* itself loses its large weights, if shapes are inferred."""
-        model = inferred(model) if infers else model
-        body = Body(model.graph.node)
-        body.add_declarations(model.graph)
+        for tensor in model.graph.initializer if infers else ():
+            most = _LARGE_WHOLE if tensor.data_type in _INDICES else _LARGE
+            for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
+                if len(getattr(tensor, name)) > most:
+                    tensor.ClearField(name)
         self.model = model
-        self.main = Frame(body)
-        self._functions = {(f.domain, f.name): f for f in model.functions}
-        self._bodies: dict[FunctionId, Body] = {}
+        if infers:
+            with suppress(*ONNX_ERRORS):
+                self.model = infer_shapes(model)[0]
+        self.graph = model_from_proto(self.model, Path(), "the model").graph
 
-    def enter(self, frame: Frame, node: onnx.NodeProto) -> tuple[Frame, tuple[str, ...]] | None:
-        """Return the frame inside a call and its formal inputs; None if *node* is no call."""
-        key = (node.domain, node.op_type)
-        function = self._functions.get(key)
-        if function is None:
-            return None
-        if key not in self._bodies:
-            self._bodies[key] = Body(function.node, function.output)
-        formals = tuple(function.input)
-        if id(node) not in frame.opened:
-            actuals = dict(zip(formals, node.input, strict=False))
-            frame.opened[id(node)] = Frame(self._bodies[key], Call(node, frame, actuals))
-        return frame.opened[id(node)], formals
+    def nodes(self) -> Iterator[Node]:
+        """Yield the nodes of the main graph and of the bodies in it."""
+        return (node for graph in self.graph.and_inner() for node in graph)
+
+    def values(self) -> Iterator[Value]:
+        """Yield the values of the main graph and of the bodies in it."""
+        return (value for graph in self.graph.and_inner() for value in graph.values.values())
+
+    def dims(self, name: str) -> Shape | None:
+        """Return the dimensions of a value of the main graph, where they are known."""
+        value = self.graph.values.get(name)
+        return None if value is None else Waypoint(value).dims
+
+
+def stored(value: Value) -> Tensor | None:
+    """Return the tensor that a file holds for a value, be it the default of an input."""
+    if value.is_initializer:
+        return value.graph.model.codec.tensor(value.initializer_source)
+    return value.constant
+
+
+def numbers_in(tensor: Tensor | None) -> Array | None:
+    """Return what a tensor holds; None if it is empty, was left out or lies in another file."""
+    if tensor is None or tensor.is_external or 0 in tensor.shape:
+        return None
+    try:
+        return tensor.numpy()
+    except (DplError, ValueError, TypeError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -493,71 +393,116 @@ class Waypoint:
     """A value on the way from an input to its consumers.
 
     Attributes:
-        frame: Where it is.
-        name: Its name; "" for an omitted one.
+        value: The value.
+        calls: The calls that lead into the function where it is, the outermost first.
         offset: What was added to it since the input.
         cast: Whether it changed its type since the input.
         mixed: Whether a matrix product lies between.
     """
 
-    frame: Frame
-    name: str
+    value: Value
+    calls: tuple[Node, ...] = ()
     offset: int = 0
     cast: bool = False
     mixed: bool = False
 
+    def on_to(self, values: Iterable[Value | None], **changes: Any) -> Iterator[Waypoint]:  # noqa: ANN401  # fields
+        """Yield where a walk goes on."""
+        return (replace(self, value=value, **changes) for value in values if value is not None)
+
+    def read_by(self, node: Node, slot: int) -> Waypoint | None:
+        """Return what a node here reads in a slot, None if that is nothing."""
+        return next(self.on_to(node.inputs[slot : slot + 1]), None)
+
+    def back(self, through: Container[str] = ()) -> Iterator[Waypoint]:
+        """Yield where it comes from: behind operators *through* which it goes, out of calls."""
+        here: Waypoint | None = self
+        while here is not None:
+            yield here
+            node, inputs = here.value.producer, here.value.graph.inputs
+            if node is not None and node.op_type in through:
+                here = here.read_by(node, 0)
+            elif here.calls and here.value in inputs and here.value.graph.owner is None:
+                slot = inputs.index(here.value)
+                here = replace(here, calls=here.calls[:-1]).read_by(here.calls[-1], slot)
+            else:
+                return
+
+    @property
+    def dims(self) -> Shape | None:
+        """Its dimensions where they are known, here or at the caller."""
+        types = (place.value.declared_type for place in self.back(_KEEPS_SHAPE))
+        return next((known.shape for known in types if known and known.shape is not None), None)
+
+    def dims_of(self, node: Node, slot: int) -> Shape:
+        """Return the dimensions of what a node here reads, none if they are not known."""
+        place = self.read_by(node, slot)
+        return () if place is None else place.dims or ()
+
+    def tensor_of(self, node: Node, slot: int) -> Tensor | None:
+        """Return the tensor that a node here reads, None if it is computed."""
+        place = self.read_by(node, slot)
+        tensors = (stored(each.value) for each in place.back()) if place else ()
+        return next((tensor for tensor in tensors if tensor is not None), None)
+
+
+def integer(node: Node, name: str, default: int, calls: Sequence[Node] = ()) -> int:
+    """Return an integer attribute of *node*, through references to those of *calls* around it."""
+    item = node.attributes.get(name)
+    for call in reversed(calls):
+        if item is not None and item.ref:
+            item = call.attributes.get(item.ref)
+    return default if item is None or not isinstance(item.value, int) else item.value
+
 
 def follow(
-    flow: Dataflow,
-    name: str,
-    look: Callable[[Waypoint, onnx.NodeProto, int], Iterable[Waypoint]],
+    start: Waypoint,
+    look: Callable[[Waypoint, Node, int], Iterable[Waypoint]],
     most: int,
 ) -> None:
-    """Follow a graph input through subgraphs and calls; stop after so many values.
+    """Follow a value through subgraphs and calls; stop after so many values.
 
     Args:
-        flow: The model.
-        name: The input.
+        start: The value.
         look: Looks at a node that reads a value in some slot, and says which values the walk goes
             on to.
         most: How many values to know of at the most, however large the graph.
     """
-    start = Waypoint(flow.main, name)
     pending, seen = [start], {start}
     while pending and len(seen) < most:
         here = pending.pop()
-        reached = [
-            replace(here, frame=frame, name=n) for frame, n in leaving(here.frame, here.name)
-        ]
-        for node, slot in here.frame.body.consumers.get(here.name, ()):
-            if (entered := flow.enter(here.frame, node)) is not None:
-                frame, formals = entered
-                reached += [replace(here, frame=frame, name=n) for n in formals[slot : slot + 1]]
-            else:
-                reached += [replace(here, name=n) for n in entering(node, slot)]
-                reached += look(here, node, slot)
-        for place in reached:
-            if place.name and place not in seen:
+        places = [*leaving(here)]
+        for node, slot in here.value.iter_uses():
+            if called_function(node) is not None:
+                places += entering_call(here, node, slot)
+                continue
+            for body in node.subgraphs.values():
+                if node.op_type == "Scan" or slot > 1:
+                    places += here.on_to(body.inputs[slot : slot + 1])
+            places += look(here, node, slot)
+        for place in places:
+            if place not in seen:
                 seen.add(place)
                 pending.append(place)
 
 
-def leaving(frame: Frame, name: str) -> Iterator[tuple[Frame, str]]:
-    """Yield the values outside of a subgraph or function that *name* becomes."""
-    for outer in frame.body.exits.get(name, ()):
-        yield frame, outer
-    if frame.call is None:
-        return
-    for index in frame.body.outputs.get(name, ()):
-        if index < len(frame.call.node.output):
-            yield frame.call.frame, frame.call.node.output[index]
+def entering_call(here: Waypoint, call: Node, slot: int) -> Iterator[Waypoint]:
+    """Yield the value inside a function that stands for what its call reads in a slot."""
+    function = called_function(call)
+    inputs = [] if function is None else function.body.inputs[slot : slot + 1]
+    return here.on_to(inputs, calls=(*here.calls, call))
 
 
-def entering(node: onnx.NodeProto, slot: int) -> Iterator[str]:
-    """Yield the subgraph inputs that stand for input *slot* of a Loop or Scan."""
-    for graph in subgraphs(node):
-        if node.op_type == "Scan" or slot > 1:
-            yield from (info.name for info in graph.input[slot : slot + 1])
+def leaving(here: Waypoint) -> Iterator[Waypoint]:
+    """Yield the values outside of a subgraph or function that a value becomes."""
+    for graph in dict.fromkeys(here.value.returned_by):
+        node = graph.owner or next(iter(here.calls[-1:]), None)
+        if node is None:
+            continue
+        calls = here.calls if graph.owner else here.calls[:-1]
+        skipped = 1 if graph.owner and node.op_type == "Loop" else 0
+        outer = zip(graph.outputs[skipped:], node.outputs, strict=False)
+        yield from here.on_to((new for old, new in outer if old is here.value), calls=calls)
 
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
@@ -565,26 +510,7 @@ def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
     return next((item for item in node.attribute if item.name == name), None)
 
 
-def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return *model* without its large weights, with the shapes that onnx infers.
-
-    *model* itself loses its large weights, so that they are never held twice. If inference fails,
-    there are only the shapes that the model declares.
-    """
-    for tensor in model.graph.initializer:
-        most = _LARGE_WHOLE if tensor.data_type in _INDICES else _LARGE
-        for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
-            if len(getattr(tensor, name)) > most:
-                tensor.ClearField(name)
-    try:
-        return infer_shapes(model)[0]
-    except ONNX_ERRORS:
-        return model
-
-
-def small_values(
-    tensor: onnx.TensorProto,
-) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
+def small_values(tensor: onnx.TensorProto) -> Array | None:
     """Return the values of a tensor; None if it is empty or they lie in another file."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL or 0 in tensor.dims:
         return None
@@ -635,20 +561,21 @@ class Purpose(Enum):
 
 def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
     """Tell whether *port*, of whole numbers or booleans, is a mask of attention or an angle."""
-    found: set[Purpose] = set()
+    uses: set[Purpose] = set()
 
-    def look(here: Waypoint, node: onnx.NodeProto, slot: int) -> Iterator[Waypoint]:
+    def look(here: Waypoint, node: Node, slot: int) -> Iterator[Waypoint]:
         if (node.op_type, slot) in MASK_SLOTS and not here.mixed:
-            found.add(Purpose.MASK)
+            uses.add(Purpose.MASK)
         elif node.op_type in _TURNS:
-            found.add(Purpose.ANGLE)
+            uses.add(Purpose.ANGLE)
         if node.op_type in _MIXES or slot in INFLUENCED.get(node.op_type, ()):
             mixed = here.mixed or node.op_type in _MIXES
-            yield from (replace(here, name=name, mixed=mixed) for name in node.output)
+            yield from here.on_to(node.outputs, mixed=mixed)
 
-    if port.dtype in _WHOLE:
-        follow(flow, port.name, look, _MOST_PURPOSE_STATES)
-    return found
+    value = flow.graph.values.get(port.name)
+    if value is not None and port.dtype in _WHOLE:
+        follow(Waypoint(value), look, _MOST_PURPOSE_STATES)
+    return uses
 
 
 # Which values an input may take, read from the operators that consume it.
@@ -700,27 +627,34 @@ def input_domain(flow: Dataflow, port: Port) -> Domain:
     """
     domain = Domain(uses=purposes(flow, port))
 
-    def look(here: Waypoint, node: onnx.NodeProto, slot: int) -> Iterator[Waypoint]:
+    def look(here: Waypoint, node: Node, slot: int) -> Iterator[Waypoint]:
         _note(domain, here, node, slot)
         is_clipped = node.op_type == "Clip" and slot == 0 and port.dtype in _INDICES
         if slot in VALUES_FROM.get(node.op_type, ()) or is_clipped:
-            cast = here.cast or node.op_type == "Cast"
-            yield from (replace(here, name=name, cast=cast) for name in node.output)
-        elif (step := _constant_step(here.frame, node, slot)) is not None:
-            yield replace(here, name=node.output[0], offset=here.offset + step)
+            yield from here.on_to(node.outputs, cast=here.cast or node.op_type == "Cast")
+        elif node.op_type in {"Add", "Sub"} and not (node.op_type == "Sub" and slot):
+            step = numbers_in(here.tensor_of(node, 1 - slot))
+            if step is not None and step.size == 1 and step.dtype.kind in "iu":
+                added = -int(step.item()) if node.op_type == "Sub" else int(step.item())
+                yield from here.on_to(node.outputs, offset=here.offset + added)
 
-    follow(flow, port.name, look, _MOST_DOMAIN_STATES)
+    value = flow.graph.values.get(port.name)
+    if value is not None:
+        follow(Waypoint(value), look, _MOST_DOMAIN_STATES)
     return domain
 
 
-def _note(domain: Domain, place: Waypoint, node: onnx.NodeProto, slot: int) -> None:
+def _note(domain: Domain, place: Waypoint, node: Node, slot: int) -> None:
     key = (node.op_type, slot)
     if key in PART_SLOTS and not node.domain:
-        dims = _data_dims(place.frame, node, 0)
-        axis = place.frame.integer(node, "axis", 0)
+        dims = place.dims_of(node, 0)
+        axis = integer(node, "axis", 0, place.calls)
         domain.parts.update(dim for dim in dims[axis : axis + 1 or None] if dim)
-    limits = [(limit, place.offset) for limit in _limits(place.frame, node, slot)]
-    limits += [(limit, place.offset - 1) for limit in _longest(place.frame, node, slot)]
+    limits = [(limit, place.offset) for limit in _limits(place, node, slot)]
+    if key in LENGTHS and not node.domain:  # the largest is the size of the axis that it cuts
+        data, switch, axes = LENGTHS[key]
+        cut = axes[bool(integer(node, switch, 0, place.calls))]
+        limits += [(limit, place.offset - 1) for limit in _axis_size(place, node, data, cut)]
     domain.bounds.update(Bound(limit, offset) for limit, offset in limits if limit)
     if key in COUNT_SLOTS:
         domain.uses.add(Purpose.COUNT)
@@ -728,89 +662,53 @@ def _note(domain: Domain, place: Waypoint, node: onnx.NodeProto, slot: int) -> N
         domain.uses.add(_WANTED[node.op_type])
     elif node.op_type in WANTS_NUMBER and not place.cast:
         domain.uses.add(Purpose.NUMBER)
-    elif node.op_type in _WEIGHED and slot == 0 and place.frame.constant(node.input[1]) is not None:
+    elif node.op_type in _WEIGHED and slot == 0 and place.tensor_of(node, 1) is not None:
         domain.uses.add(Purpose.NUMBER)  # of a mask, an exporter subtracts or multiplies something
 
 
-def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
+def _limits(place: Waypoint, node: Node, slot: int) -> list[Dim]:
     key = (node.op_type, slot)
     if node.op_type == "OneHot" and slot == 0:
-        depth = frame.constant(node.input[1])
-        values = None if depth is None else small_values(depth)
-        return [] if values is None else [int(values.reshape(-1)[0])]
-    if node.op_type == "Equal" and (classes := _classes(frame, node.input[1 - slot])):
+        depth = numbers_in(place.tensor_of(node, 1))
+        return [] if depth is None else [int(depth.reshape(-1)[0])]
+    if node.op_type == "Equal" and (classes := _classes(place.read_by(node, 1 - slot))):
         return [classes]
     if key in TUPLE_SLOTS:
-        first = frame.integer(node, "batch_dims", 0)
-        width = next(reversed(_data_dims(frame, node, slot)), None)
+        first = integer(node, "batch_dims", 0, place.calls)
+        width = next(reversed(place.dims_of(node, slot)), None)
         last = first + width if isinstance(width, int) else None
-        return list(_data_dims(frame, node, 0)[first:last])
+        return list(place.dims_of(node, 0)[first:last])
     if key in AXIS_SLOTS:
-        return [len(_data_dims(frame, node, 0))]
-    if key not in INDEXED or _is_other_rotation(node, slot):
+        return [len(place.dims_of(node, 0))]
+    # which slot of a RotaryEmbedding holds the positions depends on the domain
+    no_positions = 3 if node.domain == "com.microsoft" else 1
+    if key not in INDEXED or (node.op_type == "RotaryEmbedding" and slot == no_positions):
         return []
     data, axis = INDEXED[key]
     if not isinstance(axis, int):
-        axis = frame.integer(node, axis[0], axis[1])
-    return _axis_size(frame, node, data, axis)
+        axis = integer(node, axis[0], axis[1], place.calls)
+    return _axis_size(place, node, data, axis)
 
 
-def _classes(frame: Frame, name: str) -> int:
-    """Return n if *name* is made of 0 to n - 1 and n is 3 or more, else 0.
+def _classes(place: Waypoint | None) -> int:
+    """Return n if a value is made of 0 to n - 1 and n is 3 or more, else 0.
 
     To compare an index with all of these is another way to write OneHot, that of JAX.
     """
-    for place, current in frame.back(name, _KEEPS_NUMBERS):
-        tensor, node = place.body.constants.get(current), place.body.producers.get(current)
+    for here in place.back(_KEEPS_NUMBERS) if place else ():
+        tensor, node = stored(here.value), here.value.producer
         if tensor is not None:
-            values = small_values(tensor)
-            found = [] if values is None else sorted(set(values.reshape(-1).tolist()))
-            counts_up = found == list(range(len(found)))
-            return len(found) if len(found) >= _FEWEST_CLASSES and counts_up else 0
+            values = numbers_in(tensor)
+            classes = [] if values is None else sorted(set(values.reshape(-1).tolist()))
+            counts_up = classes == list(range(len(classes)))
+            return len(classes) if len(classes) >= _FEWEST_CLASSES and counts_up else 0
         if node is not None and node.op_type == "Range":
-            return _range_size(place, node)
+            ends = [numbers_in(here.tensor_of(node, slot)) for slot in range(3)]
+            start, limit, step = (None if each is None else each.item() for each in ends)
+            return int(limit) if limit is not None and (start, step) == (0, 1) else 0
     return 0
 
 
-def _range_size(frame: Frame, node: onnx.NodeProto) -> int:
-    """Return n if a Range goes from 0 to n - 1 in steps of 1, all of them constants, else 0."""
-    tensors = [frame.constant(name) for name in node.input]
-    start, limit, step = (None if t is None else small_values(t) for t in tensors)
-    if start is None or limit is None or step is None or (start.item(), step.item()) != (0, 1):
-        return 0
-    return int(limit.item())
-
-
-def _longest(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
-    """Return the largest value of a length in input *slot*: the size of the axis that it cuts."""
-    if (node.op_type, slot) not in LENGTHS or node.domain:
-        return []
-    data, switch, axes = LENGTHS[node.op_type, slot]
-    return _axis_size(frame, node, data, axes[bool(frame.integer(node, switch, 0))])
-
-
-def _axis_size(frame: Frame, node: onnx.NodeProto, slot: int, axis: int) -> list[Dim]:
-    dims = _data_dims(frame, node, slot)
+def _axis_size(place: Waypoint, node: Node, slot: int, axis: int) -> list[Dim]:
+    dims = place.dims_of(node, slot)
     return [dims[axis]] if -len(dims) <= axis < len(dims) else []
-
-
-def _is_other_rotation(node: onnx.NodeProto, slot: int) -> bool:
-    """Tell whether this slot of a RotaryEmbedding holds no positions; it depends on the domain."""
-    own = node.domain == "com.microsoft"
-    return node.op_type == "RotaryEmbedding" and slot == (3 if own else 1)
-
-
-def _data_dims(frame: Frame, node: onnx.NodeProto, slot: int) -> tuple[Dim, ...]:
-    return (frame.dims(node.input[slot]) or ()) if slot < len(node.input) else ()
-
-
-def _constant_step(frame: Frame, node: onnx.NodeProto, slot: int) -> int | None:
-    """Return what an Add or Sub of one constant integer adds to its input *slot*."""
-    if node.op_type not in {"Add", "Sub"} or (node.op_type == "Sub" and slot == 1):
-        return None
-    other = frame.constant(node.input[1 - slot])
-    values = None if other is None else small_values(other)
-    if values is None or values.size != 1 or values.dtype.kind not in "iu":
-        return None
-    step = int(values.reshape(-1)[0])
-    return -step if node.op_type == "Sub" else step

@@ -4,7 +4,7 @@ The outputs of a whole model are a poor witness. Where a model rounds to steps, 
 itself, the last bits of a value decide over large differences further down; and a branch that is
 not taken, a bound that is not met, a number that is not fed show in no output at all.
 
-So both models are aligned before anything runs (:mod:`dplcli.verify.alignment`), and cut at the
+So both models are aligned before anything runs (:mod:`dplcli.analysis.pairing`), and cut at the
 values of pairs. What lies between two cuts is a place. Where both models say the same, node for
 node (:mod:`dplcli.verify.numbering`), nothing need run. Each other place is cut out of both models
 and runs by itself:
@@ -40,6 +40,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
 from dplcli.ir.operators import (
@@ -49,8 +50,6 @@ from dplcli.ir.operators import (
     UNROUNDED,
     WEIGHT_AXES,
 )
-from dplcli.onnx_io.cutting import Wiring, made_name
-from dplcli.verify.alignment import Pair
 from dplcli.verify.compare import (
     FLOATS,
     UNITS,
@@ -78,7 +77,7 @@ from dplcli.verify.float64 import (
     Exact,
     extended,
 )
-from dplcli.verify.layers import ValueStream, is_alike, value_of
+from dplcli.verify.layers import Pair, ValueStream, is_alike, value_of
 from dplcli.verify.model import (
     attribute,
     dtype_name,
@@ -384,11 +383,11 @@ class _Places(CutModels):
         ]
         chosen = {
             node
-            for model, names in zip(self.alignment.models, made, strict=True)
+            for model, names in zip(self.models, made, strict=True)
             for node in model.graph
             if any(output is not None and output.name in names for output in node.outputs)
         }
-        for graph in Differ(*self.alignment.models).result().graphs:
+        for graph in Differ(*self.models).result().graphs:
             owner = graph.before.owner
             while owner is not None and owner.graph.owner is not None:
                 owner = owner.graph.owner

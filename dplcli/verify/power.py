@@ -11,12 +11,19 @@ import numpy as np
 import onnx
 from google.protobuf.message import EncodeError
 
+from dplcli.analysis.extract import subgraphs
+from dplcli.ir import Node, Shape, Value
 from dplcli.ir.model import RULE_KEY
-from dplcli.ir.operators import ORDERED, REARRANGING, SET_BY_NUMBERS, canonical_domain
+from dplcli.ir.operators import (
+    ORDERED,
+    REARRANGING,
+    SET_BY_NUMBERS,
+    canonical_domain,
+    is_random,
+)
 from dplcli.onnx_io.convert import load_data
-from dplcli.onnx_io.cutting import subgraphs
 from dplcli.verify.compare import Judge
-from dplcli.verify.model import Dataflow, Dims, draws_random, model_of
+from dplcli.verify.model import Dataflow, integer, model_of, numbers_in, stored
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
 
 # Changes that change no result, whatever the model is fed. They say nothing about a check.
@@ -38,9 +45,7 @@ class Idleness:
     def __init__(self, model: onnx.ModelProto) -> None:
         known = onnx.ModelProto()
         known.CopyFrom(model)  # which loses its large weights
-        body = Dataflow(known).main.body
-        self._shapes = body.dims
-        self._readers = body.consumers
+        self._values = {value.name: value for value in Dataflow(known).values()}
         self._ends = {f.name: f.node[-1].op_type for f in model.functions if f.node}
         self._spreading = {"ConvTranspose"} | {
             function.name
@@ -61,7 +66,7 @@ class Idleness:
         Dilations do not matter where the kernel has one element. Strides do not matter where the
         result has one element; for a transposed convolution, where the input has one.
         """
-        extents: list[Dims] = []
+        extents: list[Shape] = []
         if name == "dilations":
             extents = [tuple(item.ints) for item in node.attribute if item.name == "kernel_shape"]
             extents += self._extents(node.input[1:2])
@@ -78,52 +83,57 @@ class Idleness:
         Such a bias adds the same number to the scores of all keys of a query, and Softmax ignores
         what is added to all.
         """
-        reader = self._only_reader(weight)
-        if reader is None or len(self._shapes.get(weight, ())) != 1:
+        value = self._values.get(weight)
+        if value is None or value.use_count != 1 or len(_shape_of(value)) != 1:
             return False
-        node, slot = reader
-        if slot == 0 or slot != len(node.input) - 1:
+        ((node, slot),) = value.iter_uses()
+        if slot == 0 or slot != len(node.inputs) - 1:
             return False
         if self._ends.get(node.op_type, node.op_type) not in _ADDS:
             return False
-        return self._scores_keys(node.output[0])
+        return _scores_keys(node.outputs[0])
 
-    def _scores_keys(self, name: str) -> bool:
-        """Tell whether a value holds the keys of attention."""
-        while (reader := self._only_reader(name)) is not None:
-            node, slot = reader
-            if node.op_type in _ATTENTION:
-                return slot == 1 and not any(item.name == "softcap" for item in node.attribute)
-            if node.op_type == "MatMul":
-                return slot == 1 and self._becomes_a_share(node.output[0])
-            if slot or not (self._scales(node, slot) or node.op_type in REARRANGING):
-                return False
-            name = node.output[0]
-        return False
+    def _extents(self, names: Sequence[str]) -> list[Shape]:
+        values = (self._values[name] for name in names if name in self._values)
+        return [_shape_of(value)[_SPATIAL:] for value in values]
 
-    def _becomes_a_share(self, name: str) -> bool:
-        """Tell whether scores go to a Softmax, with nothing but factors and masks before it."""
-        while (reader := self._only_reader(name)) is not None:
-            node, slot = reader
-            if node.op_type == "Softmax":
-                return all(item.i == -1 for item in node.attribute if item.name == "axis")
-            if not (self._scales(node, slot) or node.op_type == "Add"):
-                return False
-            name = node.output[0]
-        return False
 
-    def _only_reader(self, name: str) -> tuple[onnx.NodeProto, int] | None:
-        readers = self._readers.get(name, [])
-        return readers[0] if len(readers) == 1 else None
+def _shape_of(value: Value) -> Shape:
+    known = value.declared_type
+    return () if known is None or known.shape is None else known.shape
 
-    def _scales(self, node: onnx.NodeProto, slot: int) -> bool:
-        """Tell whether a node multiplies what it reads in *slot* by a single number."""
-        if node.op_type not in _SCALES or slot:
+
+def _scores_keys(value: Value | None) -> bool:
+    """Tell whether a value holds the keys of attention."""
+    while value is not None and value.use_count == 1:
+        ((node, slot),) = value.iter_uses()
+        if node.op_type in _ATTENTION:
+            return slot == 1 and "softcap" not in node.attributes
+        if node.op_type == "MatMul":
+            return slot == 1 and _becomes_a_share(node.outputs[0])
+        if slot or not (_scales(node) or node.op_type in REARRANGING):
             return False
-        return set(self._shapes.get(node.input[1], (0,))) <= {1}
+        value = node.outputs[0]
+    return False
 
-    def _extents(self, names: Sequence[str]) -> list[Dims]:
-        return [self._shapes[name][_SPATIAL:] for name in names if name in self._shapes]
+
+def _becomes_a_share(value: Value | None) -> bool:
+    """Tell whether scores go to a Softmax, with nothing but factors and masks before it."""
+    while value is not None and value.use_count == 1:
+        ((node, slot),) = value.iter_uses()
+        if node.op_type == "Softmax":
+            return integer(node, "axis", -1) == -1
+        if not ((_scales(node) and not slot) or node.op_type == "Add"):
+            return False
+        value = node.outputs[0]
+    return False
+
+
+def _scales(node: Node) -> bool:
+    """Tell whether a node multiplies what it reads first by a single number."""
+    factor = node.inputs[1] if node.op_type in _SCALES else None
+    known = None if factor is None else factor.declared_type
+    return known is not None and known.shape is not None and set(known.shape) <= {1}
 
 
 # Wrong models made on purpose, one change each, to learn what a check notices.
@@ -549,7 +559,13 @@ def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
 
 def random_warnings(flow: Dataflow) -> list[str]:
     """Warn of an operator that draws random numbers: nothing behind it can be compared fairly."""
-    for node in flow.main.body.nodes():
-        if draws_random(node, flow.main.constant):
-            return [f"the model draws random numbers ({node.op_type} {node.output[0]!r})"]
+
+    def is_true(value: Value | None) -> bool | None:
+        numbers = None if value is None else numbers_in(stored(value))
+        return None if numbers is None else bool(numbers.any())
+
+    for node in flow.nodes():
+        made = next(filter(None, node.outputs), None)
+        if made is not None and is_random(node.domain, node.op_type, node.inputs, is_true):
+            return [f"the model draws random numbers ({node.op_type} {made.name!r})"]
     return []

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from onnx import NodeProto
 
-    from dplcli.onnx_io.cutting import Wiring
+    from dplcli.analysis.extract import Wiring
     from dplcli.verify.compare import Reals
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from dplcli.analysis.extract import cut, label_of
 from dplcli.ir.operators import canonical_domain
-from dplcli.onnx_io.cutting import cut, label_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inferred_graph
 from dplcli.verify.cuts import CutModels, CutSide
 from dplcli.verify.model import input_ports, read_model, whole_of

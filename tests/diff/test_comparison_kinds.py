@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from dplcli.diff import pairing
+from dplcli.analysis import numbering
+from dplcli.analysis.numbering import Content
 from dplcli.diff.comparison import distance
-from dplcli.diff.pairing import Content
 from dplcli.ir import ArrayTensor, types
 from dplcli.outcomes import DiffOutcome
 from dplcli.report.diff import diff_record
@@ -54,7 +54,7 @@ def test_large_constants_are_equal_if_every_bit_is(
 ) -> None:
     """Chunk by chunk: of the first one there is a digest, and the others are compared."""
     monkeypatch.setattr(types, "CHUNK", CHUNK)
-    monkeypatch.setattr(pairing, "CHUNK", CHUNK)
+    monkeypatch.setattr(numbering, "CHUNK", CHUNK)
     mine, other = content(NUMBERS), content(numbers)
     assert (mine == other) == is_equal
     assert (other in {mine: 1}) == is_equal

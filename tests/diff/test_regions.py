@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dplcli.diff.regions import corresponding_values
+from dplcli.analysis.pairing import corresponding_values
 from dplcli.ir import Model
 from dplcli.onnx_io import model_from_proto
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from dplcli.diff.pairing import InputChange, NodeChange
+from dplcli.diff import InputChange, NodeChange
 from dplcli.diff.sentences import node_change, sentences, weight
 from tests.diff.compared import NET, difference
 from tests.helpers import model_from_bytes, model_from_text, proto_from_text

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dplcli.diff.pairing import Content
+from dplcli.analysis.numbering import Content
 from dplcli.ir import types
 from dplcli.onnx_io import load_model
 from dplcli.onnx_io.convert import ProtoTensor

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dplcli.analysis.extract import Wiring, left_out, part_between
 from dplcli.errors import UsageError
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import losses, to_proto
-from dplcli.onnx_io.cutting import Wiring, left_out, part_between
 from dplcli.passes.inline import inline
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition

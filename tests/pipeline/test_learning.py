@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dplcli.diff.regions import find_regions
+from dplcli.analysis.pairing import find_regions
 from dplcli.dpl import RewriteRule
 from dplcli.outcomes import RewritesOutcome, Verdict
 from dplcli.passes.rewrite import rewrite

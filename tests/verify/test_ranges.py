@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dplcli.onnx_io.cutting import Wiring
+from dplcli.analysis.extract import Wiring
 from dplcli.verify.ranges import Grid, Interval, Ranges
 from tests.helpers import proto_from_text
 

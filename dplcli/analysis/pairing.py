@@ -1,20 +1,33 @@
-"""Pair the nodes, inputs, outputs and functions of two models, by dataflow and not by name."""
+"""Pair the nodes, inputs, outputs and functions of two models, by dataflow and not by name.
+
+What has no partner falls apart into regions, with the values around them.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-import numpy as np
-
-from dplcli.ir.model import called_function
-from dplcli.ir.operators import COMMUTATIVE, draws_random, schema_of
-from dplcli.ir.traversal import enclosing_node, is_read
-from dplcli.ir.types import CHUNK, Tensor
+from dplcli.analysis.numbering import (
+    ABSENT,
+    ModelReader,
+    Numbers,
+    Side,
+    attribute_form,
+    both_there,
+    free_inputs,
+    input_number,
+    is_commutative,
+    made,
+    nowhere,
+    operands,
+    readers,
+    shared_places,
+    slots,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -22,11 +35,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
-
-    Form: TypeAlias = tuple[Hashable, ...]
-
-    Key: TypeAlias = tuple[str, str, str]
+    from dplcli.analysis.numbering import Detail, Form, Key, ValuePair
+    from dplcli.ir import Function, Graph, Model, Node, Value
 
     FunctionPair = tuple[Function, Function]
 
@@ -34,632 +44,15 @@ if TYPE_CHECKING:
 
     Both: TypeAlias = tuple[list["T"], list["T"]]
 
-    ValuePair = tuple[Value, Value]
+    Nearness = Callable[[NDArray[Any], NDArray[Any]], bool]
 
+    Readers = dict[ValuePair, list[Node | None]]
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-# What a node says by itself, in a form that two models can be compared by.
-
-
-ANY_SLOT = -1
-"""The slot of an operand whose place among the inputs does not matter."""
-CAPTURED = -2
-"""The slot in which a body of a node reads a value."""
 _RETURNED = -3
-_ABSENT = -1
-
-_GRAPHS = frozenset({"graph", "graphs"})
-_ONES = frozenset({"strides", "dilations"})
-
-
-class Numbers:
-    """Numbers forms: equal forms of both models get the same small number.
-
-    Attributes:
-        bodies: The form of a node's bodies, by the node and all that the form depends on. Kept
-            since a deep body is part of the form of every node around it.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[Form, int] = {}
-        self.bodies: dict[tuple[Node, Form], Form] = {}
-
-    def __call__(self, form: Form) -> int:
-        """Return the number of *form*."""
-        return self._known.setdefault(form, len(self._known))
-
-
-class ModelReader:
-    """Reads the nodes and constants of one model, each once.
-
-    Args:
-        aliases: The other model's keys of functions that have another key there.
-        shared: The places of files, with a type, where both models have a constant.
-    """
-
-    def __init__(self, aliases: Mapping[Key, Key], shared: AbstractSet[Form] = frozenset()) -> None:
-        self.aliases = aliases
-        self.shared = shared
-        self._tensors: dict[Value, Tensor | None] = {}
-        self._contents: dict[Value, Content] = {}
-        self._attributes: dict[tuple[int, str, str, int], Form] = {}
-        self._captured: dict[Node, tuple[Value, ...]] = {}
-        self._harmless: set[Function] = set()
-        self._random_bodies: dict[Node, bool] = {}
-
-    def label(self, node: Node) -> Key:
-        """Return the key of the operator or function that *node* calls."""
-        key = (node.domain, node.op_type, node.overload)
-        return self.aliases.get(key, key)
-
-    def nodes(self, graph: Graph) -> Iterator[Node]:
-        """Iterate over the nodes of *graph*, without those that only hold a constant."""
-        return (node for node in graph if not is_stored(node))
-
-    def tensor(self, value: Value) -> Tensor | None:
-        """Return the constant that *value* is, not decoded; None if it is computed."""
-        if value not in self._tensors:
-            self._tensors[value] = value.constant
-        return self._tensors[value]
-
-    def content(self, value: Value) -> Content:
-        """Return what a constant holds."""
-        if value not in self._contents:
-            tensor = self.tensor(value)
-            assert tensor is not None  # noqa: S101  # only constants are asked for
-            self._contents[value] = Content(tensor)
-        return self._contents[value]
-
-    def attributes(self, node: Node) -> Form:
-        """Return the attributes of *node* that state more than a default, bodies left out."""
-        stated = node.attributes
-        if not stated:
-            return ()
-        version = node.graph.opset_imports.get(node.domain, 0)
-        key = (id(stated), node.domain, node.op_type, version)
-        if key not in self._attributes:
-            self._attributes[key] = tuple(sorted(attribute_forms(node).items()))
-        return self._attributes[key]
-
-    def is_random(self, node: Node) -> bool:
-        """Tell whether *node* computes something else each time; recursion is as deep as bodies."""
-        if node.subgraphs:
-            if node not in self._random_bodies:
-                inner = (inner for body in node.subgraphs.values() for inner in body)
-                self._random_bodies[node] = any(map(self.is_random, inner))
-            return self._random_bodies[node]
-        is_harmless = called_function(node) in self._harmless
-        return not is_harmless and draws_random(node, self._harmless)
-
-    def captured(self, node: Node) -> tuple[Value, ...]:
-        """Return the values of outer graphs that the bodies of *node* read or return, each once."""
-        if not node.subgraphs:
-            return ()
-        if node not in self._captured:
-            found: dict[Value, None] = {}
-            for body in node.subgraphs.values():
-                read = [value for inner in body for value in (*inner.inputs, *self.captured(inner))]
-                seen = (value for value in (*read, *body.outputs) if value is not None)
-                found.update((value, None) for value in seen if value.graph is not body)
-            self._captured[node] = tuple(found)
-        return self._captured[node]
-
-
-class Content:
-    """What a constant holds: two are equal if element type, shape and every bit are.
-
-    Two that share their data are not read. Others are told apart by their first chunk, and then
-    compared chunk by chunk. Digests of all of them took two to four times as long.
-
-    Args:
-        tensor: The constant. Its data may turn out to be unreadable when it is compared.
-    """
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor
-
-    @cached_property
-    def _digest(self) -> bytes:
-        digest = blake2b(digest_size=16)
-        for part in islice(self._tensor.chunks(), 1):
-            digest.update(repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes())
-        return digest.digest()
-
-    def __hash__(self) -> int:
-        return hash(self._digest)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Content):
-            return False
-        ours, theirs = self._tensor, other._tensor
-        if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
-            return False
-        if share_data(ours, theirs):
-            return True
-        if self._digest != other._digest:
-            return False
-        parts = zip(ours.chunks(), theirs.chunks(), strict=True) if ours.size > CHUNK else ()
-        return all(has_same_bits(*pair) for pair in islice(parts, 1, None))
-
-
-def share_data(first: Tensor, second: Tensor) -> bool:
-    """Tell whether the data of two tensors of one type is the same object, or lies in one place."""
-    return first is second or (first.is_external and first.place == second.place is not None)
-
-
-def shared_places(models: tuple[Model, Model]) -> set[Form]:
-    """Return at which places of files both models have a constant, and of which type.
-
-    What lies there is told by its place, and not read.
-    """
-    if not all(model.may_have_external_data for model in models):
-        return set()
-    places: list[set[Form]] = []
-    for model in models:
-        values = chain.from_iterable(graph.values.values() for graph in model.graphs())
-        stored = (value.constant for value in values if is_read(value))
-        tensors = [tensor for tensor in stored if tensor is not None and tensor.is_external]
-        places.append({(t.dtype, t.shape, t.place) for t in tensors if t.place is not None})
-    return places[0] & places[1]
-
-
-def has_same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Tell whether two arrays of one type and shape hold the same; -0 is not 0."""
-    if one.dtype.hasobject:
-        return np.array_equal(one, other)
-    bits, others = (np.ascontiguousarray(each).view(np.uint8) for each in (one, other))
-    return np.array_equal(bits, others)
-
-
-def attribute_forms(node: Node) -> dict[str, Form]:
-    """Return a form of every attribute of *node* that states more than a default."""
-    schema = schema_of(node)
-    defaults = schema.defaults if schema is not None else {}
-    forms = {}
-    for name, attribute in node.attributes.items():
-        if attribute.kind in _GRAPHS or _is_textual_default(node, name, attribute):
-            continue
-        form = attribute_form(attribute)
-        if name not in defaults or attribute_form(defaults[name]) != form:
-            forms[name] = form
-    return forms
-
-
-def attribute_form(attribute: Attribute) -> Form:
-    """Return what *attribute* says in a form that can be compared."""
-    if attribute.ref:
-        return ("ref", attribute.ref)
-    value: Any = attribute.value
-    if isinstance(value, Tensor):
-        return (attribute.kind, Content(value))
-    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
-        return (attribute.kind, tuple(Content(item) for item in value))
-    if attribute.kind == "float":  # files hold 32 bits, a rule may have made more
-        return (attribute.kind, repr(np.float32(value)))
-    return (attribute.kind, repr(value))
-
-
-def _is_textual_default(node: Node, name: str, attribute: Attribute) -> bool:
-    """Tell whether *attribute* states a default that the standard gives in words only."""
-    value = attribute.value
-    if node.domain or not isinstance(value, tuple) or not value:
-        return False
-    if name in _ONES:
-        return all(item == 1 for item in value)
-    if name == "pads":
-        mode = node.attributes.get("auto_pad")
-        return not any(value) and (mode is None or mode.value == "NOTSET")
-    if name == "perm":
-        return value == tuple(reversed(range(len(value))))
-    if name != "kernel_shape" or "Conv" not in node.op_type or "Pool" in node.op_type:
-        return False
-    return any(v is not None and v.is_constant for v in node.inputs[1:])  # which says how large
-
-
-def is_commutative(node: Node) -> bool:
-    """Tell whether the inputs of *node* may stand in any order."""
-    return not node.domain and node.op_type in COMMUTATIVE
-
-
-def free_inputs(values: Iterable[Value]) -> list[Value]:
-    """Leave out constants: old files list every initializer as an input, too."""
-    return [value for value in values if not value.is_constant]
-
-
-def slots(node: Node) -> tuple[Value | None, ...]:
-    """Return the inputs of *node* without omitted ones at the end."""
-    inputs = node.inputs
-    while inputs and inputs[-1] is None:
-        inputs = inputs[:-1]
-    return inputs
-
-
-def made(node: Node) -> Iterator[Value]:
-    """Iterate over the outputs of *node* without omitted ones."""
-    return (value for value in node.outputs if value is not None)
-
-
-def both_there(
-    first: Iterable[Value | None], second: Iterable[Value | None]
-) -> Iterator[ValuePair]:
-    """Pair values by place, without places where one is omitted."""
-    for old, new in zip(first, second, strict=False):
-        if old is not None and new is not None:
-            yield old, new
-
-
-def operands(node: Node, number: Callable[[Value], int]) -> tuple[int, ...]:
-    """Number what *node* reads, sorted where the order does not matter."""
-    found = [_ABSENT if value is None else number(value) for value in slots(node)]
-    return tuple(sorted(found) if is_commutative(node) else found)
-
-
-def is_stored(node: Node) -> bool:
-    """Tell whether *node* only holds a constant, which might as well be an initializer."""
-    return node.op_type == "Constant" and any(value.constant is not None for value in made(node))
-
-
-def readers(value: Value, graph: Graph) -> Iterator[tuple[Node, int]]:
-    """Iterate over the nodes of *graph* that read *value*, and the slots in which they do.
-
-    A Constant may read, too, which is no use: what it holds does not depend on that.
-    """
-    returned = ((body.owner, CAPTURED) for body in value.returned_by if body is not graph)
-    for user, slot in chain(value.iter_uses(), returned):
-        reader = None if user is None else enclosing_node(user, graph)
-        if reader is None or is_stored(reader):
-            continue
-        if is_commutative(reader):
-            yield reader, ANY_SLOT
-        else:
-            yield reader, slot if reader is user else CAPTURED
-
-
-# How two models differ.
-
-
-Facet: TypeAlias = Literal["names", "order", "doc", "metadata", "value-info", "storage", "other"]
-"""A kind of difference that no computed number depends on, as far as dpl knows."""
-
-FACETS: Mapping[Facet, str] = {
-    "names": "what nodes and inner values are called",
-    "order": "the order of nodes, of operands that commute, and of lists",
-    "doc": "documentation",
-    "metadata": "metadata, producer, IR version, imports that no node uses, and the like",
-    "value-info": "types stated of inner values",
-    "storage": "how the same is stored: a constant as initializer or Constant node, in which field "
-    "or file; a default that is stated",
-    "other": "fields that dpl does not know",
-}
-
-
-@dataclass(frozen=True)
-class Remark:
-    """A difference that no computed number depends on.
-
-    Attributes:
-        facet: What kind it is.
-        where: The graph, and the node or value in it.
-        before: What the first model says.
-        after: What the second says.
-    """
-
-    facet: Facet
-    where: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True)
-class AttributeChange:
-    """An attribute that differs; None where it is neither stated nor has a default."""
-
-    name: str
-    before: Attribute | None
-    after: Attribute | None
-
-
-@dataclass(frozen=True)
-class InputChange:
-    """A slot that reads something else; None where nothing is read."""
-
-    slot: int
-    before: Value | None
-    after: Value | None
-
-
-@dataclass(frozen=True)
-class NodeChange:
-    """A node that is in both graphs and differs.
-
-    Attributes:
-        before: The node in the first graph.
-        after: The node in the second.
-        attributes: The attributes that differ.
-        inputs: The slots that read something else; other data of a weight does not count here.
-        outputs: Indices of the outputs that only one of the two makes.
-    """
-
-    before: Node
-    after: Node
-    attributes: tuple[AttributeChange, ...] = ()
-    inputs: tuple[InputChange, ...] = ()
-    outputs: tuple[int, ...] = ()
-
-    @property
-    def is_other_op(self) -> bool:
-        """Whether another operator stands in the same place."""
-        return self.before.qualified_op != self.after.qualified_op
-
-
-@dataclass(frozen=True)
-class Distance:
-    """How far two weights of one type and shape are apart.
-
-    Attributes:
-        changed: How many elements differ.
-        size: How many there are.
-        max_abs: The largest difference; None if the elements are no numbers.
-        max_rel: The largest difference, relative to the larger of the two elements.
-    """
-
-    changed: int
-    size: int
-    max_abs: float | None
-    max_rel: float | None
-
-
-@dataclass(frozen=True)
-class WeightChange:
-    """A constant that holds something else; no distance if type or shape differ."""
-
-    before: Value
-    after: Value
-    distance: Distance | None
-
-
-@dataclass(frozen=True)
-class SignatureChange:
-    """An input or output that differs.
-
-    Attributes:
-        side: Whether it is an input or an output.
-        what: ``added``, ``removed``, ``renamed``, ``moved`` to another place, ``retyped``, or
-            ``rewired``: an output that returns something else.
-        before: It in the first graph; None if added.
-        after: It in the second; None if removed.
-    """
-
-    side: Literal["input", "output"]
-    what: Literal["added", "removed", "renamed", "moved", "retyped", "rewired"]
-    before: Value | None
-    after: Value | None
-
-
-@dataclass(frozen=True)
-class GraphDiff:
-    """How two graphs differ; the bodies inside are compared by themselves.
-
-    Attributes:
-        before: The first graph.
-        after: The second.
-        partners: The nodes that are in both: of the first graph, with that of the second.
-        added: The nodes that only the second has, in its order.
-        removed: The nodes that only the first has, in its order.
-        changes: The nodes of both that differ, in the first one's order.
-        weights: The constants that differ.
-        signature: The inputs and outputs that differ.
-        beside: Finds what else differs; no computed number depends on it.
-    """
-
-    before: Graph
-    after: Graph
-    partners: Mapping[Node, Node]
-    added: tuple[Node, ...] = ()
-    removed: tuple[Node, ...] = ()
-    changes: tuple[NodeChange, ...] = ()
-    weights: tuple[WeightChange, ...] = ()
-    signature: tuple[SignatureChange, ...] = ()
-    beside: Callable[[], Iterable[Remark]] = tuple
-
-    @cached_property
-    def remarks(self) -> tuple[Remark, ...]:
-        """What *beside* finds, once somebody asks."""
-        return tuple(self.beside())
-
-    @property
-    def paired(self) -> int:
-        """How many nodes are in both."""
-        return len(self.partners)
-
-    @property
-    def count(self) -> int:
-        """How many differences there are, remarks not counted."""
-        parts = (self.added, self.removed, self.changes, self.weights, self.signature)
-        return sum(map(len, parts))
-
-
-@dataclass(frozen=True)
-class FunctionChange:
-    """A function that only one model has, or whose name or declarations differ."""
-
-    what: Literal["added", "removed", "renamed", "redeclared"]
-    before: Function | None
-    after: Function | None
-
-
-@dataclass(frozen=True)
-class OpsetChange:
-    """A domain that is imported in another version, or by one model only (None)."""
-
-    domain: str
-    before: int | None
-    after: int | None
-
-
-@dataclass(frozen=True)
-class ModelDiff:
-    """How two models differ.
-
-    Attributes:
-        graphs: The graphs that are in both: main, bodies, functions.
-        functions: Functions whose differences are not in their bodies.
-        opsets: Imports of used domains that differ.
-        ignored: The facets that do not count.
-        beside: Finds what else differs of the models as a whole.
-    """
-
-    graphs: tuple[GraphDiff, ...]
-    functions: tuple[FunctionChange, ...]
-    opsets: tuple[OpsetChange, ...]
-    ignored: frozenset[Facet]
-    beside: Callable[[], Iterable[Remark]]
-
-    @cached_property
-    def all_remarks(self) -> tuple[Remark, ...]:
-        """The remarks on the models and on all graphs."""
-        return (*self.beside(), *chain.from_iterable(graph.remarks for graph in self.graphs))
-
-    @property
-    def counted(self) -> tuple[Remark, ...]:
-        """The remarks that count."""
-        return tuple(r for r in self.all_remarks if r.facet not in self.ignored)
-
-    @property
-    def count(self) -> int:
-        """How many differences count."""
-        others = len(self.functions) + len(self.opsets) + len(self.counted)
-        return others + sum(graph.count for graph in self.graphs)
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether nothing differs that counts."""
-        return not self.count
-
-
-# One of two graphs that are compared. Values get equal numbers if they are computed alike.
-
-
-Detail: TypeAlias = Literal["exact", "alike", "loose"]
-"""How much of a node counts: all; all but the data of its constants; only what it calls."""
-
-
-@dataclass(eq=False)
-class Side:
-    """One of the two graphs.
-
-    Attributes:
-        graph: The graph.
-        reader: What reads its model.
-        numbers: The numbers that both sides use.
-        given: Numbers of the inputs that have a partner.
-        outer: Numbers a value of a graph around this one.
-        tag: Tells the two sides apart, for values that are never equal.
-        nodes: Its nodes in order, those that only hold a constant left out.
-        position: Where each of them stands.
-        made: Their numbers, by all that they are computed from.
-    """
-
-    graph: Graph
-    reader: ModelReader
-    numbers: Numbers
-    given: Mapping[Value, int]
-    outer: Callable[[Value], int]
-    tag: int
-
-    def __post_init__(self) -> None:
-        """List the nodes and number them."""
-        self.nodes = list(self.reader.nodes(self.graph))
-        self.position = {node: place for place, node in enumerate(self.nodes)}
-        self._locals: dict[Detail, dict[Node, int]] = {}
-        self._values = dict(self.given)
-        self.made = self._number(self.graph)
-
-    def local(self, detail: Detail) -> Mapping[Node, int]:
-        """Number the nodes by what each says by itself, its constants included."""
-        if detail not in self._locals:
-            self._locals[detail] = {node: self._local(node, detail) for node in self.nodes}
-        return self._locals[detail]
-
-    def constant(self, value: Value, detail: Detail) -> int | None:
-        """Number a constant by its data, or by its type alone; None if *value* is computed."""
-        tensor = self.reader.tensor(value)
-        if tensor is None:
-            return None
-        form: Form = (tensor.dtype, tensor.shape)
-        if detail == "exact":
-            shared = self.reader.shared
-            place = (*form, tensor.place) if shared and tensor.is_external else ()
-            form = place if place in shared else (*form, self.reader.content(value))
-        return self.numbers(("constant", *form))
-
-    def number_of(self, value: Value) -> int:
-        """Number *value* by all that it is computed from."""
-        number = self._values.get(value)
-        if number is None:
-            number = self.constant(value, "exact")
-        if number is None and value.graph is self.graph:
-            number = self.numbers(("without partner", self.tag, value.name))
-        self._values[value] = self.outer(value) if number is None else number
-        return self._values[value]
-
-    def _local(self, node: Node, detail: Detail) -> int:
-        form: Form = ("local", self.reader.label(node))
-        if detail != "loose":
-            inputs = operands(node, lambda value: self._stored(value, detail))
-            form += (self.reader.attributes(node), inputs)
-        return self.numbers(form)
-
-    def _stored(self, value: Value, detail: Detail) -> int:
-        number = self.constant(value, detail)
-        return self.numbers(("computed",)) if number is None else number
-
-    def _number(self, graph: Graph) -> dict[Node, int]:
-        """Number the nodes of *graph* or of a body in it; recursion is as deep as bodies nest."""
-        numbers, reader = self.numbers, self.reader
-        found: dict[Node, int] = {}
-        for node in reader.nodes(graph):
-            inputs = operands(node, self.number_of)
-            form: Form = ("made", reader.label(node), inputs, reader.attributes(node))
-            if node.subgraphs:
-                form += (self._bodies(node),)
-            if reader.is_random(node):
-                form += ("random", self.tag, len(found), id(graph))
-            found[node] = numbers(form)
-            for output in made(node):
-                self._values[output] = numbers(("output", found[node], output.index))
-        return found
-
-    def _bodies(self, node: Node) -> Form:
-        """Return what the bodies of *node* compute from what they capture.
-
-        The answer is kept: each graph around *node* asks again, mostly with the same captures.
-        """
-        captured = self.reader.captured(node)
-        key = (node, tuple(map(self.number_of, captured)))
-        if key not in self.numbers.bodies:
-            self.numbers.bodies[key] = tuple(
-                self._body(name, body) for name, body in sorted(node.subgraphs.items())
-            )
-        return self.numbers.bodies[key]
-
-    def _body(self, name: str, body: Graph) -> Form:
-        for place, value in enumerate(free_inputs(body.inputs)):
-            self._values[value] = input_number(self.numbers, body, place)
-        found = self._number(body)
-        outputs = tuple(map(self.number_of, body.outputs))
-        return (name, len(body.inputs), outputs, tuple(sorted(found.values())))
-
-
-def input_number(numbers: Numbers, graph: Graph, place: int) -> int:
-    """Number an input of *graph* by its depth and place: the same from every graph around it."""
-    depth = 0
-    while graph.owner is not None:
-        depth += 1
-        graph = graph.owner.graph
-    return numbers(("input", depth, place))
+"""The slot in which a graph reads what it returns."""
 
 
 # Looking past nodes that only one graph has, where pairs do not grow from neighbour to neighbour.
@@ -751,35 +144,12 @@ def _body_form(function: Function, reader: ModelReader, numbers: Numbers) -> For
     return (len(body.inputs), outputs, numbered, declared(function))
 
 
-def nowhere(numbers: Numbers, tag: int) -> Callable[[Value], int]:
-    """Return a numbering of values from outside all graphs: by name, for this *tag* only."""
-    return lambda value: numbers(("nowhere", tag, value.name))
-
-
 def declared(function: Function) -> Form:
     """Return the attributes that *function* declares, their defaults, and what its nodes import."""
     defaults = sorted((name, attribute_form(item)) for name, item in function.defaults.items())
     in_use = {node.domain for node in function.body}
     imports = sorted(item for item in function.body.opset_imports.items() if item[0] in in_use)
     return (tuple(sorted(function.attributes)), tuple(defaults), tuple(imports))
-
-
-def function_changes(
-    first: Model, second: Model, pairs: list[FunctionPair]
-) -> Iterator[FunctionChange]:
-    """Yield the functions that differ in more than their bodies."""
-    paired = {function for pair in pairs for function in pair}
-    for one, other in pairs:
-        if one.key != other.key:
-            yield FunctionChange("renamed", one, other)
-        if declared(one) != declared(other):
-            yield FunctionChange("redeclared", one, other)
-    yield from (
-        FunctionChange("removed", f, None) for f in first.functions.values() if f not in paired
-    )
-    yield from (
-        FunctionChange("added", None, f) for f in second.functions.values() if f not in paired
-    )
 
 
 # Telling nodes without a partner apart by what lies around them.
@@ -1046,7 +416,7 @@ class Pairing:
 
     def read(self, which: int, node: Node) -> Form:
         """Number what *node* of one graph reads, in its order; equal values get equal numbers."""
-        return tuple(_ABSENT if v is None else self.resolve(which, v) for v in slots(node))
+        return tuple(ABSENT if v is None else self.resolve(which, v) for v in slots(node))
 
     def same_value(self, first: Value | None, second: Value | None) -> bool:
         """Tell whether two values correspond: partners or equal computations make them."""
@@ -1323,3 +693,382 @@ class ModelPairing:
             for name in (name for name in first.subgraphs if name in second.subgraphs):
                 bodies = (first.subgraphs[name], second.subgraphs[name])
                 yield from self._pairings(bodies, pairing, is_main=False)
+
+
+# Where two models differ: nodes that one has and the other has not, and the values around them.
+#
+# Those pairs of nodes that do not compute the same from the same are dissolved here, until what is
+# left says which value of one graph is which of the other.
+
+
+_MOST_TRIED = 64
+"""How many alike nodes are looked at for one, beside that of the same name."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedRegion:
+    """Connected nodes of one graph, and what stands in their place in the other.
+
+    Attributes:
+        removed: Nodes of the first graph, in its order.
+        added: Nodes of the second graph, in its order.
+        outputs: Values that nodes in *removed* make and others need, and what stands for them.
+        originals: Values of the second graph by what they are in the first.
+    """
+
+    removed: tuple[Node, ...]
+    added: tuple[Node, ...]
+    outputs: tuple[ValuePair, ...]
+    originals: Mapping[Value, Value]
+
+
+def find_regions(
+    first: Model, second: Model, *, is_near: Nearness | None = None
+) -> list[ChangedRegion]:
+    """Find where two models differ, in the main graphs, in bodies and in functions.
+
+    A region without removed nodes has been inserted, or cannot be told from its surroundings.
+
+    Args:
+        first: One model.
+        second: The other.
+        is_near: Tells whether two constants of one type and shape count as one; without, they must
+            be equal.
+    """
+    pairings = (pairing for pairing, _ in ModelPairing(first, second).pairings())
+    return [region for pairing in pairings for region in _Border(pairing, is_near).regions()]
+
+
+def corresponding_values(
+    first: Model, second: Model
+) -> Iterator[tuple[str, str, Literal["structure", "readers", "output"]]]:
+    """Pair the values of two main graphs by name: what is returned first, then what nodes make.
+
+    Yields:
+        The two names, and what says that they are one. A value may come up more than once.
+    """
+    pairing, _ = next(ModelPairing(first, second).pairings())
+    border = _Border(pairing, None)
+    for place, position in pairing.outputs:
+        yield first.graph.outputs[place].name, second.graph.outputs[position].name, "output"
+    equations = border.settled()
+    for one, other in border.kept.items():
+        for old, new in _by_partner(one, other).items():
+            yield old.name, new.name, "structure"
+    for old, new in equations:
+        yield old.name, new.name, "readers"
+
+
+class _Border:
+    """Which value of one graph is which of the other, and where there is none.
+
+    Args:
+        pairing: The partners, of which some are dissolved.
+        is_near: Tells whether two constants of one type and shape count as one.
+    """
+
+    def __init__(self, pairing: Pairing, is_near: Nearness | None) -> None:
+        self.pairing = pairing
+        self.is_near = is_near
+        self.paired_again: set[Node] = set()
+        self.ours, self.theirs = pairing.sides
+        self.kept = {
+            first: second
+            for first, second in pairing.forth.items()
+            if pairing.is_same_call(first, second)
+            and self.ours.reader.attributes(first) == self.theirs.reader.attributes(second)
+            and first.subgraphs.keys() == second.subgraphs.keys()
+        }
+        self._keep_merged()
+
+    def _keep_merged(self) -> None:
+        """Take a node without a partner for one that computes the same: the two were merged."""
+        numbers = self.ours.made
+        known = {numbers[node]: second for node, second in self.kept.items()}
+        for node in self.ours.nodes:
+            if node not in self.kept and numbers[node] in known and not node.subgraphs:
+                self.kept[node] = known[numbers[node]]
+
+    def settled(self) -> list[ValuePair]:
+        """Settle which pairs are kept; return values that stand for each other between them."""
+        equations = self._equations()
+        while self._pair_again(equations):
+            equations = self._equations()
+        return equations + self._by_name(*self._alone(), equations)
+
+    def _alone(self) -> tuple[list[Node], list[Node]]:
+        """Return the nodes of either graph that no pair keeps."""
+        partners = set(self.kept.values())
+        removed = [node for node in self.ours.nodes if node not in self.kept]
+        return removed, [node for node in self.theirs.nodes if node not in partners]
+
+    def regions(self) -> list[ChangedRegion]:
+        """Return the regions in the order of the first graph."""
+        equations = self.settled()
+        partners = {second: first for first, second in reversed(self.kept.items())}
+        removed, added = self._alone()
+        if not removed and not added:
+            return []
+        originals = {second: first for first, second in reversed(equations)}
+        originals |= {second: first for first, second in self.pairing.inputs}
+        for second, first in partners.items():
+            originals |= _by_partner(second, first)
+        return [
+            ChangedRegion(*parts, originals) for parts in _components(removed, added, equations)
+        ]
+
+    def _equations(self) -> list[ValuePair]:
+        """Dissolve pairs until all others read the same, or what takes the place of it.
+
+        Returns:
+            Values that no pair makes, in pairs: the readers say that one stands for the other.
+        """
+        while True:
+            found, wrong = self._read()
+            if not wrong:
+                wrong = _outvoted(found) or self._misled(found)
+            if not wrong:
+                return list(found)
+            for node in wrong:
+                self.kept.pop(node, None)
+
+    def _misled(self, found: Readers) -> set[Node]:
+        """Return readers of two names where one of the pair has a likelier partner, which is left.
+
+        Layers are alike. Where one was rewritten, a node of it is easily taken for that of the next
+        layer. It is not, if a node without a partner makes the same names of the same names.
+        """
+        removed, added = ({_names(node): node for node in nodes} for nodes in self._alone())
+        readers = self.ours.reader, self.theirs.reader
+        wrong: set[Node] = set()
+        for (old, new), asking in found.items():
+            for first in filter(None, asking if old.name != new.name else ()):
+                second = self.kept[first]
+                label = self._label(readers[0], first)
+                likelier = added.get(_names(first)), removed.get(_names(second))
+                if any(
+                    node is not None and self._label(reader, node) == label
+                    for node, reader in zip(likelier, reversed(readers), strict=True)
+                ):
+                    wrong.add(first)
+        return wrong
+
+    def _pair_again(self, equations: Iterable[ValuePair]) -> bool:
+        """Pair nodes that are alike and read the same, now that this is known; each once.
+
+        Those first whose results have the same name.
+        """
+        stood_for = set(equations)
+        back = set(self.kept.values())
+        alike: dict[tuple[object, ...], dict[Node, None]] = defaultdict(dict)
+        namesakes: dict[tuple[str, ...], Node] = {}
+        for node in self.theirs.nodes:
+            if node not in back and not node.subgraphs:
+                alike[self._label(self.theirs.reader, node)][node] = None
+                namesakes[_names(node)[1]] = node
+        count = len(self.kept)
+        for node in self.ours.nodes:
+            if node in self.kept or node in self.paired_again or node.subgraphs:
+                continue
+            found = alike.get(self._label(self.ours.reader, node), {})
+            namesake = namesakes.get(_names(node)[1])
+            tried = [] if namesake is None or namesake not in found else [namesake]
+            tried += islice(found, _MOST_TRIED)
+            partner = next((o for o in tried if self._read_alike(node, o, stood_for)), None)
+            if partner is not None:
+                del found[partner]
+                self.kept[node] = partner
+                self.paired_again.add(node)
+        return len(self.kept) > count
+
+    def _read_alike(self, first: Node, second: Node, stood_for: AbstractSet[ValuePair]) -> bool:
+        """Tell whether two nodes read the same, or what has the same name and takes its place."""
+        for old, new in self._operands(first, second):
+            if self._is_one(old, new) or (old, new) in stood_for:
+                continue
+            if old is None or new is None or old.name != new.name or not self._is_gone(old):
+                return False
+            if new.producer is None or not _may_be_one(old, new):
+                return False
+        return True
+
+    @staticmethod
+    def _label(reader: ModelReader, node: Node) -> tuple[object, ...]:
+        return (reader.label(node), reader.attributes(node), len(node.outputs))
+
+    def _read(self) -> tuple[Readers, set[Node]]:
+        """Ask each pair what it reads; None reads what a graph returns.
+
+        Returns:
+            Pairs of values to put up with, with who asks for each; and nodes that read others.
+        """
+        found: Readers = defaultdict(list)
+        wrong: set[Node] = set()
+        for place, other in self.pairing.outputs:
+            pair = self.ours.graph.outputs[place], self.theirs.graph.outputs[other]
+            if self._is_one(*pair):
+                continue
+            if self._is_gone(pair[0]):
+                found[pair].append(None)
+            elif pair[0].producer in self.kept:
+                wrong.add(pair[0].producer)
+        for first, second in self.kept.items():
+            for old, new in self._operands(first, second):
+                if self._is_one(old, new):
+                    continue
+                if old is None or new is None or not self._is_gone(old):
+                    wrong.add(first)
+                elif _may_be_one(old, new):
+                    found[old, new].append(first)
+                else:
+                    wrong.add(first)
+        return found, wrong
+
+    def _operands(self, first: Node, second: Node) -> Iterator[tuple[Value | None, Value | None]]:
+        ours, theirs = list(slots(first)), list(slots(second))
+        if is_commutative(first) and len(ours) == len(theirs) == 2:  # noqa: PLR2004  # operands to swap
+            crossed = [*zip(ours, reversed(theirs), strict=True)]
+            straight = [*zip(ours, theirs, strict=True)]
+            if self._fit(crossed) > self._fit(straight):
+                theirs.reverse()
+        if first.subgraphs:
+            ours += self.ours.reader.captured(first)
+            theirs += self.theirs.reader.captured(second)
+        return zip_longest(ours, theirs)
+
+    def _fit(self, pairs: Iterable[tuple[Value | None, Value | None]]) -> int:
+        """Count operands that are one twice, and those that at least have the same name once."""
+        return sum(
+            2 if self._is_one(old, new) else bool(old and new and old.name == new.name)
+            for old, new in pairs
+        )
+
+    def _is_gone(self, value: Value) -> bool:
+        """Tell whether a node without a partner makes *value* of the first graph."""
+        return value.producer in self.ours.position and value.producer not in self.kept
+
+    def _is_one(self, first: Value | None, second: Value | None) -> bool:
+        if first is None or second is None:
+            return first is second
+        readers = self.ours.reader, self.theirs.reader
+        if readers[0].tensor(first) is not None or readers[1].tensor(second) is not None:
+            return self._are_equal(first, second)
+        maker = first.producer
+        if maker is None or maker not in self.ours.position:
+            return second.producer not in self.theirs.position and self.pairing.same_value(
+                first, second
+            )
+        partner = self.kept.get(maker)
+        return partner is not None and partner is second.producer and first.index == second.index
+
+    def _are_equal(self, first: Value, second: Value) -> bool:
+        """Tell whether two values are constants that count as one."""
+        ours, theirs = self.ours.reader, self.theirs.reader
+        one, other = ours.tensor(first), theirs.tensor(second)
+        if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
+            return False
+        if ours.content(first) == theirs.content(second):
+            return True
+        return self.is_near is not None and self.is_near(one.numpy(), other.numpy())
+
+    def _by_name(
+        self, removed: Iterable[Node], added: Iterable[Node], known: Iterable[ValuePair]
+    ) -> list[ValuePair]:
+        """Pair values of one name: tools keep the name of what they compute in another way.
+
+        So neighbouring places do not become one. A name is a hint, no more: where readers say
+        something else it does not count.
+        """
+        taken = {value for pair in known for value in pair}
+        named = {value.name: value for node in added for value in made(node)}
+        found = []
+        for value in (value for node in removed for value in made(node)):
+            other = named.get(value.name)
+            if other is not None and not {value, other} & taken and _may_be_one(value, other):
+                found.append((value, other))
+        return found
+
+
+def _outvoted(found: Readers) -> set[Node]:
+    """Return the readers of values that most others take for another one."""
+    votes: dict[Value, list[tuple[int, bool, ValuePair]]] = defaultdict(list)
+    for pair, asking in found.items():
+        weight = len(asking) + len(found) * asking.count(None)
+        votes[pair[0]].append((weight, pair[0].name == pair[1].name, pair))
+    wrong: set[Node] = set()
+    for candidates in votes.values():
+        best = max(candidates, key=lambda item: item[:2])
+        for _, _, pair in candidates:
+            if pair is not best[2]:
+                wrong.update(reader for reader in found[pair] if reader is not None)
+    return wrong
+
+
+def _components(
+    removed: list[Node], added: list[Node], equations: list[ValuePair]
+) -> Iterator[tuple[tuple[Node, ...], tuple[Node, ...], tuple[ValuePair, ...]]]:
+    """Connect nodes by what they read of each other and by what stands for what they make."""
+    members = dict.fromkeys([*removed, *added])
+    joined = _Joined()
+    borders = {value for pair in equations for value in pair}
+    for node in members:
+        for value in node.inputs:
+            if value is not None and value.producer in members and value not in borders:
+                joined.add(value.producer, node)
+    for first, second in equations:
+        if first.producer in members and second.producer in members:
+            joined.add(first.producer, second.producer)
+    parts: dict[Node | None, tuple[list[Node], list[Node], list[ValuePair]]] = {}
+    for node in members:
+        parts.setdefault(joined.root(node), ([], [], []))
+    for node in removed:
+        parts[joined.root(node)][0].append(node)
+    for node in added:
+        parts[joined.root(node)][1].append(node)
+    for pair in equations:
+        parts[joined.root(pair[0].producer)][2].append(pair)
+    return ((tuple(old), tuple(new), tuple(pairs)) for old, new, pairs in parts.values())
+
+
+class _Joined:
+    """Nodes that belong together."""
+
+    def __init__(self) -> None:
+        self._above: dict[Node | None, Node | None] = {}
+
+    def root(self, node: Node | None) -> Node | None:
+        """Return the node that stands for all that belong to *node*."""
+        while node in self._above:
+            node = self._above[node]
+        return node
+
+    def add(self, one: Node | None, other: Node | None) -> None:
+        """Let two nodes belong together."""
+        one, other = self.root(one), self.root(other)
+        if one is not other:
+            self._above[other] = one
+
+
+def _by_partner(second: Node, first: Node) -> dict[Value, Value]:
+    pairs = zip(second.outputs, first.outputs, strict=False)
+    return {new: old for new, old in pairs if new is not None and old is not None}
+
+
+def _names(node: Node) -> tuple[tuple[str, ...], ...]:
+    """Return the names of what a node reads, and of what it makes."""
+    ends = slots(node), node.outputs
+    return tuple(tuple(value.name if value else "" for value in some) for some in ends)
+
+
+def _may_be_one(first: Value, second: Value) -> bool:
+    """Tell whether no type that is known of two values says that they differ."""
+    ours, theirs = first.known_type(), second.known_type()
+    if ours is None or theirs is None:
+        return True
+    if None not in (ours.dtype, theirs.dtype) and ours.dtype != theirs.dtype:
+        return False
+    if ours.shape is None or theirs.shape is None:
+        return True
+    sizes = zip(ours.shape, theirs.shape, strict=False)
+    known = [(a, b) for a, b in sizes if isinstance(a, int) and isinstance(b, int)]
+    return len(ours.shape) == len(theirs.shape) and all(a == b for a, b in known)
