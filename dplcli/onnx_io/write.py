@@ -24,7 +24,7 @@ from dplcli.errors import ModelExportError
 from dplcli.files import mode_for, path_of, provisional, temporary_file
 from dplcli.ir import Tensor, TensorType, TypeStatement
 from dplcli.ir.operators import canonical_domain
-from dplcli.ir.types import DTYPE_CODES
+from dplcli.ir.types import DTYPE_CODES, is_made_up
 from dplcli.onnx_io import convert
 from dplcli.onnx_io.convert import (
     ProtoTensor,
@@ -80,7 +80,7 @@ def encode_interface(function: Function) -> FunctionProto:
 
 
 def encode_body(graph: Graph) -> GraphProto:
-    """Encode the interface of a body made by a pass, and the types of what is made in it."""
+    """Encode the interface of a body made by a pass, and the types that are stated in it."""
     proto = GraphProto(name=graph.name)
     proto.input.extend(map(_value_info, graph.inputs))
     proto.output.extend(map(_value_info, graph.outputs))
@@ -88,15 +88,16 @@ def encode_body(graph: Graph) -> GraphProto:
     proto.value_info.extend(
         _value_info(value)
         for value in graph.values.values()
-        if value.type_source is not None and value not in interface
+        if value not in interface and isinstance(value.type_source, (TypeStatement, bytes))
     )
     return proto
 
 
 def _value_info(value: Value) -> ValueInfoProto:
     known = value.type_source
-    if isinstance(known, TensorType):
-        return encode_type(value.name, known)
+    if isinstance(known, TensorType):  # found by inference, whose symbols say nothing in a file
+        dims = known.shape and tuple(None if is_made_up(dim) else dim for dim in known.shape)
+        return encode_type(value.name, TensorType(known.dtype, dims))
     proto = ValueInfoProto()
     if isinstance(known, (TypeStatement, bytes)):
         proto.ParseFromString(known if isinstance(known, bytes) else known.encoded)

@@ -19,7 +19,9 @@ NAMES = [
 CATALOGUES = rewriting_catalogues()
 
 
-STATED = pytest.mark.xfail(reason="bodies in the place of an If state other sizes")
+STATED = pytest.mark.xfail(
+    reason="whether an output of a body has a type depends on what asked for it before"
+)
 
 
 @pytest.mark.parametrize(
