@@ -39,11 +39,11 @@ from dplcli.outcomes import (
     ExplainOutcome,
     ExtractOutcome,
     InlineOutcome,
+    InspectOutcome,
     MatchOutcome,
     PartitionOutcome,
     RewriteOutcome,
     RunOutcome,
-    ViewOutcome,
     WrittenOutcome,
 )
 
@@ -469,7 +469,7 @@ class Result(Generic[O_co]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LoadedModel(Result[ViewOutcome]):
+class LoadedModel(Result[InspectOutcome]):
     """A model that was read. Functions take it as they take a path; nothing is written again."""
 
     stored: _Stored
@@ -486,7 +486,7 @@ class LoadedModel(Result[ViewOutcome]):
     @property
     def counts(self) -> dict[str, int]:
         """How many nodes each operator has, in all graphs."""
-        nodes = (node for graph in self.outcome.model.graphs() for node in graph)
+        nodes = (node for graph in self.outcome.ir.graphs() for node in graph)
         return dict(Counter(node.qualified_op for node in nodes).most_common())
 
 
@@ -752,7 +752,7 @@ class BenchResult(Result[BenchOutcome]):
     @property
     def ratio(self) -> float:
         """How many times the CPU time of the first model the second takes: the median."""
-        return self.outcome.ratios("cpu")[1]
+        return self.outcome.ratios.cpu.middle
 
 
 def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
@@ -975,8 +975,8 @@ def load(model: ModelLike) -> LoadedModel:
     stored = _stored(model)
     with stored.file() as path:
         loaded = inspect(path)
-    outcome = ViewOutcome(label=stored.name, model=loaded, notes=tuple(loaded.notes))
-    return LoadedModel(outcome, lambda _verbose: model_document(loaded, stored.name), stored)
+    outcome = InspectOutcome(label=stored.name, ir=loaded, notes=tuple(loaded.notes))
+    return LoadedModel(outcome, lambda _verbose: model_document(outcome), stored)
 
 
 def match(  # noqa: PLR0913  # all by keyword

@@ -652,7 +652,7 @@ def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageG
             notes.append(f"{name}: {count} are too many for a report; dpl view draws them")
             continue
         figures = view.NodeFigures(model.marks, model.errors, outcome.costs, outcome.open_sizes)
-        records.append(view.view_record(picture, opened(picture), outcome.notes, figures))
+        records.append(view.view_data(picture, opened(picture), outcome.notes, figures).as_page())
         shown.append(picture)
     if len(records) < len(drawn.models):
         drawn = drawn._replace(steps=(), pairs=())
