@@ -172,8 +172,7 @@ def speed(rounds: int, threads: int) -> None:
                 result = Path(folder, "partitioned.onnx")
                 given: dplcli.PartitionOptions = {**options, "output": result, "verify": False}
                 dplcli.partition(path, target="dnnl", patterns=more, **given)
-                found = dplcli.bench(path, result, kernels="dnnl", runs=rounds, threads=threads)
-                outcome = found.outcome
+                outcome = dplcli.bench(path, result, kernels="dnnl", runs=rounds, threads=threads)
                 low, ratio, high = outcome.ratios.cpu
                 stock, other = (np.median(side.timing.cpu) * 1e3 for side in outcome.sides)
                 ran = outcome.kernels.ran if outcome.kernels is not None else 0

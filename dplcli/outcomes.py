@@ -6,20 +6,28 @@ of each part here is what ``dpl schema`` tells a reader.
 
 from __future__ import annotations
 
+import html
+import json
 import math
 import statistics
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from dplcli.dpl.rule import unmet_of
+from dplcli.errors import UsageError, VerificationError
+from dplcli.escaping import json_text
+from dplcli.files import encoded, write_new_file
 from dplcli.ir.model import calls_in
 from dplcli.ir.printer import node_window, print_attribute
 from dplcli.keys import keys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
+    from os import PathLike
+
+    from onnx import ModelProto
 
     from dplcli.catalog.plan import Plan
     from dplcli.diff import ModelDiff
@@ -42,14 +50,99 @@ if TYPE_CHECKING:
         KernelReport,
         Leaf,
         Opinion,
+        OutputComparison,
         PartitionRun,
         PartitionTime,
         Timing,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelOutcome:
+class Report(Protocol):
+    """What is told of an outcome, before it takes a form."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the answer is yes."""
+
+    @property
+    def subject(self) -> str:
+        """What it is about."""
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a few words."""
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no."""
+
+    def json(self) -> Mapping[str, Any]:
+        """Return what the command writes for ``--json``."""
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+
+
+class Stored(Protocol):
+    """A model: its file, or what is in it."""
+
+    @property
+    def place(self) -> Path | bytes:
+        """Its file, or its bytes."""
+
+    def proto(self) -> ModelProto:
+        """Return a new message, external data loaded."""
+
+    def save(self, path: Path) -> None:
+        """Write it, and its external data beside it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Outcome:
+    """What a job answers. Printed, it is what the command prints; notebooks show the same."""
+
+    _report: Callable[[bool], Report] | None = None
+
+    def answered(self, report: Callable[[bool], Report]) -> Self:
+        """Return the same outcome with what makes its report, verbose or not."""
+        return replace(self, _report=report)
+
+    def document(self, *, verbose: bool = False) -> Report:
+        """Return the report, from which all forms are made.
+
+        Raises:
+            LookupError: It is no answer of the functions of dpl, which know how to report it.
+        """
+        if self._report is None:
+            raise LookupError("only what the functions of dpl answer has a report")
+        return self._report(verbose)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the answer is yes: the command's exit code is 0."""
+        return self.document().ok
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the command writes for ``--json``."""
+        record: dict[str, Any] = json.loads(json_text(self.document().json()))
+        return record
+
+    def __repr__(self) -> str:
+        if self._report is None:
+            return object.__repr__(self)
+        told = self.document()
+        subject, verdict = f" of {told.subject}" * bool(told.subject), told.verdict
+        return f"<{type(self).__name__}{subject}{f': {verdict}' * bool(verdict)}>"
+
+    def __str__(self) -> str:
+        return repr(self) if self._report is None else str(self.document())
+
+    def _repr_html_(self) -> str:
+        return self.document()._repr_html_()  # the name that notebooks know
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ModelOutcome(Outcome):
     """The model that a job worked on.
 
     Attributes:
@@ -63,7 +156,43 @@ class ModelOutcome:
     hints: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StoredOutcome(ModelOutcome):
+    """An answer that is a model; functions take it as they take a path."""
+
+    _stored: Stored | None = None
+
+    def answered(self, report: Callable[[bool], Report], stored: Stored | None = None) -> Self:
+        """Return the same outcome with what makes its report, and the model."""
+        return replace(self, _report=report, _stored=stored)
+
+    @property
+    def stored(self) -> Stored:
+        """Where the model is.
+
+        Raises:
+            VerificationError: There is none, because the answer is no.
+        """
+        if self._stored is None:
+            reasons = "; ".join(self.document().complaints)
+            raise VerificationError(f"there is no result: {reasons}")
+        return self._stored
+
+    @property
+    def model(self) -> ModelProto:
+        """The model as a new message, external data loaded.
+
+        Raises:
+            VerificationError: There is none, because the answer is no.
+        """
+        return self.stored.proto()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model, and its external data beside it."""
+        self.stored.save(Path(path))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ViewOutcome(ModelOutcome):
     """A model to draw.
 
@@ -117,7 +246,7 @@ class ModelAnswer:
 
 
 @keys("model=label counts unmet matches refused hints?", "dpl.match/1")
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MatchOutcome(ModelOutcome):
     """Where rules match.
 
@@ -153,32 +282,49 @@ class MatchOutcome(ModelOutcome):
 
 
 @keys("model=label fed inputs=given level outputs=made kernels", "dpl.run/1")
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RunOutcome(ModelOutcome):
     """What a model gave.
 
     Attributes:
         fed: What it was fed: 'seed 0', or a file.
-        inputs: That, by input: an array, a list of arrays for a sequence, or None for an absent
+        feeds: That, by input: an array, a list of arrays for a sequence, or None for an absent
             optional.
         level: The optimisation level of onnxruntime.
-        outputs: The arrays of every output.
+        leaves: The arrays of every output.
         kernels: Where its partitions ran, if kernels were asked for.
         output: Where the outputs were written; None for nowhere.
     """
 
     fed: str
-    inputs: Mapping[str, Feed]
+    feeds: Mapping[str, Feed]
     level: str
-    outputs: Mapping[str, tuple[Leaf, ...]]
+    leaves: Mapping[str, tuple[Leaf, ...]]
     kernels: KernelReport | None = None
     output: Path | None = None
+
+    @property
+    def inputs(self) -> dict[str, Array]:
+        """What it was fed, by input, for ``inputs=``; an absent optional is left out.
+
+        A sequence is an array of objects, each an array.
+        """
+        return _arrays(self.feeds)
+
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """What it gave, by output."""
+        found: dict[str, Feed] = {}
+        for name, leaves in self.leaves.items():
+            arrays = [leaf.data for leaf in leaves]
+            found[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
+        return _arrays(found)
 
     @property
     def given(self) -> list[ArrayFacts]:
         """Every array that it was fed; those of a sequence are many."""
         found = []
-        for name, value in self.inputs.items():
+        for name, value in self.feeds.items():
             if isinstance(value, list):
                 found += [ArrayFacts(f"{name}[{n}]", a.dtype.name, a) for n, a in enumerate(value)]
             elif value is not None:
@@ -190,9 +336,22 @@ class RunOutcome(ModelOutcome):
         """Every array that it gave; those of a sequence are many."""
         return [
             ArrayFacts(f"{name}{leaf.label}", leaf.dtype, leaf.data)
-            for name, leaves in self.outputs.items()
+            for name, leaves in self.leaves.items()
             for leaf in leaves
         ]
+
+
+def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
+    import numpy as np  # noqa: PLC0415  # only where a model ran
+
+    found: dict[str, Array] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            found[name] = np.empty(len(value), object)
+            found[name][:] = value
+        elif value is not None:
+            found[name] = value
+    return found
 
 
 @keys("name dtype shape min=figures.0 max=figures.1 mean=figures.2")
@@ -278,7 +437,7 @@ class BenchSide:
     "model=labels.0 candidate=labels.1 models=sides ratios quicker fed level threads kernels times",
     "dpl.bench/1",
 )
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BenchOutcome(ModelOutcome):
     """How long two models take, for dpl bench.
 
@@ -322,6 +481,11 @@ class BenchOutcome(ModelOutcome):
         )
 
     @property
+    def ratio(self) -> float:
+        """How many times the CPU time of the first model the second takes: the median."""
+        return self.ratios.cpu.middle
+
+    @property
     def is_void(self) -> bool:
         """Whether nothing ran on the library that was asked for."""
         return self.kernels is not None and not self.kernels.ran
@@ -343,7 +507,7 @@ class Ratios(NamedTuple):
 
 
 @keys("model=label planned=taken partitions", "dpl.kernels/1")
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KernelsOutcome(ModelOutcome):
     """Which partitions a plan of kernels takes, for dpl kernels plan.
 
@@ -362,7 +526,7 @@ class KernelsOutcome(ModelOutcome):
 
 
 @keys("model=label rules verdicts", "dpl.explain/1")
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExplainOutcome(ModelOutcome):
     """Why rules match where they do, and not elsewhere.
 
@@ -373,6 +537,11 @@ class ExplainOutcome(ModelOutcome):
 
     rules: tuple[RuleExplanation, ...]
     verdicts: tuple[NodeExplanation, ...] = ()
+
+    @property
+    def node(self) -> tuple[NodeExplanation, ...]:
+        """What each rule says of the node asked about."""
+        return self.verdicts
 
 
 # What became of a model that was changed.
@@ -420,28 +589,48 @@ class Verdict:
         return equivalent and not self.objection
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrittenOutcome(ModelOutcome):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class WrittenOutcome(StoredOutcome):
     """A model that was made from another.
 
     Attributes:
-        verdict: What is said of the result, and where it is.
+        delivery: What is said of the result, and where it is.
+        is_verified: Whether a check was asked for.
     """
 
-    verdict: Verdict = Verdict()
+    delivery: Verdict = Verdict()
+    is_verified: bool = False
+
+    @property
+    def path(self) -> Path | None:
+        """Where it was written; None for nowhere."""
+        return self.delivery.output
 
     @property
     def verification(self) -> VerificationResult | None:
         """The numerical check; None if it was not made."""
-        return self.verdict.verification
+        return self.delivery.verification
+
+    @property
+    def verdict(self) -> Literal["equivalent", "different", "inconclusive", "unverified"]:
+        """Whether it computes what the model does."""
+        if self.verification is not None:
+            return self.verification.answer
+        is_same = self.is_verified and self._stored is not None
+        return "equivalent" if is_same else "unverified"  # what was not changed needs no check
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether the check says so."""
+        return self.verdict == "equivalent"
 
 
 @keys(
     "model=label counts calls=inlining.calls refused=inlining.refused removed=inlining.removed "
-    "nodes.before=nodes.0 nodes.after=nodes.1 *=verdict",
+    "nodes.before=nodes.0 nodes.after=nodes.1 *=delivery",
     "dpl.inline/1",
 )
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InlineOutcome(WrittenOutcome):
     """Which functions were put in the place of their calls.
 
@@ -471,7 +660,7 @@ class InlineOutcome(WrittenOutcome):
     @property
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, and equivalent as far as checked."""
-        return self.verdict.is_sound
+        return self.delivery.is_sound
 
 
 @keys(
@@ -479,7 +668,7 @@ class InlineOutcome(WrittenOutcome):
     "nodes.after=nodes.1",
     "dpl.extract/1",
 )
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExtractOutcome(WrittenOutcome):
     """A part that was cut out of a model.
 
@@ -498,6 +687,11 @@ class ExtractOutcome(WrittenOutcome):
     weights: int
     operators: Mapping[str, int]
     data: int = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many nodes each operator has in it, in its main graph."""
+        return dict(self.operators)
 
     @property
     def is_success(self) -> bool:
@@ -532,11 +726,11 @@ class Preparation:
 
 
 @keys(
-    "model=label counts unmet partitions refused coverage=covered *=verdict regions hints? "
+    "model=label counts unmet partitions refused coverage=covered *=delivery regions hints? "
     "prepared?",
     "dpl.partition/1",
 )
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PartitionOutcome(MatchOutcome, WrittenOutcome):
     """What was outlined as functions, by dpl partition and dpl repeat.
 
@@ -580,7 +774,7 @@ class PartitionOutcome(MatchOutcome, WrittenOutcome):
     @property
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
-        return self.verdict.is_sound and not self.unmet
+        return self.delivery.is_sound and not self.unmet
 
 
 @keys("covered of flops?")
@@ -613,7 +807,7 @@ class Covered(NamedTuple):
 
 
 @keys("... families")
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RepeatOutcome(PartitionOutcome):
     """What was outlined as functions of repeated blocks, by dpl repeat.
 
@@ -657,10 +851,10 @@ class Ends(NamedTuple):
 @keys(
     "model=label counts unmet applications rounds refused missing=misfits broken "
     "nodes.before=nodes.0 nodes.after=nodes.1 nodes.by_op=by_op bytes.before=size.0 "
-    "bytes.after=size.1 growth *=verdict hints?",
+    "bytes.after=size.1 growth *=delivery hints?",
     "dpl.rewrite/1",
 )
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RewriteOutcome(WrittenOutcome):
     """What was replaced, by dpl rewrite and dpl apply.
 
@@ -741,7 +935,7 @@ class RewriteOutcome(WrittenOutcome):
     @property
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
-        return self.is_wanted and self.verdict.is_sound
+        return self.is_wanted and self.delivery.is_sound
 
 
 # What catalogues offer, whether it does what it says, and a rule learned from an example.
@@ -831,20 +1025,58 @@ class Trial:
     counterexample: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RulesOutcome(Outcome):
+    """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue.
+
+    Attributes:
+        yaml: The catalogue that holds them; "" if there are none.
+    """
+
+    yaml: str = ""
+
+    @property
+    def rules(self) -> list[PatternRule | RewriteRule]:
+        """The rules."""
+        raise NotImplementedError
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the catalogue to a new file.
+
+        Raises:
+            UsageError: There is such a file, or it cannot be written.
+        """
+        try:
+            write_new_file(Path(path), encoded(self.yaml))
+        except FileExistsError as error:
+            raise UsageError(f"{path}: exists", hint="choose another name") from error
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def __str__(self) -> str:
+        return self.yaml
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.yaml)}</pre>"
+
+
 @keys("model=label rules=all_learned notes=learned.notes", "dpl.learn/1")
-@dataclass(frozen=True)
-class LearnOutcome:
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnOutcome(RulesOutcome):
     """Rules learned from nodes of a model, or from two models.
 
     Attributes:
         label: The model's file name.
         learned: The rule, and what was generalised.
-        yaml: The catalogue that holds it.
     """
 
     label: str
     learned: LearnedRule
-    yaml: str
+
+    @property
+    def rules(self) -> list[PatternRule | RewriteRule]:
+        """The rule."""
+        return [self.learned.rule]
 
     @property
     def all_learned(self) -> tuple[LearnedRule, ...]:
@@ -883,8 +1115,8 @@ class LeftPlaces(NamedTuple):
     "verification=checked.verification not_run?",
     "dpl.learn/1",
 )
-@dataclass(frozen=True)
-class RewritesOutcome:
+@dataclass(frozen=True, eq=False, repr=False)
+class RewritesOutcome(RulesOutcome):
     """What leads from one model to another.
 
     Attributes:
@@ -894,7 +1126,6 @@ class RewritesOutcome:
         explained: How many changed places they explain.
         left: The changed places that no rule explains: what they are and why, and how many.
         beyond: How many places the rules change that the second model has as the first.
-        yaml: The catalogue that holds them; "" if there are none.
         verdict: Whether the first model computes the same when they are applied, or why that could
             not be asked; None if it was not asked.
     """
@@ -905,8 +1136,12 @@ class RewritesOutcome:
     explained: int
     left: tuple[LeftPlaces, ...]
     beyond: int
-    yaml: str = ""
     verdict: Verdict | str | None = None
+
+    @property
+    def rules(self) -> list[PatternRule | RewriteRule]:
+        """The rules."""
+        return [item.rule for item in self.learned]
 
     @property
     def checked(self) -> Verdict | None:
@@ -923,8 +1158,8 @@ class RewritesOutcome:
 
 
 @keys("model=labels.0 candidate=labels.1 *=difference", "dpl.diff/1")
-@dataclass(frozen=True)
-class DiffOutcome:
+@dataclass(frozen=True, eq=False, repr=False)
+class DiffOutcome(Outcome):
     """In what two models differ.
 
     Attributes:
@@ -934,6 +1169,11 @@ class DiffOutcome:
 
     labels: tuple[str, str]
     difference: ModelDiff
+
+    @property
+    def equal(self) -> bool:
+        """Whether the structures do not differ."""
+        return self.difference.is_equal
 
 
 @keys("rule scope root.op_type=op_type root.output=output change=text")
@@ -1149,8 +1389,8 @@ class ModelsOutcome:
 
 
 @keys("model=labels.0 candidate=labels.1 *=verification layers=inside?", "dpl.verify/1")
-@dataclass(frozen=True, kw_only=True)
-class VerifyOutcome:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class VerifyOutcome(Outcome):
     """Whether two models compute the same.
 
     Attributes:
@@ -1162,6 +1402,21 @@ class VerifyOutcome:
     labels: tuple[str, ...]
     verification: VerificationResult
     layers: Layers | str | None = None
+
+    @property
+    def verdict(self) -> Literal["equivalent", "different", "inconclusive"]:
+        """The answer."""
+        return self.verification.answer
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether they compute the same, as far as the check can tell."""
+        return self.verdict == "equivalent"
+
+    @property
+    def outputs(self) -> tuple[OutputComparison, ...]:
+        """How each output compares, at each level."""
+        return self.verification.outputs
 
     @property
     def inside(self) -> Layers | None:
@@ -1210,12 +1465,12 @@ class Weights:
 
 @keys(
     "model=label ir_version=ir.ir_version opsets inputs outputs nodes.total=total "
-    "nodes.main=ir.graph.node_count nodes.by_op=by_op initializers=weights overridable functions "
+    "nodes.main=ir.graph.node_count nodes.by_op=counts initializers=weights overridable functions "
     "notes",
     "dpl.inspect/1",
 )
-@dataclass(frozen=True, kw_only=True)
-class InspectOutcome(ModelOutcome):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InspectOutcome(StoredOutcome):
     """What a model is made of.
 
     Attributes:
@@ -1250,7 +1505,7 @@ class InspectOutcome(ModelOutcome):
         return sum(graph.node_count for graph in self.ir.graphs())
 
     @property
-    def by_op(self) -> Mapping[str, int]:
+    def counts(self) -> dict[str, int]:
         """How many nodes of each operator all graphs have, the most frequent first."""
         counts = Counter(node.qualified_op for graph in self.ir.graphs() for node in graph)
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -1300,7 +1555,7 @@ class NodeView(NamedTuple):
 
 
 @keys("model=label nodes", "dpl.node/1")
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NodesOutcome(ModelOutcome):
     """Nodes of a model, for dpl inspect --node.
 
@@ -1312,7 +1567,7 @@ class NodesOutcome(ModelOutcome):
 
 
 @keys("model=label turns=trace.turns", "dpl.trace/1")
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TraceOutcome(ModelOutcome):
     """What a rewrite did turn by turn, for --trace-json.
 

@@ -33,7 +33,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "verify": {"errors", "files", "keys", "ir", "onnx_io", "diff", "onnx", "onnxruntime"},
     "execute": {"errors", "files", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
     "targets": {"errors", "keys", "ir", "onnx_io", "dpl", "verify", "jinja2"},
-    "outcomes": {"keys", "ir", "diff", "dpl", "catalog", "passes", "verify"},
+    "outcomes": {
+        "errors",
+        "escaping",
+        "files",
+        "keys",
+        "onnx",
+        "ir",
+        "diff",
+        "dpl",
+        "catalog",
+        "passes",
+        "verify",
+    },
     "report": {
         "errors",
         "escaping",
@@ -68,7 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"execute", "report", "pipeline", "onnx"},
     "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "api", "batch"}
     | {"version", "click", "rich"},
-    "__init__": {"errors", "lazy", "version", "dpl", "api"},
+    "__init__": {"errors", "lazy", "version", "dpl", "outcomes", "api"},
     "__main__": {"cli"},
 }
 GUARDED = MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "rich"} | YAML_SIDE

@@ -17,14 +17,14 @@ from dplcli.cli import completion, many, options
 from dplcli.cli.printing import say, write
 from dplcli.errors import DplError
 from dplcli.escaping import json_text
-from dplcli.outcomes import TraceOutcome
+from dplcli.outcomes import RewriteOutcome, TraceOutcome
 from dplcli.report.json import parts_of, published
 from dplcli.report.rewrite import trace_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    Job = Callable[..., api.RewriteResult]
+    Job = Callable[..., RewriteOutcome]
 
 
 # What ``dpl rewrite`` and ``dpl apply`` have in common: options, and how they report.

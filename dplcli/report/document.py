@@ -16,7 +16,7 @@ from dplcli.ir.model import scope_of
 from dplcli.keys import keys
 from dplcli.outcomes import NodesOutcome, NodeView, VerifyOutcome
 from dplcli.report.json import parts_of, published
-from dplcli.report.layout import Group, Text, TextTable
+from dplcli.report.layout import Group, Text, TextTable, html_text, plain_text
 from dplcli.report.tables import (
     kernel_table,
     layer_table,
@@ -295,6 +295,13 @@ class Document:
         """Return the JSON that is written; `dplcli.report.schema` describes it."""
         return published(self.record())
 
+    def __str__(self) -> str:
+        """Return what the command prints."""
+        return plain_text(self.text)
+
+    def _repr_html_(self) -> str:
+        return html_text(self.text)
+
     def record(self) -> dict[str, Any]:
         """Return what the JSON holds, which may be large."""
         return {} if self.of is None else parts_of(self.of)
@@ -436,7 +443,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         marks: What is to be seen of the nodes of steps, before and after; "" for nothing.
         is_dry: Whether nothing was to be written.
     """
-    verification, ok = outcome.verdict.verification, outcome.is_success
+    verification, ok = outcome.delivery.verification, outcome.is_success
     if verification is None:
         verdict = "Done, not verified" if ok else "Failed"
     else:
@@ -444,19 +451,19 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
     counts = [(f"{counted} {when}", n) for when, n in zip(("before", "after"), nodes, strict=True)]
-    said = outcome.verdict.warnings
+    said = outcome.delivery.warnings
     if verification is not None:
         said += (*third_opinions(verification.opinions), *verification.warnings)
     reasons = () if verification is None else (*verification.objections, *verification.doubts)
     report = None if verification is None else verification.kernels
-    made = outcome.verdict.output or outcome.verdict.kept
+    made = outcome.delivery.output or outcome.delivery.kept
     return Document(
         text=text,
         of=outcome,
         command=command,
         subject=outcome.label,
         ok=ok,
-        complaints=(*failures, *([] if is_dry else [whereabouts(outcome.verdict)])),
+        complaints=(*failures, *([] if is_dry else [whereabouts(outcome.delivery)])),
         verdict=verdict,
         failures=(*failures, *reasons),
         notes=(*outcome.notes, *said),

@@ -126,16 +126,16 @@ def partition_document(
     problem = "" if outcome.coverage is None else outcome.coverage.problem
     notes = [note(text) for text in outcome.notes if text != problem]
     end = ending(
-        outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
+        outcome.delivery, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
     )
     if outcome.prepared is not None and outcome.prepared.proof:
         proved = Text(f"Of the prepared model, {outcome.prepared.proof}: proved by structure.")
-        end.insert(len(end) - (outcome.verdict.output is not None), proved)
+        end.insert(len(end) - (outcome.delivery.output is not None), proved)
     return result_document(
         "dpl repeat" if isinstance(outcome, RepeatOutcome) else "dpl partition",
         outcome,
         text=Group(*said, *notes, *map(hint, outcome.hints), *end),
-        failures=[*outcome.unmet, *check_failure(outcome.verdict)],
+        failures=[*outcome.unmet, *check_failure(outcome.delivery)],
         nodes=outcome.nodes,
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),

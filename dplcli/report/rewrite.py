@@ -72,13 +72,13 @@ def inline_document(
         parts += [Text(), *_inline_summary(outcome)]
     parts += map(note, outcome.notes)
     parts += ending(
-        outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
+        outcome.delivery, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
     )
     return result_document(
         "dpl inline",
         outcome,
         text=Group(*parts),
-        failures=check_failure(outcome.verdict),
+        failures=check_failure(outcome.delivery),
         nodes=outcome.nodes,
         done=("calls inlined", len(inlining.calls)),
         chapters=lambda: [
@@ -107,7 +107,7 @@ def extract_document(outcome: ExtractOutcome) -> Document:
     said = f"{after:,} of {counted(before, 'node')} and {weights}{size}."
     parts: list[Part] = [TextTable("", "value", rows=rows), Text(), Text(said)]
     parts += map(note, outcome.notes)
-    parts += ending(outcome.verdict, is_changed=True, is_verified=True, verbose=False)
+    parts += ending(outcome.delivery, is_changed=True, is_verified=True, verbose=False)
     return result_document(
         "dpl extract",
         outcome,
@@ -304,7 +304,10 @@ def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) 
         parts.append(Text("Nothing was verified or written, as asked.", style="yellow"))
     else:
         parts += ending(
-            outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
+            outcome.delivery,
+            is_changed=outcome.is_changed,
+            is_verified=is_verified,
+            verbose=verbose,
         )
     return Group(*parts)
 
@@ -398,7 +401,7 @@ def _reasons(outcome: RewriteOutcome) -> list[str]:
     missing = () if outcome.may_miss else outcome.misfits
     growth = [outcome.growth] if outcome.growth else []
     broken = outcome.broken
-    wrong = check_failure(outcome.verdict) if broken is None else _blame(broken)
+    wrong = check_failure(outcome.delivery) if broken is None else _blame(broken)
     return [*outcome.unmet, *missing, *growth, *wrong]
 
 

@@ -76,8 +76,8 @@ class _Writer:
                 self.defs[name] = {}
                 self.defs[name] = self.object(kind)
             return {"$ref": f"#/$defs/{name}"}
-        items = [self.schema(each) for each in args if each is not Ellipsis]
-        return {"type": "array", "items": items[0] if len(items) == 1 else {"anyOf": items}}
+        of = tuple(each for each in args if each is not Ellipsis)
+        return {"type": "array", "items": self.schema(Union[of])}  # noqa: UP007  # as many
 
     def object(self, cls: type) -> Json:
         """Return the schema of the object that is made of a class, by its keys."""
@@ -104,11 +104,11 @@ class _Writer:
                 part = self.schema(Union[tuple(kinds)])  # noqa: UP007  # as many as there are
                 _add(inner, place[-1], part | about, is_optional=is_optional)
                 continue
-            for kind in set(kinds) - {NoneType}:
-                part = self.object(kind)
-                needed = () if NoneType in kinds else part["required"]
-                for key, of in part["properties"].items():
-                    _add(inner, key, of, is_optional=key not in needed)
+            parts = [{} if kind is NoneType else self.object(kind) for kind in kinds]
+            for part in parts:
+                for key, of in part.get("properties", {}).items():
+                    is_everywhere = all(key in other.get("required", ()) for other in parts)
+                    _add(inner, key, of, is_optional=not is_everywhere)
         found["additionalProperties"] = False
         return found
 

@@ -542,7 +542,7 @@ def _describe(value: Value) -> str:
 
 
 def _op_table(outcome: InspectOutcome) -> Part:
-    counts = [(op, f"{count:,}") for op, count in outcome.by_op.items()]
+    counts = [(op, f"{count:,}") for op, count in outcome.counts.items()]
     table = TextTable("operator", "nodes", right=("nodes",), rows=counts[:_MOST_NAMED])
     left = len(counts) - _MOST_NAMED
     return Group(table, Text(f"and {left} more operators", style="dim")) if left > 0 else table

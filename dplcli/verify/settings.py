@@ -830,6 +830,12 @@ class VerificationResult:
         return "inconclusive" if self.doubts else "equivalent"
 
     @property
+    def answer(self) -> Literal["equivalent", "different", "inconclusive"]:
+        """The verdict; nothing is told by a check that is weaker than was asked for."""
+        is_enough = self.verdict != "equivalent" or self.accepted
+        return self.verdict if is_enough else "inconclusive"
+
+    @property
     def is_equivalent(self) -> bool:
         """Whether the verdict is that they are."""
         return self.verdict == "equivalent"
