@@ -6,7 +6,6 @@ of each part here is what ``dpl schema`` tells a reader.
 
 from __future__ import annotations
 
-import html
 import json
 import math
 import statistics
@@ -1057,7 +1056,9 @@ class RulesOutcome(Outcome):
         return self.yaml
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.yaml)}</pre>"
+        from html import escape  # noqa: PLC0415  # only in a notebook
+
+        return f"<pre>{escape(self.yaml)}</pre>"
 
 
 @keys("model=label rules=all_learned notes=learned.notes", "dpl.learn/1")
