@@ -505,7 +505,23 @@ class Ratios(NamedTuple):
     wall: Spread
 
 
-@keys("model=label planned=taken partitions", "dpl.kernels/1")
+class PlannedPartition(NamedTuple):
+    """A partition, and whether a plan has it.
+
+    Attributes:
+        call: Name of the call.
+        function: What it calls, with the domain.
+        library: The library that runs it; empty if it is not in the plan.
+        why: Why it is not in the plan.
+    """
+
+    call: str
+    function: str
+    library: str
+    why: str
+
+
+@keys("model=label planned=taken partitions=planned", "dpl.kernels/1")
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KernelsOutcome(ModelOutcome):
     """Which partitions a plan of kernels takes, for dpl kernels plan.
@@ -522,6 +538,11 @@ class KernelsOutcome(ModelOutcome):
     def taken(self) -> int:
         """How many partitions are in the plan."""
         return sum(bool(item.library) for item in self.partitions)
+
+    @property
+    def planned(self) -> list[PlannedPartition]:
+        """Each partition, and whether the plan has it."""
+        return [PlannedPartition(p.call, p.function, p.library, p.why) for p in self.partitions]
 
 
 @keys("model=label rules verdicts", "dpl.explain/1")
