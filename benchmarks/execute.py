@@ -172,9 +172,8 @@ def speed(rounds: int, threads: int) -> None:
                 result = Path(folder, "partitioned.onnx")
                 given: dplcli.PartitionOptions = {**options, "output": result, "verify": False}
                 dplcli.partition(path, target="dnnl", patterns=more, **given)
-                found = dplcli.bench(path, result, kernels="dnnl", runs=rounds, threads=threads)
-                outcome = found.outcome
-                low, ratio, high = outcome.ratios("cpu")
+                outcome = dplcli.bench(path, result, kernels="dnnl", runs=rounds, threads=threads)
+                low, ratio, high = outcome.ratios.cpu
                 stock, other = (np.median(side.timing.cpu) * 1e3 for side in outcome.sides)
                 ran = outcome.kernels.ran if outcome.kernels is not None else 0
                 times = f"{stock:.2f} | {other:.2f} | {ratio:.2f} | {low:.2f} to {high:.2f}"

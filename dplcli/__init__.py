@@ -14,29 +14,15 @@ from dplcli.version import __version__
 if TYPE_CHECKING:
     from dplcli.api import (
         BenchOptions,
-        BenchResult,
         CheckOptions,
-        DiffResult,
-        ExplainResult,
-        ExtractResult,
         InlineOptions,
-        InlineResult,
-        LearnResult,
-        LoadedModel,
-        MatchResult,
         ModelLike,
         PartitionOptions,
-        PartitionResult,
         RepeatingOptions,
-        Result,
         ResultOptions,
         RewriteOptions,
-        RewriteResult,
         RunOptions,
-        RunResult,
         VerifyOptions,
-        VerifyResult,
-        Written,
         apply,
         bench,
         diff,
@@ -55,52 +41,71 @@ if TYPE_CHECKING:
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import PatternRule
     from dplcli.errors import DplError
+    from dplcli.outcomes import (
+        BenchOutcome,
+        DiffOutcome,
+        ExplainOutcome,
+        ExtractOutcome,
+        InlineOutcome,
+        InspectOutcome,
+        MatchOutcome,
+        Outcome,
+        PartitionOutcome,
+        RewriteOutcome,
+        RulesOutcome,
+        RunOutcome,
+        VerifyOutcome,
+        WrittenOutcome,
+    )
 else:
     __getattr__ = lazy(
         __name__,
         {
             "dplcli.api": (
-                "BenchOptions BenchResult CheckOptions DiffResult ExplainResult ExtractResult "
-                "InlineOptions InlineResult "
-                "LearnResult LoadedModel MatchResult ModelLike PartitionOptions PartitionResult "
-                "RepeatingOptions Result ResultOptions RewriteOptions RewriteResult RunOptions "
-                "RunResult VerifyOptions VerifyResult Written apply bench diff explain extract "
-                "inline learn load match partition repeat rewrite run verify"
+                "BenchOptions CheckOptions InlineOptions ModelLike PartitionOptions "
+                "RepeatingOptions ResultOptions RewriteOptions RunOptions VerifyOptions apply "
+                "bench diff explain extract inline learn load match partition repeat rewrite run "
+                "verify"
             ),
             "dplcli.dpl.replacement": "RewriteRule",
             "dplcli.dpl.rule": "PatternRule",
             "dplcli.errors": "DplError",
+            "dplcli.outcomes": (
+                "BenchOutcome DiffOutcome ExplainOutcome ExtractOutcome InlineOutcome "
+                "InspectOutcome MatchOutcome Outcome PartitionOutcome RewriteOutcome RulesOutcome "
+                "RunOutcome VerifyOutcome WrittenOutcome"
+            ),
         },
     )
 
 __all__ = [
     "BenchOptions",
-    "BenchResult",
+    "BenchOutcome",
     "CheckOptions",
-    "DiffResult",
+    "DiffOutcome",
     "DplError",
-    "ExplainResult",
-    "ExtractResult",
+    "ExplainOutcome",
+    "ExtractOutcome",
     "InlineOptions",
-    "InlineResult",
-    "LearnResult",
-    "LoadedModel",
-    "MatchResult",
+    "InlineOutcome",
+    "InspectOutcome",
+    "MatchOutcome",
     "ModelLike",
+    "Outcome",
     "PartitionOptions",
-    "PartitionResult",
+    "PartitionOutcome",
     "PatternRule",
     "RepeatingOptions",
-    "Result",
     "ResultOptions",
     "RewriteOptions",
-    "RewriteResult",
+    "RewriteOutcome",
     "RewriteRule",
+    "RulesOutcome",
     "RunOptions",
-    "RunResult",
+    "RunOutcome",
     "VerifyOptions",
-    "VerifyResult",
-    "Written",
+    "VerifyOutcome",
+    "WrittenOutcome",
     "__version__",
     "apply",
     "bench",

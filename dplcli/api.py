@@ -8,20 +8,16 @@ given several times there is one value or several here. What stops a job is a :c
 
 from __future__ import annotations
 
-import html
-import json
 import os
 import shutil
 import tempfile
 import weakref
-from collections import Counter
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
-    Generic,
     Literal,
     TypeAlias,
     TypedDict,
@@ -30,22 +26,9 @@ from typing import (
     cast,
 )
 
-from dplcli.errors import UsageError, VerificationError, did_you_mean
-from dplcli.escaping import json_text
-from dplcli.files import encoded, temporary_file, write_new_file
-from dplcli.outcomes import (
-    BenchOutcome,
-    DiffOutcome,
-    ExplainOutcome,
-    ExtractOutcome,
-    InlineOutcome,
-    MatchOutcome,
-    PartitionOutcome,
-    RewriteOutcome,
-    RunOutcome,
-    ViewOutcome,
-    WrittenOutcome,
-)
+from dplcli.errors import UsageError, did_you_mean
+from dplcli.files import temporary_file
+from dplcli.outcomes import InspectOutcome, StoredOutcome, VerifyOutcome, WrittenOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,25 +36,30 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from onnx import ModelProto
 
-    from dplcli.diff import ModelDiff
-    from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.replacement import RewriteRule
-    from dplcli.dpl.rule import Match, PatternRule, Rejection
+    from dplcli.dpl.rule import PatternRule
     from dplcli.onnx_io.objects import IrModel, TorchProgram
-    from dplcli.outcomes import LearnOutcome, RewritesOutcome
-    from dplcli.passes.partition import Partition
-    from dplcli.passes.rewrite import Application, Trace
-    from dplcli.passes.select import Coverage
+    from dplcli.outcomes import (
+        BenchOutcome,
+        DiffOutcome,
+        ExplainOutcome,
+        ExtractOutcome,
+        InlineOutcome,
+        LearnOutcome,
+        MatchOutcome,
+        PartitionOutcome,
+        RewriteOutcome,
+        RewritesOutcome,
+        RulesOutcome,
+        RunOutcome,
+    )
+    from dplcli.passes.rewrite import Trace
     from dplcli.pipeline.writing import WriteSettings
     from dplcli.report.document import Document
     from dplcli.verify.layers import Layers
     from dplcli.verify.settings import (
-        Array,
-        Feed,
         InputRequest,
-        OutputComparison,
         Settings,
-        VerificationResult,
     )
 
     Progress = Callable[[str], None]
@@ -81,13 +69,10 @@ if TYPE_CHECKING:
     Names: TypeAlias = str | Sequence[str]
     Verdict: TypeAlias = Literal["equivalent", "different", "inconclusive", "unverified"]
 
-ModelLike: TypeAlias = (
-    "File | ModelProto | IrModel | TorchProgram | LoadedModel | Written[WrittenOutcome]"
-)
+ModelLike: TypeAlias = "File | ModelProto | IrModel | TorchProgram | StoredOutcome"
 """What functions take for a model."""
 
-O_co = TypeVar("O_co", covariant=True)
-W_co = TypeVar("W_co", bound=WrittenOutcome, covariant=True)
+AnyWritten = TypeVar("AnyWritten", bound=WrittenOutcome)
 
 
 # Keywords. Each function says which of these it takes.
@@ -394,8 +379,8 @@ def _stored(model: ModelLike) -> _Stored:
     Raises:
         DplError: It is no model, or it cannot be written.
     """
-    if isinstance(model, (LoadedModel, Written)):
-        return model.stored
+    if isinstance(model, StoredOutcome):
+        return cast("_Stored", model.stored)
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         return _Stored(path, path.parent)
@@ -424,348 +409,13 @@ def _mentions_files(path: Path) -> bool:
     return may_refer(read_model_file(path))
 
 
-# Results.
+class _Packed(_Stored):
+    """A part of a model, whose external data goes into one file."""
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Result(Generic[O_co]):
-    """What a job answered. Printed, it is what the command prints; notebooks show the same.
-
-    Attributes:
-        outcome: The answer in detail.
-    """
-
-    outcome: O_co
-    _document: Callable[[bool], Document]
-
-    def document(self, *, verbose: bool = False) -> Document:
-        """Return the report, from which all forms are made."""
-        return self._document(verbose)
-
-    @property
-    def ok(self) -> bool:
-        """Whether the answer is yes: the command's exit code is 0."""
-        return self.document().ok
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what the command writes for ``--json``."""
-        record: dict[str, Any] = json.loads(json_text(self.document().json()))
-        return record
-
-    def __repr__(self) -> str:
-        told = self.document()
-        subject, verdict = f" of {told.subject}" * bool(told.subject), told.verdict
-        return f"<{type(self).__name__}{subject}{f': {verdict}' * bool(verdict)}>"
-
-    def __str__(self) -> str:
-        from dplcli.report.layout import plain_text  # noqa: PLC0415  # loads rich
-
-        return plain_text(self.document().text)
-
-    def _repr_html_(self) -> str:
-        from dplcli.report.layout import html_text  # noqa: PLC0415  # loads rich
-
-        return html_text(self.document().text)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LoadedModel(Result[ViewOutcome]):
-    """A model that was read. Functions take it as they take a path; nothing is written again."""
-
-    stored: _Stored
-
-    @property
-    def model(self) -> ModelProto:
-        """A new message, external data loaded."""
-        return self.stored.proto()
-
-    def save(self, path: File) -> None:
-        """Write the model, and its external data beside it."""
-        self.stored.save(Path(path))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many nodes each operator has, in all graphs."""
-        nodes = (node for graph in self.outcome.model.graphs() for node in graph)
-        return dict(Counter(node.qualified_op for node in nodes).most_common())
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class MatchResult(Result[MatchOutcome]):
-    """Where rules match."""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many matches each rule has."""
-        return self.outcome.counts
-
-    @property
-    def matches(self) -> Sequence[Match]:
-        """The matches taken."""
-        return self.outcome.selection.matches
-
-    @property
-    def refused(self) -> Sequence[Rejection]:
-        """The matches refused, each with the reason."""
-        return self.outcome.selection.refused
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ExplainResult(Result[ExplainOutcome]):
-    """Why rules match where they do, and not elsewhere."""
-
-    @property
-    def rules(self) -> tuple[RuleExplanation, ...]:
-        """What became of each rule."""
-        return self.outcome.rules
-
-    @property
-    def node(self) -> tuple[NodeExplanation, ...]:
-        """What each rule says of the node asked about."""
-        return self.outcome.verdicts
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Written(Result[W_co]):
-    """A model that was made from another, in memory or where ``output=`` said.
-
-    Attributes:
-        path: Where it was written; None for nowhere.
-    """
-
-    path: Path | None
-    _stored: _Stored | None
-    _is_verified: bool
-
-    @property
-    def stored(self) -> _Stored:
-        """Where the result is.
-
-        Raises:
-            VerificationError: There is none, because the answer is no.
-        """
-        if self._stored is None:
-            reasons = "; ".join(self.document().complaints)
-            raise VerificationError(f"there is no result: {reasons}")
-        return self._stored
-
-    @property
-    def model(self) -> ModelProto:
-        """The result as a new message, external data loaded.
-
-        Raises:
-            VerificationError: There is none, because the answer is no.
-        """
-        return self.stored.proto()
-
-    def save(self, path: File) -> None:
-        """Write the result, and its external data beside it."""
-        self.stored.save(Path(path))
-
-    @property
-    def verification(self) -> VerificationResult | None:
-        """The numerical comparison; None if there was none."""
-        return self.outcome.verification
-
-    @property
-    def verdict(self) -> Verdict:
-        """Whether it computes what the model does."""
-        found = self.outcome.verification
-        if found is not None:
-            return _verdict(found)
-        is_same = self._is_verified and self._stored is not None
-        return "equivalent" if is_same else "unverified"  # what was not changed needs no check
-
-    @property
-    def equivalent(self) -> bool:
-        """Whether the check says so."""
-        return self.verdict == "equivalent"
-
-
-def _verdict(found: VerificationResult) -> Verdict:
-    return found.verdict if found.verdict != "equivalent" or found.accepted else "inconclusive"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RewriteResult(Written[RewriteOutcome]):
-    """A model in which rules replaced what they match."""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How often each rule was applied."""
-        return dict(self.outcome.counts)
-
-    @property
-    def applications(self) -> Sequence[Application]:
-        """What was done, in order."""
-        return self.outcome.applications
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PartitionResult(Written[PartitionOutcome]):
-    """A model whose matches are calls of functions."""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many matches of each rule were outlined."""
-        return self.outcome.counts
-
-    @property
-    def partitions(self) -> Sequence[Partition]:
-        """The calls, in program order."""
-        return self.outcome.partitions
-
-    @property
-    def coverage(self) -> Coverage | None:
-        """How much of the work is inside functions."""
-        return self.outcome.coverage
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class InlineResult(Written[InlineOutcome]):
-    """A model with bodies in the place of calls."""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many calls of each function were replaced."""
-        calls = self.outcome.inlining.calls
-        return dict(Counter(f"{c.function.domain}::{c.function.name}" for c in calls))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ExtractResult(Written[ExtractOutcome]):
-    """A part of a model. Nothing was computed anew, so nothing is verified."""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many nodes each operator has in it, in its main graph."""
-        return dict(Counter(self.outcome.operators))
-
-    def save(self, path: File) -> None:
-        """Write the part, and its external data to a file beside it."""
+    def save(self, path: Path) -> None:
         from dplcli.onnx_io.external_data import pack_file  # noqa: PLC0415  # only to save
 
-        pack_file(self.stored.folder / self.stored.name, Path(path))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class VerifyResult(Result["VerificationResult"]):
-    """Whether two models compute the same.
-
-    Attributes:
-        layers: The values inside, compared; why they were not; or None if nobody asked.
-    """
-
-    layers: Layers | str | None = None
-
-    @property
-    def verdict(self) -> Verdict:
-        """The answer."""
-        return _verdict(self.outcome)
-
-    @property
-    def equivalent(self) -> bool:
-        """Whether they compute the same, as far as the check can tell."""
-        return self.verdict == "equivalent"
-
-    @property
-    def outputs(self) -> tuple[OutputComparison, ...]:
-        """How each output compares, at each level."""
-        return self.outcome.outputs
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DiffResult(Result[DiffOutcome]):
-    """In what the structures of two models differ."""
-
-    @property
-    def equal(self) -> bool:
-        """Whether they do not."""
-        return self.outcome.difference.is_equal
-
-    @property
-    def difference(self) -> ModelDiff:
-        """The differences."""
-        return self.outcome.difference
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LearnResult(Result["LearnOutcome | RewritesOutcome"]):
-    """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue."""
-
-    @property
-    def yaml(self) -> str:
-        """The catalogue; "" if nothing was learned."""
-        return self.outcome.yaml
-
-    @property
-    def rules(self) -> list[PatternRule | RewriteRule]:
-        """The rules."""
-        learned = getattr(self.outcome.learned, "rule", None)
-        if learned is not None:
-            return [cast("PatternRule", learned)]
-        return [item.rule for item in cast("RewritesOutcome", self.outcome).learned]
-
-    def save(self, path: File) -> None:
-        """Write the catalogue to a new file.
-
-        Raises:
-            UsageError: There is such a file, or it cannot be written.
-        """
-        try:
-            write_new_file(Path(path), encoded(self.yaml))
-        except FileExistsError as error:
-            raise UsageError(f"{path}: exists", hint="choose another name") from error
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
-
-    def __str__(self) -> str:
-        return self.yaml
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.yaml)}</pre>"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RunResult(Result[RunOutcome]):
-    """What a model gave. A sequence is an array of objects, each an array."""
-
-    @property
-    def inputs(self) -> dict[str, Array]:
-        """What it was fed, by input, for ``inputs=``; an absent optional is left out."""
-        return _arrays(self.outcome.inputs)
-
-    @property
-    def outputs(self) -> dict[str, Array]:
-        """What it gave, by output."""
-        found: dict[str, Feed] = {}
-        for name, leaves in self.outcome.outputs.items():
-            arrays = [leaf.data for leaf in leaves]
-            found[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
-        return _arrays(found)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class BenchResult(Result[BenchOutcome]):
-    """How long two models took."""
-
-    @property
-    def ratio(self) -> float:
-        """How many times the CPU time of the first model the second takes: the median."""
-        return self.outcome.ratios("cpu")[1]
-
-
-def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
-    import numpy as np  # noqa: PLC0415  # only where a model ran
-
-    found: dict[str, Array] = {}
-    for name, value in values.items():
-        if isinstance(value, list):
-            found[name] = np.empty(len(value), object)
-            found[name][:] = value
-        elif value is not None:
-            found[name] = value
-    return found
+        pack_file(self.folder / self.name, path)
 
 
 def _fed(value: object) -> object:
@@ -916,8 +566,8 @@ def _job(
     model: ModelLike,
     output: File | None,
     settings: WriteSettings,
-    run: Callable[[Path, Path], W_co],
-) -> tuple[W_co, Path | None, _Stored | None]:
+    run: Callable[[Path, Path], AnyWritten],
+) -> tuple[AnyWritten, _Stored | None]:
     """Run a job that writes a model, where the keywords say or into memory.
 
     Args:
@@ -927,7 +577,7 @@ def _job(
         run: Does it, from a path to a path.
 
     Returns:
-        The outcome, the file that was written if one was asked for, and the result if there is one.
+        The outcome, and the result if there is one.
     """
     stored = _stored(model)
     if settings.in_place:
@@ -944,26 +594,26 @@ def _job(
     with stored.file() as path:
         if output is not None:
             outcome = replace(run(path, Path(output)), label=stored.name)
-            written = outcome.verdict.output
+            written = outcome.delivery.output
             kept = None if written is None else _Stored(written, written.parent)
-            return outcome, written, kept
+            return outcome, kept
         folder, scratch = path.parent, stored.scratch
         if scratch is None and not (_mentions_files(path) and os.access(folder, os.W_OK)):
             scratch = _Scratch()
             folder = scratch.folder
         with temporary_file(folder, ".onnx") as place:
             outcome = replace(run(path, place), label=stored.name)
-            if outcome.verdict.output is None:
-                return outcome, None, None
+            if outcome.delivery.output is None:
+                return outcome, None
             content = place.read_bytes()
-    verdict = replace(outcome.verdict, output=None)
-    return replace(outcome, verdict=verdict), None, _Stored(content, folder, scratch)
+    delivery = replace(outcome.delivery, output=None)
+    return replace(outcome, delivery=delivery), _Stored(content, folder, scratch)
 
 
 # What can be done.
 
 
-def load(model: ModelLike) -> LoadedModel:
+def load(model: ModelLike) -> InspectOutcome:
     """Read a model, to look at it or to use it several times.
 
     Raises:
@@ -975,8 +625,8 @@ def load(model: ModelLike) -> LoadedModel:
     stored = _stored(model)
     with stored.file() as path:
         loaded = inspect(path)
-    outcome = ViewOutcome(label=stored.name, model=loaded, notes=tuple(loaded.notes))
-    return LoadedModel(outcome, lambda _verbose: model_document(loaded, stored.name), stored)
+    outcome = InspectOutcome(label=stored.name, ir=loaded, notes=tuple(loaded.notes))
+    return outcome.answered(lambda _verbose: model_document(outcome), stored)
 
 
 def match(  # noqa: PLR0913  # all by keyword
@@ -989,7 +639,7 @@ def match(  # noqa: PLR0913  # all by keyword
     escape: Names = (),
     order: Names = (),
     hints: bool = True,
-) -> MatchResult:
+) -> MatchOutcome:
     """Find where rules match; nothing is changed.
 
     Args:
@@ -1023,8 +673,8 @@ def match(  # noqa: PLR0913  # all by keyword
         )
     outcome = replace(outcome, label=stored.name)
     names = catalogs_in(item for item in _sources(patterns) if isinstance(item, str))
-    return MatchResult(
-        outcome, lambda verbose: match_document(outcome, catalogs=names, verbose=verbose)
+    return outcome.answered(
+        lambda verbose: match_document(outcome, catalogs=names, verbose=verbose)
     )
 
 
@@ -1038,7 +688,7 @@ def explain(  # noqa: PLR0913  # all by keyword
     allow_code: bool = False,
     escape: Names = (),
     order: Names = (),
-) -> ExplainResult:
+) -> ExplainOutcome:
     """Explain why rules match where they do, and why nowhere else.
 
     Args:
@@ -1074,7 +724,7 @@ def explain(  # noqa: PLR0913  # all by keyword
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
         return explain_document(outcome, file=_path_of(model), verbose=verbose)
 
-    return ExplainResult(outcome, document)
+    return outcome.answered(document)
 
 
 def rewrite(
@@ -1083,7 +733,7 @@ def rewrite(
     patterns: Source | Iterable[Source] = (),
     target: Names = (),
     **options: Unpack[RewriteOptions],
-) -> RewriteResult:
+) -> RewriteOutcome:
     """Replace what matches until nothing does, and verify the result.
 
     Args:
@@ -1127,7 +777,7 @@ def apply(  # all by keyword
     force: bool = False,
     skip_missing: bool = False,
     **options: Unpack[RewriteOptions],
-) -> RewriteResult:
+) -> RewriteOutcome:
     """Do to a model only what a plan lists, and verify the result.
 
     Args:
@@ -1171,7 +821,7 @@ def _rewritten(
     given: dict[str, Any],
     sources: Sequence[object],
     run: Callable[[Path, Path, Any], RewriteOutcome],
-) -> RewriteResult:
+) -> RewriteOutcome:
     from dplcli.pipeline.rewriting import RewriteSettings  # noqa: PLC0415  # each job loads its own
     from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415
     from dplcli.report.rewrite import rewrite_document  # noqa: PLC0415
@@ -1185,9 +835,7 @@ def _rewritten(
         **{name: given.pop(name) for name in _REWRITING if name in given},
         **_written_settings(given),
     )
-    outcome, path, stored = _job(
-        model, output, settings, lambda path, place: run(path, place, settings)
-    )
+    outcome, stored = _job(model, output, settings, lambda path, place: run(path, place, settings))
     names = catalogs_in(item for item in sources if isinstance(item, str))
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
@@ -1200,7 +848,7 @@ def _rewritten(
             verbose=verbose,
         )
 
-    return RewriteResult(outcome, document, path, stored, settings.verify)
+    return replace(outcome, is_verified=settings.verify).answered(document, stored)
 
 
 _REWRITING = ("limit", "opset", "dry_run", "verify_each", "max_growth")
@@ -1212,7 +860,7 @@ def partition(
     patterns: Source | Iterable[Source] = (),
     target: Names = (),
     **options: Unpack[PartitionOptions],
-) -> PartitionResult:
+) -> PartitionOutcome:
     """Outline every match as a function call, and verify the result.
 
     Args:
@@ -1255,7 +903,7 @@ def partition(
             progress=progress,
         )
 
-    outcome, path, stored = _job(model, output, settings, run)
+    outcome, stored = _job(model, output, settings, run)
     names = catalogs_in(sources)
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
@@ -1267,13 +915,13 @@ def partition(
             verbose=verbose,
         )
 
-    return PartitionResult(outcome, document, path, stored, settings.verify)
+    return replace(outcome, is_verified=settings.verify).answered(document, stored)
 
 
 _POLICIES = ("constants", "escape", "order")
 
 
-def repeat(model: ModelLike, **options: Unpack[RepeatingOptions]) -> PartitionResult:
+def repeat(model: ModelLike, **options: Unpack[RepeatingOptions]) -> PartitionOutcome:
     """Outline every block that the model repeats as a function call, and verify the result.
 
     Args:
@@ -1301,17 +949,17 @@ def repeat(model: ModelLike, **options: Unpack[RepeatingOptions]) -> PartitionRe
             path, output=place, options=search, settings=settings, progress=progress
         )
 
-    outcome, path, stored = _job(model, output, settings, run)
+    outcome, stored = _job(model, output, settings, run)
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
         return partition_document(
             outcome, file=_path_of(model), is_verified=settings.verify, verbose=verbose
         )
 
-    return PartitionResult(outcome, document, path, stored, settings.verify)
+    return replace(outcome, is_verified=settings.verify).answered(document, stored)
 
 
-def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineResult:
+def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineOutcome:
     """Put functions back in the place of their calls, and verify the result.
 
     Args:
@@ -1343,7 +991,7 @@ def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineResult:
     choice = partitioning.InlineChoice(targets, functions, calls, everything)
     output = given.pop("output", None)
     settings = WriteSettings(**_written_settings(given))
-    outcome, path, stored = _job(
+    outcome, stored = _job(
         model,
         output,
         settings,
@@ -1357,7 +1005,7 @@ def inline(model: ModelLike, **options: Unpack[InlineOptions]) -> InlineResult:
             outcome, file=_path_of(model), is_verified=settings.verify, verbose=verbose
         )
 
-    return InlineResult(outcome, document, path, stored, settings.verify)
+    return replace(outcome, is_verified=settings.verify).answered(document, stored)
 
 
 def extract(
@@ -1367,7 +1015,7 @@ def extract(
     to: Names = (),
     output: File | None = None,
     progress: Progress | None = None,
-) -> ExtractResult:
+) -> ExtractOutcome:
     """Cut out what computes some values from others, as a model of its own.
 
     It has the nodes, weights and functions that it needs, under their names. Inputs of the model
@@ -1396,21 +1044,20 @@ def extract(
             path, output=place, start=_several(from_), end=_several(to), progress=progress
         )
     if scratch is not None:
-        outcome = replace(outcome, verdict=replace(outcome.verdict, output=None))
+        outcome = replace(outcome, delivery=replace(outcome.delivery, output=None))
     outcome = replace(outcome, label=stored.name)
 
     def document(_verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
         return extract_document(outcome)
 
-    written = _Stored(place, place.parent, scratch)
-    return ExtractResult(outcome, document, outcome.verdict.output, written, _is_verified=False)
+    return outcome.answered(document, _Packed(place, place.parent, scratch))
 
 
 def verify(
     original: ModelLike | None = None,
     candidate: ModelLike | None = None,
     **options: Unpack[VerifyOptions],
-) -> VerifyResult:
+) -> VerifyOutcome:
     """Compare two models numerically in onnxruntime.
 
     Args:
@@ -1448,12 +1095,14 @@ def verify(
     one, other = subject.original or subject.judged or subject.against, subject.candidate
     models = tuple("" if path is None else names.get(path, path.name) for path in (one, other))
 
+    outcome = VerifyOutcome(labels=models, verification=result, layers=inside)
+
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
         return verification_document(
             title, result, inside, models=models, files=files, verbose=verbose
         )
 
-    return VerifyResult(result, document, inside)
+    return outcome.answered(document)
 
 
 def diff(
@@ -1462,7 +1111,7 @@ def diff(
     *,
     ignore: Names | None = None,
     progress: Progress | None = None,
-) -> DiffResult:
+) -> DiffOutcome:
     """Compare the structures of two models by their dataflow.
 
     Args:
@@ -1488,7 +1137,7 @@ def diff(
         made = diff_document(outcome, verbose=verbose)
         return replace(made, draws=lambda: drawn_models(outcome, (before, after)))
 
-    return DiffResult(outcome, document)
+    return outcome.answered(document)
 
 
 def learn(  # noqa: PLR0913  # all by keyword
@@ -1502,7 +1151,7 @@ def learn(  # noqa: PLR0913  # all by keyword
     exact: bool = False,
     verify: bool = True,
     progress: Progress | None = None,
-) -> LearnResult:
+) -> RulesOutcome:
     """Learn a rule from nodes of a model, or rules from two models.
 
     Args:
@@ -1549,17 +1198,17 @@ def learn(  # noqa: PLR0913  # all by keyword
     return _learned(found)
 
 
-def _learned(outcome: LearnOutcome | RewritesOutcome) -> LearnResult:
+def _learned(outcome: LearnOutcome | RewritesOutcome) -> RulesOutcome:
     from dplcli.report.learn import learn_document  # noqa: PLC0415  # loads rich
 
-    return LearnResult(outcome, lambda verbose: learn_document(outcome, verbose=verbose))
+    return outcome.answered(lambda verbose: learn_document(outcome, verbose=verbose))
 
 
 def run(
     model: ModelLike,
     inputs: File | Mapping[str, ArrayLike] | Callable[[int], object] | None = None,
     **options: Unpack[RunOptions],
-) -> RunResult:
+) -> RunOutcome:
     """Run a model in onnxruntime, in a process of its own.
 
     Args:
@@ -1589,7 +1238,7 @@ def run(
             progress=progress,
         )
     outcome = replace(outcome, label=stored.name)
-    return RunResult(outcome, lambda _verbose: run_document(outcome))
+    return outcome.answered(lambda _verbose: run_document(outcome))
 
 
 def bench(
@@ -1597,7 +1246,7 @@ def bench(
     second: ModelLike | None = None,
     inputs: File | Mapping[str, ArrayLike] | Callable[[int], object] | None = None,
     **options: Unpack[BenchOptions],
-) -> BenchResult:
+) -> BenchOutcome:
     """Time two models by turns, each in a process of its own.
 
     Args:
@@ -1635,4 +1284,4 @@ def bench(
         label=labels[0],
         sides=tuple(replace(side, label=label) for side, label in sides),
     )
-    return BenchResult(outcome, lambda _verbose: bench_document(outcome))
+    return outcome.answered(lambda _verbose: bench_document(outcome))

@@ -1,46 +1,147 @@
-"""What each job answers: frozen values, for programs to read and for reports to show."""
+"""What each job answers: frozen values, for programs to read and for reports to show.
+
+``@keys`` says what JSON calls their parts (:mod:`dplcli.report.json` makes it), and what is said
+of each part here is what ``dpl schema`` tells a reader.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import statistics
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from dplcli.dpl.rule import unmet_of
+from dplcli.errors import UsageError, VerificationError
+from dplcli.escaping import json_text
+from dplcli.files import encoded, write_new_file
+from dplcli.ir.model import calls_in
+from dplcli.ir.printer import node_window, print_attribute
+from dplcli.keys import keys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
+    from os import PathLike
+
+    from onnx import ModelProto
 
     from dplcli.catalog.plan import Plan
     from dplcli.diff import ModelDiff
     from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.replacement import RewriteRule
-    from dplcli.dpl.rule import JudgedExpectation, PatternRule, Rejection, Rule
-    from dplcli.ir import Model, Node
+    from dplcli.dpl.rule import JudgedExpectation, Match, PatternRule, Rejection, Rule
+    from dplcli.ir import Function, Model, Node, Value
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.passes.repeat import Family
-    from dplcli.passes.rewrite import Application, Missing
-    from dplcli.passes.select import Coverage, Selection
+    from dplcli.passes.rewrite import Application, Missing, Trace
+    from dplcli.passes.select import Coverage, Selection, Share
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
     from dplcli.verify.settings import (
+        Array,
         Feed,
         KernelReport,
         Leaf,
         Opinion,
+        OutputComparison,
         PartitionRun,
         PartitionTime,
         Timing,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelOutcome:
+class Report(Protocol):
+    """What is told of an outcome, before it takes a form."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the answer is yes."""
+
+    @property
+    def subject(self) -> str:
+        """What it is about."""
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a few words."""
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no."""
+
+    def json(self) -> Mapping[str, Any]:
+        """Return what the command writes for ``--json``."""
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+
+
+class Stored(Protocol):
+    """A model: its file, or what is in it."""
+
+    @property
+    def place(self) -> Path | bytes:
+        """Its file, or its bytes."""
+
+    def proto(self) -> ModelProto:
+        """Return a new message, external data loaded."""
+
+    def save(self, path: Path) -> None:
+        """Write it, and its external data beside it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Outcome:
+    """What a job answers. Printed, it is what the command prints; notebooks show the same."""
+
+    _report: Callable[[bool], Report] | None = None
+
+    def answered(self, report: Callable[[bool], Report]) -> Self:
+        """Return the same outcome with what makes its report, verbose or not."""
+        return replace(self, _report=report)
+
+    def document(self, *, verbose: bool = False) -> Report:
+        """Return the report, from which all forms are made.
+
+        Raises:
+            LookupError: It is no answer of the functions of dpl, which know how to report it.
+        """
+        if self._report is None:
+            raise LookupError("only what the functions of dpl answer has a report")
+        return self._report(verbose)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the answer is yes: the command's exit code is 0."""
+        return self.document().ok
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the command writes for ``--json``."""
+        record: dict[str, Any] = json.loads(json_text(self.document().json()))
+        return record
+
+    def __repr__(self) -> str:
+        if self._report is None:
+            return object.__repr__(self)
+        told = self.document()
+        subject, verdict = f" of {told.subject}" * bool(told.subject), told.verdict
+        return f"<{type(self).__name__}{subject}{f': {verdict}' * bool(verdict)}>"
+
+    def __str__(self) -> str:
+        return repr(self) if self._report is None else str(self.document())
+
+    def _repr_html_(self) -> str:
+        return self.document()._repr_html_()  # the name that notebooks know
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ModelOutcome(Outcome):
     """The model that a job worked on.
 
     Attributes:
@@ -54,7 +155,43 @@ class ModelOutcome:
     hints: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StoredOutcome(ModelOutcome):
+    """An answer that is a model; functions take it as they take a path."""
+
+    _stored: Stored | None = None
+
+    def answered(self, report: Callable[[bool], Report], stored: Stored | None = None) -> Self:
+        """Return the same outcome with what makes its report, and the model."""
+        return replace(self, _report=report, _stored=stored)
+
+    @property
+    def stored(self) -> Stored:
+        """Where the model is.
+
+        Raises:
+            VerificationError: There is none, because the answer is no.
+        """
+        if self._stored is None:
+            reasons = "; ".join(self.document().complaints)
+            raise VerificationError(f"there is no result: {reasons}")
+        return self._stored
+
+    @property
+    def model(self) -> ModelProto:
+        """The model as a new message, external data loaded.
+
+        Raises:
+            VerificationError: There is none, because the answer is no.
+        """
+        return self.stored.proto()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model, and its external data beside it."""
+        self.stored.save(Path(path))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ViewOutcome(ModelOutcome):
     """A model to draw.
 
@@ -107,7 +244,8 @@ class ModelAnswer:
 # What matches, and why the rest does not.
 
 
-@dataclass(frozen=True, kw_only=True)
+@keys("model=label counts unmet matches refused hints?", "dpl.match/1")
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MatchOutcome(ModelOutcome):
     """Where rules match.
 
@@ -131,29 +269,144 @@ class MatchOutcome(ModelOutcome):
         """Matches per rule, rules without any included."""
         return {rule.qualified_name: 0 for rule in self.rules} | dict(self.selection.counts)
 
+    @property
+    def matches(self) -> Sequence[Match]:
+        """The matches taken, in program order."""
+        return self.selection.ordered
 
-@dataclass(frozen=True, kw_only=True)
+    @property
+    def refused(self) -> Sequence[Rejection]:
+        """The matches refused, each with the reason."""
+        return self.selection.refused
+
+
+@keys("model=label fed inputs=given level outputs=made kernels", "dpl.run/1")
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RunOutcome(ModelOutcome):
     """What a model gave.
 
     Attributes:
         fed: What it was fed: 'seed 0', or a file.
-        inputs: That, by input: an array, a list of arrays for a sequence, or None for an absent
+        feeds: That, by input: an array, a list of arrays for a sequence, or None for an absent
             optional.
         level: The optimisation level of onnxruntime.
-        outputs: The arrays of every output.
+        leaves: The arrays of every output.
         kernels: Where its partitions ran, if kernels were asked for.
         output: Where the outputs were written; None for nowhere.
     """
 
     fed: str
-    inputs: Mapping[str, Feed]
+    feeds: Mapping[str, Feed]
     level: str
-    outputs: Mapping[str, tuple[Leaf, ...]]
+    leaves: Mapping[str, tuple[Leaf, ...]]
     kernels: KernelReport | None = None
     output: Path | None = None
 
+    @property
+    def inputs(self) -> dict[str, Array]:
+        """What it was fed, by input, for ``inputs=``; an absent optional is left out.
 
+        A sequence is an array of objects, each an array.
+        """
+        return _arrays(self.feeds)
+
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """What it gave, by output."""
+        found: dict[str, Feed] = {}
+        for name, leaves in self.leaves.items():
+            arrays = [leaf.data for leaf in leaves]
+            found[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
+        return _arrays(found)
+
+    @property
+    def given(self) -> list[ArrayFacts]:
+        """Every array that it was fed; those of a sequence are many."""
+        found = []
+        for name, value in self.feeds.items():
+            if isinstance(value, list):
+                found += [ArrayFacts(f"{name}[{n}]", a.dtype.name, a) for n, a in enumerate(value)]
+            elif value is not None:
+                found.append(ArrayFacts(name, value.dtype.name, value))
+        return found
+
+    @property
+    def made(self) -> list[ArrayFacts]:
+        """Every array that it gave; those of a sequence are many."""
+        return [
+            ArrayFacts(f"{name}{leaf.label}", leaf.dtype, leaf.data)
+            for name, leaves in self.leaves.items()
+            for leaf in leaves
+        ]
+
+
+def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
+    import numpy as np  # noqa: PLC0415  # only where a model ran
+
+    found: dict[str, Array] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            found[name] = np.empty(len(value), object)
+            found[name][:] = value
+        elif value is not None:
+            found[name] = value
+    return found
+
+
+@keys("name dtype shape min=figures.0 max=figures.1 mean=figures.2")
+class ArrayFacts(NamedTuple):
+    """An array that went in or came out.
+
+    Attributes:
+        name: The input or output, with its place in a sequence.
+        dtype: Element type, as numpy calls it.
+        data: The array.
+    """
+
+    name: str
+    dtype: str
+    data: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its dimensions."""
+        return self.data.shape
+
+    @property
+    def figures(self) -> tuple[float | None, float | None, float | None]:
+        """The least, the largest and the mean number; None where there are none."""
+        if self.data.dtype.kind not in "biuf" or not self.data.size:
+            return None, None, None
+        wide = self.data.astype("float64")
+        low, high, mean = (
+            value if math.isfinite(value) else None
+            for value in (float(wide.min()), float(wide.max()), float(wide.mean()))
+        )
+        return low, high, mean
+
+
+@keys("median=middle quartiles")
+class Spread(NamedTuple):
+    """Of some numbers the first quartile, the median and the third quartile."""
+
+    low: float
+    middle: float
+    high: float
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """Between these lies the middle half."""
+        return self.low, self.high
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Spread:
+        """Return that of *numbers*."""
+        if len(numbers) == 1:
+            return cls(numbers[0], numbers[0], numbers[0])
+        return cls(*statistics.quantiles(numbers, n=4, method="inclusive"))
+
+
+@keys("model=label engine cpu wall rounds.cpu=timing.cpu rounds.wall=timing.wall")
 @dataclass(frozen=True)
 class BenchSide:
     """One of two models that were timed.
@@ -168,10 +421,24 @@ class BenchSide:
     engine: str
     timing: Timing
 
+    @property
+    def cpu(self) -> Spread:
+        """How long all its threads took together, in seconds."""
+        return Spread.of(self.timing.cpu)
 
-@dataclass(frozen=True, kw_only=True)
+    @property
+    def wall(self) -> Spread:
+        """How long it took by the clock, in seconds."""
+        return Spread.of(self.timing.wall)
+
+
+@keys(
+    "model=labels.0 candidate=labels.1 models=sides ratios quicker fed level threads kernels times",
+    "dpl.bench/1",
+)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BenchOutcome(ModelOutcome):
-    """How long two models took.
+    """How long two models take, for dpl bench.
 
     Attributes:
         sides: The model that is the measure, and the other.
@@ -191,26 +458,73 @@ class BenchOutcome(ModelOutcome):
     kernels: KernelReport | None = None
     times: tuple[PartitionTime, ...] = ()
 
-    def ratios(self, kind: Literal["wall", "cpu"]) -> tuple[float, float, float]:
-        """Return how many times as long the other takes: first quartile, median, third quartile.
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The models' file names."""
+        ours, theirs = self.sides
+        return ours.label, theirs.label
+
+    @property
+    def ratios(self) -> Ratios:
+        """How many times as long the other takes.
 
         They are those of the rounds, each of which saw both models under the same conditions.
         """
-        ours, theirs = (getattr(side.timing, kind) for side in self.sides)
-        return quartiles([b / max(a, 1e-12) for a, b in zip(ours, theirs, strict=True)])
+        ours, theirs = (side.timing for side in self.sides)
+        pairs = ((ours.cpu, theirs.cpu), (ours.wall, theirs.wall))
+        return Ratios(
+            *(
+                Spread.of([b / max(a, 1e-12) for a, b in zip(*rounds, strict=True)])
+                for rounds in pairs
+            )
+        )
+
+    @property
+    def ratio(self) -> float:
+        """How many times the CPU time of the first model the second takes: the median."""
+        return self.ratios.cpu.middle
+
+    @property
+    def is_void(self) -> bool:
+        """Whether nothing ran on the library that was asked for."""
+        return self.kernels is not None and not self.kernels.ran
+
+    @property
+    def quicker(self) -> Literal["first", "second"] | None:
+        """Which is quicker; None if that cannot be told."""
+        low, _, high = self.ratios.cpu
+        if self.is_void or low <= 1 <= high:
+            return None
+        return "second" if high < 1 else "first"
 
 
-def quartiles(numbers: Sequence[float]) -> tuple[float, float, float]:
-    """Return first quartile, median and third quartile."""
-    if len(numbers) == 1:
-        return numbers[0], numbers[0], numbers[0]
-    low, middle, high = statistics.quantiles(numbers, n=4, method="inclusive")
-    return low, middle, high
+class Ratios(NamedTuple):
+    """How many times as long the second of two models takes."""
+
+    cpu: Spread
+    wall: Spread
 
 
-@dataclass(frozen=True, kw_only=True)
+class PlannedPartition(NamedTuple):
+    """A partition, and whether a plan has it.
+
+    Attributes:
+        call: Name of the call.
+        function: What it calls, with the domain.
+        library: The library that runs it; empty if it is not in the plan.
+        why: Why it is not in the plan.
+    """
+
+    call: str
+    function: str
+    library: str
+    why: str
+
+
+@keys("model=label planned=taken partitions=planned", "dpl.kernels/1")
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KernelsOutcome(ModelOutcome):
-    """The plan of a model's partitions.
+    """Which partitions a plan of kernels takes, for dpl kernels plan.
 
     Attributes:
         partitions: Each partition, and where it runs.
@@ -225,8 +539,14 @@ class KernelsOutcome(ModelOutcome):
         """How many partitions are in the plan."""
         return sum(bool(item.library) for item in self.partitions)
 
+    @property
+    def planned(self) -> list[PlannedPartition]:
+        """Each partition, and whether the plan has it."""
+        return [PlannedPartition(p.call, p.function, p.library, p.why) for p in self.partitions]
 
-@dataclass(frozen=True, kw_only=True)
+
+@keys("model=label rules verdicts", "dpl.explain/1")
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExplainOutcome(ModelOutcome):
     """Why rules match where they do, and not elsewhere.
 
@@ -238,10 +558,16 @@ class ExplainOutcome(ModelOutcome):
     rules: tuple[RuleExplanation, ...]
     verdicts: tuple[NodeExplanation, ...] = ()
 
+    @property
+    def node(self) -> tuple[NodeExplanation, ...]:
+        """What each rule says of the node asked about."""
+        return self.verdicts
+
 
 # What became of a model that was changed.
 
 
+@keys("objection verification stripped? external_data=data? fault?")
 @dataclass(frozen=True)
 class Verdict:
     """Whether a result is sound, and where it was written.
@@ -283,25 +609,50 @@ class Verdict:
         return equivalent and not self.objection
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrittenOutcome(ModelOutcome):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class WrittenOutcome(StoredOutcome):
     """A model that was made from another.
 
     Attributes:
-        verdict: What is said of the result, and where it is.
+        delivery: What is said of the result, and where it is.
+        is_verified: Whether a check was asked for.
     """
 
-    verdict: Verdict = Verdict()
+    delivery: Verdict = Verdict()
+    is_verified: bool = False
+
+    @property
+    def path(self) -> Path | None:
+        """Where it was written; None for nowhere."""
+        return self.delivery.output
 
     @property
     def verification(self) -> VerificationResult | None:
         """The numerical check; None if it was not made."""
-        return self.verdict.verification
+        return self.delivery.verification
+
+    @property
+    def verdict(self) -> Literal["equivalent", "different", "inconclusive", "unverified"]:
+        """Whether it computes what the model does."""
+        if self.verification is not None:
+            return self.verification.answer
+        is_same = self.is_verified and self._stored is not None
+        return "equivalent" if is_same else "unverified"  # what was not changed needs no check
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether the check says so."""
+        return self.verdict == "equivalent"
 
 
-@dataclass(frozen=True, kw_only=True)
+@keys(
+    "model=label counts calls=inlining.calls refused=inlining.refused removed=inlining.removed "
+    "nodes.before=nodes.0 nodes.after=nodes.1 *=delivery",
+    "dpl.inline/1",
+)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InlineOutcome(WrittenOutcome):
-    """Functions put in the place of their calls.
+    """Which functions were put in the place of their calls.
 
     Attributes:
         inlining: The calls replaced, those that stay, and the functions removed.
@@ -316,6 +667,12 @@ class InlineOutcome(WrittenOutcome):
     is_sorted: bool = False
 
     @property
+    def counts(self) -> Mapping[str, int]:
+        """How many calls of each function were replaced, functions without any included."""
+        names = {_named(function): 0 for function in self.inlining.functions}
+        return names | Counter(_named(item.function) for item in self.inlining.calls)
+
+    @property
     def is_changed(self) -> bool:
         """Whether the result differs from the model at all."""
         return self.is_sorted or bool(self.inlining.calls or self.inlining.removed)
@@ -323,12 +680,17 @@ class InlineOutcome(WrittenOutcome):
     @property
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, and equivalent as far as checked."""
-        return self.verdict.is_sound
+        return self.delivery.is_sound
 
 
-@dataclass(frozen=True, kw_only=True)
+@keys(
+    "model=label inputs outputs weights operators data notes nodes.before=nodes.0 "
+    "nodes.after=nodes.1",
+    "dpl.extract/1",
+)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExtractOutcome(WrittenOutcome):
-    """A part of a model, as a model of its own.
+    """A part that was cut out of a model.
 
     Attributes:
         inputs: What it is given, those that were named first.
@@ -347,11 +709,23 @@ class ExtractOutcome(WrittenOutcome):
     data: int = 0
 
     @property
+    def counts(self) -> dict[str, int]:
+        """How many nodes each operator has in it, in its main graph."""
+        return dict(self.operators)
+
+    @property
     def is_success(self) -> bool:
         """Whether there is a part: else an error said why not."""
         return True
 
 
+def _named(function: Function) -> str:
+    """Name a function: ``dnnl::conv2d_relu``, with its overload if it has one."""
+    overload = f":{function.overload}" if function.overload else ""
+    return f"{function.domain}::{function.name}{overload}"
+
+
+@keys("counts rounds proof unproved nodes.before=nodes.0 nodes.after=nodes.1")
 @dataclass(frozen=True)
 class Preparation:
     """What was rewritten before matches were outlined.
@@ -371,9 +745,14 @@ class Preparation:
     unproved: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@keys(
+    "model=label counts unmet partitions refused coverage=covered *=delivery regions hints? "
+    "prepared?",
+    "dpl.partition/1",
+)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PartitionOutcome(MatchOutcome, WrittenOutcome):
-    """Matches outlined as functions.
+    """What was outlined as functions, by dpl partition and dpl repeat.
 
     Attributes:
         partitions: The calls written, in program order.
@@ -394,6 +773,11 @@ class PartitionOutcome(MatchOutcome, WrittenOutcome):
     prepared: Preparation | None = None
 
     @property
+    def covered(self) -> Covered:
+        """How many nodes are inside functions, and what that costs if it was measured."""
+        return Covered.of_selection(self.selection, self.coverage)
+
+    @property
     def functions(self) -> Mapping[str, int]:
         """How many functions were written for each rule that has matches."""
         if self.written is not None:
@@ -410,12 +794,42 @@ class PartitionOutcome(MatchOutcome, WrittenOutcome):
     @property
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
-        return self.verdict.is_sound and not self.unmet
+        return self.delivery.is_sound and not self.unmet
 
 
-@dataclass(frozen=True, kw_only=True)
+@keys("covered of flops?")
+class CoveredOp(NamedTuple):
+    """How many nodes of an operator are inside functions, and what they cost."""
+
+    covered: int
+    of: int
+    flops: Share | None = None
+
+
+@keys("nodes of by_op *=measured")
+class Covered(NamedTuple):
+    """How much of a model is inside functions."""
+
+    nodes: int
+    of: int
+    by_op: Mapping[str, CoveredOp]
+    measured: Coverage | None = None
+
+    @classmethod
+    def of_selection(cls, selection: Selection, measured: Coverage | None) -> Covered:
+        """Count the nodes of matches and of earlier calls; a Constant holds data, so it is none."""
+        inside = {**selection.covered, **selection.outlined}
+        inside.pop("Constant", None)
+        totals = {op: count for op, count in sorted(selection.totals.items()) if op != "Constant"}
+        shares = {} if measured is None else measured.by_op
+        by_op = {op: CoveredOp(inside.get(op, 0), of, shares.get(op)) for op, of in totals.items()}
+        return cls(sum(inside.values()), sum(totals.values()), by_op, measured)
+
+
+@keys("... families")
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RepeatOutcome(PartitionOutcome):
-    """Repeated blocks outlined as functions.
+    """What was outlined as functions of repeated blocks, by dpl repeat.
 
     Attributes:
         families: The kinds of blocks; blocks inside other blocks come after these.
@@ -427,6 +841,7 @@ class RepeatOutcome(PartitionOutcome):
     size: tuple[int, int] = (0, 0)
 
 
+@keys("rule round applications=applications.number reason")
 @dataclass(frozen=True)
 class BrokenTurn:
     """The first turn of a rule that broke the model.
@@ -446,9 +861,22 @@ class BrokenTurn:
     verdict: Verdict
 
 
-@dataclass(frozen=True, kw_only=True)
+class Ends(NamedTuple):
+    """A number before and after."""
+
+    before: int
+    after: int
+
+
+@keys(
+    "model=label counts unmet applications rounds refused missing=misfits broken "
+    "nodes.before=nodes.0 nodes.after=nodes.1 nodes.by_op=by_op bytes.before=size.0 "
+    "bytes.after=size.1 growth *=delivery hints?",
+    "dpl.rewrite/1",
+)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RewriteOutcome(WrittenOutcome):
-    """What rules or a plan replaced.
+    """What was replaced, by dpl rewrite and dpl apply.
 
     Attributes:
         rules: The rules, in listed order.
@@ -494,6 +922,31 @@ class RewriteOutcome(WrittenOutcome):
         return unmet_of(self.expected)
 
     @property
+    def nodes(self) -> tuple[int, int]:
+        """How many nodes there were and are, in all graphs."""
+        before, after = self.ops
+        return sum(before.values()), sum(after.values())
+
+    @property
+    def by_op(self) -> Mapping[str, Ends]:
+        """How many nodes of each operator there were and are."""
+        before, after = self.ops
+        ops = sorted(before.keys() | after.keys())
+        return {op: Ends(before.get(op, 0), after.get(op, 0)) for op in ops}
+
+    @property
+    def misfits(self) -> tuple[str, ...]:
+        """The entries of the plan that do not fit: the line, and why, a sentence each."""
+        plan = self.plan
+        if plan is None:
+            return ()
+        return tuple(
+            f"{plan.place(entry)}: {entry.rule} does not fit at {entry.output!r} "
+            f"in {entry.scope}: {reason}"
+            for entry, reason in self.missing
+        )
+
+    @property
     def is_wanted(self) -> bool:
         """Whether expectations and limits are met, apart from the check."""
         fits = self.may_miss or not self.missing
@@ -502,7 +955,7 @@ class RewriteOutcome(WrittenOutcome):
     @property
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
-        return self.is_wanted and self.verdict.is_sound
+        return self.is_wanted and self.delivery.is_sound
 
 
 # What catalogues offer, whether it does what it says, and a rule learned from an example.
@@ -592,21 +1045,71 @@ class Trial:
     counterexample: str = ""
 
 
-@dataclass(frozen=True)
-class LearnOutcome:
-    """A rule that was made from a subgraph.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RulesOutcome(Outcome):
+    """Rules that were learned: as values, for ``patterns=``, and as the text of a catalogue.
+
+    Attributes:
+        yaml: The catalogue that holds them; "" if there are none.
+    """
+
+    yaml: str = ""
+
+    @property
+    def rules(self) -> list[PatternRule | RewriteRule]:
+        """The rules."""
+        raise NotImplementedError
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the catalogue to a new file.
+
+        Raises:
+            UsageError: There is such a file, or it cannot be written.
+        """
+        try:
+            write_new_file(Path(path), encoded(self.yaml))
+        except FileExistsError as error:
+            raise UsageError(f"{path}: exists", hint="choose another name") from error
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def __str__(self) -> str:
+        return self.yaml
+
+    def _repr_html_(self) -> str:
+        from html import escape  # noqa: PLC0415  # only in a notebook
+
+        return f"<pre>{escape(self.yaml)}</pre>"
+
+
+@keys("model=label rules=all_learned notes=learned.notes", "dpl.learn/1")
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnOutcome(RulesOutcome):
+    """Rules learned from nodes of a model, or from two models.
 
     Attributes:
         label: The model's file name.
         learned: The rule, and what was generalised.
-        yaml: The catalogue that holds it.
     """
 
     label: str
     learned: LearnedRule
-    yaml: str
+
+    @property
+    def rules(self) -> list[PatternRule | RewriteRule]:
+        """The rule."""
+        return [self.learned.rule]
+
+    @property
+    def all_learned(self) -> tuple[LearnedRule, ...]:
+        """The rules."""
+        return (self.learned,)
 
 
+@keys(
+    "*=rule places trial.verdict=trial.verdict trial.reason=trial.reason "
+    "trial.graphs=trial.graphs trial.counterexample=trial.counterexample"
+)
 @dataclass(frozen=True)
 class LearnedRewrite:
     """A rule that replaces, learned from places at which two models differ.
@@ -622,8 +1125,20 @@ class LearnedRewrite:
     trial: Trial
 
 
-@dataclass(frozen=True)
-class RewritesOutcome:
+class LeftPlaces(NamedTuple):
+    """Changed places that no rule explains: what they are and why, and how many."""
+
+    what: str
+    places: int
+
+
+@keys(
+    "model=before candidate=after rules=learned explained left beyond *=checked "
+    "verification=checked.verification not_run?",
+    "dpl.learn/1",
+)
+@dataclass(frozen=True, eq=False, repr=False)
+class RewritesOutcome(RulesOutcome):
     """What leads from one model to another.
 
     Attributes:
@@ -633,7 +1148,6 @@ class RewritesOutcome:
         explained: How many changed places they explain.
         left: The changed places that no rule explains: what they are and why, and how many.
         beyond: How many places the rules change that the second model has as the first.
-        yaml: The catalogue that holds them; "" if there are none.
         verdict: Whether the first model computes the same when they are applied, or why that could
             not be asked; None if it was not asked.
     """
@@ -642,18 +1156,33 @@ class RewritesOutcome:
     after: str
     learned: tuple[LearnedRewrite, ...]
     explained: int
-    left: tuple[tuple[str, int], ...]
+    left: tuple[LeftPlaces, ...]
     beyond: int
-    yaml: str = ""
     verdict: Verdict | str | None = None
+
+    @property
+    def rules(self) -> list[PatternRule | RewriteRule]:
+        """The rules."""
+        return [item.rule for item in self.learned]
+
+    @property
+    def checked(self) -> Verdict | None:
+        """What the check said, if it ran."""
+        return None if isinstance(self.verdict, str) else self.verdict
+
+    @property
+    def not_run(self) -> str:
+        """Why that could not be asked, or ""."""
+        return self.verdict if isinstance(self.verdict, str) else ""
 
 
 # In what two models differ, and what makes them.
 
 
-@dataclass(frozen=True)
-class DiffOutcome:
-    """Two models and in what their structures differ.
+@keys("model=labels.0 candidate=labels.1 *=difference", "dpl.diff/1")
+@dataclass(frozen=True, eq=False, repr=False)
+class DiffOutcome(Outcome):
+    """In what two models differ.
 
     Attributes:
         labels: The models' file names.
@@ -663,7 +1192,13 @@ class DiffOutcome:
     labels: tuple[str, str]
     difference: ModelDiff
 
+    @property
+    def equal(self) -> bool:
+        """Whether the structures do not differ."""
+        return self.difference.is_equal
 
+
+@keys("rule scope root.op_type=op_type root.output=output change=text")
 @dataclass(frozen=True)
 class BisectStep:
     """One application of a rule, or one partition.
@@ -715,6 +1250,10 @@ class BisectTrial:
     opinions: tuple[Opinion, ...] = ()
 
 
+@keys(
+    "culprits needed reason=trial.reason levels=trial.levels seed=trial.seed "
+    "third_opinion=trial.opinions alike reproducer nodes"
+)
 @dataclass(frozen=True)
 class Cause:
     """A smallest set of steps that breaks the model.
@@ -744,9 +1283,14 @@ class Cause:
         return (*self.needed, *self.culprits)
 
 
+@keys(
+    "model=label over=kind equivalent=is_equivalent applications=steps.len trials "
+    "complete=is_complete causes unjudged",
+    "dpl.bisect/1",
+)
 @dataclass(frozen=True)
 class BisectOutcome:
-    """Which applications of rules break a model.
+    """What breaks a model: steps of rules, or, over nodes, a place in two models.
 
     Attributes:
         label: The model's file name.
@@ -760,7 +1304,7 @@ class BisectOutcome:
     """
 
     label: str
-    kind: str
+    kind: Literal["rewrite", "partition"]
     rules: tuple[Rule, ...]
     steps: tuple[BisectStep, ...]
     causes: tuple[Cause, ...] = ()
@@ -774,9 +1318,13 @@ class BisectOutcome:
         return not self.causes
 
 
+@keys(
+    "model=label equivalent=is_equivalent applies=fitted objection verification",
+    "dpl.reproduced/1",
+)
 @dataclass(frozen=True)
 class Reproduced:
-    """The result of running a reproducer.
+    """What running a reproducer showed.
 
     Attributes:
         label: Name of the folder.
@@ -791,12 +1339,21 @@ class Reproduced:
     fitted: bool = True
 
     @property
+    def is_equivalent(self) -> bool:
+        """Whether the fault is gone."""
+        return not self.differs
+
+    @property
     def differs(self) -> bool:
         """Whether it still shows the fault."""
         compared = self.verification
         return bool(self.objection) or (compared is not None and not compared.equivalent)
 
 
+@keys(
+    "original candidate aligned_by=how reason level nodes.original=nodes.0 "
+    "nodes.candidate=nodes.1 reproducer"
+)
 @dataclass(frozen=True)
 class Divergence:
     """Where one model leaves another.
@@ -823,9 +1380,14 @@ class Divergence:
     reproducer: Path | None = None
 
 
+@keys(
+    "model=labels.0 candidate=labels.1 over equivalent=is_equivalent "
+    "verdict=verification.verdict remark place layers verification",
+    "dpl.bisect/1",
+)
 @dataclass(frozen=True)
 class ModelsOutcome:
-    """Where two models part.
+    """Where two models part: a bisection over nodes.
 
     Attributes:
         labels: The models' file names.
@@ -835,6 +1397,7 @@ class ModelsOutcome:
         remark: Why no place was found; "" if one was, or nothing was looked for.
     """
 
+    over: ClassVar[Literal["nodes"]] = "nodes"
     labels: tuple[str, str]
     verification: VerificationResult
     layers: Layers | None = None
@@ -845,3 +1408,193 @@ class ModelsOutcome:
     def is_equivalent(self) -> bool:
         """Whether nothing is wrong, and the check can tell."""
         return self.verification.accepted
+
+
+@keys("model=labels.0 candidate=labels.1 *=verification layers=inside?", "dpl.verify/1")
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class VerifyOutcome(Outcome):
+    """Whether two models compute the same.
+
+    Attributes:
+        labels: The models' file names; "" for one that is saved results.
+        verification: The comparison.
+        layers: The values inside, compared; why they were not; or None if nobody asked.
+    """
+
+    labels: tuple[str, ...]
+    verification: VerificationResult
+    layers: Layers | str | None = None
+
+    @property
+    def verdict(self) -> Literal["equivalent", "different", "inconclusive"]:
+        """The answer."""
+        return self.verification.answer
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether they compute the same, as far as the check can tell."""
+        return self.verdict == "equivalent"
+
+    @property
+    def outputs(self) -> tuple[OutputComparison, ...]:
+        """How each output compares, at each level."""
+        return self.verification.outputs
+
+    @property
+    def inside(self) -> Layers | None:
+        """The values inside, compared."""
+        return None if isinstance(self.layers, str) else self.layers
+
+
+# What a model is made of.
+
+
+class TypedValue(NamedTuple):
+    """A value and its type, as far as it is known."""
+
+    name: str
+    dtype: str | None
+    shape: Sequence[int | str | None] | None
+
+    @classmethod
+    def of(cls, value: Value) -> TypedValue:
+        """Return what is known of *value*."""
+        known = value.known_type()
+        return cls(value.name, known and known.dtype, known and known.shape)
+
+
+@keys("*=function nodes=function.body.node_count calls composite")
+class FunctionUse(NamedTuple):
+    """A function, and how many nodes call it."""
+
+    function: Function
+    calls: int
+
+    @property
+    def composite(self) -> str:
+        """The rule that it was made by."""
+        return self.function.metadata.get("Composite", "")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How many initializers there are, their elements, and how many lie in other files."""
+
+    count: int
+    elements: int
+    external: int
+
+
+@keys(
+    "model=label ir_version=ir.ir_version opsets inputs outputs nodes.total=total "
+    "nodes.main=ir.graph.node_count nodes.by_op=counts initializers=weights overridable functions "
+    "notes",
+    "dpl.inspect/1",
+)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InspectOutcome(StoredOutcome):
+    """What a model is made of.
+
+    Attributes:
+        ir: The model.
+    """
+
+    ir: Model
+
+    @property
+    def opsets(self) -> Mapping[str, int]:
+        """The versions of the operators of each domain."""
+        return {domain or "ai.onnx": n for domain, n in sorted(self.ir.opset_imports.items())}
+
+    @property
+    def inputs(self) -> list[TypedValue]:
+        """What has to be given."""
+        return [TypedValue.of(v) for v in self.ir.graph.inputs if not v.is_initializer]
+
+    @property
+    def outputs(self) -> list[TypedValue]:
+        """What it gives."""
+        return [TypedValue.of(value) for value in self.ir.graph.outputs]
+
+    @property
+    def overridable(self) -> list[TypedValue]:
+        """Inputs with a default."""
+        return [TypedValue.of(value) for value in self.ir.graph.inputs if value.is_overridable]
+
+    @property
+    def total(self) -> int:
+        """How many nodes all graphs have."""
+        return sum(graph.node_count for graph in self.ir.graphs())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many nodes of each operator all graphs have, the most frequent first."""
+        counts = Counter(node.qualified_op for graph in self.ir.graphs() for node in graph)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    @property
+    def weights(self) -> Weights:
+        """The initializers."""
+        tensors = [
+            self.ir.codec.tensor(value.initializer_source)
+            for graph in self.ir.graphs()
+            for value in graph.initializers
+        ]
+        size, external = sum(t.size for t in tensors), sum(t.is_external for t in tensors)
+        return Weights(len(tensors), size, external)
+
+    @property
+    def functions(self) -> list[FunctionUse]:
+        """The functions."""
+        return [FunctionUse(each, len(calls)) for each, calls in calls_in(self.ir).items()]
+
+
+@keys("*=node scope=node.scope inputs outputs attributes window")
+class NodeView(NamedTuple):
+    """A node and what is around it."""
+
+    node: Node
+
+    @property
+    def inputs(self) -> list[TypedValue | None]:
+        """What it reads."""
+        return [None if each is None else TypedValue.of(each) for each in self.node.inputs]
+
+    @property
+    def outputs(self) -> list[TypedValue | None]:
+        """What it makes."""
+        return [None if each is None else TypedValue.of(each) for each in self.node.outputs]
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Its attributes, as text."""
+        return {name: print_attribute(each) for name, each in self.node.attributes.items()}
+
+    @property
+    def window(self) -> list[str]:
+        """The nodes around it, as text."""
+        return node_window(self.node)
+
+
+@keys("model=label nodes", "dpl.node/1")
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NodesOutcome(ModelOutcome):
+    """Nodes of a model, for dpl inspect --node.
+
+    Attributes:
+        nodes: The nodes.
+    """
+
+    nodes: tuple[NodeView, ...]
+
+
+@keys("model=label turns=trace.turns", "dpl.trace/1")
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TraceOutcome(ModelOutcome):
+    """What a rewrite did turn by turn, for --trace-json.
+
+    Attributes:
+        trace: The turns.
+    """
+
+    trace: Trace

@@ -54,5 +54,5 @@ def command(  # noqa: PLR0913  # one parameter per option
     if name is None:
         printing.conclude(loaded)
         return
-    nodes = pipeline.find_nodes(loaded.outcome.model, name)
+    nodes = pipeline.find_nodes(loaded.ir, name)
     printing.conclude(nodes_document(nodes, model.name))

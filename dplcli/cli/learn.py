@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -17,6 +17,7 @@ from dplcli.report.layout import Group, lines_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dplcli.outcomes import RewritesOutcome, RulesOutcome
     from dplcli.report.document import Document
 
 
@@ -116,7 +117,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         )
     if output is not None and result.yaml:
         result.save(output)
-    document = result.document(verbose=printing.verbose)
+    document = cast("Document", result.document(verbose=printing.verbose))
     if printing.keeps is None and output is None:
         write(result.yaml)
     if printing.keeps is None and not printing.quiet and printing.json_path != "-":
@@ -128,11 +129,8 @@ def command(  # noqa: PLR0913  # one parameter per option
     printing.conclude(document)
 
 
-def _tell(
-    result: api.LearnResult, document: Document, output: Path | None, *, verbose: bool
-) -> None:
+def _tell(result: RulesOutcome, document: Document, output: Path | None, *, verbose: bool) -> None:
     """Say what was learned, on standard error if the catalogue itself is printed or missing."""
-    outcome = result.outcome
     is_beside = output is None or not result.yaml
     for line in lines_of(document.text, None):
         text = line.plain
@@ -140,12 +138,12 @@ def _tell(
             start = text.startswith("Learned ")  # a sentence of ours; anything else may be a name
             text = f"dpl: {'l' + text[1:] if start else text}"
         say(text, err=is_beside)
-    if isinstance(outcome, LearnOutcome):
+    if isinstance(result, LearnOutcome):
         if output is None:
-            hint = f"write it with -o FILE, then: dpl match {outcome.label} --patterns FILE"
+            hint = f"write it with -o FILE, then: dpl match {result.label} --patterns FILE"
             say(f"dpl: hint: {hint}", err=True)
         return
-    for item in outcome.learned:
+    for item in cast("RewritesOutcome", result).learned:
         if verbose and item.trial.verdict == "failed":
             say(f"{item.rule.name} is not right here:", err=True)
             write(f"{item.trial.counterexample.rstrip()}\n", err=True)

@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 from functools import cache, wraps
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import click
 
-from dplcli import api, pipeline
+from dplcli import pipeline
 from dplcli.cli import completion
 from dplcli.cli.main import answer_no
 from dplcli.cli.printing import progress, show, write
 from dplcli.errors import DplError, UsageError
 from dplcli.escaping import inert_markup, json_text
 from dplcli.files import append_to_file, encoded, temporary_file
+from dplcli.outcomes import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -512,9 +513,12 @@ class Printing:
             else:
                 pipeline.write_text(Path(path), text, f"--{form}")
 
-    def conclude(self, found: Document | api.Result[object]) -> None:
+    def conclude(self, found: Document | Outcome) -> None:
         """Write every form of a report that is wanted, print one, and end with 1 for a no."""
-        document = found.document(verbose=self.verbose) if isinstance(found, api.Result) else found
+        if isinstance(found, Outcome):
+            document = cast("Document", found.document(verbose=self.verbose))
+        else:
+            document = found
         if self.keeps is not None:
             self.keeps(document)
             return
@@ -652,7 +656,7 @@ def _graphs(drawn: Drawn, verified: pipeline.VerificationResult | None) -> PageG
             notes.append(f"{name}: {count} are too many for a report; dpl view draws them")
             continue
         figures = view.NodeFigures(model.marks, model.errors, outcome.costs, outcome.open_sizes)
-        records.append(view.view_record(picture, opened(picture), outcome.notes, figures))
+        records.append(view.view_data(picture, opened(picture), outcome.notes, figures).as_page())
         shown.append(picture)
     if len(records) < len(drawn.models):
         drawn = drawn._replace(steps=(), pairs=())

@@ -17,13 +17,14 @@ from dplcli.cli import completion, many, options
 from dplcli.cli.printing import say, write
 from dplcli.errors import DplError
 from dplcli.escaping import json_text
-from dplcli.report.json import published
-from dplcli.report.rewrite import trace_lines, trace_record
+from dplcli.outcomes import RewriteOutcome, TraceOutcome
+from dplcli.report.json import parts_of, published
+from dplcli.report.rewrite import trace_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    Job = Callable[..., api.RewriteResult]
+    Job = Callable[..., RewriteOutcome]
 
 
 # What ``dpl rewrite`` and ``dpl apply`` have in common: options, and how they report.
@@ -158,7 +159,7 @@ def _traced(
 def _write_trace(
     trace: pipeline.Trace, label: str, trace_json: str | None, *, is_printed: bool
 ) -> None:
-    text = json_text(published(trace_record(trace, label)))
+    text = json_text(published(parts_of(TraceOutcome(label=label, trace=trace))))
     if trace_json == "-":
         write(text)
     elif trace_json is not None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def documents_known() -> dict[str, tuple[str, Callable[[], dict[str, Any]]]]:
     """Return what each document is in one line, and what makes its schema, by its name."""
     from dplcli.cli.build import file_schema  # noqa: PLC0415  # loads every command with steps
-    from dplcli.report.schemas import DOCUMENTS, json_schema, summary  # noqa: PLC0415
+    from dplcli.report.schema import DOCUMENTS, json_schema, summary  # noqa: PLC0415
 
-    written = {name: (summary(one), partial(json_schema, one)) for name, one in DOCUMENTS.items()}
+    written = {name: (summary(of[0]), partial(json_schema, of)) for name, of in DOCUMENTS.items()}
     return written | {
         "plan": ("What a rewrite did, to be edited and done again.", pipeline.plan_schema),
         "catalogue": ("A catalogue of rules: a YAML file.", pipeline.catalog_schema),

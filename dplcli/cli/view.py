@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,13 +14,13 @@ from dplcli.escaping import inert_markup
 from dplcli.report.document import Document
 from dplcli.report.layout import Group, Text
 from dplcli.report.picture import opened, picture_of
+from dplcli.report.view import NodeFigures, Viewed, view_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from dplcli.outcomes import ViewOutcome
-    from dplcli.report.picture import Opened, Picture
+    from dplcli.report.picture import Picture
 
 FORMS = {
     ".html": "page",
@@ -104,7 +104,9 @@ def command(  # noqa: PLR0913  # one parameter per option
     outcome = pipeline.view(model, options.parse_sizes(sizes))
     picture = picture_of(outcome.model, outcome.label, scope)
     found = opened(picture, names, depth)
-    text = _drawn(form, picture, found, outcome)
+    figures = NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes)
+    viewed = Viewed(outcome.label, picture, found, outcome.notes, figures)
+    text = _drawn(form, viewed)
     if is_printed:
         write(inert_markup(text))
     else:
@@ -112,20 +114,12 @@ def command(  # noqa: PLR0913  # one parameter per option
     said = _said(picture, place, outcome.notes if printing.verbose else (), is_page=form == "page")
     document = Document(
         text=Group() if is_printed else Group(*map(Text, said)),
-        record=lambda: _record(picture, found, outcome),
+        of=viewed,
         command="dpl view",
         subject=outcome.label,
         facts=(("nodes", f"{picture.node_count:,}"),),
     )
     printing.conclude(document)
-
-
-def _record(picture: Picture, found: Opened, outcome: ViewOutcome) -> dict[str, Any]:
-    from dplcli.report.view import NodeFigures, view_record  # noqa: PLC0415  # only if it is wanted
-
-    figures = NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes)
-    record = view_record(picture, found, outcome.notes, figures)
-    return {"schema": record["schema"], "model": outcome.label, **record}
 
 
 def _said(picture: Picture, place: Path, notes: Iterable[str], *, is_page: bool) -> list[str]:
@@ -143,21 +137,14 @@ def _form_of(place: Path) -> str:
     return form
 
 
-def _drawn(form: str, picture: Picture, found: Opened, outcome: ViewOutcome) -> str:
+def _drawn(form: str, viewed: Viewed) -> str:
     if form == "page":
-        from dplcli.report.view import NodeFigures, view_page  # noqa: PLC0415  # each form loads its own
-
-        return view_page(
-            picture,
-            found,
-            outcome.notes,
-            NodeFigures(costs=outcome.costs, open_sizes=outcome.open_sizes),
-        )
-    from dplcli.report import drawing  # noqa: PLC0415
+        return view_page(*viewed[1:])
+    from dplcli.report import drawing  # noqa: PLC0415  # each form loads its own
 
     forms = {
         "drawing": drawing.svg,
         "graph in DOT": drawing.dot,
         "graph in Mermaid": drawing.mermaid,
     }
-    return forms[form](picture, found)
+    return forms[form](viewed.picture, viewed.opened)

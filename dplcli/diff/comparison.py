@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise, starmap, zip_longest
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from dplcli.analysis.pairing import ModelPairing, declared, with_twins
 from dplcli.ir.model import scope_of
 from dplcli.ir.operators import canonical_domain, fixed_attribute, schema_of
 from dplcli.ir.traversal import is_read
+from dplcli.keys import keys
 from dplcli.onnx_io.convert import ProtoTensor, graphs_of
 from dplcli.onnx_io.messages import ORDER, FieldChange, field_changes
 from dplcli.onnx_io.source import row_of, source_of
@@ -137,6 +139,20 @@ class Distance:
     max_rel: float | None
 
 
+class DeclaredValue(NamedTuple):
+    """A value, and its type as the file states it."""
+
+    name: str
+    type: str | None
+
+    @classmethod
+    def of(cls, value: Value) -> DeclaredValue:
+        """Return what the file says of *value*."""
+        declared = value.declared_type
+        return cls(value.name, None if declared is None else str(declared))
+
+
+@keys("before=ends.0 after=ends.1 distance")
 @dataclass(frozen=True)
 class WeightChange:
     """A constant that holds something else; no distance if type or shape differ."""
@@ -145,7 +161,13 @@ class WeightChange:
     after: Value
     distance: Distance | None
 
+    @property
+    def ends(self) -> tuple[DeclaredValue, DeclaredValue]:
+        """Both, with the types that the files state."""
+        return DeclaredValue.of(self.before), DeclaredValue.of(self.after)
 
+
+@keys("side what before=ends.0 after=ends.1")
 @dataclass(frozen=True)
 class SignatureChange:
     """An input or output that differs.
@@ -163,7 +185,20 @@ class SignatureChange:
     before: Value | None
     after: Value | None
 
+    @property
+    def ends(self) -> tuple[DeclaredValue | None, DeclaredValue | None]:
+        """Both, with the types that the files state."""
+        before, after = self.before, self.after
+        return (
+            None if before is None else DeclaredValue.of(before),
+            None if after is None else DeclaredValue.of(after),
+        )
 
+
+@keys(
+    "scope.before=before.scope scope.after=after.scope nodes.before=sizes.0 nodes.after=sizes.1 "
+    "nodes.paired=paired signature removed added changed=changes weights"
+)
 @dataclass(frozen=True)
 class GraphDiff:
     """How two graphs differ; the bodies inside are compared by themselves.
@@ -201,6 +236,11 @@ class GraphDiff:
         return len(self.partners)
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        """How many nodes each graph has."""
+        return self.paired + len(self.removed), self.paired + len(self.added)
+
+    @property
     def count(self) -> int:
         """How many differences there are, remarks not counted."""
         parts = (self.added, self.removed, self.changes, self.weights, self.signature)
@@ -225,6 +265,10 @@ class OpsetChange:
     after: int | None
 
 
+@keys(
+    "equal=is_equal ignored=ignored_facets counts not_counted opsets functions graphs "
+    "remarks=counted"
+)
 @dataclass(frozen=True)
 class ModelDiff:
     """How two models differ.
@@ -258,6 +302,36 @@ class ModelDiff:
         """How many differences count."""
         others = len(self.functions) + len(self.opsets) + len(self.counted)
         return others + sum(graph.count for graph in self.graphs)
+
+    @property
+    def ignored_facets(self) -> list[Facet]:
+        """The facets that do not count, in the order of :data:`FACETS`."""
+        return [facet for facet in FACETS if facet in self.ignored]
+
+    @property
+    def not_counted(self) -> Mapping[str, int]:
+        """How many remarks of each of these facets there are."""
+        counts = Counter(remark.facet for remark in self.all_remarks)
+        return {facet: counts[facet] for facet in self.ignored_facets}
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many differences of each kind there are."""
+        graphs = self.graphs
+        changes = [change for graph in graphs for change in graph.changes]
+        return {
+            "added": sum(len(graph.added) for graph in graphs),
+            "removed": sum(len(graph.removed) for graph in graphs),
+            "changed": len(changes),
+            "replaced": sum(change.is_other_op for change in changes),
+            "attributes": sum(len(change.attributes) for change in changes),
+            "rewired": sum(len(change.inputs) for change in changes),
+            "weights": sum(len(graph.weights) for graph in graphs),
+            "signature": sum(len(graph.signature) for graph in graphs),
+            "functions": len(self.functions),
+            "opsets": len(self.opsets),
+            "remarks": len(self.counted),
+        }
 
     @property
     def is_equal(self) -> bool:

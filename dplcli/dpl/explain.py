@@ -21,9 +21,10 @@ from dplcli.dpl.pattern import CallPattern, RepeatPattern, WildcardPattern
 from dplcli.dpl.replacement import whole_node
 from dplcli.dpl.text import all_parts, hidden_parts, own_line, visible_parts, write_part
 from dplcli.ir.traversal import users
+from dplcli.keys import keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.dpl.matcher import Ops, State, Step
     from dplcli.dpl.pattern import DFPattern
@@ -38,6 +39,7 @@ TRACE_BUDGET = 4 * DEFAULT_BUDGET
 """A search without pruning takes more steps than the matcher's."""
 
 
+@keys("pattern place at expected found")
 class Mismatch(NamedTuple):
     """Where and why an attempt failed.
 
@@ -55,6 +57,11 @@ class Mismatch(NamedTuple):
     expected: str
     found: str
 
+    @property
+    def pattern(self) -> str:
+        """The part as text, with ``…`` for its own parts."""
+        return headline(self.part)
+
 
 class TraceLine(NamedTuple):
     """One part of a pattern, and whether it matched.
@@ -70,10 +77,11 @@ class TraceLine(NamedTuple):
     depth: int
     pattern: str
     place: str
-    status: str
+    status: Literal["matched", "failed", "not reached"]
     found: str
 
 
+@keys("root fits given_up matched of failed=mismatch tree=lines")
 class MatchTrace(NamedTuple):
     """The attempt that got furthest.
 
@@ -176,7 +184,8 @@ class Tracer:
             if id(part) in seen or (isinstance(part, WildcardPattern) and not part.name):
                 continue
             seen.add(id(part))
-            status, words, value = "not reached", "", None
+            status: Literal["matched", "failed", "not reached"] = "not reached"
+            words, value = "", None
             step = self.matcher.program.steps[id(part)]
             if mismatch is not None and part is mismatch.part:
                 status, words = "failed", f"expected {mismatch.expected}, found {mismatch.found}"
@@ -245,6 +254,7 @@ MOST_TRACED = 1000
 """Most nodes to look at for the nearest miss of one rule."""
 
 
+@keys("pattern place nodes example read_by")
 class PartFit(NamedTuple):
     """A part of a pattern that fits where the whole pattern does not.
 
@@ -262,7 +272,21 @@ class PartFit(NamedTuple):
     example: Node
     readers: tuple[tuple[str, int], ...]
 
+    @property
+    def pattern(self) -> str:
+        """The part as text, with ``…`` for its own parts."""
+        return headline(self.part)
 
+    @property
+    def read_by(self) -> Mapping[str, int]:
+        """How often which operators read its value there, the most frequent first."""
+        return dict(self.readers)
+
+
+@keys(
+    "rule origin=rule.origin candidates matched taken refused examples "
+    "missing_operators=missing opset_holds nearest part"
+)
 @dataclass(frozen=True)
 class RuleExplanation:
     """What one rule found, and what it did not.
@@ -292,6 +316,7 @@ class RuleExplanation:
     opset_holds: bool = True
 
 
+@keys("rule node scope=node.scope verdict match=match.place refusal=rejection trace")
 class NodeExplanation(NamedTuple):
     """What one rule says of one node as the root of a match.
 

@@ -64,6 +64,7 @@ from dplcli.ir.operators import (
 )
 from dplcli.ir.traversal import behind_identities, captured_values, is_read
 from dplcli.ir.types import DTYPE_CODES, dtype_name
+from dplcli.keys import keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -1500,6 +1501,7 @@ _REACH_OF_SHAPES = 3
 """How many nodes above a value shape arithmetic is usually spread over."""
 
 
+@keys("... replacement=becomes")
 @dataclass(frozen=True)
 class RewriteRule(Rule):
     """A kind of subgraph, and what to put in its place.
@@ -1514,6 +1516,7 @@ class RewriteRule(Rule):
             (`repeats_work`).
     """
 
+    kind = "rewrite"
     target: str = field(default="", init=False)
     escape: RewriteEscapePolicy | None = field(default=None, kw_only=True)  # type: ignore[assignment]  # never None once made
     order: OrderPolicy = field(default="outermost", init=False)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Final,
     Literal,
     NamedTuple,
@@ -25,6 +26,7 @@ from dplcli.dpl.pattern import OutputsPattern
 from dplcli.dpl.text import bound_names, captures_of
 from dplcli.errors import UsageError, did_you_mean, did_you_mean_rule
 from dplcli.ir import Attribute, Node, Value
+from dplcli.keys import keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,6 +71,10 @@ class Example:
     origin: str = ""
 
 
+@keys(
+    "name=qualified_name origin for_each=values doc pattern where=conditions opsets "
+    "examples=examples.len kind"
+)
 @dataclass(frozen=True)
 class Rule:
     """What both kinds of rules have: those that outline and those that replace.
@@ -93,6 +99,7 @@ class Rule:
         values: The value of each variable of ``for_each`` that a catalogue made the rule for.
     """
 
+    kind: ClassVar[Literal["pattern", "rewrite"]]
     target: str
     name: str
     pattern: DFPattern
@@ -133,6 +140,11 @@ class Rule:
         return f"{self.target}.{self.name}" if self.target else self.name
 
     @property
+    def conditions(self) -> list[str]:
+        """The conditions, as text."""
+        return [condition.text for condition in self.where]
+
+    @property
     def producers_first(self) -> bool:
         """Whether the search goes in program order."""
         return self.order == "program" or isinstance(self.pattern, OutputsPattern)
@@ -160,6 +172,7 @@ class Rule:
         return self.locate(part.place)
 
 
+@keys("... target constants escape order attrs=metadata")
 @dataclass(frozen=True, kw_only=True)
 class PatternRule(Rule):
     """A kind of subgraph to find and to outline (TVM's ``FusionPattern``).
@@ -170,6 +183,7 @@ class PatternRule(Rule):
         metadata: Further metadata for the function.
     """
 
+    kind = "pattern"
     constants: ConstantsPolicy = "auto"
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -371,6 +385,14 @@ def unmet_of(expected: Iterable[JudgedExpectation]) -> tuple[str, ...]:
 Stage: TypeAlias = Literal["where", "check", "escape", "convexity", "overlap", "budget", "prune"]
 
 
+class RootedMatch(NamedTuple):
+    """A match by its rule and root."""
+
+    rule: Rule
+    root: Node
+
+
+@keys("rule scope=root.scope root nodes bindings=named")
 @dataclass(eq=False, repr=False, slots=True)
 class Match:
     """One place where a rule's pattern fits; it does not change.
@@ -414,6 +436,17 @@ class Match:
     def bound(self) -> Mapping[str, Value | tuple[Value, ...]]:
         """What each name of an expression stands for."""
         return {**self.bindings, **self.variadic} if self.variadic else self.bindings
+
+    @property
+    def place(self) -> RootedMatch:
+        """The rule and the root."""
+        return RootedMatch(self.rule, self.root)
+
+    @property
+    def named(self) -> Mapping[str, Value]:
+        """What each name is bound to that is no name of an attribute, in order."""
+        names = self.bindings.keys() - captures_of(self.rule.pattern).keys()
+        return {name: self.bindings[name] for name in sorted(names)}
 
     @property
     def roots(self) -> tuple[Node, ...]:
@@ -464,6 +497,7 @@ _POSITION = attrgetter("position")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+@keys("rule root stage reason at")
 class Rejection(NamedTuple):
     """Why a match at *root* was refused.
 

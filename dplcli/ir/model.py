@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from dplcli.ir.types import Tensor, TensorType, is_made_up, shared_type, tensor_of_attributes
+from dplcli.keys import keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,10 @@ class Graph:
         opset_imports: Domain to version, as in force here (shared with the enclosing graph).
     """
 
+    inputs: list[Value]
+    outputs: list[Value]
+    node_count: int
+
     def __init__(
         self, model: Model, opset_imports: dict[str, int], *, owner: Node | None = None
     ) -> None:
@@ -69,8 +74,8 @@ class Graph:
         self.inner: list[Graph] = []
         if owner is not None:
             owner.graph.inner.append(self)
-        self.inputs: list[Value] = []
-        self.outputs: list[Value] = []
+        self.inputs = []
+        self.outputs = []
         self.values: dict[str, Value] = {}
         self.source: object = None
         self.likeness: object = None
@@ -102,6 +107,11 @@ class Graph:
             preceding = node.prev
             yield node
             node = preceding
+
+    @property
+    def scope(self) -> str:
+        """Its name for readers, as :func:`scope_of` gives it."""
+        return scope_of(self)
 
     def clear(self) -> None:
         """Forget everything an outermost graph holds."""
@@ -269,6 +279,7 @@ _MOST_REFUTATIONS = 5
 """So many values with wrong types are named; where one size was changed, all types are wrong."""
 
 
+@keys("domain name overload?")
 @dataclass(eq=False, repr=False)
 class Function:
     """A model-local function.
@@ -326,6 +337,9 @@ class Model:
         implied: By node and input slot, constants for what the node keeps in attributes though
             later opsets have it as an input (:mod:`dplcli.ir.operators`).
     """
+
+    ir_version: int
+    graph: Graph
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
@@ -987,6 +1001,7 @@ _NO_SUBGRAPHS: Mapping[str, Graph] = MappingProxyType({})
 NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})
 
 
+@keys("op_type domain name output=first_output")
 class Node:
     """One operation.
 
@@ -1002,6 +1017,11 @@ class Node:
         source: The opaque node it was loaded from; None if made by a pass.
         rewired: Whether its inputs or outputs differ from the source's.
     """
+
+    op_type: str
+    domain: str
+    name: str
+    graph: Graph
 
     __slots__ = (
         "_attributes",
@@ -1057,7 +1077,27 @@ class Node:
     @property
     def label(self) -> str:
         """The node's name, else its first output's: what a reader can search for."""
-        return self.name or next((out.name for out in self.outputs if out is not None), "")
+        return self.name or self.first_output
+
+    @property
+    def first_output(self) -> str:
+        """The name of its first output, which identifies it even if nodes have no names."""
+        return next((out.name for out in self.outputs if out is not None), "")
+
+    @property
+    def scope(self) -> str:
+        """The graph it is in: ``main``, or the path to a body or a function."""
+        return scope_of(self.graph)
+
+    @property
+    def read(self) -> list[Value]:
+        """The values read, in order, without what is omitted."""
+        return [value for value in self.inputs if value is not None]
+
+    @property
+    def made(self) -> list[Value]:
+        """The values made, in order, without what is omitted."""
+        return [value for value in self.outputs if value is not None]
 
     @property
     def remarks(self) -> Remarks:

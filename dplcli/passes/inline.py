@@ -22,6 +22,7 @@ from dplcli.ir.traversal import (
     outwards,
 )
 from dplcli.ir.types import contradicts, is_made_up
+from dplcli.keys import keys
 from dplcli.passes.records import CallRecord, align, read_call
 from dplcli.passes.rewriter import (
     GraphRewriter,
@@ -915,6 +916,7 @@ class InlinedCall(NamedTuple):
     is_restored: bool
 
 
+@keys("function call scope=call.scope reason")
 class RefusedCall(NamedTuple):
     """One call that stays, and why."""
 

@@ -38,6 +38,7 @@ from dplcli.ir.operators import (
 )
 from dplcli.ir.traversal import behind_identities, is_identity, path_through_outside, users
 from dplcli.ir.types import DTYPE_NAMES
+from dplcli.keys import keys
 from dplcli.passes.records import is_constant_node
 from dplcli.passes.rewriter import claim, reachable
 from dplcli.passes.select import describe_escape, judge, matchable_graphs, select_matches
@@ -696,6 +697,7 @@ def _shape_of(value: Value | None) -> Shape | None:
 DEFAULT_TARGET = "custom"
 
 
+@keys("*=rule matches")
 @dataclass(frozen=True)
 class LearnedRule:
     """A rule made from an example.

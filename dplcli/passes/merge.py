@@ -12,6 +12,7 @@ from dplcli.ir import Function, Value
 from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, called_function, callees
 from dplcli.ir.operators import HEAVY
 from dplcli.ir.traversal import captured_values, enclosing_node
+from dplcli.keys import keys
 from dplcli.passes.inline import CallAttributes
 from dplcli.passes.partition import OPSET_OF_UNDECLARED, describe_remarks, describe_type, stated_of
 from dplcli.passes.records import (
@@ -606,6 +607,10 @@ partition is. It says that it is a region, and is the same whenever the same mod
 """
 
 
+@keys(
+    "target=function.domain function call=call.name scope=call.scope partitions "
+    "inputs=call.read outputs=call.made"
+)
 class Region(NamedTuple):
     """What a target is handed as one.
 

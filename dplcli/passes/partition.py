@@ -18,6 +18,7 @@ from dplcli.ir import Attribute, Function, TensorType, TypeStatement
 from dplcli.ir.model import NODES_KEY, Remarks, StatedType, called_function, is_in_function
 from dplcli.ir.operators import attribute_of, possible_attributes, schema_of
 from dplcli.ir.traversal import behind_identities, dependents_before, is_identity, outwards
+from dplcli.keys import keys
 from dplcli.passes.forms import FormKey, constant_key, first_form, form_of, use_of
 from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, UNDO_KEY, read_call
 from dplcli.passes.rewriter import (
@@ -830,6 +831,10 @@ def describe_remarks(remarks: Remarks) -> Json:
     return {key: value for key, value in found.items() if value}
 
 
+@keys(
+    "rule=match.rule target=function.domain function call=call.name scope=call.scope "
+    "nodes=match.nodes inputs=call.read outputs=call.made"
+)
 class Partition(NamedTuple):
     """One match that became a call.
 

@@ -17,6 +17,7 @@ from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Match, PatternRule
 from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import users
+from dplcli.keys import keys
 from dplcli.passes.partition import (
     OriginRecorder,
     Outline,
@@ -1534,6 +1535,11 @@ _UNNAMED = "block"
 _CUT_SHORT = "the search for repeated blocks stopped early: there may be more of them"
 
 
+@keys(
+    "rule function calls=partitions.len nodes=size is_nested inputs=function.body.inputs "
+    "outputs=function.body.outputs differing.attributes=differing "
+    "differing.weight_shapes=reshaped first"
+)
 @dataclass(frozen=True)
 class Family:
     """One kind of block, and what became of it.
@@ -1553,6 +1559,11 @@ class Family:
     differing: tuple[str, ...]
     reshaped: int = 0
     is_nested: bool = False
+
+    @property
+    def first(self) -> tuple[Node, ...]:
+        """The first node of the first block."""
+        return self.partitions[0].match.nodes[:1]
 
     @property
     def size(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, TypeAlias
 
 from dplcli.dpl.explain import why_not
 from dplcli.dpl.matcher import Fingerprints, StepBudgetExceededError
@@ -42,6 +42,7 @@ from dplcli.ir.traversal import (
     needed_within,
     outwards,
 )
+from dplcli.keys import keys
 from dplcli.passes.inline import BodyCopier, let_run
 from dplcli.passes.rewriter import (
     BodyWriter,
@@ -905,6 +906,7 @@ class NodeIdentity(NamedTuple):
         return self.name or self.output
 
 
+@keys("id=number rule scope root removed added")
 class Application:
     """One application of a rule.
 
@@ -914,6 +916,10 @@ class Application:
         rule: The rule's name.
         scope: The graph, as :func:`dplcli.ir.model.scope_of` names it.
     """
+
+    number: int
+    rule: str
+    scope: str
 
     __slots__ = ("_added", "_removed", "_root", "number", "round", "rule", "scope")
 
@@ -1013,6 +1019,23 @@ class Refusal(NamedTuple):
     reason: str
 
 
+@keys("event *=application")
+class AppliedEvent(NamedTuple):
+    """A rule was applied."""
+
+    event: Literal["applied"]
+    application: Application
+
+
+@keys("event *=refusal")
+class RefusedEvent(NamedTuple):
+    """A rule was refused."""
+
+    event: Literal["refused"]
+    refusal: Refusal
+
+
+@keys("round rule candidates applied events=told")
 @dataclass
 class TracedTurn:
     """What one rule did in one round.
@@ -1030,6 +1053,16 @@ class TracedTurn:
     events: list[Event] = field(default_factory=list)
 
     @property
+    def told(self) -> list[AppliedEvent | RefusedEvent]:
+        """The events, each with what it is."""
+        return [
+            AppliedEvent("applied", event)
+            if isinstance(event, Application)
+            else RefusedEvent("refused", event)
+            for event in self.events
+        ]
+
+    @property
     def applied(self) -> int:
         """How often the rule was applied."""
         return sum(isinstance(event, Application) for event in self.events)
@@ -1038,8 +1071,10 @@ class TracedTurn:
 class Trace(RewriteObserver):
     """Records all that happens, also when the rewrite ends with an error."""
 
+    turns: list[TracedTurn]
+
     def __init__(self) -> None:
-        self.turns: list[TracedTurn] = []
+        self.turns = []
 
     def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
         """Begin a turn."""

@@ -34,6 +34,7 @@ from dplcli.ir.traversal import (
     path_through_outside,
     users,
 )
+from dplcli.keys import keys
 from dplcli.passes.records import (
     call_of_written,
     is_constant_node,
@@ -435,6 +436,11 @@ class Selection:
         return Counter(found.rule.qualified_name for found in self.matches)
 
     @property
+    def ordered(self) -> list[Match]:
+        """The matches taken, in program order."""
+        return in_program_order(self.matches)
+
+    @property
     def covered(self) -> Mapping[str, int]:
         """How many nodes of each operator are in matches."""
         return Counter(node.qualified_op for found in self.matches for node in found.nodes)
@@ -625,6 +631,7 @@ class Work:
             self.flops += cost * count
 
 
+@keys("covered=inside.flops of=whole.flops unknown.covered=inside.unknown unknown.of=whole.unknown")
 class Share(NamedTuple):
     """How much of the whole lies inside matches.
 
@@ -642,6 +649,7 @@ class Share(NamedTuple):
             work.add(cost, count)
 
 
+@keys("op *=work rule stage reason")
 @dataclass(frozen=True)
 class LeftOut:
     """Nodes of one operator that were left out for one reason.
@@ -661,6 +669,7 @@ class LeftOut:
     work: Work
 
 
+@keys("flops=total symbols sizes.given=given_sizes sizes.chosen=chosen_sizes by_target left_out")
 @dataclass(frozen=True)
 class Coverage:
     """How much of a model is inside matches.
@@ -684,6 +693,16 @@ class Coverage:
     problem: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
     chosen: tuple[str, ...] = ()
+
+    @property
+    def given_sizes(self) -> Mapping[str, int]:
+        """The sizes that somebody gave."""
+        return {name: size for name, size in self.sizes.items() if name not in self.chosen}
+
+    @property
+    def chosen_sizes(self) -> Mapping[str, int]:
+        """The sizes that the check chose."""
+        return {name: self.sizes[name] for name in self.chosen}
 
 
 class GapCause(NamedTuple):
@@ -792,7 +811,7 @@ def covered(
         cause = (op, rule, stage, "" if rule else reason)
         left_out.setdefault(cause, first).work.add(cost, count)
     left = sorted(left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
-    return Coverage(total, by_op, by_target, tuple(left), symbols)
+    return Coverage(total, by_op, dict(sorted(by_target.items())), tuple(left), symbols)
 
 
 def _runs_of(model: Model) -> dict[Graph, int]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
 
 from dplcli.catalog.plan import (
     REPRODUCER_FILE,
@@ -81,7 +81,7 @@ class Rewrites:
     """Rules that replace, applied one after the other as a plan lists them."""
 
     rules: Sequence[RewriteRule]
-    kind: ClassVar = "rewrite"
+    kind: ClassVar[Literal["rewrite"]] = "rewrite"
 
     def plan(self, model: Model) -> tuple[BisectStep, ...]:
         """Return the steps that the rules take on *model*, which is edited."""
@@ -102,7 +102,7 @@ class Partitions:
     """Matches that become functions."""
 
     rules: Sequence[PatternRule]
-    kind: ClassVar = "partition"
+    kind: ClassVar[Literal["partition"]] = "partition"
 
     def plan(self, model: Model) -> tuple[BisectStep, ...]:
         """Return the partitions that the rules make of *model*."""

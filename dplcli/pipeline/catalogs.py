@@ -284,4 +284,4 @@ def learn(
         chosen += found
     learned = learn_rule(model, chosen, name=name, target=target, exact=exact)
     doc = f"Learned from {model_path.name}."
-    return LearnOutcome(model_path.name, learned, write_catalog([learned.rule], doc=doc))
+    return LearnOutcome(model_path.name, learned, yaml=write_catalog([learned.rule], doc=doc))

@@ -69,7 +69,7 @@ def extract(
     inputs = tuple(info.name for info in part.graph.input)
     return ExtractOutcome(
         label=model_path.name,
-        verdict=Verdict(output=output, size=size),
+        delivery=Verdict(output=output, size=size),
         inputs=inputs,
         outputs=tuple(info.name for info in part.graph.output),
         nodes=(len(wiring.nodes), len(part.graph.node)),

@@ -45,7 +45,7 @@ from dplcli.ir.operators import (
 from dplcli.ir.types import DTYPE_NAMES, Tensor
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc, staged
 from dplcli.onnx_io.read import model_from_text, text_of_model
-from dplcli.outcomes import LearnedRewrite, RewritesOutcome
+from dplcli.outcomes import LearnedRewrite, LeftPlaces, RewritesOutcome
 from dplcli.passes.learn import (
     KEPT_ATTRIBUTES,
     PatternNames,
@@ -1149,7 +1149,7 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
         after=after.name,
         learned=tuple(learner.learned),
         explained=min(changed, sum(done.counts.values())),
-        left=tuple(left.most_common()),
+        left=tuple(LeftPlaces(*each) for each in left.most_common()),
         beyond=beyond,
         verdict=_verdict(before, model, learner.schemas, say) if rules and verify else None,
         yaml=write_catalog(rules, doc=doc, comments=comments) if rules else "",

@@ -101,7 +101,7 @@ def inline(
         functions=known,
         is_sorted=is_sorted,
     )
-    return replace(outcome, verdict=job.finish(model, is_changed=outcome.is_changed))
+    return replace(outcome, delivery=job.finish(model, is_changed=outcome.is_changed))
 
 
 def _chosen(model: Model, choice: InlineChoice) -> tuple[list[Function], Collection[Node] | None]:
@@ -306,7 +306,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     coverage = outcome.coverage
     if measuring is not None:
         coverage = measuring.coverage(verdict.verification)
-    outcome = replace(outcome, expected=judged, verdict=verdict, coverage=coverage)
+    outcome = replace(outcome, expected=judged, delivery=verdict, coverage=coverage)
     outcome = replace(outcome, notes=(*outcome.notes, *losses(model, in_calls=True)))
     if job.preparation is None:
         return outcome
@@ -475,7 +475,7 @@ def repeat(
     verdict = job.finish(
         model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet_of(judged)
     )
-    return replace(outcome, expected=judged, verdict=verdict, size=(before, verdict.size))
+    return replace(outcome, expected=judged, delivery=verdict, size=(before, verdict.size))
 
 
 def _named_in(expectations: Iterable[str]) -> list[PatternRule]:

@@ -492,7 +492,7 @@ class _RewriteJob(WriteJob):
         if outcome.missing and not outcome.may_miss:
             return outcome
         if outcome.broken is not None and not self.settings.keep_failed:
-            return replace(outcome, verdict=outcome.broken.verdict)
+            return replace(outcome, delivery=outcome.broken.verdict)
         if self.settings.dry_run:
             size, used = written_size(self.model, self.settings.strip)
             return self._measured(outcome, Verdict(size=size, used=used))
@@ -502,7 +502,7 @@ class _RewriteJob(WriteJob):
             is_wanted=lambda verdict: self._measured(outcome, verdict).is_wanted,
             known=None if self.steps is None else self.steps.verdict,
         )
-        outcome = replace(self._measured(outcome, verdict), verdict=verdict)
+        outcome = replace(self._measured(outcome, verdict), delivery=verdict)
         total = outcome.size[1]
         if not outcome.is_changed or not _growth(total, total + verdict.unused, None):
             return outcome

@@ -88,9 +88,9 @@ def run_model(
     return RunOutcome(
         label=path.name,
         fed=fed,
-        inputs=reference.stimulus.feeds[case],
+        feeds=reference.stimulus.feeds[case],
         level=level,
-        outputs=outputs,
+        leaves=outputs,
         kernels=report,
         output=output,
         notes=reference.stimulus.notes,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.catalog.template import shown
 from dplcli.dpl.explain import describe_part, headline
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.errors import CatalogError, counted
-from dplcli.ir.model import scope_of
 from dplcli.ir.traversal import behind_identities
+from dplcli.keys import keys
 from dplcli.report.document import (
     Case,
     Chapter,
@@ -24,7 +24,6 @@ from dplcli.report.document import (
     key_of,
     read_place,
 )
-from dplcli.report.json import picked, record_of
 from dplcli.report.layout import Group, Text, TextTable, joined
 from dplcli.report.tables import few, note
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from dplcli.dpl.explain import (
         MatchTrace,
         NodeExplanation,
-        PartFit,
         RuleExplanation,
     )
     from dplcli.dpl.rule import PatternRule, Rule
@@ -47,10 +45,46 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
     from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract
 
-    Json = dict[str, Any]
-
 
 # Catalogues and their rules.
+
+
+@keys("...", "dpl.patterns.list/1")
+class CatalogList(NamedTuple):
+    """The catalogues that can be named."""
+
+    catalogs: Sequence[CatalogEntry]
+
+
+@keys("*=rule")
+class ShownRule(NamedTuple):
+    """A rule in full."""
+
+    rule: PatternRule | RewriteRule
+
+
+@keys("...", "dpl.patterns.show/1")
+class RuleList(NamedTuple):
+    """Rules with their patterns and conditions."""
+
+    rules: tuple[ShownRule, ...]
+
+
+@keys("...", "dpl.patterns.check/1")
+class ProblemList(NamedTuple):
+    """Mistakes in catalogues."""
+
+    errors: int
+    problems: Sequence[Problem]
+
+
+@keys("...", "dpl.patterns.test/1")
+class TrialList(NamedTuple):
+    """What became of rules on examples and made-up graphs."""
+
+    failed: int
+    not_tried: int
+    trials: Sequence[Trial]
 
 
 def catalogs_document(entries: Sequence[CatalogEntry]) -> Document:
@@ -68,7 +102,7 @@ def catalogs_document(entries: Sequence[CatalogEntry]) -> Document:
     ]
     return Document(
         text=TextTable(*columns, right=("rules",), prose=("",), rows=rows),
-        record=lambda: {"schema": "dpl.patterns.list/1", "catalogs": record_of(entries)},
+        of=CatalogList(entries),
     )
 
 
@@ -86,10 +120,7 @@ def rules_document(rules: Sequence[PatternRule | RewriteRule]) -> Document:
         parts += [Text(f"  {line}") for line in _policies(rule)]
     return Document(
         text=Group(*parts),
-        record=lambda: {
-            "schema": "dpl.patterns.show/1",
-            "rules": [rule_record(rule) for rule in rules],
-        },
+        of=RuleList(tuple(map(ShownRule, rules))),
     )
 
 
@@ -97,8 +128,7 @@ def _policies(rule: PatternRule | RewriteRule) -> list[str]:
     if isinstance(rule, RewriteRule):
         lines = ["becomes", *(f"  {line}" for line in rule.becomes.splitlines())]
     else:
-        policies = picked(rule, "constants escape order")
-        lines = [", ".join(f"{name}: {value}" for name, value in policies.items())]
+        lines = [f"constants: {rule.constants}, escape: {rule.escape}, order: {rule.order}"]
     opsets = [f"opsets {_opset_range(rule)}"] if rule.opsets != (None, None) else []
     return [*lines, *opsets]
 
@@ -106,27 +136,6 @@ def _policies(rule: PatternRule | RewriteRule) -> list[str]:
 def _opset_range(rule: Rule) -> str:
     first, last = rule.opsets
     return f"{first or 1} to {last or 'the newest'}"
-
-
-def rule_record(rule: PatternRule | RewriteRule) -> Json:
-    """Return what JSON says of a rule."""
-    own: Json
-    if isinstance(rule, RewriteRule):
-        own = {"kind": "rewrite", "replacement": rule.becomes}
-    else:
-        policies = picked(rule, "target constants escape order")
-        own = {"kind": "pattern", **policies, "attrs": dict(rule.metadata)}
-    return {
-        "name": rule.qualified_name,
-        "origin": rule.origin,
-        "for_each": dict(rule.values),
-        "doc": rule.doc,
-        "pattern": repr(rule.pattern),
-        "where": [condition.text for condition in rule.where],
-        "opsets": list(rule.opsets),
-        "examples": len(rule.examples),
-        **own,
-    }
 
 
 # Mistakes in catalogues, and examples that fail.
@@ -138,11 +147,7 @@ def problems_document(catalogs: Sequence[str], problems: Sequence[Problem]) -> D
     verdict = "No problems found" if not problems else f"{errors} of {len(problems)} are errors"
     return Document(
         text=_problem_list(problems, errors),
-        record=lambda: {
-            "schema": "dpl.patterns.check/1",
-            "errors": errors,
-            "problems": record_of(problems),
-        },
+        of=ProblemList(errors, problems),
         command="dpl patterns check",
         subject=", ".join(catalogs),
         ok=not errors,
@@ -193,12 +198,7 @@ def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose
     verdict += f", {counts['not tried']} not tried" if counts["not tried"] else ""
     return Document(
         text=Group(*_trial_parts(trials, verbose=verbose), Text(), Text(f"{verdict}.")),
-        record=lambda: {
-            "schema": "dpl.patterns.test/1",
-            "failed": counts["failed"],
-            "not_tried": counts["not tried"],
-            "trials": record_of(trials),
-        },
+        of=TrialList(counts["failed"], counts["not tried"], trials),
         command="dpl patterns test",
         subject=", ".join(catalogs),
         ok=not wrong,
@@ -302,24 +302,7 @@ _NO_GRAPH = "no graph could be made up, --verbose says why"
 
 def contract_document(contract: Contract) -> Document:
     """Report on the functions that kernels stand for."""
-    return Document(text=_contract_text(contract), record=lambda: contract_record(contract))
-
-
-def contract_record(contract: Contract) -> Json:
-    """Return the record ``dpl.contract/1``: what the kernels for a target must do."""
-    source = "model" if contract.is_of_model else "catalogue"
-    return {
-        "schema": "dpl.contract/1",
-        "of": source,
-        source: contract.label,
-        "functions": [_function(function) for function in contract.functions],
-        "notes": dict(contract.notes),
-    }
-
-
-def _function(function: FunctionContract) -> Json:
-    opsets = {domain or "ai.onnx": number for domain, number in function.opsets.items()}
-    return {**record_of(function), "opsets": opsets}
+    return Document(text=_contract_text(contract), of=contract)
 
 
 _SHOWN_VALUES = 4
@@ -414,12 +397,7 @@ def explain_document(
     matching = sum(item.matched > 0 for item in outcome.rules)
     return Document(
         text=_explanation_text(outcome, verbose=verbose),
-        record=lambda: {
-            "schema": "dpl.explain/1",
-            "model": outcome.label,
-            "rules": [_explained_rule_record(item) for item in outcome.rules],
-            "verdicts": [_verdict_record(item) for item in outcome.verdicts],
-        },
+        of=outcome,
         command="dpl explain",
         subject=outcome.label,
         verdict=f"{matching} of {counted(len(outcome.rules), 'rule')} matched"
@@ -478,47 +456,6 @@ def _drawn_traces(outcome: ExplainOutcome, file: Path | None) -> Drawn:
         return Drawn([model])
     patterns = DrawnPatterns([title for title, _ in tried], [trace for _, trace in tried])
     return Drawn([patterns, model], pairs, steps)
-
-
-def _explained_rule_record(item: RuleExplanation) -> Json:
-    return {
-        "rule": item.rule.qualified_name,
-        "origin": item.rule.origin,
-        **picked(item, "candidates matched taken refused examples"),
-        "missing_operators": list(item.missing),
-        "opset_holds": item.opset_holds,
-        "nearest": None if item.nearest is None else attempt_record(item.nearest),
-        "part": None if item.part is None else _part(item.part),
-    }
-
-
-def _part(fit: PartFit) -> Json:
-    pattern = headline(fit.part)
-    return {"pattern": pattern, **picked(fit, "place nodes example"), "read_by": dict(fit.readers)}
-
-
-def _verdict_record(item: NodeExplanation) -> Json:
-    match = item.match
-    return {
-        **picked(item, "rule node"),
-        "scope": scope_of(item.node.graph),
-        "verdict": item.verdict,
-        "match": None if match is None else picked(match, "rule root"),
-        "refusal": record_of(item.rejection),
-        "trace": None if item.trace is None else attempt_record(item.trace),
-    }
-
-
-def attempt_record(trace: MatchTrace) -> Json:
-    """Return one attempt at a match: how far it got, where it ended, and the pattern as a tree."""
-    mismatch = trace.mismatch
-    return {
-        **picked(trace, "root fits given_up matched of"),
-        "failed": None
-        if mismatch is None
-        else {"pattern": headline(mismatch.part), **picked(mismatch, "place at expected found")},
-        "tree": record_of(trace.lines),
-    }
 
 
 _MARKS = {"matched": ("+", "green"), "failed": ("x", "red"), "not reached": (".", "dim")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.diff import FACETS, sentences
 from dplcli.diff.sentences import ROWS
@@ -26,7 +26,6 @@ from dplcli.report.document import (
     read_place,
     rule_uses,
 )
-from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Text
 from dplcli.report.tables import function_name, layer_table, some, third_opinions
 
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Node, Value
     from dplcli.outcomes import (
         BisectOutcome,
-        BisectStep,
         Cause,
         DiffOutcome,
         Divergence,
@@ -82,85 +80,9 @@ def drawn_models(outcome: DiffOutcome, files: tuple[Path, Path]) -> Drawn:
     )
 
 
-# Structural differences as JSON.
-
-
-Json: TypeAlias = dict[str, Any]
-
-
-def diff_record(outcome: DiffOutcome) -> Json:
-    """Return ``dpl.diff/1``: all differences, in a stable order."""
-    difference = outcome.difference
-    ignored = [facet for facet in FACETS if facet in difference.ignored]
-    counts = Counter(remark.facet for remark in difference.all_remarks)
-    return {
-        "schema": "dpl.diff/1",
-        "model": outcome.labels[0],
-        "candidate": outcome.labels[1],
-        "equal": difference.is_equal,
-        "ignored": ignored,
-        "counts": diff_counts(difference),
-        "not_counted": {facet: counts[facet] for facet in ignored},
-        "opsets": record_of(difference.opsets),
-        "functions": record_of(difference.functions),
-        "graphs": [_graph(graph) for graph in difference.graphs],
-        "remarks": record_of(difference.counted),
-    }
-
-
-def diff_counts(difference: ModelDiff) -> dict[str, int]:
-    """Count the differences by kind."""
-    graphs = difference.graphs
-    changes = [change for graph in graphs for change in graph.changes]
-    return {
-        "added": sum(len(graph.added) for graph in graphs),
-        "removed": sum(len(graph.removed) for graph in graphs),
-        "changed": len(changes),
-        "replaced": sum(change.is_other_op for change in changes),
-        "attributes": sum(len(change.attributes) for change in changes),
-        "rewired": sum(len(change.inputs) for change in changes),
-        "weights": sum(len(graph.weights) for graph in graphs),
-        "signature": sum(len(graph.signature) for graph in graphs),
-        "functions": len(difference.functions),
-        "opsets": len(difference.opsets),
-        "remarks": len(difference.counted),
-    }
-
-
-def _graph(graph: GraphDiff) -> Json:
-    old, new = _sizes(graph)
-    return {
-        "scope": ends(scope_of(graph.before), scope_of(graph.after)),
-        "nodes": {**ends(old, new), "paired": graph.paired},
-        "signature": [_typed(change) for change in graph.signature],
-        **picked(graph, "removed added"),
-        "changed": record_of(graph.changes),
-        "weights": [_typed(change) for change in graph.weights],
-    }
-
-
-def _sizes(graph: GraphDiff) -> tuple[int, int]:
-    """Count the nodes of a graph, before and after."""
-    return graph.paired + len(graph.removed), graph.paired + len(graph.added)
-
-
-def _typed(change: SignatureChange | WeightChange) -> Json:
-    """Return a change whose values say their types."""
-    types = ends(_typed_record(change.before), _typed_record(change.after))
-    return {**record_of(change), **types}
-
-
-def _typed_record(value: Value | None) -> Json | None:
-    if value is None:
-        return None
-    known = value.declared_type
-    return {"name": value.name, "type": None if known is None else str(known)}
-
-
 # What a bisection found: in sentences, and as JSON.
 
 
-BISECT_SCHEMA = "dpl.bisect/1"
 _MOST_NODES = 6
 
 
@@ -181,7 +103,7 @@ def rules_document(
     unjudged = {step.rule for step in outcome.unjudged}
     return Document(
         text=_rules_text(outcome, verbose=verbose),
-        record=lambda: _rules_record(outcome),
+        of=outcome,
         command="dpl bisect",
         subject=outcome.label,
         ok=outcome.is_equivalent,
@@ -312,40 +234,6 @@ def _counted(number: int, kind: str) -> str:
     return counted(number, "application" if kind == "rewrite" else "partition")
 
 
-def _rules_record(outcome: BisectOutcome) -> Json:
-    """Return the record ``dpl.bisect/1`` of a bisection over rules."""
-    return {
-        "schema": BISECT_SCHEMA,
-        "model": outcome.label,
-        "over": outcome.kind,
-        "equivalent": outcome.is_equivalent,
-        "applications": len(outcome.steps),
-        "trials": outcome.trials,
-        "complete": outcome.is_complete,
-        "causes": [
-            {
-                "culprits": [_step(step) for step in cause.culprits],
-                "needed": [_step(step) for step in cause.needed],
-                **picked(cause.trial, "reason levels seed"),
-                "third_opinion": [dict(vars(opinion)) for opinion in cause.trial.opinions],
-                "alike": cause.alike,
-                "reproducer": None if cause.reproducer is None else cause.reproducer.name,
-                "nodes": list(cause.nodes),
-            }
-            for cause in outcome.causes
-        ],
-        "unjudged": [_step(step) for step in outcome.unjudged],
-    }
-
-
-def _step(step: BisectStep) -> Json:
-    return {
-        **picked(step, "rule scope"),
-        "root": picked(step, "op_type output"),
-        "change": step.text,
-    }
-
-
 def reproduced_document(result: Reproduced) -> Document:
     """Report on a reproducer that was run."""
     checked = result.verification
@@ -361,14 +249,7 @@ def reproduced_document(result: Reproduced) -> Document:
     end = Text(f"{verdict}.", style="bold red" if result.differs else "bold green")
     return Document(
         text=Group(*(Text(line, style="red") for line in lines), end),
-        record=lambda: {
-            "schema": "dpl.reproduced/1",
-            "model": result.label,
-            "equivalent": not result.differs,
-            "applies": result.fitted,
-            "objection": result.objection,
-            "verification": None if checked is None else checked.to_json(),
-        },
+        of=result,
         command="dpl bisect --reproduce",
         subject=result.label,
         ok=not result.differs,
@@ -399,7 +280,7 @@ def models_document(
     sections = () if place is None else (_section(place),)
     return Document(
         text=_models_text(outcome, verbose=verbose),
-        record=lambda: _models_record(outcome),
+        of=outcome,
         command="dpl bisect",
         subject=f"{outcome.labels[1]} against {outcome.labels[0]}",
         ok=outcome.is_equivalent,
@@ -470,31 +351,6 @@ def _divergence_lines(found: Divergence) -> list[Text]:
     return lines
 
 
-def _models_record(outcome: ModelsOutcome) -> Json:
-    """Return the record ``dpl.bisect/1`` of a bisection over the nodes of two models."""
-    place = outcome.place
-    return {
-        "schema": BISECT_SCHEMA,
-        "model": outcome.labels[0],
-        "candidate": outcome.labels[1],
-        "over": "nodes",
-        "equivalent": outcome.is_equivalent,
-        "verdict": outcome.verification.verdict,
-        "remark": outcome.remark,
-        "place": None
-        if place is None
-        else {
-            **picked(place, "original candidate"),
-            "aligned_by": place.how,
-            **picked(place, "reason level"),
-            "nodes": dict(zip(("original", "candidate"), map(list, place.nodes), strict=True)),
-            "reproducer": None if place.reproducer is None else place.reproducer.name,
-        },
-        "layers": None if outcome.layers is None else outcome.layers.to_json(),
-        "verification": outcome.verification.to_json(),
-    }
-
-
 # Structural differences: a block for each graph, a line for each difference.
 #
 # ``+`` is only in the second model, ``-`` only in the first, ``~`` in both, but different.
@@ -523,11 +379,11 @@ def diff_document(outcome: DiffOutcome, *, verbose: bool) -> Document:
         verbose: Whether the text lists everything, as the other forms do.
     """
     difference = outcome.difference
-    counts, remark = diff_counts(difference), _not_counted(difference)
+    counts, remark = difference.counts, _not_counted(difference)
     found = list(_sections(difference))
     return Document(
         text=_diff_text(outcome, found, remark, None if verbose else _SHOWN),
-        record=lambda: diff_record(outcome),
+        of=outcome,
         command="dpl diff",
         subject=" and ".join(outcome.labels),
         ok=difference.is_equal,
@@ -604,7 +460,7 @@ def _sections(difference: ModelDiff) -> Iterator[DiffSection]:
 def _verdict(difference: ModelDiff) -> str:
     if difference.is_equal:
         return "structurally equal"
-    counts = diff_counts(difference)
+    counts = difference.counts
     return ", ".join(
         f"{counts[kind]} {words[counts[kind] != 1]}"
         for kind, words in _WORDS.items()
@@ -615,7 +471,7 @@ def _verdict(difference: ModelDiff) -> str:
 def _graph_section(graph: GraphDiff) -> DiffSection:
     before, after = scope_of(graph.before), scope_of(graph.after)
     title = before if before == after else f"{before} -> {after}"
-    old, new = _sizes(graph)
+    old, new = graph.sizes
     kinds = (
         DiffKind([_signature_line(item) for item in graph.signature]),
         DiffKind([Line("-", print_node(node)) for node in graph.removed], graph.removed),

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli.errors import counted
 from dplcli.ir.model import scope_of
-from dplcli.report.json import inspect_record, nodes_record, published, record_of
-from dplcli.report.layout import Group, Text, TextTable
+from dplcli.keys import keys
+from dplcli.outcomes import NodesOutcome, NodeView, VerifyOutcome
+from dplcli.report.json import parts_of, published
+from dplcli.report.layout import Group, Text, TextTable, html_text, plain_text
 from dplcli.report.tables import (
     kernel_table,
     layer_table,
@@ -35,18 +37,17 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.dpl.explain import MatchTrace
     from dplcli.dpl.rule import JudgedExpectation
-    from dplcli.ir import Model, Node
+    from dplcli.ir import Node
     from dplcli.outcomes import (
         BrokenTurn,
         Diagnosis,
         ExtractOutcome,
         InlineOutcome,
+        InspectOutcome,
         LibraryState,
         MatchOutcome,
-        ModelOutcome,
         PartitionOutcome,
         RewriteOutcome,
-        Verdict,
     )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
@@ -242,7 +243,7 @@ class Document:
 
     Attributes:
         text: What a terminal shows.
-        record: Makes what the JSON holds, which may be large.
+        of: The outcome, which JSON is made of.
         ok: Whether the answer is yes.
         complaints: Sentences for the user if the answer is no.
         command: What was run, such as 'dpl verify'.
@@ -264,7 +265,7 @@ class Document:
     """
 
     text: Part = field(default_factory=Text)
-    record: Callable[[], Mapping[str, Any]] = dict
+    of: object = None
     ok: bool = True
     complaints: tuple[str, ...] = ()
     command: str = ""
@@ -291,8 +292,19 @@ class Document:
         return self.subject if is_about_one else ""
 
     def json(self) -> dict[str, Any]:
-        """Return the JSON that is written; `dplcli.report.schemas` describes it."""
+        """Return the JSON that is written; `dplcli.report.schema` describes it."""
         return published(self.record())
+
+    def __str__(self) -> str:
+        """Return what the command prints."""
+        return plain_text(self.text)
+
+    def _repr_html_(self) -> str:
+        return html_text(self.text)
+
+    def record(self) -> dict[str, Any]:
+        """Return what the JSON holds, which may be large."""
+        return {} if self.of is None else parts_of(self.of)
 
 
 def verification_document(  # noqa: PLR0913  # what was compared, and what is wanted of it
@@ -322,13 +334,7 @@ def verification_document(  # noqa: PLR0913  # what was compared, and what is wa
         before = [layer_table(inside), Text()]
     return Document(
         text=Group(*before, verification_report(result, verbose=verbose, with_outputs=True)),
-        record=lambda: {
-            "schema": result.to_json()["schema"],
-            "model": models[0],
-            "candidate": models[1],
-            **result.to_json(),
-            **_inside_record(inside),
-        },
+        of=VerifyOutcome(labels=models, verification=result, layers=inside),
         command="dpl verify",
         subject=subject,
         ok=result.accepted,
@@ -402,18 +408,11 @@ def layer_errors(layers: Layers | None) -> tuple[LayerError, ...]:
     )
 
 
-def _inside_record(inside: Layers | str | None) -> dict[str, Any]:
-    if inside is None:
-        return {}
-    return {"layers": None if isinstance(inside, str) else inside.to_json()}
-
-
 def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
     outcome: ExtractOutcome | InlineOutcome | PartitionOutcome | RewriteOutcome,
     *,
     text: Part,
-    record: Callable[[], Mapping[str, Any]],
     failures: Sequence[str],
     nodes: tuple[int, int],
     done: tuple[str, int],
@@ -432,7 +431,6 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         command: What was run.
         outcome: What became of the model.
         text: What a terminal shows.
-        record: Makes what the JSON holds.
         failures: Reasons for a no that the comparison does not give.
         nodes: How many nodes there were before and after.
         counted: What nodes these are.
@@ -445,7 +443,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         marks: What is to be seen of the nodes of steps, before and after; "" for nothing.
         is_dry: Whether nothing was to be written.
     """
-    verification, ok = outcome.verdict.verification, outcome.is_success
+    verification, ok = outcome.delivery.verification, outcome.is_success
     if verification is None:
         verdict = "Done, not verified" if ok else "Failed"
     else:
@@ -453,19 +451,19 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
     counts = [(f"{counted} {when}", n) for when, n in zip(("before", "after"), nodes, strict=True)]
-    said = outcome.verdict.warnings
+    said = outcome.delivery.warnings
     if verification is not None:
         said += (*third_opinions(verification.opinions), *verification.warnings)
     reasons = () if verification is None else (*verification.objections, *verification.doubts)
     report = None if verification is None else verification.kernels
-    made = outcome.verdict.output or outcome.verdict.kept
+    made = outcome.delivery.output or outcome.delivery.kept
     return Document(
         text=text,
-        record=record,
+        of=outcome,
         command=command,
         subject=outcome.label,
         ok=ok,
-        complaints=(*failures, *([] if is_dry else [whereabouts(outcome.verdict)])),
+        complaints=(*failures, *([] if is_dry else [whereabouts(outcome.delivery)])),
         verdict=verdict,
         failures=(*failures, *reasons),
         notes=(*outcome.notes, *said),
@@ -505,18 +503,6 @@ def _before_and_after(
     )
 
 
-def verdict_record(verdict: Verdict) -> dict[str, Any]:
-    """Return the last entries of the JSON of a report on a changed model."""
-    checked = verdict.verification
-    return {
-        "objection": verdict.objection,
-        "verification": None if checked is None else checked.to_json(),
-        **({"stripped": dict(verdict.stripped)} if verdict.stripped else {}),
-        **({} if verdict.data is None else {"external_data": verdict.data}),
-        **({"fault": verdict.fault} if verdict.fault else {}),
-    }
-
-
 def expectation_cases(expected: Iterable[JudgedExpectation]) -> tuple[Case, ...]:
     """Return a case for each expectation."""
     return tuple(
@@ -542,11 +528,6 @@ def unmet_findings(
         for item in outcome.expected
         if not item.is_met
     )
-
-
-def hints_record(outcome: ModelOutcome) -> dict[str, Any]:
-    """Return the entry of the JSON with what would let rules do more; nothing if nothing would."""
-    return {"hints": list(outcome.hints)} if outcome.hints else {}
 
 
 def chosen_layers(layers: Sequence[LayerError], most: int) -> list[LayerError]:
@@ -592,28 +573,35 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
     )
 
 
-def model_document(model: Model, label: str) -> Document:
+def model_document(outcome: InspectOutcome) -> Document:
     """Report on the contents of a model."""
-    nodes = sum(graph.node_count for graph in model.graphs())
     return Document(
-        text=model_report(model, label),
-        record=lambda: inspect_record(model, label),
+        text=model_report(outcome),
+        of=outcome,
         command="dpl inspect",
-        subject=label,
-        facts=(("nodes", f"{nodes:,}"), ("functions", f"{len(model.functions):,}")),
+        subject=outcome.label,
+        facts=(("nodes", f"{outcome.total:,}"), ("functions", f"{len(outcome.functions):,}")),
     )
 
 
 def nodes_document(nodes: Sequence[Node], label: str) -> Document:
     """Report on nodes and their neighbours."""
     text = Group(*(node_report(node) for node in nodes))
-    return Document(text=text, record=lambda: nodes_record(nodes, label))
+    return Document(text=text, of=NodesOutcome(label=label, nodes=tuple(map(NodeView, nodes))))
 
 
 def versions() -> dict[str, str]:
     """Return the versions of dpl, of the packages that it runs on, and of Python."""
     packages = {name: version_of(name) for name in ("onnx", "onnxruntime", "numpy")}
     return {"dpl": __version__, **packages, "python": platform.python_version()}
+
+
+@keys("versions *=found", "dpl.doctor/1")
+class Doctor(NamedTuple):
+    """What dpl runs on."""
+
+    versions: Mapping[str, str]
+    found: Diagnosis
 
 
 def diagnosis_document(found: Diagnosis) -> Document:
@@ -639,7 +627,7 @@ def diagnosis_document(found: Diagnosis) -> Document:
     return Document(
         text=Group(TextTable("", "", rows=rows), Text(), *lines, Text(verdict)),
         ok=not found.problems,
-        record=lambda: {"schema": "dpl.doctor/1", "versions": versions(), **record_of(found)},
+        of=Doctor(versions(), found),
     )
 
 

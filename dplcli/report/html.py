@@ -114,7 +114,7 @@ class PageGraphs(NamedTuple):
     """The pictures of a page.
 
     Attributes:
-        records: One for each picture that is shown, as :func:`dplcli.report.view.view_record` makes
+        records: One for each picture that is shown, as :func:`dplcli.report.view.view_data` makes
             it.
         beside: What leads from the one to the other, as ``beside_record`` makes it.
         notes: What a reader should know of them; also why one is not shown.

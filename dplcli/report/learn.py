@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dplcli.errors import counted
 from dplcli.outcomes import LearnOutcome, Verdict
-from dplcli.report.catalog import rule_record
-from dplcli.report.document import Document, verdict_record
-from dplcli.report.json import picked
+from dplcli.report.document import Document
 from dplcli.report.layout import Group, Text
 from dplcli.report.tables import check_failure
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
     from dplcli.outcomes import LearnedRewrite, RewritesOutcome
 
-    Json = dict[str, Any]
 
 _MOST_LEFT = 5
 """How many kinds of places that no rule explains are named without --verbose."""
@@ -37,7 +34,7 @@ def learn_document(outcome: LearnOutcome | RewritesOutcome, *, verbose: bool = F
         facts = (("changed places", str(changed)), ("explained", str(outcome.explained)))
     return Document(
         text=Group(*map(Text, lines)),
-        record=lambda: learn_record(outcome),
+        of=outcome,
         ok=bool(outcome.yaml),
         command="dpl learn",
         subject=subject,
@@ -46,40 +43,6 @@ def learn_document(outcome: LearnOutcome | RewritesOutcome, *, verbose: bool = F
         notes=tuple(notes),
         facts=(("rules", str(rules)), *facts),
     )
-
-
-def learn_record(outcome: LearnOutcome | RewritesOutcome) -> Json:
-    """Return the record ``dpl.learn/1``: rules learned from nodes, or from two models."""
-    if isinstance(outcome, LearnOutcome):
-        learned = outcome.learned
-        return {
-            "schema": "dpl.learn/1",
-            "model": outcome.label,
-            "rules": [{**rule_record(learned.rule), "matches": learned.matches}],
-            "notes": list(learned.notes),
-        }
-    checked: Json = {"verification": None}
-    if isinstance(outcome.verdict, Verdict):
-        checked = verdict_record(outcome.verdict)
-    elif outcome.verdict is not None:
-        checked["not_run"] = outcome.verdict
-    return {
-        "schema": "dpl.learn/1",
-        "model": outcome.before,
-        "candidate": outcome.after,
-        "rules": [
-            {
-                **rule_record(item.rule),
-                "places": item.places,
-                "trial": picked(item.trial, "verdict reason graphs counterexample"),
-            }
-            for item in outcome.learned
-        ],
-        "explained": outcome.explained,
-        "left": [{"what": what, "places": count} for what, count in outcome.left],
-        "beyond": outcome.beyond,
-        **checked,
-    }
 
 
 def _lines_of_rule(outcome: LearnOutcome, *, verbose: bool) -> list[str]:

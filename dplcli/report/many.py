@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dplcli.errors import counted
 from dplcli.escaping import one_line
+from dplcli.keys import keys
 from dplcli.outcomes import ModelAnswer
 from dplcli.report.ci import cases_of
 from dplcli.report.document import Case, Chapter, Document, RuleUse
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _LONGEST_FIGURE = 16
 _STYLES = {"yes": "green", "no": "bold red", "error": "bold red"}
-_WORDS = {"yes": "ok", "no": "no", "error": "error"}
+_WORDS: Mapping[str, Literal["ok", "no", "error"]] = {"yes": "ok", "no": "no", "error": "error"}
 
 
 def answer_of(
@@ -89,7 +90,7 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
         text=Group(
             *told, table, Text(), Text(f"{verdict}.", style="bold red" if bad else "bold green")
         ),
-        record=lambda: _record(command, answers, totals),
+        of=Answers(command, answers, totals),
         ok=not bad,
         is_of_many=True,
         command=command,
@@ -154,7 +155,7 @@ def _table(answers: Iterable[ModelAnswer]) -> TextTable:
     return table
 
 
-def _totals(answers: Iterable[ModelAnswer]) -> dict[str, tuple[int, int]]:
+def _totals(answers: Iterable[ModelAnswer]) -> dict[str, RuleTotal]:
     """Return how often each rule was used and refused in all models, the most used first."""
     used: Counter[str] = Counter()
     refused: Counter[str] = Counter()
@@ -162,7 +163,7 @@ def _totals(answers: Iterable[ModelAnswer]) -> dict[str, tuple[int, int]]:
         for name, uses, refusals in answer.rules:
             used[name] += uses
             refused[name] += refusals
-    return {name: (used[name], refused[name]) for name, _ in used.most_common()}
+    return {name: RuleTotal(used[name], refused[name]) for name, _ in used.most_common()}
 
 
 def _cases(answer: ModelAnswer) -> Iterable[Case]:
@@ -186,24 +187,55 @@ def _published(record: Mapping[str, Any]) -> Json:
     return published(record)
 
 
-def _record(
-    command: str, answers: Iterable[ModelAnswer], totals: dict[str, tuple[int, int]]
-) -> Json:
-    answers = list(answers)
-    count: Counter[str] = Counter(answer.status for answer in answers)
-    return {
-        "schema": "dpl.models/1",
-        "command": command,
-        "models": {_WORDS[status]: count[status] for status in _WORDS},
-        "rules": {name: {"used": used, "refused": no} for name, (used, no) in totals.items()},
-        "answers": [
-            {
-                "model": answer.label,
-                "status": _WORDS[answer.status],
-                "verdict": answer.verdict,
-                "messages": list(answer.messages) if answer.status != "yes" else [],
-                "result": None if answer.record is None else _published(answer.record),
-            }
-            for answer in answers
-        ],
-    }
+class RuleTotal(NamedTuple):
+    """How often a rule was used in all models, and refused."""
+
+    used: int
+    refused: int
+
+
+class AnswerItem(NamedTuple):
+    """What was said of one of many models.
+
+    Attributes:
+        model: The model.
+        status: Whether the answer is yes or no, or there is none.
+        verdict: The answer in a few words.
+        messages: Why the answer is no, or why there is none.
+        result: The document of the command; of dpl build, steps with one each.
+    """
+
+    model: str
+    status: Literal["ok", "no", "error"]
+    verdict: str
+    messages: Sequence[str]
+    result: Mapping[str, Any] | None
+
+
+@keys("command models rules answers=items", "dpl.models/1")
+class Answers(NamedTuple):
+    """What was said of many models, by any command and by dpl build."""
+
+    command: str
+    answers: Sequence[ModelAnswer]
+    rules: Mapping[str, RuleTotal]
+
+    @property
+    def models(self) -> Mapping[str, int]:
+        """How many models ended how."""
+        count: Counter[str] = Counter(answer.status for answer in self.answers)
+        return {_WORDS[status]: count[status] for status in _WORDS}
+
+    @property
+    def items(self) -> list[AnswerItem]:
+        """What was said of each."""
+        return [
+            AnswerItem(
+                answer.label,
+                _WORDS[answer.status],
+                answer.verdict,
+                answer.messages if answer.status != "yes" else (),
+                None if answer.record is None else _published(answer.record),
+            )
+            for answer in self.answers
+        ]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dplcli.dpl.text import captures_of
 from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.outcomes import RepeatOutcome
@@ -16,14 +15,11 @@ from dplcli.report.document import (
     DrawnStep,
     broken_rule,
     expectation_cases,
-    hints_record,
     key_of,
     result_document,
     rule_uses,
     unmet_findings,
-    verdict_record,
 )
-from dplcli.report.json import ends, node_record, picked, record_of
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
@@ -41,16 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from dplcli.dpl import Match
-    from dplcli.ir import Function, Node
     from dplcli.outcomes import MatchOutcome, PartitionOutcome, Preparation
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.passes.repeat import Family
-    from dplcli.passes.select import Coverage, LeftOut, Selection, Share, Work
+    from dplcli.passes.select import Coverage, LeftOut, Selection, Work
     from dplcli.report.layout import Part
-
-    Json = dict[str, Any]
 
 
 # Where rules match.
@@ -74,14 +66,7 @@ def match_document(
         parts += _listing(selection)
     return Document(
         text=Group(*parts, *map(note, outcome.notes), *map(hint, outcome.hints)),
-        record=lambda: {
-            "schema": "dpl.match/1",
-            "model": outcome.label,
-            **picked(outcome, "counts unmet"),
-            "matches": [_match(found) for found in in_program_order(selection.matches)],
-            "refused": record_of(selection.refused),
-            **hints_record(outcome),
-        },
+        of=outcome,
         ok=not outcome.unmet,
         complaints=outcome.unmet,
         command="dpl match",
@@ -93,16 +78,6 @@ def match_document(
         cases=expectation_cases(outcome.expected),
         findings=unmet_findings(outcome, catalogs),
     )
-
-
-def _match(found: Match) -> Json:
-    names = found.bindings.keys() - captures_of(found.rule.pattern).keys()
-    return {
-        "rule": found.rule.qualified_name,
-        "scope": scope_of(found.root.graph),
-        **picked(found, "root nodes"),
-        "bindings": record_of({name: found.bindings[name] for name in sorted(names)}),
-    }
 
 
 def _listing(selection: Selection) -> list[Part]:
@@ -151,17 +126,16 @@ def partition_document(
     problem = "" if outcome.coverage is None else outcome.coverage.problem
     notes = [note(text) for text in outcome.notes if text != problem]
     end = ending(
-        outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
+        outcome.delivery, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
     )
     if outcome.prepared is not None and outcome.prepared.proof:
         proved = Text(f"Of the prepared model, {outcome.prepared.proof}: proved by structure.")
-        end.insert(len(end) - (outcome.verdict.output is not None), proved)
+        end.insert(len(end) - (outcome.delivery.output is not None), proved)
     return result_document(
         "dpl repeat" if isinstance(outcome, RepeatOutcome) else "dpl partition",
         outcome,
         text=Group(*said, *notes, *map(hint, outcome.hints), *end),
-        record=lambda: partition_record(outcome),
-        failures=[*outcome.unmet, *check_failure(outcome.verdict)],
+        failures=[*outcome.unmet, *check_failure(outcome.delivery)],
         nodes=outcome.nodes,
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),
@@ -264,62 +238,16 @@ def _repeated(outcome: RepeatOutcome, *, verbose: bool) -> list[Part]:
     return parts
 
 
-def partition_record(outcome: PartitionOutcome) -> Json:
-    """Return the record ``dpl.partition/1``."""
-    regions = outcome.regions
-    record = {
-        "schema": "dpl.partition/1",
-        "model": outcome.label,
-        **picked(outcome, "counts unmet"),
-        "partitions": [
-            {
-                "rule": item.match.rule.qualified_name,
-                **_called(item.function, item.call, nodes=list(map(node_record, item.match.nodes))),
-            }
-            for item in outcome.partitions
-        ],
-        "refused": record_of(outcome.selection.refused),
-        "coverage": coverage_record(outcome.selection, outcome.coverage),
-        **verdict_record(outcome.verdict),
-        "regions": None
-        if regions is None
-        else [_called(item.function, item.call, partitions=[*item.partitions]) for item in regions],
-        **hints_record(outcome),
-    }
-    if outcome.prepared is not None:
-        done = outcome.prepared
-        record["prepared"] = {
-            **picked(done, "counts rounds proof unproved"),
-            "nodes": ends(*done.nodes),
-        }
-    if isinstance(outcome, RepeatOutcome):
-        record["families"] = family_records(outcome.families)
-    return record
-
-
-def _called(function: Function, call: Node, **inside: list[Json] | list[str]) -> Json:
-    """Return a call of *function* and what the call stands for."""
-    return {
-        "target": function.domain,
-        "function": {"domain": function.domain, "name": function.name},
-        "call": call.name,
-        "scope": scope_of(call.graph),
-        **inside,
-        "inputs": [value.name for value in call.inputs if value is not None],
-        "outputs": [value.name for value in call.outputs if value is not None],
-    }
-
-
 def _summary(outcome: PartitionOutcome) -> Text:
     """Say how many nodes are inside functions."""
-    covered = _coverage(outcome.selection)
+    covered = outcome.covered
     before, after = outcome.nodes
-    share = 100 * covered["nodes"] / covered["of"] if covered["of"] else 0
+    share = 100 * covered.nodes / covered.of if covered.of else 0
     known = sum(outcome.selection.outlined.values())
     plural = "a call that was" if known == 1 else "calls that were"
     already = f", {known} of them {plural} there before" if known else ""
     return Text(
-        f"{covered['nodes']} of {covered['of']} nodes ({share:.0f} %) are inside functions"
+        f"{covered.nodes} of {covered.of} nodes ({share:.0f} %) are inside functions"
         f"{already}; "
         f"the main graph went from {before} to {after} nodes."
     )
@@ -333,53 +261,6 @@ _MOST_PREPARED = 4
 _MOST_SIZES = 4
 _UNITS = ("", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 _STEP = 1000
-
-
-def _coverage(selection: Selection) -> Json:
-    """Count the nodes inside matches, and calls of earlier ones, in total and by operator.
-
-    A Constant holds data, so it does not count as a node.
-    """
-    covered = {**selection.covered, **selection.outlined}
-    covered.pop("Constant", None)
-    totals = {op: total for op, total in sorted(selection.totals.items()) if op != "Constant"}
-    return {
-        "nodes": sum(covered.values()),
-        "of": sum(totals.values()),
-        "by_op": {op: {"covered": covered.get(op, 0), "of": of} for op, of in totals.items()},
-    }
-
-
-def coverage_record(selection: Selection, measured: Coverage | None) -> Json:
-    """Return the entry ``coverage`` of ``dpl.partition/1``, with costs if they were measured."""
-    record = _coverage(selection)
-    if measured is None:
-        return record
-    by_op = record["by_op"]
-    for op, share in measured.by_op.items():
-        by_op[op]["flops"] = _share(share)
-    return {
-        **record,
-        "flops": _share(measured.total),
-        "symbols": list(measured.symbols),
-        "sizes": {
-            "given": {n: s for n, s in measured.sizes.items() if n not in measured.chosen},
-            "chosen": {name: measured.sizes[name] for name in measured.chosen},
-        },
-        "by_target": record_of(dict(sorted(measured.by_target.items()))),
-        "left_out": [
-            {"op": item.op, **record_of(item.work), **picked(item, "rule stage reason")}
-            for item in measured.left_out
-        ],
-    }
-
-
-def _share(share: Share) -> Json:
-    return {
-        "covered": share.inside.flops,
-        "of": share.whole.flops,
-        "unknown": {"covered": share.inside.unknown, "of": share.whole.unknown},
-    }
 
 
 def coverage_report(measured: Coverage, *, verbose: bool = False) -> Part:
@@ -590,21 +471,3 @@ def block_list(families: Sequence[Family]) -> Part:
     )
     rows = [(*names, named(of[0]), named(of[-1]), str(len(of))) for *names, of in calls]
     return TextTable("call", "block", "from", "to", "nodes", rows=rows)
-
-
-def family_records(families: Sequence[Family]) -> list[dict[str, Any]]:
-    """Return one record for each kind of block."""
-    return [
-        {
-            "rule": family.rule.qualified_name,
-            "function": record_of(family.function),
-            "calls": len(family.partitions),
-            "nodes": family.size,
-            "nested": family.is_nested,
-            "inputs": [value.name for value in family.function.body.inputs],
-            "outputs": [value.name for value in family.function.body.outputs],
-            "differing": {"attributes": list(family.differing), "weight_shapes": family.reshaped},
-            "first": record_of(family.partitions[0].match.nodes[:1]),
-        }
-        for family in families
-    ]

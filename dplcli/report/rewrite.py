@@ -14,14 +14,11 @@ from dplcli.report.document import (
     Chapter,
     DrawnStep,
     broken_rule,
-    hints_record,
     key_of,
     result_document,
     rule_uses,
     unmet_findings,
-    verdict_record,
 )
-from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.ir import Function
     from dplcli.outcomes import BrokenTurn, ExtractOutcome, InlineOutcome, RewriteOutcome
     from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
     from dplcli.passes.rewrite import Refusal, Trace
@@ -76,14 +72,13 @@ def inline_document(
         parts += [Text(), *_inline_summary(outcome)]
     parts += map(note, outcome.notes)
     parts += ending(
-        outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
+        outcome.delivery, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
     )
     return result_document(
         "dpl inline",
         outcome,
         text=Group(*parts),
-        record=lambda: _inline_record(outcome),
-        failures=check_failure(outcome.verdict),
+        failures=check_failure(outcome.delivery),
         nodes=outcome.nodes,
         done=("calls inlined", len(inlining.calls)),
         chapters=lambda: [
@@ -112,52 +107,15 @@ def extract_document(outcome: ExtractOutcome) -> Document:
     said = f"{after:,} of {counted(before, 'node')} and {weights}{size}."
     parts: list[Part] = [TextTable("", "value", rows=rows), Text(), Text(said)]
     parts += map(note, outcome.notes)
-    parts += ending(outcome.verdict, is_changed=True, is_verified=True, verbose=False)
+    parts += ending(outcome.delivery, is_changed=True, is_verified=True, verbose=False)
     return result_document(
         "dpl extract",
         outcome,
         text=Group(*parts),
-        record=lambda: {
-            "schema": "dpl.extract/1",
-            "model": outcome.label,
-            **picked(outcome, "inputs outputs weights operators data notes"),
-            "nodes": {"before": before, "after": after},
-        },
         failures=(),
         nodes=outcome.nodes,
         done=("nodes taken", after),
     )
-
-
-def _inline_record(outcome: InlineOutcome) -> Json:
-    """Return the record ``dpl.inline/1``."""
-    inlining = outcome.inlining
-    inlined = _by_function(inlining, inlining.calls)
-    return {
-        "schema": "dpl.inline/1",
-        "model": outcome.label,
-        "counts": {name: len(calls) for name, calls in inlined.items()},
-        "calls": [
-            {**record_of(each), "function": _function(each.function)} for each in inlining.calls
-        ],
-        "refused": [
-            {
-                "function": _function(each.function),
-                "call": record_of(each.call),
-                "scope": scope_of(each.call.graph),
-                "reason": each.reason,
-            }
-            for each in inlining.refused
-        ],
-        "removed": [_function(function) for function in inlining.removed],
-        "nodes": ends(*outcome.nodes),
-        **verdict_record(outcome.verdict),
-    }
-
-
-def _function(function: Function) -> Json:
-    overload = {"overload": function.overload} if function.overload else {}
-    return {**record_of(function), **overload}
 
 
 def _by_function(inlining: Inlining, calls: Iterable[Call]) -> dict[str, list[Call]]:
@@ -248,32 +206,6 @@ def _in_scope(scope: str) -> str:
     return "" if scope == "main" else f" in {scope}"
 
 
-def trace_record(trace: Trace, label: str) -> Json:
-    """Return the record ``dpl.trace/1``."""
-    return {
-        "schema": "dpl.trace/1",
-        "model": label,
-        "turns": [
-            {
-                **picked(turn, "round rule candidates applied"),
-                "events": [_event(event) for event in turn.events],
-            }
-            for turn in trace.turns
-        ],
-    }
-
-
-def _event(event: Application | Refusal) -> Json:
-    if isinstance(event, Application):
-        return {"event": "applied", **_application(event)}
-    return {"event": "refused", **record_of(event)}
-
-
-def _application(item: Application) -> Json:
-    """Return one application: its number and rule, and the nodes that it changed."""
-    return {"id": item.number, **picked(item, "rule scope root removed added")}
-
-
 # What a rewrite did, as a document.
 
 
@@ -300,14 +232,12 @@ def rewrite_document(  # noqa: PLR0913  # what was run, on what, and what is wan
         is_verified: Whether the result was to be verified.
         verbose: Whether to list every application and refusal.
     """
-    before, after = (sum(ops.values()) for ops in outcome.ops)
     return result_document(
         command,
         outcome,
         text=_rewrite_text(outcome, is_verified=is_verified, verbose=verbose),
-        record=lambda: _rewrite_record(outcome),
         failures=_reasons(outcome),
-        nodes=(before, after),
+        nodes=outcome.nodes,
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
         findings=(
@@ -369,12 +299,15 @@ def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) 
     parts += map(note, outcome.notes)
     parts += map(hint, outcome.hints)
     if outcome.may_miss:
-        parts += [Text(f"left out: {line}", style="yellow") for line in _missing(outcome)]
+        parts += [Text(f"left out: {line}", style="yellow") for line in outcome.misfits]
     if outcome.is_dry:
         parts.append(Text("Nothing was verified or written, as asked.", style="yellow"))
     else:
         parts += ending(
-            outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
+            outcome.delivery,
+            is_changed=outcome.is_changed,
+            is_verified=is_verified,
+            verbose=verbose,
         )
     return Group(*parts)
 
@@ -447,12 +380,11 @@ def _changes(outcome: RewriteOutcome, most: int | None = None) -> list[Part]:
         outcome: What was done.
         most: How many operators to show, those that changed most; None for all.
     """
-    before, after = (sum(ops.values()) for ops in outcome.ops)
-    changed = [(op, old, new) for op, old, new in _by_op(outcome) if old != new]
+    changed = [(op, old, new) for op, (old, new) in outcome.by_op.items() if old != new]
     shown = sorted(sorted(changed, key=lambda row: -abs(row[2] - row[1]))[:most])
     left = len(changed) - len(shown)
     others = [f"{counted(left, 'other operator')} changed (--verbose shows them)"] if left else []
-    counts = [*shown, ("all nodes", before, after), ("bytes", *outcome.size)]
+    counts = [*shown, ("all nodes", *outcome.nodes), ("bytes", *outcome.size)]
     rows = [(what, f"{old:,}", f"{new:,}") for what, old, new in counts]
     table = TextTable("operator", "before", "after", right=("before", "after"), rows=rows)
     count = len(outcome.applications)
@@ -466,22 +398,11 @@ def _changes(outcome: RewriteOutcome, most: int | None = None) -> list[Part]:
 
 def _reasons(outcome: RewriteOutcome) -> list[str]:
     """Return the reasons for a no, one sentence each."""
-    missing = [] if outcome.may_miss else _missing(outcome)
+    missing = () if outcome.may_miss else outcome.misfits
     growth = [outcome.growth] if outcome.growth else []
     broken = outcome.broken
-    wrong = check_failure(outcome.verdict) if broken is None else _blame(broken)
+    wrong = check_failure(outcome.delivery) if broken is None else _blame(broken)
     return [*outcome.unmet, *missing, *growth, *wrong]
-
-
-def _missing(outcome: RewriteOutcome) -> list[str]:
-    """Return a sentence on each entry of the plan that does not fit: its line, and why."""
-    if outcome.plan is None:
-        return []
-    place = outcome.plan.place
-    return [
-        f"{place(entry)}: {entry.rule} does not fit at {entry.output!r} in {entry.scope}: {reason}"
-        for entry, reason in outcome.missing
-    ]
 
 
 def _blame(broken: BrokenTurn) -> list[str]:
@@ -491,40 +412,3 @@ def _blame(broken: BrokenTurn) -> list[str]:
     culprit = f"the rule {broken.rule}" if broken.rule else "raising the opset"
     when = f" in round {broken.round}" if broken.rule else ""
     return [f"{culprit} breaks the model{when}: {broken.reason}", *done]
-
-
-def _rewrite_record(outcome: RewriteOutcome) -> Json:
-    """Return the record ``dpl.rewrite/1``."""
-    broken = outcome.broken
-    before, after = outcome.ops
-    return {
-        "schema": "dpl.rewrite/1",
-        "model": outcome.label,
-        **picked(outcome, "counts unmet"),
-        "applications": [_application(item) for item in outcome.applications],
-        "rounds": outcome.rounds,
-        "refused": record_of(outcome.refused),
-        "missing": _missing(outcome),
-        "broken": None
-        if broken is None
-        else {
-            **picked(broken, "rule round"),
-            "applications": [item.number for item in broken.applications],
-            "reason": broken.reason,
-        },
-        "nodes": {
-            **ends(sum(before.values()), sum(after.values())),
-            "by_op": {op: ends(old, new) for op, old, new in _by_op(outcome)},
-        },
-        "bytes": ends(*outcome.size),
-        "growth": outcome.growth,
-        **verdict_record(outcome.verdict),
-        **hints_record(outcome),
-    }
-
-
-def _by_op(outcome: RewriteOutcome) -> list[tuple[str, int, int]]:
-    """List the operators with the number of their nodes before and after."""
-    before, after = outcome.ops
-    ops = sorted(before.keys() | after.keys())
-    return [(op, before.get(op, 0), after.get(op, 0)) for op in ops]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from dplcli.errors import counted
 from dplcli.report.document import Document, kernel_cases, kernel_chapters
@@ -13,13 +11,9 @@ from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import kernel_lines, note, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dplcli.outcomes import KernelsOutcome, RunOutcome
     from dplcli.report.layout import Part
     from dplcli.verify.settings import Array
-
-    Json = dict[str, Any]
 
 
 def run_document(outcome: RunOutcome) -> Document:
@@ -27,8 +21,9 @@ def run_document(outcome: RunOutcome) -> Document:
     report = outcome.kernels
     columns = ("min", "max", "mean")
     rows = [
-        (kind, name, dtype, _shape(data), *map(number, _figures(data)))
-        for kind, name, dtype, data in _arrays(outcome)
+        (kind, each.name, each.dtype, _shape(each.data), *map(number, each.figures))
+        for kind, arrays in (("input", outcome.given), ("output", outcome.made))
+        for each in arrays
     ]
     parts: list[Part] = [
         TextTable("", "name", "type", "shape", *columns, right=columns, rows=rows),
@@ -40,7 +35,7 @@ def run_document(outcome: RunOutcome) -> Document:
         parts.append(Text(f"Wrote {outcome.output}."))
     return Document(
         text=Group(*parts),
-        record=lambda: _record(outcome),
+        of=outcome,
         ok=report is None or not report.complaints,
         complaints=() if report is None else report.complaints,
         command="dpl run",
@@ -51,46 +46,8 @@ def run_document(outcome: RunOutcome) -> Document:
     )
 
 
-def _arrays(outcome: RunOutcome) -> Iterator[tuple[str, str, str, Array]]:
-    """Yield every array that the model was fed or gave; those of a sequence are many."""
-    for name, value in outcome.inputs.items():
-        if isinstance(value, list):
-            for place, item in enumerate(value):
-                yield "input", f"{name}[{place}]", item.dtype.name, item
-        elif value is not None:
-            yield "input", name, value.dtype.name, value
-    for name, leaves in outcome.outputs.items():
-        for leaf in leaves:
-            yield "output", f"{name}{leaf.label}", leaf.dtype, leaf.data
-
-
 def _shape(data: Array) -> str:
     return "x".join(map(str, data.shape)) or "scalar"
-
-
-def _figures(data: Array) -> tuple[float | None, ...]:
-    """Return the least, the largest and the mean number; None where there are none."""
-    if data.dtype.kind not in "biuf" or not data.size:
-        return None, None, None
-    wide = data.astype(np.float64)
-    found = (float(wide.min()), float(wide.max()), float(wide.mean()))
-    return tuple(value if np.isfinite(value) else None for value in found)
-
-
-def _record(outcome: RunOutcome) -> Json:
-    values: dict[str, list[Json]] = {"input": [], "output": []}
-    for kind, name, dtype, data in _arrays(outcome):
-        figures = dict(zip(("min", "max", "mean"), _figures(data), strict=True))
-        values[kind].append({"name": name, "dtype": dtype, "shape": list(data.shape), **figures})
-    return {
-        "schema": "dpl.run/1",
-        "model": outcome.label,
-        "fed": outcome.fed,
-        "inputs": values["input"],
-        "level": outcome.level,
-        "outputs": values["output"],
-        "kernels": None if outcome.kernels is None else outcome.kernels.to_json(),
-    }
 
 
 def plan_document(outcome: KernelsOutcome) -> Document:
@@ -114,15 +71,7 @@ def plan_document(outcome: KernelsOutcome) -> Document:
         parts.append(Text(f"{found}. Wrote {outcome.output}."))
     return Document(
         text=Group(*parts),
-        record=lambda: {
-            "schema": "dpl.kernels/1",
-            "model": outcome.label,
-            "planned": outcome.taken,
-            "partitions": [
-                {name: getattr(item, name) for name in ("call", "function", "library", "why")}
-                for item in outcome.partitions
-            ],
-        },
+        of=outcome,
         ok=not complaints,
         complaints=complaints,
         command="dpl kernels plan",

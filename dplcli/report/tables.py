@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from dplcli.errors import counted
 from dplcli.escaping import one_line
 from dplcli.ir.printer import node_window, print_node
-from dplcli.report.json import initializer_summary, op_histogram
 from dplcli.report.layout import Bars, Group, Text, TextTable
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Rejection
     from dplcli.ir import Function, Model, Node, Value
-    from dplcli.outcomes import Verdict
+    from dplcli.outcomes import InspectOutcome, Verdict
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
@@ -508,30 +507,30 @@ def _figures(output: OutputComparison) -> tuple[str, ...]:
     )
 
 
-def model_report(model: Model, label: str) -> Part:
+def model_report(outcome: InspectOutcome) -> Part:
     """Return the contents of a model."""
+    model, weights = outcome.ir, outcome.weights
     opsets = [
         f"{name or 'ai.onnx'} {number}" for name, number in sorted(model.opset_imports.items())
     ]
-    weights = initializer_summary(model)
-    external = f", {weights['external']} in external files" if weights["external"] else ""
+    external = f", {weights.external} in external files" if weights.external else ""
     defaults = [value.name for value in model.graph.inputs if value.is_overridable]
     told = f"{len(defaults):,} with a default that callers may override, so no constant: "
     graphs = list(model.graphs())
     inner = len(graphs) - 1 - len(model.functions)
     facts = [
-        ("model", label),
+        ("model", outcome.label),
         ("ir version", str(model.ir_version)),
         ("opsets", ", ".join(opsets)),
         *(("input", _describe(v)) for v in model.graph.inputs if not v.is_initializer),
         *(("output", _describe(value)) for value in model.graph.outputs),
         ("nodes", f"{sum(graph.node_count for graph in graphs):,}"),
-        ("initializers", f"{weights['count']:,} with {weights['elements']:,} elements{external}"),
+        ("initializers", f"{weights.count:,} with {weights.elements:,} elements{external}"),
         *([("overridable", told + few(defaults, _MOST_NAMED))] if defaults else []),
         *([("bodies", f"{inner} of If, Loop or Scan")] if inner else []),
         *(("note", note) for note in model.notes),
     ]
-    parts: list[Part] = [TextTable("", "", prose=("",), rows=facts), Text(), _op_table(model)]
+    parts: list[Part] = [TextTable("", "", prose=("",), rows=facts), Text(), _op_table(outcome)]
     if model.functions:
         parts += [Text(), _function_table(model)]
     return Group(*parts)
@@ -542,8 +541,8 @@ def _describe(value: Value) -> str:
     return f"{value.name} {known}" if known is not None else f"{value.name} (not a tensor)"
 
 
-def _op_table(model: Model) -> Part:
-    counts = [(op, f"{count:,}") for op, count in op_histogram(model).items()]
+def _op_table(outcome: InspectOutcome) -> Part:
+    counts = [(op, f"{count:,}") for op, count in outcome.counts.items()]
     table = TextTable("operator", "nodes", right=("nodes",), rows=counts[:_MOST_NAMED])
     left = len(counts) - _MOST_NAMED
     return Group(table, Text(f"and {left} more operators", style="dim")) if left > 0 else table

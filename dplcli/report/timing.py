@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from dplcli.errors import counted
-from dplcli.outcomes import quartiles
 from dplcli.report.document import Chapter, Document, kernel_cases, kernel_chapters
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import kernel_lines, note
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from dplcli.outcomes import BenchOutcome
     from dplcli.report.layout import Part
 
-    Json = dict[str, Any]
     Kind = Literal["wall", "cpu"]
 
 _KINDS: tuple[Kind, ...] = ("cpu", "wall")
@@ -34,7 +32,7 @@ def bench_document(outcome: BenchOutcome) -> Document:
     parts += [*map(note, outcome.notes), Text(), *map(Text, verdict)]
     return Document(
         text=Group(*parts),
-        record=lambda: _record(outcome),
+        of=outcome,
         ok=report is None or not report.complaints,
         complaints=() if report is None else report.complaints,
         command="dpl bench",
@@ -60,7 +58,7 @@ def _sides(outcome: BenchOutcome) -> TextTable:
     for name, side in zip("AB", outcome.sides, strict=True):
         figures = []
         for kind in _KINDS:
-            low, middle, high = quartiles(getattr(side.timing, kind))
+            low, middle, high = getattr(side, kind)
             figures += [_ms(middle), f"{_ms(low)} to {_ms(high)}"]
         rows.append((name, side.label, side.engine, *figures))
     columns = ("", "model", "runs in", "CPU ms", "between", "wall ms", "between ")
@@ -75,11 +73,11 @@ def _verdict(outcome: BenchOutcome) -> list[str]:
     """Say how many times as long B takes, and which is quicker, if that can be told."""
     said, found = [], {}
     for kind in _KINDS:
-        low, middle, high = found[kind] = outcome.ratios(kind)
+        low, middle, high = found[kind] = getattr(outcome.ratios, kind)
         said.append(
             f"B takes {middle:.3g} times the {_NAMES[kind]} of A ({low:.3g} to {high:.3g})."
         )
-    if _is_void(outcome):
+    if outcome.is_void:
         return [*said, "That says nothing: no partition ran on the library."]
     low, _, high = found["cpu"]
     ours, theirs = outcome.sides
@@ -92,11 +90,6 @@ def _verdict(outcome: BenchOutcome) -> list[str]:
     else:
         said.append(f"A is quicker: {ours.label}.")
     return said
-
-
-def _is_void(outcome: BenchOutcome) -> bool:
-    """Tell whether nothing ran on the library that was asked for."""
-    return outcome.kernels is not None and not outcome.kernels.ran
 
 
 def _functions(outcome: BenchOutcome) -> TextTable:
@@ -116,39 +109,3 @@ def _functions(outcome: BenchOutcome) -> TextTable:
     ]
     columns = ("function", "calls", "ms", "ms of reorders", "share")
     return TextTable(*columns, right=columns[1:], rows=rows)
-
-
-def _record(outcome: BenchOutcome) -> Json:
-    times = {item.call: item for item in outcome.times}
-    cpu = outcome.ratios("cpu")
-    quicker = "second" if cpu[2] < 1 else "first"
-    is_open = _is_void(outcome) or cpu[0] <= 1 <= cpu[2]
-    return {
-        "schema": "dpl.bench/1",
-        "model": outcome.sides[0].label,
-        "candidate": outcome.sides[1].label,
-        "models": [
-            {
-                "model": side.label,
-                "engine": side.engine,
-                **{kind: _figures(quartiles(getattr(side.timing, kind))) for kind in _KINDS},
-                "rounds": {kind: list(getattr(side.timing, kind)) for kind in _KINDS},
-            }
-            for side in outcome.sides
-        ],
-        "ratios": {kind: _figures(outcome.ratios(kind)) for kind in _KINDS},
-        "quicker": None if is_open else quicker,
-        "fed": outcome.fed,
-        "level": outcome.level,
-        "threads": outcome.threads,
-        "kernels": None if outcome.kernels is None else outcome.kernels.to_json(),
-        "times": [
-            {"call": name, "milliseconds": item.milliseconds, "reorders": item.reorders}
-            for name, item in times.items()
-        ],
-    }
-
-
-def _figures(three: tuple[float, float, float]) -> Json:
-    low, middle, high = three
-    return {"median": middle, "quartiles": [low, high]}

@@ -10,6 +10,7 @@ from dplcli.escaping import json_text, one_line
 from dplcli.ir.model import NODES_KEY, called_function, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import captured_values
+from dplcli.keys import keys
 from dplcli.passes.records import UNDO_KEY, read_entries
 from dplcli.report.document import DrawnPatterns, key_of
 from dplcli.report.page import allowed, inert_json, static, templates
@@ -37,6 +38,41 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "dpl.view/1"
+
+
+class ViewData(NamedTuple):
+    """What the page of dpl view draws; rows refer to each other by their numbers.
+
+    Attributes:
+        title: What is drawn.
+        kinds: Classes of operators.
+        nodes: A row for each node.
+        boxes: A row for each group of nodes.
+        sheets: The graphs.
+        values: A row for each value.
+        ops: A row for each operator.
+        consts: A row for each constant.
+        types: Types of values.
+        notes: What a reader should know.
+        open: The dimensions of inputs on which costs that are not known depend.
+    """
+
+    title: str
+    kinds: list[str]
+    nodes: list[list[Any]]
+    boxes: list[list[Any]]
+    sheets: list[dict[str, Any]]
+    values: list[list[Any]]
+    ops: list[list[Any]]
+    consts: Sequence[Any] = ()
+    types: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    open: Sequence[str] = ()
+
+    def as_page(self) -> dict[str, Any]:
+        """Return it as a page holds it."""
+        return {"schema": SCHEMA, **self._asdict()}
+
 
 SCRIPTS = (
     *("dagre.min.js", "data.js", "colours.js", "layout.js", "draw.js", "camera.js", "details.js"),
@@ -73,7 +109,7 @@ class NodeFigures(NamedTuple):
 def view_page(
     picture: Picture, opened: Opened, notes: Iterable[str] = (), figures: NodeFigures | None = None
 ) -> str:
-    """Return the page that shows *picture*; the rest is as :func:`view_record` takes it."""
+    """Return the page that shows *picture*; the rest is as :func:`view_data` takes it."""
     scripts = [static(name) for name in SCRIPTS]
     return (
         templates()
@@ -83,9 +119,25 @@ def view_page(
             style=static("view.css"),
             policy=allowed(*scripts),
             scripts=scripts,
-            data=packed(view_record(picture, opened, notes, figures)),
+            data=packed(view_data(picture, opened, notes, figures).as_page()),
         )
     )
+
+
+@keys("model=label *=data", SCHEMA)
+class Viewed(NamedTuple):
+    """What the page of dpl view draws; rows refer to each other by their numbers."""
+
+    label: str
+    picture: Picture
+    opened: Opened
+    notes: Sequence[str]
+    figures: NodeFigures
+
+    @property
+    def data(self) -> ViewData:
+        """All that the page knows."""
+        return view_data(*self[1:])
 
 
 def packed(record: object) -> Markup:
@@ -93,10 +145,10 @@ def packed(record: object) -> Markup:
     return inert_json(json_text(record, indent=0).replace("\n", ""))
 
 
-def view_record(
+def view_data(
     picture: Picture, opened: Opened, notes: Iterable[str] = (), figures: NodeFigures | None = None
-) -> dict[str, Any]:
-    """Return all that a page knows of a picture, for JSON.
+) -> ViewData:
+    """Return all that a page knows of a picture.
 
     What occurs often is a number there: the place in ``ops``, ``types``, ``values``, ``consts``,
     ``boxes``, ``sheets`` or ``nodes``, or -1.
@@ -129,20 +181,15 @@ def pattern_record(patterns: DrawnPatterns) -> dict[str, Any]:
                 "doc": one_line(line.found or line.status, _LONGEST_STEP),
             }
             nodes.append([ops[line.pattern], _name(line.place), [], [output], len(boxes) - 1, more])
-    return {
-        "schema": SCHEMA,
-        "title": "patterns",
-        "kinds": [*KINDS, "part"],
-        "nodes": nodes,
-        "boxes": boxes,
-        "sheets": [{"title": "patterns", "root": 0, "inputs": [], "outputs": [], "given": []}],
-        "values": [["", -1] for _ in values.of],
-        "ops": [[_name(text), len(KINDS), [], []] for text in ops.of],
-        "consts": [],
-        "types": [],
-        "notes": [],
-        "open": [],
-    }
+    return ViewData(
+        title="patterns",
+        kinds=[*KINDS, "part"],
+        nodes=nodes,
+        boxes=boxes,
+        sheets=[{"title": "patterns", "root": 0, "inputs": [], "outputs": [], "given": []}],
+        values=[["", -1] for _ in values.of],
+        ops=[[_name(text), len(KINDS), [], []] for text in ops.of],
+    ).as_page()
 
 
 _MARKS_OF_PARTS = {"matched": "fits", "failed": "does not fit"}
@@ -151,7 +198,7 @@ _MARKS_OF_PARTS = {"matched": "fits", "failed": "does not fit"}
 def beside_record(shown: Sequence[Picture | DrawnPatterns], drawn: Drawn) -> dict[str, Any]:
     """Return which nodes of two pictures belong together, and the steps between them.
 
-    Nodes go by their numbers in :func:`view_record` or :func:`pattern_record`. A step that is about
+    Nodes go by their numbers in :func:`view_data` or :func:`pattern_record`. A step that is about
     nothing that is drawn, such as a Constant, is left out.
 
     Args:
@@ -261,7 +308,7 @@ class _Record:
                 else:
                     self.box_of[item] = number
 
-    def written(self, notes: list[str]) -> dict[str, Any]:
+    def written(self, notes: list[str]) -> ViewData:
         """Collect everything; values and constants are numbered as they are met."""
         nodes = [
             self._node(node, sheet)
@@ -270,20 +317,19 @@ class _Record:
         ]
         sheets = [self._sheet(sheet) for sheet in self.picture.sheets.values()]
         values = [self._value(value) for value in self.values.of]
-        return {
-            "schema": SCHEMA,
-            "title": _name(self.picture.label),
-            "kinds": list(KINDS),
-            "nodes": nodes,
-            "boxes": self.box_rows,
-            "sheets": sheets,
-            "values": values,
-            "ops": [self._op(name, kind) for name, kind in self.ops.of],
-            "consts": list(map(self._constant, self.constants.of)),
-            "types": list(self.types.of),
-            "notes": [one_line(note, 1_000) for note in notes],
-            "open": list(map(_name, self.figures.open_sizes)),
-        }
+        return ViewData(
+            title=_name(self.picture.label),
+            kinds=list(KINDS),
+            nodes=nodes,
+            boxes=self.box_rows,
+            sheets=sheets,
+            values=values,
+            ops=[self._op(name, kind) for name, kind in self.ops.of],
+            consts=list(map(self._constant, self.constants.of)),
+            types=list(self.types.of),
+            notes=[one_line(note, 1_000) for note in notes],
+            open=list(map(_name, self.figures.open_sizes)),
+        )
 
     def _node(self, node: Node, sheet: Sheet) -> list[object]:
         drawn = sheet.folded.get(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from dplcli.ir.model import calls_in
 from dplcli.ir.operators import COMMUTATIVE, commutes, possible_attributes, schema_of
 from dplcli.ir.printer import print_attribute
 from dplcli.ir.types import PLAIN_KINDS
+from dplcli.keys import keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.pattern import DFPattern
     from dplcli.ir import Attribute, Function, Graph, Model, Node, TensorType, Value
 
-    Plain: TypeAlias = "int | float | str | tuple[Plain, ...]"
+    Plain: TypeAlias = int | float | str | tuple["Plain", ...]
     """What an attribute can hold, as JSON can say it."""
 
 
@@ -179,6 +180,10 @@ class Parts:
     inputs: tuple[str, ...] = ()
 
 
+@keys(
+    "domain name rule target doc calls opsets=named_opsets inputs attributes outputs body parts "
+    "conditions variations"
+)
 @dataclass(frozen=True)
 class FunctionContract:
     """A function that a kernel can stand for.
@@ -217,6 +222,11 @@ class FunctionContract:
     variations: tuple[str, ...] = ()
 
     @property
+    def named_opsets(self) -> Mapping[str, int]:
+        """The opsets that its body is written in; the standard one is ``ai.onnx``."""
+        return {domain or "ai.onnx": number for domain, number in self.opsets.items()}
+
+    @property
     def origin(self) -> str:
         """``rule dnnl.conv2d_relu``, or ``region of 3 partitions``."""
         count = len(self.body)
@@ -224,9 +234,10 @@ class FunctionContract:
         return f"rule {self.rule}" if self.rule else region
 
 
+@keys("of model? catalogue? functions notes", "dpl.contract/1")
 @dataclass(frozen=True)
 class Contract:
-    """Every function of a model, or that catalogues may write, in order.
+    """The functions of a model, or of catalogues, for whoever writes kernels.
 
     Attributes:
         label: Name of the model, or names of the catalogues.
@@ -239,6 +250,21 @@ class Contract:
     functions: tuple[FunctionContract, ...]
     is_of_model: bool = True
     notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def of(self) -> Literal["model", "catalogue"]:
+        """Whose functions they are."""
+        return "model" if self.is_of_model else "catalogue"
+
+    @property
+    def model(self) -> str:
+        """The name of the model, if it is of one."""
+        return self.label if self.is_of_model else ""
+
+    @property
+    def catalogue(self) -> str:
+        """The names of catalogues, if it is of these."""
+        return "" if self.is_of_model else self.label
 
 
 def contract_of(model: Model, label: str) -> Contract:

@@ -144,7 +144,7 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
         | {
             "proof": None if evidence.result.proof is None else asdict(evidence.result.proof),
             "unproved": evidence.result.unproved,
-            "regions": evidence.result.regions and evidence.result.regions.to_json(),
+            "regions": evidence.result.regions and asdict(evidence.result.regions),
             "inputs": [asdict(choice) for choice in evidence.result.inputs],
             "refilled": evidence.result.refilled,
             "cases": list(evidence.result.cases.items()),

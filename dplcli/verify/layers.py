@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from dplcli.analysis.pairing import corresponding_values
+from dplcli.keys import keys
 from dplcli.onnx_io import model_from_proto
 from dplcli.verify.compare import facts_of, value_depths
 from dplcli.verify.inputs import open_reference
@@ -272,6 +273,7 @@ def is_alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
 # How two models compare inside.
 
 
+@keys("original candidate op_type aligned_by=how *=comparison -name -level -baseline -seed")
 @dataclass(frozen=True)
 class Layer:
     """A value of the original, beside the value of the candidate that ought to be the same.
@@ -296,6 +298,7 @@ class Layer:
         return self.comparison.ok
 
 
+@keys("seed alone first=first.original layers", "dpl.layers/1")
 @dataclass(frozen=True)
 class Layers:
     """Two models compared inside.
@@ -323,33 +326,6 @@ class Layers:
     def counts(self) -> Counter[str]:
         """Count the values aligned by what aligned them."""
         return Counter(layer.how for layer in self.layers)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the record ``dpl.layers/1``."""
-        first = self.first
-        return {
-            "schema": "dpl.layers/1",
-            "seed": self.seed,
-            "alone": list(self.alone),
-            "first": None if first is None else first.original,
-            "layers": [
-                {
-                    "original": layer.original,
-                    "candidate": layer.candidate,
-                    "op_type": layer.op_type,
-                    "aligned_by": layer.how,
-                    **_figures(layer.comparison),
-                }
-                for layer in self.layers
-            ],
-        }
-
-
-def _figures(comparison: OutputComparison) -> dict[str, object]:
-    record = comparison.to_json()
-    for key in ("name", "level", "baseline", "seed"):
-        del record[key]
-    return record
 
 
 class Inside:

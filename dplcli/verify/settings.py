@@ -4,27 +4,15 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dplcli.errors import UsageError, VerificationError, counted, did_you_mean
-
-
-def plain(item: object, *left_out: str) -> dict[str, object]:
-    """Return the fields of a dataclass for JSON, in order: tuples as lists, some left out."""
-    kept = {name: value for name, value in vars(item).items() if name not in left_out}
-    return {name: _plain(value) for name, value in kept.items()}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return plain(value) if is_dataclass(value) else value
-
+from dplcli.keys import keys
 
 # A third opinion where two models differ: that of onnx's reference evaluator.
 #
@@ -328,6 +316,10 @@ class Timing:
     cpu: tuple[float, ...]
 
 
+@keys(
+    "target=kernels.target library=kernels.library require=kernels.require "
+    "allow_inexact=kernels.allow_inexact runs ran partitions"
+)
 @dataclass(frozen=True)
 class KernelReport:
     """The partitions of a candidate, and where they ran.
@@ -370,18 +362,6 @@ class KernelReport:
         ]
         return tuple(found)
 
-    def to_json(self) -> dict[str, object]:
-        """Return the entry ``kernels`` of the record."""
-        return {
-            "target": self.kernels.target,
-            "library": self.kernels.library,
-            "require": self.kernels.require,
-            "allow_inexact": self.kernels.allow_inexact,
-            "runs": self.runs,
-            "ran": self.ran,
-            "partitions": [plain(item) for item in self.partitions],
-        }
-
     def __str__(self) -> str:
         """Say how many ran, in words."""
         total = counted(len(self.partitions), "partition")
@@ -419,7 +399,6 @@ REFERENCE_LEVEL = "disable"
 LEVELS = ("disable", "basic", "extended", "all")
 _USUAL_LEVELS = ("disable", "all")
 _USUAL_SEEDS = (0, 1)
-VERIFY_SCHEMA = "dpl.verify/1"
 _MOST_NAMED = 6
 _IDLE = "too few partitions ran on the library (--require)"
 _TOO_WEAK = "the check notices too little to be trusted (--min-power)"
@@ -606,6 +585,7 @@ class Sight:
     high: float | None = None
 
 
+@keys("... -places -case")
 @dataclass(frozen=True)
 class LocalJudgement:
     """Places where two models differ, each run by itself.
@@ -645,10 +625,6 @@ class LocalJudgement:
         if self.judged == 1:
             return "the changed place gives the same by itself"
         return f"each of {self.judged:,} changed places gives the same by itself"
-
-    def to_json(self) -> dict[str, object]:
-        """Return the fields that can be written down, in a fixed order."""
-        return plain(self, "places", "case")
 
 
 @dataclass(frozen=True)
@@ -704,6 +680,7 @@ class Figures:
     sensitivity: float | None = None
 
 
+@keys("mutants=of caught missed regions")
 @dataclass(frozen=True)
 class Power:
     """How many wrong models the check notices.
@@ -725,11 +702,8 @@ class Power:
         """The share of mutants that was caught; 0 if none ran."""
         return self.caught / self.of if self.of else 0.0
 
-    def to_json(self) -> dict[str, object]:
-        """Return the fields in a fixed order."""
-        return {"mutants": self.of, **plain(self, "of")}
 
-
+@keys("... *=figures -by_seed -figures")
 @dataclass(frozen=True, kw_only=True)
 class OutputComparison:
     """How far one output of the candidate is from the original, in the worst case.
@@ -785,11 +759,20 @@ class OutputComparison:
     figures: Figures = Figures()
     derivation: str = ""
 
-    def to_json(self) -> dict[str, object]:
-        """Return the fields in a fixed order, tuples as lists; every number is finite."""
-        return plain(self, "by_seed", "figures") | plain(self.figures)
+
+class NamedCase(NamedTuple):
+    """One set of inputs: its number, and what it is called."""
+
+    seed: int
+    name: str
 
 
+@keys(
+    "is_equivalent verdict doubts accepted proof unproved regions reasons seeds levels inputs "
+    "outputs power.blind_outputs=blind_outputs power.*=power refilled cases=named_cases "
+    "third_opinion=opinions warnings kernels?",
+    "dpl.verify/1",
+)
 @dataclass(frozen=True, kw_only=True)
 class VerificationResult:
     """The verdict and what it rests on.
@@ -847,6 +830,22 @@ class VerificationResult:
         return "inconclusive" if self.doubts else "equivalent"
 
     @property
+    def answer(self) -> Literal["equivalent", "different", "inconclusive"]:
+        """The verdict; nothing is told by a check that is weaker than was asked for."""
+        is_enough = self.verdict != "equivalent" or self.accepted
+        return self.verdict if is_enough else "inconclusive"
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether the verdict is that they are."""
+        return self.verdict == "equivalent"
+
+    @property
+    def named_cases(self) -> tuple[NamedCase, ...]:
+        """The sets of inputs."""
+        return tuple(NamedCase(seed, name) for seed, name in self.cases.items())
+
+    @property
     def complaint(self) -> str:
         """What to say of a result that is not accepted; "" if it is."""
         match self.verdict:
@@ -896,33 +895,6 @@ class VerificationResult:
         """Whether the check caught fewer mutants than was asked for."""
         score = 0.0 if self.power is None else self.power.score
         return self.min_power is not None and score < self.min_power
-
-    def to_json(self) -> dict[str, object]:
-        """Return the record ``dpl.verify/1``, without times and paths, with finite numbers only."""
-        return {
-            "schema": VERIFY_SCHEMA,
-            "equivalent": self.verdict == "equivalent",
-            "verdict": self.verdict,
-            "doubts": list(self.doubts),
-            "accepted": self.accepted,
-            "proof": None if self.proof is None else plain(self.proof),
-            "unproved": self.unproved,
-            "regions": None if self.regions is None else self.regions.to_json(),
-            "reasons": list(self.reasons),
-            "seeds": list(self.seeds),
-            "levels": list(self.levels),
-            "inputs": [plain(choice) for choice in self.inputs],
-            "outputs": [output.to_json() for output in self.outputs],
-            "power": {
-                "blind_outputs": list(self.blind_outputs),
-                **(self.power.to_json() if self.power else {}),
-            },
-            "refilled": self.refilled,
-            "cases": [{"seed": seed, "name": name} for seed, name in self.cases.items()],
-            "third_opinion": [plain(opinion) for opinion in self.opinions],
-            "warnings": list(self.warnings),
-            **({} if self.kernels is None else {"kernels": self.kernels.to_json()}),
-        }
 
 
 # What goes into a run, and what comes out of it.

@@ -351,7 +351,7 @@ def test_results_are_frozen_and_show_themselves(model: Path) -> None:
     """In a notebook, with what a name may hold made harmless."""
     result = dpl.match(model, patterns="conv_relu")
     with pytest.raises(dataclasses.FrozenInstanceError):
-        result.outcome = result.outcome  # type: ignore[misc]  # that is the test
+        result.label = "other"  # type: ignore[misc]  # that is the test
     page = result._repr_html_()
     assert "dnnl.conv2d_bias_relu" in page
     hostile = dpl.match(
@@ -364,11 +364,11 @@ def test_results_are_frozen_and_show_themselves(model: Path) -> None:
     assert "&lt;b&gt;" in hostile._repr_html_()
     assert (
         repr(dpl.partition(model, patterns="conv_relu"))
-        == "<PartitionResult of m.onnx: Equivalent>"
+        == "<PartitionOutcome of m.onnx: Equivalent>"
     )
     assert len(repr(result)) < 80
     learned = dpl.learn(model, nodes=["Relu_0"], name="r")
-    assert repr(learned) == "<LearnResult of m.onnx: 1 rule>"
+    assert repr(learned) == "<LearnOutcome of m.onnx: 1 rule>"
     assert "name: r" in learned._repr_html_()
 
 
@@ -427,7 +427,7 @@ def optimise(path: str, proto: onnx.ModelProto) -> onnx.ModelProto:
     reveal_type(result.verdict)
     reveal_type(result.equivalent)
     reveal_type(result.partitions[0].call)
-    reveal_type(result.outcome.nodes)
+    reveal_type(result.nodes)
     reveal_type(dpl.match(path, patterns="x").matches[0].root.op_type)
     reveal_type(dpl.rewrite(path, patterns="x").applications[0])
     reveal_type(dpl.verify(path, result).outputs[0].max_abs)

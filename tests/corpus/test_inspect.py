@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dplcli import pipeline
+from dplcli.outcomes import InspectOutcome
 from dplcli.report.layout import lines_of
 from dplcli.report.tables import model_report, node_report
 from tests.corpus.nets import each_model, manifest, real_model
@@ -22,7 +23,8 @@ def test_every_node_is_shown_with_its_names_and_types(name: str) -> None:
     """
     path = real_model(name)
     model = pipeline.inspect(path)
-    whole = "\n".join(line.plain for line in lines_of(model_report(model, path.name), None))
+    outcome = InspectOutcome(label=path.name, ir=model)
+    whole = "\n".join(line.plain for line in lines_of(model_report(outcome), None))
     for port in (*model.graph.inputs, *model.graph.outputs):
         known = port.known_type()
         if not port.is_initializer and known is not None:

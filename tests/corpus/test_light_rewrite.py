@@ -38,7 +38,7 @@ def test_rewritten_nets_are_valid_and_equivalent(tmp_path: Path, name: str) -> N
         return
     onnx.checker.check_model(onnx.load(output), full_check=True)
     if name not in UNFILLED:
-        result = outcome.verdict.verification
+        result = outcome.verification
         assert result is not None
         assert result.equivalent
         assert result.blind_outputs == ()

@@ -12,7 +12,7 @@ from dplcli.analysis.numbering import Content
 from dplcli.diff.comparison import distance
 from dplcli.ir import ArrayTensor, types
 from dplcli.outcomes import DiffOutcome
-from dplcli.report.diff import diff_record
+from dplcli.report.json import parts_of
 from tests.diff.compared import NET, difference, words
 from tests.helpers import model_from_bytes, proto_from_text
 
@@ -391,7 +391,7 @@ def test_a_constant_that_reads() -> None:
 def test_infinity_is_valid_json() -> None:
     """JSON has no infinity, so it is written as text."""
     after = model_from_bytes(_with_infinity().SerializeToString())
-    record = diff_record(DiffOutcome(("a", "b"), difference(NET, after)))
+    record = parts_of(DiffOutcome(("a", "b"), difference(NET, after)))
     text = json.dumps(record, allow_nan=False)
     assert '"max_abs": "inf"' in text
 

@@ -10,12 +10,14 @@ import pytest
 
 from dplcli.errors import UsageError
 from dplcli.onnx_io import load_model, model_from_proto, to_proto
+from dplcli.outcomes import Covered
 from dplcli.passes.partition import partition
 from dplcli.passes.select import NO_FIT, NO_ROOT, NO_RULE, fates, select_matches
 from dplcli.pipeline.inspecting import exact_types
 from dplcli.pipeline.matching import Measuring
+from dplcli.report.json import parts_of
 from dplcli.report.layout import lines_of
-from dplcli.report.partition import coverage_record, coverage_report
+from dplcli.report.partition import coverage_report
 from tests.helpers import model_from_text, rule
 
 if TYPE_CHECKING:
@@ -228,9 +230,9 @@ def test_the_record_keeps_its_keys_and_adds_costs() -> None:
     """Programs that read the counts go on working."""
     model = model_from_text(NET)
     selection = select_matches(model, [DENSE])
-    record = coverage_record(selection, measured_coverage(model, selection, {}))
+    record = parts_of(Covered.of_selection(selection, measured_coverage(model, selection, {})))
 
-    assert coverage_record(selection, None).keys() == {"nodes", "of", "by_op"}
+    assert parts_of(Covered.of_selection(selection, None)).keys() == {"nodes", "of", "by_op"}
     assert (record["nodes"], record["of"]) == (3, 7)
     unknown = {"covered": 0, "of": 0}
     assert record["flops"] == {"covered": 80, "of": 170, "unknown": unknown}
@@ -406,7 +408,7 @@ def test_constants_are_neither_work_nor_nodes() -> None:
     model = model_from_text(text)
     selection = select_matches(model, [rule("Relu(Add(x, const(a)))", name="r")])
     found = measured_coverage(model, selection, {})
-    record = coverage_record(selection, found)
+    record = parts_of(Covered.of_selection(selection, found))
 
     assert (found.total.inside.nodes, found.total.whole.nodes) == (2, 4)
     assert {item.op for item in found.left_out} == {"Mul", "c.Constant"}
@@ -420,7 +422,7 @@ def test_a_constant_inside_a_match_is_no_node_inside() -> None:
     text = """g (float[2] x) => (y) { a = Constant <value = float[2] {1, 2}> () y = Add (x, a) }"""
     model = model_from_text(text)
     selection = select_matches(model, [rule("Add(x, Constant())", name="r")])
-    record = coverage_record(selection, measured_coverage(model, selection, {}))
+    record = parts_of(Covered.of_selection(selection, measured_coverage(model, selection, {})))
     assert (record["nodes"], record["of"], record["by_op"].keys()) == (1, 1, {"Add"})
 
 

@@ -17,7 +17,7 @@ from dplcli.report.rewrite import rewrite_document
 from dplcli.report.view import (
     beside_record,
     pattern_record,
-    view_record,
+    view_data,
 )
 from tests.models import ir_of, parse
 
@@ -294,7 +294,7 @@ def test_costs_are_counted_with_sizes_that_are_given(tmp_path: Path) -> None:
     assert (list(sized.costs.values()), sized.open_sizes) == ([60], ())
     assert list(by_shape.costs.values()) == [60]
     picture = picture_of(sized.model, "")
-    assert view_record(picture, opened(picture))["open"] == []
+    assert view_data(picture, opened(picture)).as_page()["open"] == []
 
 
 def test_a_nearest_miss_is_a_tree_beside_the_model(model: Path) -> None:

@@ -19,7 +19,7 @@ from dplcli.report.html import PageGraphs, html_page
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.picture import opened, picture_of
 from dplcli.report.tables import Bin, error_bins, error_histograms, percent, ranked
-from dplcli.report.view import SCRIPTS, beside_record, view_record
+from dplcli.report.view import SCRIPTS, beside_record, view_data
 from dplcli.verify import Power
 from tests.helpers import with_long
 from tests.models import ir_of
@@ -168,7 +168,7 @@ def drawn(*labels: str) -> PageGraphs:
     """Return the graphs of a page: the same small model under each name."""
     model = ir_of("m (float[2] x) => (float[2] y) { y = Relu(x) }")
     pictures = [picture_of(model, label) for label in labels]
-    records = [view_record(picture, opened(picture)) for picture in pictures]
+    records = [view_data(picture, opened(picture)).as_page() for picture in pictures]
     beside = beside_record(pictures, Drawn())
     return PageGraphs(records, beside, ["<b>.onnx: 30,000 nodes are too many"])
 

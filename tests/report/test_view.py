@@ -16,7 +16,7 @@ import pytest
 from dplcli.ir.model import scope_of
 from dplcli.report.drawing import COLOURS
 from dplcli.report.picture import opened, picture_of
-from dplcli.report.view import SCHEMA, SCRIPTS, NodeFigures, view_page, view_record
+from dplcli.report.view import SCHEMA, SCRIPTS, NodeFigures, view_data, view_page
 from tests.models import ir_of, parse
 from tests.report.made import HOSTILE
 from tests.report.pages import Page
@@ -165,7 +165,7 @@ def test_marks_are_by_scope_and_output() -> None:
     picture = picture_of(model, "m.onnx")
     bodies = [scope for scope in map(scope_of, model.graphs()) if scope != "main"]
     marks = {("main", "a"): "added", (bodies[0], "z"): "removed", ("main", "z"): "changed"}
-    record = view_record(picture, opened(picture), figures=NodeFigures(marks))
+    record = view_data(picture, opened(picture), figures=NodeFigures(marks)).as_page()
 
     def marked(found: dict[str, Any]) -> list[tuple[str, str]]:
         ops = [name for name, *_ in found["ops"]]
@@ -173,4 +173,4 @@ def test_marks_are_by_scope_and_output() -> None:
         return [(op, facts["mark"]) for op, facts in more if "mark" in facts]
 
     assert sorted(marked(record)) == [("Neg", "removed"), ("Relu", "added")]
-    assert marked(view_record(picture, opened(picture))) == []
+    assert marked(view_data(picture, opened(picture)).as_page()) == []

@@ -14,7 +14,7 @@ from dplcli.ir import Attribute
 from dplcli.onnx_io import load_model
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
-from dplcli.report.catalog import contract_record
+from dplcli.report.json import parts_of
 from dplcli.targets import contract_of
 from dplcli.targets.contract import plain
 from tests.helpers import model_from_text, rule, rule_name
@@ -58,7 +58,7 @@ def with_bias() -> PatternRule:
 
 def test_the_record_says_all_a_kernel_must_know() -> None:
     """Types, ranks and constants over all calls; attributes with their values; the body."""
-    record = contract_record(contract(TWO_CONVOLUTIONS, with_bias()))
+    record = parts_of(contract(TWO_CONVOLUTIONS, with_bias()))
 
     attributes = [
         {"name": "pads", "kind": "ints", "node": 0, "reads": "pads", "given": True,

@@ -10,6 +10,7 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.errors import ModelLoadError, UsageError, VerificationError
+from dplcli.report.json import parts_of
 from dplcli.verify import Settings, VerificationResult, equivalence
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.run import Runner
@@ -323,7 +324,7 @@ def test_json_is_stable_and_finite(save: Save) -> None:
     """The JSON form is the same for two runs, holds no NaN, and follows the schema's order."""
     paths = save(NET), save(NET.replace("Relu", "Log"), "log")
 
-    first, second = (json.dumps(verify_equivalence(*paths).to_json()) for _ in range(2))
+    first, second = (json.dumps(parts_of(verify_equivalence(*paths))) for _ in range(2))
 
     assert first == second
     assert "NaN" not in first
@@ -380,7 +381,7 @@ def test_a_few_choices_from_other_numbers_are_another_model(save: Save) -> None:
     found = verify_equivalence(ours, save(CHOICE.replace("OP", "Sin"), "theirs"))
     assert found.verdict == "different"
     assert not found.accepted
-    assert found.to_json()["equivalent"] is False
+    assert parts_of(found)["equivalent"] is False
     assert found.objections[0].startswith("Tanh 'h', fed what the original computes: ")
 
 

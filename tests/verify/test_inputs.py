@@ -11,6 +11,7 @@ import onnx.parser
 import pytest
 
 from dplcli.errors import UsageError, VerificationError
+from dplcli.report.json import parts_of
 from dplcli.verify import InputChoice, Settings
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import Range, draw, shape_of, size_plans, static_sizes, tied_sizes
@@ -525,7 +526,7 @@ def test_inputs_are_in_the_json_form(save: Save) -> None:
     """What was fed can be read off the report."""
     path = save("g (float[N, 3] x) => (float[N, 3] y) { y = Relu (x) }")
 
-    decoded = json.loads(json.dumps(verify_equivalence(path, path).to_json()))
+    decoded = json.loads(json.dumps(parts_of(verify_equivalence(path, path))))
 
     assert decoded["inputs"][0]["name"] == "x"
     assert decoded["inputs"][0]["shape"] == [2, 3]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dplcli.report.json import parts_of
 from dplcli.verify import Settings, VerificationResult
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.settings import InputRequest
@@ -173,7 +174,7 @@ def test_what_was_seen_is_said(save: Save) -> None:
     assert sight.low is not None
     assert sight.high is not None
     assert -2 <= sight.low < -1.5 < 1.5 < sight.high <= 2
-    assert found.regions.to_json()["sights"] == [vars(sight)]
+    assert parts_of(found.regions)["sights"] == [vars(sight)]
 
 
 def test_a_place_that_gives_one_number_is_a_doubt(save: Save) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from dplcli import pipeline
 from dplcli.errors import UsageError
+from dplcli.report.json import parts_of
 from dplcli.verify import Execution, Override, Settings, equivalence
 from dplcli.verify.compare import Depth, output_depths
 from dplcli.verify.equivalence import verify_equivalence
@@ -68,7 +69,7 @@ def test_mutants_of_a_small_net_are_caught(save: Save) -> None:
     assert power.of == 4
     assert power.caught == 4
     assert power.regions == "whole model"
-    assert power.to_json() == {
+    assert parts_of(power) == {
         "mutants": 4,
         "caught": 4,
         "missed": [],
@@ -275,7 +276,7 @@ def test_saved_results_are_judged_as_when_they_were_made(
     again = pipeline.judge_again(results)
     loose = pipeline.judge_again(results, settings=Settings(tolerances={"y": Override(atol=1e-3)}))
 
-    assert again.to_json() == online.to_json()
+    assert parts_of(again) == parts_of(online)
     assert loose.equivalent
     assert dpl("verify", "--from", results)[0] == 1
     assert dpl("verify", "--from", results, "--tolerance", "y=atol:1e-3")[0] == 0

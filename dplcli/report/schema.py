@@ -1,0 +1,262 @@
+"""The JSON Schema of every document, made from the types of the outcomes: ``dpl schema`` prints it.
+
+An object is closed: a key that its class does not have is a mistake, and the tests hold every
+document that they write against it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+from types import NoneType, SimpleNamespace, UnionType
+from typing import (
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from dplcli import outcomes
+from dplcli.catalog.plan import REPRODUCER_SCHEMA, Reproducer
+from dplcli.dpl.pattern import DFPattern
+from dplcli.dpl.rule import Rule
+from dplcli.ir import Attribute, Value
+from dplcli.keys import keys_of, schema_name
+from dplcli.report.catalog import CatalogList, ProblemList, RuleList, TrialList
+from dplcli.report.document import Doctor
+from dplcli.report.many import Answers
+from dplcli.report.view import Viewed
+from dplcli.targets.contract import Contract
+
+Json = dict[str, Any]
+
+_PLAIN: dict[object, Json] = {
+    NoneType: {"type": "null"},
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    float: {"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}]},
+}
+_NAMED = (Value, Rule, Path, DFPattern)
+"""What a name or a text stands for."""
+
+
+class _Writer:
+    """Makes schemas of types; those of classes go into ``$defs``."""
+
+    def __init__(self) -> None:
+        self.defs: dict[str, Json] = {}
+
+    def schema(self, hint: Any) -> Json:  # noqa: ANN401, PLR0911  # any type; a return for each kind
+        """Return the schema of what a type allows."""
+        kind, args = get_origin(hint) or hint, get_args(hint)
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+        if kind is Literal:
+            return {"enum": list(args)}
+        if kind in {Union, UnionType}:
+            choices = [self.schema(each) for each in args]
+            return {"anyOf": [each for n, each in enumerate(choices) if each not in choices[:n]]}
+        if not isinstance(kind, type) or kind in {Any, object} or issubclass(kind, Attribute):
+            return {}
+        if issubclass(kind, _NAMED):
+            return {"type": "string"}
+        if issubclass(kind, Mapping):
+            return {"type": "object", "additionalProperties": self.schema(args[1])}
+        if keys_of(kind):
+            name = kind.__name__
+            if name not in self.defs:
+                self.defs[name] = {}
+                self.defs[name] = self.object(kind)
+            return {"$ref": f"#/$defs/{name}"}
+        of = tuple(each for each in args if each is not Ellipsis)
+        return {"type": "array", "items": self.schema(Union[of])}  # noqa: UP007  # as many
+
+    def object(self, cls: type) -> Json:
+        """Return the schema of the object that is made of a class, by its keys."""
+        found: Json = {"type": "object", "properties": {}, "required": []}
+        found["description"] = summary(cls)
+        if name := schema_name(cls):
+            _add(found, "schema", {"const": name}, is_optional=False)
+        for place, path, is_optional in keys_of(cls):
+            if not path:
+                found["properties"].pop(place[0], None)
+                found["required"] = [key for key in found["required"] if key != place[0]]
+                continue
+            kinds, said = [cls], ""
+            for step in path:
+                kinds, said = _after(kinds, step)
+            inner = found
+            for key in place[:-1]:
+                inner = _add(inner, key, {"type": "object"}, is_optional=False)
+                inner.setdefault("properties", {})
+                inner.setdefault("required", [])
+                inner["additionalProperties"] = False
+            if place[-1] != "*":
+                about = {"description": said} if said else {}
+                part = self.schema(Union[tuple(kinds)])  # noqa: UP007  # as many as there are
+                _add(inner, place[-1], part | about, is_optional=is_optional)
+                continue
+            parts = [{} if kind is NoneType else self.object(kind) for kind in kinds]
+            for part in parts:
+                for key, of in part.get("properties", {}).items():
+                    is_everywhere = all(key in other.get("required", ()) for other in parts)
+                    _add(inner, key, of, is_optional=not is_everywhere)
+        found["additionalProperties"] = False
+        return found
+
+
+def _add(schema: Json, key: str, part: Json, *, is_optional: bool) -> Json:
+    """Add a key to the schema of an object; return its schema."""
+    if not is_optional and key not in schema["required"]:
+        schema["required"].append(key)
+    added: Json = schema["properties"].setdefault(key, part)
+    return added
+
+
+def _after(kinds: Iterable[Any], step: str) -> tuple[list[Any], str]:
+    """Return the types of what a step leads to from values of some types, and what it is."""
+    found: list[Any] = []
+    said = ""
+    for kind in kinds:
+        origin, args = get_origin(kind) or kind, get_args(kind)
+        if kind is NoneType:
+            more: list[Any] = [kind]
+        elif step == "len":
+            more = [int]
+        elif step.isdigit():
+            more = [args[0] if Ellipsis in args else args[int(step)]]
+        elif issubclass(origin, Collection) and args:
+            inner, said = _after(_choices(args[0]), step)
+            more = [list[Union[tuple(inner)]]]  # type: ignore[misc]  # noqa: UP007  # as many
+        else:
+            hint, said = _member(kind, step)
+            more = _choices(hint)
+        found += [each for each in more if each not in found]
+    return found, said
+
+
+def _choices(hint: Any) -> list[Any]:  # noqa: ANN401  # any type
+    """Return the types that a union allows."""
+    return list(get_args(hint)) if get_origin(hint) in {Union, UnionType} else [hint]
+
+
+def _member(cls: type, name: str) -> tuple[Any, str]:
+    """Return the type of an attribute or a property, and what the class says of it."""
+    for base in cls.__mro__:
+        member = vars(base).get(name)
+        function = getattr(member, "fget", None) or getattr(member, "func", None)
+        if isinstance(member, (property, cached_property)) and function is not None:
+            hint = _resolved(function.__annotations__["return"], base.__module__)
+            return hint, _sentence(function.__doc__)
+        if name in vars(base).get("__annotations__", {}):
+            text = vars(base)["__annotations__"][name]
+            return _resolved(text, base.__module__), _attributes(base).get(name, "")
+    raise AttributeError(f"{cls.__name__} has no {name}")
+
+
+def _resolved(annotation: Any, module: str) -> Any:  # noqa: ANN401  # any type
+    """Return the type that an annotation names, without what it says of classes and changes."""
+    text = getattr(annotation, "__forward_arg__", annotation)
+    if isinstance(text, str):
+        annotation = re.sub(r"^(Final|ClassVar)\[(.*)\]$", r"\2", text)
+    holder = SimpleNamespace(__annotations__={"it": annotation})
+    return get_type_hints(holder, {}, _names_in(module))["it"]
+
+
+class _Names(dict[str, Any]):
+    """What annotations of a module may name, what it imports for type checkers alone included."""
+
+    def __init__(self, module: str) -> None:
+        loaded = import_module(module)
+        super().__init__(vars(loaded))
+        self.imports: dict[str, tuple[str, str]] = {}
+        self.texts: dict[str, str] = {}
+        for part in ast.parse(inspect.getsource(loaded)).body:
+            if not (isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING"):
+                continue
+            for line in part.body:
+                if isinstance(line, ast.ImportFrom):
+                    names = [(each.asname or each.name, each.name) for each in line.names]
+                    self.imports |= {own: (str(line.module), name) for own, name in names}
+                elif isinstance(line, ast.AnnAssign) and line.value is not None:
+                    self.texts[ast.unparse(line.target)] = ast.unparse(line.value)
+
+    def __missing__(self, name: str) -> Any:  # noqa: ANN401  # anything
+        if name in self.imports:
+            module, there = self.imports[name]
+            return _names_in(module)[there]
+        return eval(self.texts[name], {}, self)  # noqa: S307  # a line of our own
+
+
+_names_in = cache(_Names)
+
+
+def summary(cls: type) -> str:
+    """Say in one line what a class is."""
+    return _sentence(cls.__doc__)
+
+
+def _sentence(text: str | None) -> str:
+    """Return the first paragraph of a docstring, without marks."""
+    first = " ".join((text or "").strip().partition("\n\n")[0].split())
+    return re.sub(r":\w+:`~?([^`]*)`|`+([^`]*)`+", r"\1\2", first)
+
+
+@cache
+def _attributes(cls: type) -> dict[str, str]:
+    """Return what the docstring of a class says of each attribute."""
+    listed = inspect.cleandoc(cls.__doc__ or "").partition("\nAttributes:\n")[2]
+    return {
+        name: _sentence(text)
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
+    }
+
+
+_WRITTEN: tuple[type, ...] = (
+    *(outcomes.MatchOutcome, outcomes.ExplainOutcome, outcomes.PartitionOutcome),
+    *(outcomes.RepeatOutcome, outcomes.RewriteOutcome, outcomes.TraceOutcome),
+    *(outcomes.InlineOutcome, outcomes.ExtractOutcome, outcomes.VerifyOutcome),
+    *(outcomes.DiffOutcome, outcomes.BisectOutcome, outcomes.ModelsOutcome, outcomes.Reproduced),
+    *(Reproducer, outcomes.LearnOutcome, outcomes.RewritesOutcome, outcomes.InspectOutcome),
+    *(outcomes.NodesOutcome, Contract, outcomes.RunOutcome, outcomes.BenchOutcome),
+    *(outcomes.KernelsOutcome, Viewed, Answers, CatalogList, RuleList, ProblemList, TrialList),
+    Doctor,
+)
+
+
+def _named(cls: type) -> str:
+    name = schema_name(cls) or REPRODUCER_SCHEMA
+    return name.removeprefix("dpl.").partition("/")[0]
+
+
+DOCUMENTS = {
+    _named(cls): [one for one in _WRITTEN if _named(one) == _named(cls)] for cls in _WRITTEN
+}
+"""What is written under the names of documents, without ``dpl.`` and the version."""
+
+
+_DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+
+
+def json_schema(classes: Collection[type]) -> Json:
+    """Return the JSON Schema of a document that is one of some classes, as draft 2020-12."""
+    if Reproducer in classes:
+        return {**_DIALECT, **Reproducer.model_json_schema()}
+    writer = _Writer()
+    version = {"dpl_version": {"type": "string", "description": "The version that wrote it."}}
+    choices = []
+    for cls in classes:
+        schema = writer.object(cls)
+        schema["properties"] = version | schema["properties"]
+        schema["required"].insert(1, "dpl_version")
+        choices.append(schema)
+    whole = choices[0] if len(choices) == 1 else {"anyOf": choices}
+    return {**_DIALECT, **whole, "$defs": writer.defs}
