@@ -122,7 +122,12 @@ def write_catalog(
     for place, rule in enumerate(rules):
         if comment := comments.get(rule.name):
             entries.yaml_set_comment_before_after_key(place, before=comment, indent=2)
-    return _yaml(catalog)
+    writer = YAML()
+    writer.width = _UNWRAPPED
+    writer.indent(mapping=2, sequence=4, offset=2)
+    stream = StringIO()
+    writer.dump(catalog, stream)
+    return stream.getvalue()
 
 
 def _entry(rule: PatternRule | RewriteRule, policy: ConstantsPolicy) -> dict[str, Any]:
@@ -195,15 +200,6 @@ def _check(catalog: dict[str, Any], kind: Kind) -> None:
         if problem["type"] == "string_pattern_mismatch":
             what = " is not a name: letters, digits and _"
         raise CatalogError(f"{key}: {problem['input']!r}{what}") from error
-
-
-def _yaml(catalog: dict[str, Any]) -> str:
-    writer = YAML()
-    writer.width = _UNWRAPPED
-    writer.indent(mapping=2, sequence=4, offset=2)
-    stream = StringIO()
-    writer.dump(catalog, stream)
-    return stream.getvalue()
 
 
 # Examples in a file of their own, beside the catalogue: ``dnnl.examples.yaml``.

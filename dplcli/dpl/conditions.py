@@ -1727,6 +1727,9 @@ class Expression:
         except PatternSyntaxError as error:
             place = (error.line, error.column)
             raise self._wrong_at(place, error.message, error.hint) from error
+        except RecursionError as error:
+            what = "is not an expression: it is nested too deeply"
+            raise self._wrong_at((1, 0), what, None) from error
 
     def __getstate__(self) -> dict[str, object]:
         """Keep what it was made of; the rest is made again when somebody asks."""

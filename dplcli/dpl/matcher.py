@@ -1035,8 +1035,9 @@ class OutputsStep(Step):
             for candidate in self._candidates(state, number)
             if step.is_plausible(candidate) and candidate.producer not in state.unavailable
         )
-        words = partial(_words_of_output, step.pattern)
-        return EachStep(step, ways, words).run(state, None, None)
+        return EachStep(
+            step, ways, lambda: (f"the output {step.pattern!r}", "no value that could be it")
+        ).run(state, None, None)
 
     def _candidates(self, state: State, number: int) -> Iterator[Value]:
         """Yield the values that output *number* may be, in program order."""
@@ -1047,10 +1048,6 @@ class OutputsStep(Step):
                 return
         for node in state.graph:
             yield from (output for output in node.outputs if output is not None)
-
-
-def _words_of_output(pattern: DFPattern) -> tuple[str, str]:
-    return f"the output {pattern!r}", "no value that could be it"
 
 
 def _below(values: Sequence[Value], distance: int, state: State) -> list[Value]:
@@ -1240,7 +1237,9 @@ class CallStep(Step):
         """Match what few patterns have: attributes that are bound, variables, bodies, functions."""
         if not self._bind_attributes(state, node):
             return state.explains and state.refuse(self.title, _named(node))
-        if not self._is_like_peers(state, node):
+        others = [state.slots[slot] for slot in self.peers]
+        ops = {(other.domain, other.op_type) for other in others if isinstance(other, Node)}
+        if not ops <= {(node.domain, node.op_type)}:
             wanted = f"the operator that {self.pattern.op.name!r} is elsewhere"
             return state.explains and state.refuse(wanted, _named(node))
         if not self._is_like_others(state, node):
@@ -1252,22 +1251,13 @@ class CallStep(Step):
         return self._match_inputs(node, inputs, state, None, rest)
 
     def _is_like_others(self, state: State, node: Node) -> bool:
-        """Tell whether *node* is what its variable and its captures stand for elsewhere."""
+        """Tell whether *node* has the attributes that its captures stand for elsewhere."""
         for name, slot in self.alike:
             other = state.slots[slot]
             attribute = parameter_of(other, name) if isinstance(other, Node) else None
             if attribute is not None and not _is_same(attribute, parameter_of(node, name)):
                 return False
-        return self._is_like_peers(state, node)
-
-    def _is_like_peers(self, state: State, node: Node) -> bool:
-        """Tell whether *node* is of the operator that the variable stands for elsewhere."""
-        others = (state.slots[slot] for slot in self.peers)
-        return all(
-            (other.op_type, other.domain) == (node.op_type, node.domain)
-            for other in others
-            if isinstance(other, Node)
-        )
+        return True
 
     def _at_identity(self, state: State, value: Value, index: int, rest: Goals) -> Value:
         """Return the value to match: the one that Identity nodes copy, unless one may be meant."""
