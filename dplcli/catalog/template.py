@@ -1,7 +1,8 @@
 """Templates: entries of a catalogue file that stand for several rules.
 
-``for_each`` lists the values for which an entry is written out. ``${name}`` is replaced by a
-value or by a fragment. Of every letter it is known where in the file it was written.
+``for_each`` lists the values for which an entry is written out. A value or a fragment replaces
+``${name}``. A text that was written out consists of pieces of the file, so every message has a
+place in the file.
 """
 
 from __future__ import annotations

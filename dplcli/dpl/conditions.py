@@ -1037,12 +1037,12 @@ def keeps_order(result: ValueFacts) -> bool:
 def reshape_target(source: ValueFacts, result: ValueFacts) -> list[int]:
     """Return the numbers by which a Reshape gives *source* the shape of *result*.
 
-    0 stands for what is as it was, also where a number would do (onnxruntime's Attention wants a
-    target like ``[0, 0, 12, 64]``). -1 stands for one dimension at most, and only where no other
-    one can be 0 when the model runs, or where the Reshape that makes *result* has it there itself:
-    onnxruntime refuses -1 beside a size of 0 (ReshapeHelper in its reshape_helper.h), so an empty
-    batch would fail that ran before. Nor does it stand where it hides what is known of a size: that
-    is asked for when a target's patterns are matched.
+    0 stands for a dimension that stays, also where a number would do: onnxruntime's Attention wants
+    a target like ``[0, 0, 12, 64]``. At most one dimension is -1. onnxruntime refuses -1 beside a
+    size of 0 (ReshapeHelper in its reshape_helper.h), and an empty batch that ran before would
+    fail. So -1 stands only where no other dimension can be 0 when the model runs, or where the
+    Reshape that makes *result* has -1 itself. It also must not hide a known size, which the
+    patterns of a target ask for.
 
     Raises:
         UnknownFactError: The rank is not known, or numbers cannot say it.

@@ -1,7 +1,7 @@
 """Conditions that make no sense: beside their pattern, beside each other, or alone.
 
-What can be asked of one quantity, ``x.rank`` say, is gathered as a set of constants and a range.
-A quantity is any expression that is compared with constants; what it says of others is not known.
+A quantity is any expression that a condition compares with constants, such as ``x.rank``. The
+values that it may have are kept as a set of constants and a range. Two quantities are unrelated.
 """
 
 from __future__ import annotations

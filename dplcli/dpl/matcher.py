@@ -8,8 +8,8 @@ search returns to it.
 
 The words:
 
-* **part**: a pattern object. **Step**: a part, compiled; it matches one value. What a step can
-  only do later is a :class:`RestStep`.
+* **part**: a pattern object. **Step**: a part, compiled; it matches one value. A
+  :class:`RestStep` does the part of a step that has to wait.
 * **goal**: a step and the value that it is to match (None is an omitted input). **Goals** are a
   linked list ``(step, value, rest)``; a step that succeeds returns the goals that are left. The
   search is over when none is left.
@@ -1792,7 +1792,7 @@ class OpIndex:
         return self._merged[key]
 
 
-# What can be told of a root by its operator and by what lies just above it (S. Schulz,
+# What a root's operator, and the nodes just above it, tell of the root (S. Schulz,
 # *Fingerprint Indexing for Paramodulation and Rewriting*, IJCAR 2012).
 #
 # Nodes of one fingerprint are alike that far, so a pattern is asked once for each fingerprint
