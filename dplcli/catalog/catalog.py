@@ -225,7 +225,10 @@ def read_examples(catalog: Path, names: Collection[str]) -> dict[str, tuple[Exam
     try:
         file = ExamplesFile.model_validate(data)
     except ValidationError as error:
-        raise explain_invalid(source, error, _example_keys_at) from error
+        keys = ("rule", "before", "after", "for_each", "except")
+        raise explain_invalid(
+            source, error, lambda where: ExamplesFile.model_fields if len(where) == 1 else keys
+        ) from error
     by_rule: dict[str, tuple[Example, ...]] = {}
     for number in range(len(file.examples)):
         item = data["examples"][number]
@@ -251,11 +254,6 @@ def _written_out(
         after = entry.data.get("after", "any")
         origin = entry.line(("before",))
         yield rule, Example(before=entry.data["before"], after=after, origin=origin)
-
-
-def _example_keys_at(where: Where) -> Iterable[str]:
-    fields = ExamplesFile.model_fields if len(where) == 1 else ("rule", "before", "after")
-    return [*fields, "for_each", "except"]
 
 
 # Making rules of the entries of a catalogue file.

@@ -942,7 +942,10 @@ class _Proof:
             return _Extent.UNKNOWN
         if not shape:
             return _Extent.FITS
-        if self.shape is None or not _broadcasts(shape, self.shape):
+        if self.shape is None or len(shape) > len(self.shape):
+            return _Extent.UNKNOWN
+        pairs = zip(reversed(shape), reversed(self.shape), strict=False)
+        if not all(dim == 1 or (isinstance(dim, int) and dim == other) for dim, other in pairs):
             return _Extent.UNKNOWN
         is_whole = shape == self.shape and all(isinstance(dim, int) for dim in shape)
         return _Extent.WHOLE if is_whole else _Extent.FITS
@@ -964,14 +967,6 @@ class _Proof:
             if keepdims is not None and not keepdims.ref and keepdims.value == 1:
                 return min(read[0], _Extent.FITS)
         return _Extent.UNKNOWN
-
-
-def _broadcasts(small: Sequence[object], large: Sequence[object]) -> bool:
-    """Tell whether *small* provably broadcasts to *large* without changing it."""
-    if len(small) > len(large):
-        return False
-    pairs = zip(reversed(small), reversed(large), strict=False)
-    return all(dim == 1 or (isinstance(dim, int) and dim == other) for dim, other in pairs)
 
 
 # What expressions may ask of sizes that shape inference does not know.

@@ -1042,22 +1042,16 @@ class OutputsStep(Step):
     def _candidates(self, state: State, number: int) -> Iterator[Value]:
         """Yield the values that output *number* may be, in program order."""
         for step, distance in self.anchors[number]:
-            values = step.bound_values_in(state.slots)
-            if values:
-                yield from _below(values, distance, state)
+            level = step.bound_values_in(state.slots)
+            if level:
+                for _ in range(distance):
+                    readers = _readers(level, state.graph)
+                    state.charge(len(readers))
+                    level = [out for node in readers for out in node.outputs if out is not None]
+                yield from level
                 return
         for node in state.graph:
             yield from (output for output in node.outputs if output is not None)
-
-
-def _below(values: Sequence[Value], distance: int, state: State) -> list[Value]:
-    """Return the values *distance* edges below *values*; Identity nodes are not counted."""
-    level = list(values)
-    for _ in range(distance):
-        readers = _readers(level, state.graph)
-        state.charge(len(readers))
-        level = [out for node in readers for out in node.outputs if out is not None]
-    return level
 
 
 def _readers(values: Sequence[Value], graph: Graph) -> list[Node]:
@@ -2395,7 +2389,9 @@ class _Compiler:
             case CallPattern():
                 return self._compile_call(part)
             case OutputPattern():
-                return self._compile_output(part)
+                call = cast("CallStep", self._step(part.node))
+                self._bind_name(part.name, call.slot, part.index)
+                return OutputStep(part, call, part.index)
             case OrPattern():
                 return OrStep(part, self._step(part.left), self._step(part.right))
             case AndPattern():
@@ -2419,11 +2415,6 @@ class _Compiler:
                 return self._compile_outputs(part)
             case _:
                 raise TypeError(f"no step matches {type(part).__name__}")
-
-    def _compile_output(self, part: OutputPattern) -> OutputStep:
-        call = cast("CallStep", self._step(part.node))
-        self._bind_name(part.name, call.slot, part.index)
-        return OutputStep(part, call, part.index)
 
     def _compile_call(self, part: CallPattern) -> CallStep:
         slot = self._slot()

@@ -604,7 +604,11 @@ class PatternReader(TextReader[DFPattern]):
             case ast.Name(id="unordered"):
                 raise wrong(node, "unordered stands inside a call", "write Concat(unordered(a, b))")
             case ast.Name(id="call"):
-                return self._call_function(node)
+                if not node.args:
+                    raise wrong(node, 'write call("name", x, ...)')
+                op = OpPattern((FunctionName(read_text(node.args[0])),))
+                rest = ast.Call(node.func, node.args[1:], node.keywords)
+                return self.call_op(op, ast.copy_location(rest, node))
             case ast.Name(id="op" | "function"):
                 raise wrong(node, f"{ast.unparse(node)} needs arguments", "write op()(x, ...)")
             case ast.Call(func=ast.Name(id="optional")):
@@ -709,13 +713,6 @@ class PatternReader(TextReader[DFPattern]):
         ):
             raise wrong(node.keywords[0].value, "metadata are texts by name")
         return pattern.is_function(params, self.several(body), metadata)
-
-    def _call_function(self, node: ast.Call) -> CallPattern:
-        if not node.args:
-            raise wrong(node, 'write call("name", x, ...)')
-        op = OpPattern((FunctionName(read_text(node.args[0])),))
-        rest = ast.copy_location(ast.Call(node.func, node.args[1:], node.keywords), node)
-        return self.call_op(op, rest)
 
     # -- operators -----------------------------------------------------------------------------
 
