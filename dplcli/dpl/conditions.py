@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 # Which element types hold every number of another one, so that a Cast loses nothing.
 
 
-class _Range(NamedTuple):
+class _Capacity(NamedTuple):
     """What a type can hold.
 
     Attributes:
@@ -84,16 +84,16 @@ class _Range(NamedTuple):
     special: bool = False
 
 
-_RANGES = {
-    "bool": _Range(1, 0, 1, signed=False),
-    **{f"uint{bits}": _Range(bits, 0, bits, signed=False) for bits in (2, 4, 8, 16, 32, 64)},
-    **{f"int{bits}": _Range(bits - 1, 0, bits - 1) for bits in (2, 4, 8, 16, 32, 64)},
-    "float16": _Range(11, -24, 16, special=True),
-    "bfloat16": _Range(8, -133, 128, special=True),
-    "float32": _Range(24, -149, 128, special=True),
-    "float64": _Range(53, -1074, 1024, special=True),
-    "float8e4m3fn": _Range(4, -9, 9),
-    "float8e5m2": _Range(3, -16, 16, special=True),
+_CAPACITIES = {
+    "bool": _Capacity(1, 0, 1, signed=False),
+    **{f"uint{bits}": _Capacity(bits, 0, bits, signed=False) for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"int{bits}": _Capacity(bits - 1, 0, bits - 1) for bits in (2, 4, 8, 16, 32, 64)},
+    "float16": _Capacity(11, -24, 16, special=True),
+    "bfloat16": _Capacity(8, -133, 128, special=True),
+    "float32": _Capacity(24, -149, 128, special=True),
+    "float64": _Capacity(53, -1074, 1024, special=True),
+    "float8e4m3fn": _Capacity(4, -9, 9),
+    "float8e5m2": _Capacity(3, -16, 16, special=True),
 }
 
 
@@ -108,7 +108,7 @@ def widens(source: str, target: str) -> bool:
     """
     if source == target:
         return True
-    small, large = _RANGES.get(source), _RANGES.get(target)
+    small, large = _CAPACITIES.get(source), _CAPACITIES.get(target)
     if small is None or large is None or target == "bool":
         return False
     if (small.signed and not large.signed) or (small.special and not large.special):
