@@ -122,7 +122,12 @@ def write_catalog(
     for place, rule in enumerate(rules):
         if comment := comments.get(rule.name):
             entries.yaml_set_comment_before_after_key(place, before=comment, indent=2)
-    return _yaml(catalog)
+    writer = YAML()
+    writer.width = _UNWRAPPED
+    writer.indent(mapping=2, sequence=4, offset=2)
+    stream = StringIO()
+    writer.dump(catalog, stream)
+    return stream.getvalue()
 
 
 def _entry(rule: PatternRule | RewriteRule, policy: ConstantsPolicy) -> dict[str, Any]:
@@ -197,15 +202,6 @@ def _check(catalog: dict[str, Any], kind: Kind) -> None:
         raise CatalogError(f"{key}: {problem['input']!r}{what}") from error
 
 
-def _yaml(catalog: dict[str, Any]) -> str:
-    writer = YAML()
-    writer.width = _UNWRAPPED
-    writer.indent(mapping=2, sequence=4, offset=2)
-    stream = StringIO()
-    writer.dump(catalog, stream)
-    return stream.getvalue()
-
-
 # Examples in a file of their own, beside the catalogue: ``dnnl.examples.yaml``.
 #
 # It is read only to run or count examples, so that many examples do not make a catalogue slow.
@@ -229,7 +225,10 @@ def read_examples(catalog: Path, names: Collection[str]) -> dict[str, tuple[Exam
     try:
         file = ExamplesFile.model_validate(data)
     except ValidationError as error:
-        raise explain_invalid(source, error, _example_keys_at) from error
+        keys = ("rule", "before", "after", "for_each", "except")
+        raise explain_invalid(
+            source, error, lambda where: ExamplesFile.model_fields if len(where) == 1 else keys
+        ) from error
     by_rule: dict[str, tuple[Example, ...]] = {}
     for number in range(len(file.examples)):
         item = data["examples"][number]
@@ -255,11 +254,6 @@ def _written_out(
         after = entry.data.get("after", "any")
         origin = entry.line(("before",))
         yield rule, Example(before=entry.data["before"], after=after, origin=origin)
-
-
-def _example_keys_at(where: Where) -> Iterable[str]:
-    fields = ExamplesFile.model_fields if len(where) == 1 else ("rule", "before", "after")
-    return [*fields, "for_each", "except"]
 
 
 # Making rules of the entries of a catalogue file.

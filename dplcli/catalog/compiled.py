@@ -1,12 +1,12 @@
 """Rules of catalogues as they were made before, from the user's cache folder.
 
 To read a catalogue costs more than all else that is done with a small model: YAML, its schema, and
-the text of each rule. So what a file and those that it includes gave is kept under a hash of their
-texts, of dpl's own code, and of what that runs on.
+the text of each rule. So the rules of a file, and of the files that it
+includes, are kept under a hash. It covers the texts, dpl's own code, and the libraries below it.
 
-It is kept as a pickle, which is code to whoever reads it. So a file is read only if it is this
-user's own, and nobody else could have written it or put it there; other systems than those of the
-POSIX kind cannot tell, and have no such folder.
+They are kept as a pickle, and a pickle can run code. So dpl reads a file only if it belongs to this
+user and nobody else could have written it or put it there. Only POSIX systems can tell; on others
+nothing is kept.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Compiled:
 
 
 class _Kept(threading.local):
-    """What was found before, by its name in the folder: rules have working memory."""
+    """What this thread read before, by its name in the folder: rules have working memory."""
 
     def __init__(self) -> None:
         self.found: dict[str, _Compiled] = {}

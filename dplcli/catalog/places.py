@@ -1,4 +1,4 @@
-"""Where catalogues are, and what their rules are gathered in."""
+"""Where catalogues are, and the object that gathers their rules."""
 
 from __future__ import annotations
 

@@ -152,16 +152,6 @@ def sketches(rule: Rule, schemas: SchemaLibrary) -> Iterator[tuple[VariantSketch
             yield sketch, outputs
 
 
-def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> int:
-    """Return into how many parts a Split divides; a wrong number would crash onnx's inference."""
-    if len(args) > 1 or "split" in attributes:
-        raise NoInstanceError("sizes of a Split are not made up")
-    count = attributes.setdefault("num_outputs", _MOST_OUTPUTS)
-    if not isinstance(count, int) or not 0 < count <= _MOST_OUTPUTS:
-        raise NoInstanceError("a Split into so many is not made up")
-    return count
-
-
 def _operators(op: OpPattern) -> list[Callee]:
     """Return the operators to try where a pattern allows several; of a class, some."""
     operators: list[Callee] = []
@@ -273,7 +263,11 @@ class VariantSketch:
             case EdgePattern():
                 return self._joined(part.producer, part.consumer)
             case RepeatPattern():
-                return self._chain(part)
+                end = self.value(part.base)
+                for _ in range(max(part.least, 1)):
+                    others = [self._make(arg) for arg in part.link.args[1:]]
+                    end = self._call(part.link, [end, *others])[0]
+                return end
             case DominatorPattern():
                 return self._joined(part.parent, part.child)
             case OutputsPattern():
@@ -301,13 +295,6 @@ class VariantSketch:
                 self.stand_ins[id(part)] = name
         return self.value(lower)
 
-    def _chain(self, part: RepeatPattern) -> str:
-        current = self.value(part.base)
-        for _ in range(max(part.least, 1)):
-            others = [self._make(arg) for arg in part.link.args[1:]]
-            current = self._call(part.link, [current, *others])[0]
-        return current
-
     def _call(self, part: CallPattern, args: list[str]) -> list[str]:
         choice = _operators(part.op)[self.taken.get(_choice_of(part), 0)]
         if part.bodies or not isinstance(choice, OpName):
@@ -327,8 +314,13 @@ class VariantSketch:
         attributes = dict(_REQUIRED.get(op_type, {})) | stated
         self.assumed[len(self.nodes)] = attributes.keys() - stated
         count = 1 + len(part.output_names)
-        if op_type == "Split":
-            count = _split_into(attributes, args)
+        if op_type == "Split":  # into a wrong number of parts would crash onnx's inference
+            parts = attributes.setdefault("num_outputs", _MOST_OUTPUTS)
+            if len(args) > 1 or "split" in attributes:
+                raise NoInstanceError("sizes of a Split are not made up")
+            if not isinstance(parts, int) or not 0 < parts <= _MOST_OUTPUTS:
+                raise NoInstanceError("a Split into so many is not made up")
+            count = parts
         if part.rest:
             self.open_nodes.add(len(self.nodes))
         name = part.name or f"made_{len(self.nodes)}"

@@ -1,7 +1,8 @@
 """Templates: entries of a catalogue file that stand for several rules.
 
-``for_each`` lists the values for which an entry is written out. ``${name}`` is replaced by a
-value or by a fragment. Of every letter it is known where in the file it was written.
+``for_each`` lists the values for which an entry is written out. A value or a fragment replaces
+``${name}``. A text that was written out consists of pieces of the file, so every message has a
+place in the file.
 """
 
 from __future__ import annotations
@@ -317,18 +318,12 @@ class Expander:
         if fragment.name not in self._placed:
             self._placed.add(fragment.name)
             self.conditions += [item for item in fragment.where if item not in self.conditions]
-            before = _with_lines(before, lines)
+            if lines:  # whole lines go before the statement at the end of what is there
+                text = "".join(piece.text for piece in before)
+                done, begun = split(before, open_statement(text))
+                newline = [] if lines[-1].text.endswith("\n") else [opening._replace(text="\n")]
+                before = [*done, *lines, *newline, *begun]
         return [*before, opening, *expression, closing]
-
-
-def _with_lines(before: Sequence[TextPiece], lines: Sequence[TextPiece]) -> list[TextPiece]:
-    """Insert whole *lines* before the statement at the end of *before*."""
-    if not lines:
-        return list(before)
-    text = "".join(piece.text for piece in before)
-    done, begun = split(before, open_statement(text))
-    end = lines[-1]._replace(text="\n", is_verbatim=False)
-    return [*done, *lines, *([] if lines[-1].text.endswith("\n") else [end]), *begun]
 
 
 # ``for_each``: the combinations of values for which an entry is written out.
@@ -669,7 +664,12 @@ class _Maker:
                 for key, item in data.items()
                 if key not in _OWN_KEYS
             }
-            self._complete_conditions(entry)
+            own = [self.texts.pop(("where", n)) for n in range(len(entry.get("where", ())))]
+            texts = [*own, *map(self.expander.text, self.expander.conditions)]
+            kept = [text for text in texts if text.text.strip()]
+            self.texts |= {("where", number): text for number, text in enumerate(kept)}
+            if kept or "where" in entry:
+                entry["where"] = [text.text for text in kept]
         except CatalogError as error:
             raise labelled(error, values) from error
         return RuleEntry(self.source, self.at, entry, values, self.texts)
@@ -702,12 +702,3 @@ class _Maker:
                 origin = (*self.at, "examples", number)
                 kept.append(self._copy(rest, origin, ("examples", len(kept))))
         return kept
-
-    def _complete_conditions(self, entry: dict[str, Any]) -> None:
-        """Drop empty conditions, and add those of the fragments in use."""
-        own = [self.texts.pop(("where", n)) for n in range(len(entry.get("where", ())))]
-        texts = [*own, *map(self.expander.text, self.expander.conditions)]
-        kept = [text for text in texts if text.text.strip()]
-        self.texts |= {("where", number): text for number, text in enumerate(kept)}
-        if kept or "where" in entry:
-            entry["where"] = [text.text for text in kept]

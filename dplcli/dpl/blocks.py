@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class LazyArray:
     """An array that is not there yet: it is computed when somebody wants its numbers.
 
-    Operations on it are noted, and done for one block after the other. So nothing but the result
-    is ever in memory as a whole. Where numpy needs an array, it becomes one.
+    It notes operations, and does them for one block after the other. So only the result is ever in
+    memory as a whole. It becomes an array where numpy needs one.
 
     Args:
         shape: The dimensions.

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 # Which element types hold every number of another one, so that a Cast loses nothing.
 
 
-class _Range(NamedTuple):
+class _Capacity(NamedTuple):
     """What a type can hold.
 
     Attributes:
@@ -84,16 +84,16 @@ class _Range(NamedTuple):
     special: bool = False
 
 
-_RANGES = {
-    "bool": _Range(1, 0, 1, signed=False),
-    **{f"uint{bits}": _Range(bits, 0, bits, signed=False) for bits in (2, 4, 8, 16, 32, 64)},
-    **{f"int{bits}": _Range(bits - 1, 0, bits - 1) for bits in (2, 4, 8, 16, 32, 64)},
-    "float16": _Range(11, -24, 16, special=True),
-    "bfloat16": _Range(8, -133, 128, special=True),
-    "float32": _Range(24, -149, 128, special=True),
-    "float64": _Range(53, -1074, 1024, special=True),
-    "float8e4m3fn": _Range(4, -9, 9),
-    "float8e5m2": _Range(3, -16, 16, special=True),
+_CAPACITIES = {
+    "bool": _Capacity(1, 0, 1, signed=False),
+    **{f"uint{bits}": _Capacity(bits, 0, bits, signed=False) for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"int{bits}": _Capacity(bits - 1, 0, bits - 1) for bits in (2, 4, 8, 16, 32, 64)},
+    "float16": _Capacity(11, -24, 16, special=True),
+    "bfloat16": _Capacity(8, -133, 128, special=True),
+    "float32": _Capacity(24, -149, 128, special=True),
+    "float64": _Capacity(53, -1074, 1024, special=True),
+    "float8e4m3fn": _Capacity(4, -9, 9),
+    "float8e5m2": _Capacity(3, -16, 16, special=True),
 }
 
 
@@ -108,7 +108,7 @@ def widens(source: str, target: str) -> bool:
     """
     if source == target:
         return True
-    small, large = _RANGES.get(source), _RANGES.get(target)
+    small, large = _CAPACITIES.get(source), _CAPACITIES.get(target)
     if small is None or large is None or target == "bool":
         return False
     if (small.signed and not large.signed) or (small.special and not large.special):
@@ -942,7 +942,10 @@ class _Proof:
             return _Extent.UNKNOWN
         if not shape:
             return _Extent.FITS
-        if self.shape is None or not _broadcasts(shape, self.shape):
+        if self.shape is None or len(shape) > len(self.shape):
+            return _Extent.UNKNOWN
+        pairs = zip(reversed(shape), reversed(self.shape), strict=False)
+        if not all(dim == 1 or (isinstance(dim, int) and dim == other) for dim, other in pairs):
             return _Extent.UNKNOWN
         is_whole = shape == self.shape and all(isinstance(dim, int) for dim in shape)
         return _Extent.WHOLE if is_whole else _Extent.FITS
@@ -964,14 +967,6 @@ class _Proof:
             if keepdims is not None and not keepdims.ref and keepdims.value == 1:
                 return min(read[0], _Extent.FITS)
         return _Extent.UNKNOWN
-
-
-def _broadcasts(small: Sequence[object], large: Sequence[object]) -> bool:
-    """Tell whether *small* provably broadcasts to *large* without changing it."""
-    if len(small) > len(large):
-        return False
-    pairs = zip(reversed(small), reversed(large), strict=False)
-    return all(dim == 1 or (isinstance(dim, int) and dim == other) for dim, other in pairs)
 
 
 # What expressions may ask of sizes that shape inference does not know.
@@ -1037,12 +1032,12 @@ def keeps_order(result: ValueFacts) -> bool:
 def reshape_target(source: ValueFacts, result: ValueFacts) -> list[int]:
     """Return the numbers by which a Reshape gives *source* the shape of *result*.
 
-    0 stands for what is as it was, also where a number would do (onnxruntime's Attention wants a
-    target like ``[0, 0, 12, 64]``). -1 stands for one dimension at most, and only where no other
-    one can be 0 when the model runs, or where the Reshape that makes *result* has it there itself:
-    onnxruntime refuses -1 beside a size of 0 (ReshapeHelper in its reshape_helper.h), so an empty
-    batch would fail that ran before. Nor does it stand where it hides what is known of a size: that
-    is asked for when a target's patterns are matched.
+    0 stands for a dimension that stays, also where a number would do: onnxruntime's Attention wants
+    a target like ``[0, 0, 12, 64]``. At most one dimension is -1. onnxruntime refuses -1 beside a
+    size of 0 (ReshapeHelper in its reshape_helper.h), and an empty batch that ran before would
+    fail. So -1 stands only where no other dimension can be 0 when the model runs, or where the
+    Reshape that makes *result* has -1 itself. It also must not hide a known size, which the
+    patterns of a target ask for.
 
     Raises:
         UnknownFactError: The rank is not known, or numbers cannot say it.
@@ -1727,6 +1722,9 @@ class Expression:
         except PatternSyntaxError as error:
             place = (error.line, error.column)
             raise self._wrong_at(place, error.message, error.hint) from error
+        except RecursionError as error:
+            what = "is not an expression: it is nested too deeply"
+            raise self._wrong_at((1, 0), what, None) from error
 
     def __getstate__(self) -> dict[str, object]:
         """Keep what it was made of; the rest is made again when somebody asks."""

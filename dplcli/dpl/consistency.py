@@ -1,7 +1,7 @@
 """Conditions that make no sense: beside their pattern, beside each other, or alone.
 
-What can be asked of one quantity, ``x.rank`` say, is gathered as a set of constants and a range.
-A quantity is any expression that is compared with constants; what it says of others is not known.
+A quantity is any expression that a condition compares with constants, such as ``x.rank``. The
+values that it may have are kept as a set of constants and a range. Two quantities are unrelated.
 """
 
 from __future__ import annotations
@@ -303,7 +303,12 @@ class _Reader(NamedTuple):
             values = None
         if values is None:
             return _true_or_not(ast.Compare(left, [sign], [right]), holds=holds)
-        return _Says(_quantity(left), possible.and_(values))
+        match left:  # the length of a shape is a rank
+            case ast.Call(func=ast.Name(id="len"), args=[ast.Attribute(value=of, attr="shape")]):
+                quantity = f"{ast.unparse(of)}.rank"
+            case _:
+                quantity = ast.unparse(left)
+        return _Says(quantity, possible.and_(values))
 
 
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -360,15 +365,6 @@ def _true_or_not(node: ast.expr, *, holds: bool) -> _Says:
     is_fact = isinstance(node, ast.Attribute) and node.attr == "is_const"
     quantity = ast.unparse(node) if is_fact else f"bool({ast.unparse(node)})"
     return _Says(quantity, _Range(only=frozenset({holds})))
-
-
-def _quantity(node: ast.expr) -> str:
-    """Name a quantity; ``len(x.shape)`` is ``x.rank``."""
-    match node:
-        case ast.Call(func=ast.Name(id="len"), args=[ast.Attribute(value=value, attr="shape")]):
-            return f"{ast.unparse(value)}.rank"
-        case _:
-            return ast.unparse(node)
 
 
 def _with(ranges: Ranges, claim: _Claim) -> Ranges | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Match, Rejection, Rule
     from dplcli.ir import Graph, Node, Value
 
-    Verdict: TypeAlias = Literal["matched", "inside", "refused", "mismatch", "taken", "skipped"]
+    Standing: TypeAlias = Literal["matched", "inside", "refused", "mismatch", "taken", "skipped"]
 
 
 TRACE_BUDGET = 4 * DEFAULT_BUDGET
@@ -333,7 +333,7 @@ class NodeExplanation(NamedTuple):
 
     rule: Rule
     node: Node
-    verdict: Verdict
+    verdict: Standing
     match: Match | None = None
     rejection: Rejection | None = None
     trace: MatchTrace | None = None
@@ -390,7 +390,7 @@ class Explainer:
         owner = self.owners.get(node)
         trace = Tracer(rule).trace(node)
         if owner is not None and owner.rule is rule:
-            verdict: Verdict = "matched" if owner.root is node else "inside"
+            verdict: Standing = "matched" if owner.root is node else "inside"
             return NodeExplanation(rule, node, verdict, owner, trace=trace)
         for item in self.refused:
             if item.rule is rule and item.root is node:

@@ -181,8 +181,8 @@ class TextReader(ABC, Generic[Read]):
 class _LineMistakes:
     """What is wrong with lines, each by itself.
 
-    Where a line is wrong nobody knows what its name stands for. A mistake right at such a name may
-    come of that alone, and is not told.
+    If a line is wrong, the meaning of its name is unknown. A mistake right at such a name may come
+    of that alone, so the reader is not told.
     """
 
     def __init__(self) -> None:

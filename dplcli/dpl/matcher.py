@@ -8,8 +8,8 @@ search returns to it.
 
 The words:
 
-* **part**: a pattern object. **Step**: a part, compiled; it matches one value. What a step can
-  only do later is a :class:`RestStep`.
+* **part**: a pattern object. **Step**: a part, compiled; it matches one value. A
+  :class:`RestStep` does the part of a step that has to wait.
 * **goal**: a step and the value that it is to match (None is an omitted input). **Goals** are a
   linked list ``(step, value, rest)``; a step that succeeds returns the goals that are left. The
   search is over when none is left.
@@ -1037,32 +1037,23 @@ class OutputsStep(Step):
             for candidate in self._candidates(state, number)
             if step.is_plausible(candidate) and candidate.producer not in state.unavailable
         )
-        words = partial(_words_of_output, step.pattern)
-        return EachStep(step, ways, words).run(state, None, None)
+        return EachStep(
+            step, ways, lambda: (f"the output {step.pattern!r}", "no value that could be it")
+        ).run(state, None, None)
 
     def _candidates(self, state: State, number: int) -> Iterator[Value]:
         """Yield the values that output *number* may be, in program order."""
         for step, distance in self.anchors[number]:
-            values = step.bound_values_in(state.slots)
-            if values:
-                yield from _below(values, distance, state)
+            level = step.bound_values_in(state.slots)
+            if level:
+                for _ in range(distance):
+                    readers = _readers(level, state.graph)
+                    state.charge(len(readers))
+                    level = [out for node in readers for out in node.outputs if out is not None]
+                yield from level
                 return
         for node in state.graph:
             yield from (output for output in node.outputs if output is not None)
-
-
-def _words_of_output(pattern: DFPattern) -> tuple[str, str]:
-    return f"the output {pattern!r}", "no value that could be it"
-
-
-def _below(values: Sequence[Value], distance: int, state: State) -> list[Value]:
-    """Return the values *distance* edges below *values*; Identity nodes are not counted."""
-    level = list(values)
-    for _ in range(distance):
-        readers = _readers(level, state.graph)
-        state.charge(len(readers))
-        level = [out for node in readers for out in node.outputs if out is not None]
-    return level
 
 
 def _readers(values: Sequence[Value], graph: Graph) -> list[Node]:
@@ -1242,7 +1233,9 @@ class CallStep(Step):
         """Match what few patterns have: attributes that are bound, variables, bodies, functions."""
         if not self._bind_attributes(state, node):
             return state.explains and state.refuse(self.title, _named(node))
-        if not self._is_like_peers(state, node):
+        others = [state.slots[slot] for slot in self.peers]
+        ops = {(other.domain, other.op_type) for other in others if isinstance(other, Node)}
+        if not ops <= {(node.domain, node.op_type)}:
             wanted = f"the operator that {self.pattern.op.name!r} is elsewhere"
             return state.explains and state.refuse(wanted, _named(node))
         if not self._is_like_others(state, node):
@@ -1254,22 +1247,13 @@ class CallStep(Step):
         return self._match_inputs(node, inputs, state, None, rest)
 
     def _is_like_others(self, state: State, node: Node) -> bool:
-        """Tell whether *node* is what its variable and its captures stand for elsewhere."""
+        """Tell whether *node* has the attributes that its captures stand for elsewhere."""
         for name, slot in self.alike:
             other = state.slots[slot]
             attribute = parameter_of(other, name) if isinstance(other, Node) else None
             if attribute is not None and not _is_same(attribute, parameter_of(node, name)):
                 return False
-        return self._is_like_peers(state, node)
-
-    def _is_like_peers(self, state: State, node: Node) -> bool:
-        """Tell whether *node* is of the operator that the variable stands for elsewhere."""
-        others = (state.slots[slot] for slot in self.peers)
-        return all(
-            (other.op_type, other.domain) == (node.op_type, node.domain)
-            for other in others
-            if isinstance(other, Node)
-        )
+        return True
 
     def _at_identity(self, state: State, value: Value, index: int, rest: Goals) -> Value:
         """Return the value to match: the one that Identity nodes copy, unless one may be meant."""
@@ -1804,7 +1788,7 @@ class OpIndex:
         return self._merged[key]
 
 
-# What can be told of a root by its operator and by what lies just above it (S. Schulz,
+# What a root's operator, and the nodes just above it, tell of the root (S. Schulz,
 # *Fingerprint Indexing for Paramodulation and Rewriting*, IJCAR 2012).
 #
 # Nodes of one fingerprint are alike that far, so a pattern is asked once for each fingerprint
@@ -2407,7 +2391,9 @@ class _Compiler:
             case CallPattern():
                 return self._compile_call(part)
             case OutputPattern():
-                return self._compile_output(part)
+                call = cast("CallStep", self._step(part.node))
+                self._bind_name(part.name, call.slot, part.index)
+                return OutputStep(part, call, part.index)
             case OrPattern():
                 return OrStep(part, self._step(part.left), self._step(part.right))
             case AndPattern():
@@ -2431,11 +2417,6 @@ class _Compiler:
                 return self._compile_outputs(part)
             case _:
                 raise TypeError(f"no step matches {type(part).__name__}")
-
-    def _compile_output(self, part: OutputPattern) -> OutputStep:
-        call = cast("CallStep", self._step(part.node))
-        self._bind_name(part.name, call.slot, part.index)
-        return OutputStep(part, call, part.index)
 
     def _compile_call(self, part: CallPattern) -> CallStep:
         slot = self._slot()

@@ -750,7 +750,13 @@ class Replacement:
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand]:
         """Make the calls; a further output that nothing outside reads stays with the match."""
         pairs = list(zip(self.outputs, match.outputs, strict=True))
-        idle = {p for p, old in pairs if isinstance(p, CallOutput) and not _is_needed(old, match)}
+        idle = {
+            part
+            for part, old in pairs
+            if isinstance(part, CallOutput)
+            and not (old.returned_by or old.producer is match.nodes[-1])
+            and all(node in match.nodes for node, _ in old.iter_uses())
+        }
         caller = _Caller(match, build, self._output_counts(frozenset(idle)))
         return [old if part in idle else caller.part(part) for part, old in pairs]
 
@@ -784,13 +790,6 @@ class Replacement:
                 if isinstance(part, CallOutput):
                     counts[part.call] = max(counts.get(part.call, 1), part.number + 1)
         return self._counts[idle]
-
-
-def _is_needed(output: Value, match: Match) -> bool:
-    """Tell whether something outside reads an output, or whether the last node makes it."""
-    if output.returned_by or output.producer is match.nodes[-1]:
-        return True
-    return any(node not in match.nodes for node, _ in output.iter_uses())
 
 
 def _all_parts(roots: Iterable[Part]) -> tuple[Part, ...]:

@@ -233,13 +233,13 @@ class Policies:
         for policy in fields(self):
             for name, value in _read_policy(policy.name, getattr(self, policy.name), rules).items():
                 changes.setdefault(name, {})[policy.name] = value
-        return [_with_policies(rule, changes.get(rule.qualified_name, {})) for rule in rules]
-
-
-def _with_policies(rule: SomeRule, wanted: dict[str, str]) -> SomeRule:
-    """Return *rule* with the policies *wanted*; itself where it states them already."""
-    different = {key: value for key, value in wanted.items() if getattr(rule, key) != value}
-    return rule.with_policies(**different) if isinstance(rule, PatternRule) and different else rule
+        changed: list[SomeRule] = []
+        for rule in rules:
+            wanted = changes.get(rule.qualified_name, {}).items()
+            other = {key: value for key, value in wanted if getattr(rule, key) != value}
+            is_changed = isinstance(rule, PatternRule) and other
+            changed.append(rule.with_policies(**other) if is_changed else rule)  # type: ignore[attr-defined]  # a PatternRule
+        return changed
 
 
 def _read_policy(policy: str, texts: Iterable[str], rules: Sequence[Rule]) -> dict[str, str]:

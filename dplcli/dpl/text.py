@@ -604,7 +604,11 @@ class PatternReader(TextReader[DFPattern]):
             case ast.Name(id="unordered"):
                 raise wrong(node, "unordered stands inside a call", "write Concat(unordered(a, b))")
             case ast.Name(id="call"):
-                return self._call_function(node)
+                if not node.args:
+                    raise wrong(node, 'write call("name", x, ...)')
+                op = OpPattern((FunctionName(read_text(node.args[0])),))
+                rest = ast.Call(node.func, node.args[1:], node.keywords)
+                return self.call_op(op, ast.copy_location(rest, node))
             case ast.Name(id="op" | "function"):
                 raise wrong(node, f"{ast.unparse(node)} needs arguments", "write op()(x, ...)")
             case ast.Call(func=ast.Name(id="optional")):
@@ -709,13 +713,6 @@ class PatternReader(TextReader[DFPattern]):
         ):
             raise wrong(node.keywords[0].value, "metadata are texts by name")
         return pattern.is_function(params, self.several(body), metadata)
-
-    def _call_function(self, node: ast.Call) -> CallPattern:
-        if not node.args:
-            raise wrong(node, 'write call("name", x, ...)')
-        op = OpPattern((FunctionName(read_text(node.args[0])),))
-        rest = ast.copy_location(ast.Call(node.func, node.args[1:], node.keywords), node)
-        return self.call_op(op, rest)
 
     # -- operators -----------------------------------------------------------------------------
 
@@ -854,10 +851,6 @@ def _read_input(_reader: PatternReader, node: ast.Call) -> DFPattern:
     return pattern.is_input(read_text(node.args[0]) if node.args else "")
 
 
-def _write_input(part: InputPattern, _spell: Spell) -> str:
-    return f"input({json.dumps(part.source) if part.source else ''})"
-
-
 def _read_if(reader: PatternReader, node: ast.Call) -> DFPattern:
     if len(node.args) != 3 or node.keywords:  # noqa: PLR2004  # as the usage says
         raise wrong(node, "write if_(condition, then, otherwise)")
@@ -959,19 +952,6 @@ def _write_typed(part: TypedPattern, spell: Spell) -> str:
     return f"{inner}.has_dtype({', '.join(json.dumps(d) for d in part.dtypes or ())})"
 
 
-def _read_same_shape(reader: PatternReader, node: ast.Call) -> DFPattern:
-    first, second = reader.exactly(2, node, "same_shape(a, b)")
-    return first.same_shape_as(second)
-
-
-def _read_same_shape_as(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
-    return inner.same_shape_as(*reader.exactly(1, node, "a.same_shape_as(b)"))
-
-
-def _write_same_shape(part: SameShapePattern, spell: Spell) -> str:
-    return f"same_shape({spell(part.pattern)}, {spell(part.other)})"
-
-
 def _read_edge(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
     named = {keyword.arg: keyword.value for keyword in node.keywords}
     indices = [*node.args[1:], *named.values()]
@@ -1015,19 +995,10 @@ def _write_repeat(part: RepeatPattern, spell: Spell) -> str:
     return f"repeat({', '.join([*items, *_written_attributes(part.link)])})"
 
 
-def _read_dominates(reader: PatternReader, node: ast.Call) -> DFPattern:
-    parent, path, child = reader.exactly(3, node, "dominates(parent, path, child)")
-    return pattern.dominates(parent, path, child)
-
-
 def _read_dominated(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
     if not node.args or len(node.args) > 2 or node.keywords:  # noqa: PLR2004  # child and path
         raise wrong(node, "write child.dominates(parent, path)")
     return inner.dominates(*(reader.pattern(arg) for arg in node.args))
-
-
-def _write_dominator(part: DominatorPattern, spell: Spell) -> str:
-    return f"dominates({', '.join(map(spell, part.parts))})"
 
 
 class Spelling(NamedTuple):
@@ -1051,7 +1022,11 @@ SPELLINGS = (
     Spelling(VariadicPattern, lambda part, _spell: f"*{part.name or '_'}"),
     Spelling(AbsentPattern, lambda _part, _spell: "None"),
     Spelling(ConstantPattern, _write_constant, {"const": _read_const, "is_value": _read_value}),
-    Spelling(InputPattern, _write_input, {"input": _read_input}),
+    Spelling(
+        InputPattern,
+        lambda part, _spell: f"input({json.dumps(part.source) if part.source else ''})",
+        {"input": _read_input},
+    ),
     Spelling(CallPattern, _write_call, {"if_": _read_if}),
     Spelling(OutputPattern, _write_output),
     Spelling(OrPattern, _write_pair("|")),
@@ -1069,16 +1044,28 @@ SPELLINGS = (
     ),
     Spelling(
         SameShapePattern,
-        _write_same_shape,
-        {"same_shape": _read_same_shape},
-        {"same_shape_as": _read_same_shape_as},
+        lambda part, spell: f"same_shape({spell(part.pattern)}, {spell(part.other)})",
+        {
+            "same_shape": lambda reader, node: SameShapePattern(
+                *reader.exactly(2, node, "same_shape(a, b)")
+            )
+        },
+        {
+            "same_shape_as": lambda reader, node, inner: SameShapePattern(
+                inner, *reader.exactly(1, node, "a.same_shape_as(b)")
+            )
+        },
     ),
     Spelling(EdgePattern, _write_edge, methods={"used_by": _read_edge, "only_used_by": _read_edge}),
     Spelling(RepeatPattern, _write_repeat, {"repeat": _read_repeat}),
     Spelling(
         DominatorPattern,
-        _write_dominator,
-        {"dominates": _read_dominates},
+        lambda part, spell: f"dominates({', '.join(map(spell, part.parts))})",
+        {
+            "dominates": lambda reader, node: DominatorPattern(
+                *reader.exactly(3, node, "dominates(parent, path, child)")
+            )
+        },
         {"dominates": _read_dominated},
     ),
     Spelling(OutputsPattern, lambda part, spell: ", ".join(map(spell, part.outputs))),

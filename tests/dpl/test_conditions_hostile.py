@@ -227,6 +227,13 @@ def test_what_is_not_in_the_language_is_refused(condition: str) -> None:
         rule(PATTERN, condition)
 
 
+@pytest.mark.parametrize("condition", ["p[0] == " + "-" * 1500 + "1", "not " * 1500 + "p"])
+def test_what_nests_too_deeply_is_refused(condition: str) -> None:
+    """It is an error of ours, also where names stand for attributes."""
+    with pytest.raises(PatternSyntaxError, match=r"too deeply|too many nested"):
+        rule("Transpose(x, perm=p)", condition)
+
+
 @pytest.mark.parametrize(
     "condition",
     [
