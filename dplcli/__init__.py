@@ -13,28 +13,19 @@ from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from dplcli.api import (
-        BenchOptions,
         BenchResult,
-        CheckOptions,
         DiffResult,
         ExplainResult,
         ExtractResult,
-        InlineOptions,
         InlineResult,
         LearnResult,
         LoadedModel,
         MatchResult,
         ModelLike,
-        PartitionOptions,
         PartitionResult,
-        RepeatingOptions,
         Result,
-        ResultOptions,
-        RewriteOptions,
         RewriteResult,
-        RunOptions,
         RunResult,
-        VerifyOptions,
         VerifyResult,
         Written,
         apply,
@@ -60,11 +51,11 @@ else:
         __name__,
         {
             "dplcli.api": (
-                "BenchOptions BenchResult CheckOptions DiffResult ExplainResult ExtractResult "
-                "InlineOptions InlineResult "
-                "LearnResult LoadedModel MatchResult ModelLike PartitionOptions PartitionResult "
-                "RepeatingOptions Result ResultOptions RewriteOptions RewriteResult RunOptions "
-                "RunResult VerifyOptions VerifyResult Written apply bench diff explain extract "
+                "BenchResult DiffResult ExplainResult ExtractResult "
+                "InlineResult "
+                "LearnResult LoadedModel MatchResult ModelLike PartitionResult "
+                "Result RewriteResult "
+                "RunResult VerifyResult Written apply bench diff explain extract "
                 "inline learn load match partition repeat rewrite run verify"
             ),
             "dplcli.dpl.replacement": "RewriteRule",
@@ -74,31 +65,22 @@ else:
     )
 
 __all__ = [
-    "BenchOptions",
     "BenchResult",
-    "CheckOptions",
     "DiffResult",
     "DplError",
     "ExplainResult",
     "ExtractResult",
-    "InlineOptions",
     "InlineResult",
     "LearnResult",
     "LoadedModel",
     "MatchResult",
     "ModelLike",
-    "PartitionOptions",
     "PartitionResult",
     "PatternRule",
-    "RepeatingOptions",
     "Result",
-    "ResultOptions",
-    "RewriteOptions",
     "RewriteResult",
     "RewriteRule",
-    "RunOptions",
     "RunResult",
-    "VerifyOptions",
     "VerifyResult",
     "Written",
     "__version__",

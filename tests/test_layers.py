@@ -26,9 +26,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "diff": {"errors", "ir", "onnx_io"},
     "dpl": {"errors", "lazy", "ir", "shapes"},
     "rewrites": {"errors", "ir", "shapes", "dpl"},
+    "settings": {"errors", "dpl", "onnx_io"},
     "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}
     | {"pydantic", "ruamel"},
-    "passes": {"errors", "ir", "dpl", "catalog"},
+    "passes": {"errors", "ir", "dpl", "catalog", "settings"},
     "verify": {"errors", "files", "ir", "onnx_io", "diff", "onnx", "onnxruntime"},
     "execute": {"errors", "files", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
@@ -50,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "rich",
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
-    | {"passes", "verify", "execute", "targets", "outcomes", "shapes"},
+    | {"passes", "verify", "execute", "targets", "outcomes", "settings", "shapes"},
     "batch": {"errors", "files", "version", "onnx_io", "dpl", "catalog", "pydantic"},
     "api": {
         "execute",
@@ -63,10 +64,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "passes",
         "verify",
         "outcomes",
+        "settings",
     }
     | {"execute", "report", "pipeline", "onnx"},
     "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "api", "batch"}
-    | {"version", "click", "rich"},
+    | {"settings", "version", "click", "rich"},
     "__init__": {"errors", "lazy", "version", "dpl", "api"},
     "__main__": {"cli"},
 }

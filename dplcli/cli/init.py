@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -12,10 +13,11 @@ import click
 from dplcli.batch.build_file import FILE_NAME
 from dplcli.batch.models import find_models
 from dplcli.cli import options
-from dplcli.cli.many import Batch, ModelTask, batch_options, do_task
+from dplcli.cli.job import Batch, ModelTask, batch_params, do_task
 from dplcli.cli.printing import progress, say
 from dplcli.errors import UsageError, counted
 from dplcli.files import encoded, write_new_file
+from dplcli.settings import MatchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +40,7 @@ _HEADER = """\
     metavar="NAME",
     help="The target that the models are partitioned for.",
 )
-@batch_options(resume=False)
+@partial(options.with_params, params=batch_params(resume=False))
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 def command(  # one parameter per option
     *, models: tuple[Path, ...], target: str, jobs: int | None, scheduler: str | None, quiet: bool
@@ -70,7 +72,8 @@ def command(  # one parameter per option
             label=str(each.path),
             model=each.path,
             command="match",
-            params={"models": (each.path,), "targets": (target,), **_REST},
+            models=(each.path,),
+            settings=MatchSettings(target=target, hints=False),
             folder=Path.cwd(),
             run=run,
         )
@@ -90,22 +93,6 @@ def command(  # one parameter per option
         models_read = counted(len(said) - len(errors), "model")
         say(f"Wrote {place}: {models_read}, {total:,} matches for {target}.")
         say("Next: dpl build")
-
-
-_REST = {
-    "patterns": (),
-    "expectations": (),
-    "allow_code": False,
-    "escape": (),
-    "order": (),
-    "jobs": None,
-    "resume": False,
-    "scheduler": None,
-    "json_path": None,
-    "quiet": True,
-    "verbose": False,
-    **{f"report_{form}": None for form in options.EVERY_FORM},
-}
 
 
 def _lines(given: Iterable[Path], answers: Sequence[ModelAnswer], target: str) -> Iterator[str]:
