@@ -638,7 +638,13 @@ def _job_of_fed(kind: Callable[P, S]) -> Callable[[Callable[[Any, S], R]], _OfFe
 
 
 class _Traced(BaseSettings):
-    trace: Trace | None = keyword("Filled with what happens.", default=None)
+    """What programs alone ask of a rewrite.
+
+    Attributes:
+        trace: Filled with what happens.
+    """
+
+    trace: Trace | None = keyword(default=None)
 
 
 class _RewriteKeywords(RewriteSettings, _Traced):

@@ -8,7 +8,7 @@ written here is what ``dpl COMMAND --help`` prints, so it speaks of options.
 from __future__ import annotations
 
 import os
-from inspect import Parameter, Signature, get_annotations
+from inspect import Parameter, Signature, get_annotations, getdoc
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -85,24 +85,24 @@ LEVELS = ("disable", "basic", "extended", "all")
 
 
 class Option(NamedTuple):
-    """A field of settings; see :func:`option`."""
+    """A field of settings; see :func:`option`. The docstring of its class says what it is for."""
 
-    help: str
     default: Any
-    flags: str | None
-    group: str
-    metavar: str | None
-    choices: tuple[str, ...]
-    least: float | None
-    most: float | None
-    read: Callable[[Any], Any] | None
-    complete: str
-    shown: str
-    is_stated: bool
-    is_of_one: bool
-    is_of_steps: bool
+    flags: str | None = None
+    group: str = ""
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    read: Callable[[Any], Any] | None = None
+    complete: str = ""
+    shown: str = ""
+    is_stated: bool = True
+    is_of_one: bool = False
+    is_of_steps: bool = True
     name: str = ""
     kind: str = ""
+    help: str = ""
 
     @property
     def is_flag(self) -> bool:
@@ -137,51 +137,33 @@ class Option(NamedTuple):
         return value if self.read is None else self.read(value)
 
 
-def option(  # noqa: PLR0913  # all that there is to know of one
-    help: str,  # noqa: A002  # its name everywhere
-    *,
-    default: Any,  # noqa: ANN401  # the field's type
-    flags: str | None = None,
-    group: str = "",
-    metavar: str | None = None,
-    choices: tuple[str, ...] = (),
-    least: float | None = None,
-    most: float | None = None,
-    read: Callable[[Any], Any] | None = None,
-    complete: str = "",
-    shown: str = "",
-    is_stated: bool = True,
-    is_of_one: bool = False,
-    is_of_steps: bool = True,
-) -> Any:  # noqa: ANN401  # the field's type
+def option(*, default: Any, **more: Any) -> Any:  # noqa: ANN401  # the field's type
     """Describe a field of settings.
 
     Args:
-        help: What it is for, in sentences.
         default: What the field holds if nothing is said.
-        flags: How the option is written, with spaces between; by default like the field.
-        group: The heading that it stands under in the help; by default that of the class.
-        metavar: What stands for its value in the help.
-        choices: The values that there are.
-        least: The smallest number that the command takes.
-        most: The largest.
-        read: Makes the keyword's value of what the command line gives: a text, a number, or a tuple
-            of them where the option may be repeated.
-        complete: What a shell offers for it: ``rules``, ``catalogues`` or ``targets``.
-        shown: The default that the help states; "" for none.
-        is_stated: Whether there is an option; if not, it is a keyword alone.
-        is_of_one: Whether it is about one model's files, and not for many models.
-        is_of_steps: Whether a step of ``dpl.yaml`` may state it.
+        more: What is not as usual.
+
+            flags: How the option is written, with spaces between; by default like the field.
+            group: The heading that it stands under in the help; by default that of the class.
+            metavar: What stands for its value in the help.
+            choices: The values that there are.
+            least: The smallest number that the command takes.
+            most: The largest.
+            read: Makes the keyword's value of what the command line gives: a text, a number, or a
+                tuple of them where the option may be repeated.
+            complete: What a shell offers for it: ``rules``, ``catalogues`` or ``targets``.
+            shown: The default that the help states; "" for none.
+            is_stated: Whether there is an option; if not, it is a keyword alone.
+            is_of_one: Whether it is about one model's files, and not for many models.
+            is_of_steps: Whether a step of ``dpl.yaml`` may state it.
     """
-    return Option(
-        *(help, default, flags, group, metavar, choices, least, most, read, complete, shown),
-        *(is_stated, is_of_one, is_of_steps),
-    )
+    return Option(default, **more)
 
 
-def keyword(help: str, *, default: Any) -> Any:  # noqa: A002, ANN401  # as above
+def keyword(*, default: Any) -> Any:  # noqa: ANN401  # the field's type
     """Describe a field that programs alone can give."""
-    return option(help, default=default, is_stated=False)
+    return Option(default, is_stated=False)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(option, keyword))
@@ -203,16 +185,23 @@ class BaseSettings:
         fields: dict[str, Option] = {}
         for base in cls.__bases__:
             fields |= getattr(base, "options", {})
+        doc = getdoc(cls) or ""
+        about = _told_in(doc)
         for name, kind in get_annotations(cls).items():
-            found = cls.__dict__.get(name)
-            if isinstance(found, Option):
-                fields[name] = found._replace(
-                    name=name, kind=kind.removesuffix(" | None"), group=found.group or group
-                )
-                delattr(cls, name)
+            if kind.startswith("ClassVar"):
+                continue
+            found = cls.__dict__[name]
+            own = found if isinstance(found, Option) else Option(found)
+            told = about.get(name, own.help).replace(
+                "{policies}", ", ".join(POLICIES.get(name, ()))
+            )
+            delattr(cls, name)
+            fields[name] = own._replace(
+                name=name, kind=kind.removesuffix(" | None"), group=own.group or group, help=told
+            )
         cls.options = fields
-        told = (f"    {name}: {field.help}" for name, field in fields.items())
-        cls.__doc__ = "\n".join([f"{cls.__doc__}\n\nAttributes:", *told])
+        told_of = (f"    {name}: {field.help}" for name, field in fields.items())
+        cls.__doc__ = "\n".join([doc.partition("\n\nAttributes:")[0], "", "Attributes:", *told_of])
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401  # the fields say
         for name in given.keys() - self.options.keys():
@@ -280,6 +269,19 @@ class BaseSettings:
             for name, field in cls.options.items()
         ]
         return Signature([*models, *keywords])
+
+
+def _told_in(doc: str) -> dict[str, str]:
+    """Return what a docstring says of attributes, each in one line."""
+    told: dict[str, str] = {}
+    name = ""
+    for line in doc.partition("Attributes:\n")[2].splitlines():
+        if line.startswith("     "):
+            told[name] += f" {line.strip()}"
+        else:
+            name, _, text = line.strip().partition(": ")
+            told[name] = text
+    return told
 
 
 def several(value: Any) -> tuple[Any, ...]:  # noqa: ANN401  # whatever may be one or several
@@ -430,6 +432,10 @@ def _read_percent(text: str) -> float:
     return number
 
 
+def _read_facets(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
 def _negated(given: bool) -> bool:  # noqa: FBT001  # as click gives it
     return not given
 
@@ -445,184 +451,158 @@ RULES = "Rules"
 
 
 class RuleSettings(BaseSettings, group=RULES):
-    """Where rules come from, in order of priority."""
+    """Where rules come from, in order of priority.
+
+    Attributes:
+        patterns: A catalogue: a YAML file, a Python file (which is executed), or the name of one
+            that dpl or an installed package ships; or the text of a pattern. Repeatable.
+        target: Use everything dpl ships for a target, such as dnnl, or for several: of
+            cutlass,cublas the first one wins where both would take a node. Repeatable.
+        allow_code: Let YAML catalogues import the Python functions that they name as checks. A
+            catalogue in Python (FILE.py) is code and always runs.
+    """
 
     patterns: Sources = option(
-        "A catalogue: a YAML file, a Python file (which is executed), or the name of one that "
-        "dpl or an installed package ships; or the text of a pattern. Repeatable.",
-        default=(),
-        flags="--patterns -p",
-        metavar="CATALOGUE",
-        complete="catalogues",
+        default=(), flags="--patterns -p", metavar="CATALOGUE", complete="catalogues"
     )
-    target: Names = option(
-        "Use everything dpl ships for a target, such as dnnl, or for several: of "
-        "cutlass,cublas the first one wins where both would take a node. Repeatable.",
-        default=(),
-        metavar="NAMES",
-        read=_listed,
-        complete="targets",
-    )
-    allow_code: bool = option(
-        "Let YAML catalogues import the Python functions that they name as checks. "
-        "A catalogue in Python (FILE.py) is code and always runs.",
-        default=False,
-    )
+    target: Names = option(default=(), metavar="NAMES", read=_listed, complete="targets")
+    allow_code: bool = False
 
 
 class ExpectSettings(BaseSettings, group=RULES):
-    """How often rules match, or are applied."""
+    """How often rules match, or are applied.
 
-    expect: Names = option(
-        "Exit with 1 unless the rule matches, or is applied, so often (also <= == > <). "
-        "Repeatable.",
-        default=(),
-        metavar="RULE>=N",
-        complete="rules",
-    )
+    Attributes:
+        expect: Exit with 1 unless the rule matches, or is applied, so often (also <= == > <).
+            Repeatable.
+    """
 
-
-def _policy(name: str, about: str) -> Any:  # noqa: ANN401  # the field's type
-    return option(
-        f"{about}: {', '.join(POLICIES[name])}; for all rules or for one. Repeatable.",
-        default=(),
-        metavar="[RULE=]POLICY",
-    )
+    expect: Names = option(default=(), metavar="RULE>=N", complete="rules")
 
 
 class ConstantsSettings(BaseSettings, group="Policies of rules"):
-    """Which constants functions hold, instead of what rules say."""
+    """Which constants functions hold, instead of what rules say.
 
-    constants: Names = _policy("constants", "Which constants go into the functions' bodies")
+    Attributes:
+        constants: Which constants go into the functions' bodies: {policies}; for all rules or for
+            one. Repeatable.
+    """
+
+    constants: Names = option(default=(), metavar="[RULE=]POLICY")
 
 
 class PolicySettings(BaseSettings, group="Policies of rules"):
-    """Policies to use instead of those that the rules state."""
+    """Policies to use instead of those that the rules state.
 
-    escape: Names = _policy("escape", "What if something outside a match reads a value inside")
-    order: Names = _policy(
-        "order",
-        "Whether consumers come first, or producers and larger matches absorb smaller ones",
-    )
+    Attributes:
+        escape: What if something outside a match reads a value inside: {policies}; for all rules or
+            for one. Repeatable.
+        order: Whether consumers come first, or producers and larger matches absorb smaller ones:
+            {policies}; for all rules or for one. Repeatable.
+    """
+
+    escape: Names = option(default=(), metavar="[RULE=]POLICY")
+    order: Names = option(default=(), metavar="[RULE=]POLICY")
 
 
 class HintSettings(BaseSettings):
-    """Whether hints are looked for."""
+    """Whether hints are looked for.
 
-    hints: bool = keyword(
-        "Whether to find out what would let rules do more. By default it is found out.",
-        default=True,
-    )
+    Attributes:
+        hints: Whether to find out what would let rules do more. By default it is found out.
+    """
+
+    hints: bool = keyword(default=True)
 
 
 _FED = "What the models are fed"
 
 
 class InputSettings(BaseSettings, group=_FED):
-    """Which values models are fed."""
+    """Which values models are fed.
 
-    inputs: Inputs = option(
-        "Feed these values: a .npz file with an array per input, a .npy file, a folder of "
-        "onnx test data (input_0.pb, or several test_data_set_0), or a Python function "
-        "module:function or FILE.py:function, which takes a seed and returns a dict "
-        "(--allow-code). Inputs that it leaves out are made up.",
-        default=None,
-        metavar="PATH|FUNCTION",
-    )
-    shape: Sizes = option(
-        "Size of a symbolic dimension, or of INPUT:AXIS; or a whole shape, "
-        "INPUT=1x3x224x224. Repeatable.",
-        default={},
-        flags="--shape --size",
-        metavar="DIM=N",
-        read=_read_sizes,
-    )
-    range: Ranges = option(
-        "Draw an input from this range, both ends included. Repeatable.",
-        default={},
-        metavar="INPUT=LOW:HIGH",
-        read=_read_ranges,
-    )
+    Attributes:
+        inputs: Feed these values: a .npz file with an array per input, a .npy file, a folder of
+            onnx test data (input_0.pb, or several test_data_set_0), or a Python function
+            module:function or FILE.py:function, which takes a seed and returns a dict
+            (--allow-code). Inputs that it leaves out are made up.
+        shape: Size of a symbolic dimension, or of INPUT:AXIS; or a whole shape, INPUT=1x3x224x224.
+            Repeatable.
+        range: Draw an input from this range, both ends included. Repeatable.
+    """
+
+    inputs: Inputs = option(default=None, metavar="PATH|FUNCTION")
+    shape: Sizes = option(default={}, flags="--shape --size", metavar="DIM=N", read=_read_sizes)
+    range: Ranges = option(default={}, metavar="INPUT=LOW:HIGH", read=_read_ranges)
 
 
 class CornerSettings(BaseSettings, group=_FED):
-    """Whether values at the corners are fed, too."""
+    """Whether values at the corners are fed, too.
 
-    corners: bool = option(
-        "Also feed zeros, negative, large and denormal values, where the original is "
-        "itself stable there.",
-        default=False,
-    )
+    Attributes:
+        corners: Also feed zeros, negative, large and denormal values, where the original is itself
+            stable there.
+    """
+
+    corners: bool = False
 
 
 class SaveSettings(BaseSettings, group=_FED):
-    """Where to write what was fed."""
+    """Where to write what was fed.
 
-    save_inputs: Place = option(
-        "Write what was fed, for --inputs and other tools.",
-        default=None,
-        metavar="FILE.npz",
-        is_of_one=True,
-    )
+    Attributes:
+        save_inputs: Write what was fed, for --inputs and other tools.
+    """
+
+    save_inputs: Place = option(default=None, metavar="FILE.npz", is_of_one=True)
 
 
 class InputCodeSettings(BaseSettings, group=_FED):
-    """Whether inputs may be code."""
+    """Whether inputs may be code.
 
-    allow_code: bool = option(
-        "Let --inputs name a Python function, which is called.", default=False
-    )
+    Attributes:
+        allow_code: Let --inputs name a Python function, which is called.
+    """
+
+    allow_code: bool = False
 
 
 class EngineSettings(BaseSettings, group="How the candidate is run"):
-    """How a model is run."""
+    """How a model is run.
 
-    provider: str | None = option(
-        "Execution provider that runs the candidate, such as CUDAExecutionProvider. "
-        "The reference stays on the CPU.",
-        default=None,
-        metavar="NAME",
-    )
-    session_option: Pairs = option(
-        "Option of onnxruntime's session for the candidate, such as "
-        "intra_op_num_threads=1 or session.disable_prepacking=1. Repeatable.",
-        default={},
-        metavar="KEY=VALUE",
-        read=_read_pairs,
-    )
-    timeout: float | None = option(
-        "Time limit to create a session, and for each run. Default: an hour.",
-        default=None,
-        metavar="SECONDS",
-    )
-    memory_limit: int | None = option(
-        "Memory that a model and its run may take, beyond onnxruntime itself.",
-        default=None,
-        metavar="MB",
-    )
+    Attributes:
+        provider: Execution provider that runs the candidate, such as CUDAExecutionProvider. The
+            reference stays on the CPU.
+        session_option: Option of onnxruntime's session for the candidate, such as
+            intra_op_num_threads=1 or session.disable_prepacking=1. Repeatable.
+        timeout: Time limit to create a session, and for each run. Default: an hour.
+        memory_limit: Memory that a model and its run may take, beyond onnxruntime itself.
+    """
+
+    provider: str | None = option(default=None, metavar="NAME")
+    session_option: Pairs = option(default={}, metavar="KEY=VALUE", read=_read_pairs)
+    timeout: float | None = option(default=None, metavar="SECONDS")
+    memory_limit: int | None = option(default=None, metavar="MB")
 
 
 class KernelSettings(BaseSettings, group="Kernels"):
-    """Whether partitions run on the library of their target."""
+    """Whether partitions run on the library of their target.
+
+    Attributes:
+        kernels: Run partitions on the library of this target, inside onnxruntime, and say of each
+            where it ran: dnnl on oneDNN; cublas (cuBLASLt) and cutlass on a GPU of NVIDIA's. Exit
+            with 1 if none did.
+        require: With --with: exit with 1 unless so many partitions ran on the library. Default:
+            any.
+        allow_inexact: With --with: also run partitions that the library computes inexactly on this
+            CPU, such as 8-bit products without VNNI.
+    """
 
     kernels: str | None = option(
-        "Run partitions on the library of this target, inside onnxruntime, and say of each "
-        "where it ran: dnnl on oneDNN; cublas (cuBLASLt) and cutlass on a GPU of NVIDIA's. Exit "
-        "with 1 if none did.",
-        default=None,
-        flags="--with",
-        choices=("cublas", "cutlass", "dnnl"),
+        default=None, flags="--with", choices=("cublas", "cutlass", "dnnl")
     )
-    require: str | int | None = option(
-        "With --with: exit with 1 unless so many partitions ran on the library. Default: any.",
-        default=None,
-        metavar="all|any|N",
-    )
-    allow_inexact: bool = option(
-        "With --with: also run partitions that the library computes inexactly on this CPU, "
-        "such as 8-bit products without VNNI.",
-        default=False,
-    )
+    require: str | int | None = option(default=None, metavar="all|any|N")
+    allow_inexact: bool = False
 
     def check(self) -> None:
         """Refuse what is about a library, without one."""
@@ -637,100 +617,82 @@ class KernelSettings(BaseSettings, group="Kernels"):
 
 
 class ComparisonSettings(BaseSettings, group="The check"):
-    """How two models are compared."""
+    """How two models are compared.
 
-    seed: Numbers = option("Seed of one set of inputs; repeatable. Default: 0 and 1.", default=())
-    level: Names = option(
-        "onnxruntime's optimisation level; repeatable. Default: disable and all; "
-        "disable alone for a result that is proved to be the original.",
-        default=(),
-        choices=LEVELS,
-    )
-    rtol: float | None = option("Relative tolerance, instead of the derived one.", default=None)
-    atol: float | None = option("Absolute tolerance, instead of the derived one.", default=None)
-    tolerance: Limits = option(
-        "Tolerances of one output, or one of the two; for integers, atol is in steps. Repeatable.",
-        default={},
-        metavar="OUTPUT=rtol:R,atol:A",
-        read=_read_limits,
-    )
-    mutants: int | None = option(
-        "Measure the power of the check: try so many wrong versions of the result, and "
-        "count those that it refuses. Default: none, or 20 with --min-power.",
-        default=None,
-    )
-    min_power: float | None = option(
-        "Exit with 1 unless the check refuses this share of the mutants, such as 0.9.",
-        default=None,
-        metavar="SHARE",
-    )
-    refill_weights: bool = option(
-        "Give weights made by ConstantOfShape seeded random values, in both models.", default=False
-    )
-    custom_ops: Places = option(
-        "Register custom operators from this shared library with onnxruntime: for the "
-        "result, and for the original if it does not run without. Repeatable.",
-        default=(),
-        metavar="LIBRARY",
-    )
-    third_opinion: bool = option(
-        "Where the models differ, ask onnx's reference evaluator which one it agrees "
-        "with. It is slow.",
-        default=False,
-    )
-    strict: bool = option(
-        "Count it as a difference, too, where the original gives NaN, an infinity or -0 "
-        "for drawn values, and the result something else.",
-        default=False,
-    )
+    Attributes:
+        seed: Seed of one set of inputs; repeatable. Default: 0 and 1.
+        level: onnxruntime's optimisation level; repeatable. Default: disable and all; disable alone
+            for a result that is proved to be the original.
+        rtol: Relative tolerance, instead of the derived one.
+        atol: Absolute tolerance, instead of the derived one.
+        tolerance: Tolerances of one output, or one of the two; for integers, atol is in steps.
+            Repeatable.
+        mutants: Measure the power of the check: try so many wrong versions of the result, and count
+            those that it refuses. Default: none, or 20 with --min-power.
+        min_power: Exit with 1 unless the check refuses this share of the mutants, such as 0.9.
+        refill_weights: Give weights made by ConstantOfShape seeded random values, in both models.
+        custom_ops: Register custom operators from this shared library with onnxruntime: for the
+            result, and for the original if it does not run without. Repeatable.
+        third_opinion: Where the models differ, ask onnx's reference evaluator which one it agrees
+            with. It is slow.
+        strict: Count it as a difference, too, where the original gives NaN, an infinity or -0 for
+            drawn values, and the result something else.
+    """
+
+    seed: Numbers = option(default=())
+    level: Names = option(default=(), choices=LEVELS)
+    rtol: float | None = None
+    atol: float | None = None
+    tolerance: Limits = option(default={}, metavar="OUTPUT=rtol:R,atol:A", read=_read_limits)
+    mutants: int | None = None
+    min_power: float | None = option(default=None, metavar="SHARE")
+    refill_weights: bool = False
+    custom_ops: Places = option(default=(), metavar="LIBRARY")
+    third_opinion: bool = False
+    strict: bool = False
 
 
 class CheckSettings(
     ComparisonSettings, InputSettings, CornerSettings, SaveSettings, EngineSettings
 ):
-    """How two models are compared, and on which values."""
+    """How two models are compared, and on which values.
 
-    progress: Progress = keyword(
-        "Called with a short phrase before each step that may take long.", default=None
-    )
+    Attributes:
+        progress: Called with a short phrase before each step that may take long.
+    """
+
+    progress: Progress = keyword(default=None)
 
 
 # Jobs that write a model.
 
 
 class OutputSettings(BaseSettings, group="The result"):
-    """Where a result goes, and whether it is checked."""
+    """Where a result goes, and whether it is checked.
 
-    output: Place = option(
-        "Where to write the result. Default: MODEL.{result}.onnx beside the model.",
-        default=None,
-        flags="-o --output",
-        is_of_steps=False,
-    )
-    in_place: bool = option("Replace the model by the result.", default=False, is_of_steps=False)
-    keep_failed: bool = option(
-        "Keep a result that fails, as OUTPUT.failed.onnx.", default=False, is_of_steps=False
-    )
-    strip: Words = option(
-        "Leave out what computes nothing: metadata (doc strings, and the metadata of model, "
-        "graphs, nodes and values; that of functions and of the calls that dpl wrote stays, for "
-        "kernels and for dpl inline), value_info (the types of inner values).",
-        default=(),
-        metavar="KIND,…",
-        read=lambda text: words_of("--strip", text),
-    )
+    Attributes:
+        output: Where to write the result. Default: MODEL.{result}.onnx beside the model.
+        in_place: Replace the model by the result.
+        keep_failed: Keep a result that fails, as OUTPUT.failed.onnx.
+        strip: Leave out what computes nothing: metadata (doc strings, and the metadata of model,
+            graphs, nodes and values; that of functions and of the calls that dpl wrote stays, for
+            kernels and for dpl inline), value_info (the types of inner values).
+        external_data: How external data gets into another folder than MODEL's: as copies (copy, the
+            default), or as second names of the same files (link: a clone that shares its blocks
+            where the disk can do that, else a hard link, which onnxruntime reads, and onnx does
+            not, neither there nor under the first name). repack, in any folder: only what the
+            result uses, in one file, OUTPUT.data.
+        verify: Do not check the result.
+    """
+
+    output: Place = option(default=None, flags="-o --output", is_of_steps=False)
+    in_place: bool = option(default=False, is_of_steps=False)
+    keep_failed: bool = option(default=False, is_of_steps=False)
+    strip: Words = option(default=(), metavar="KIND,…", read=lambda text: words_of("--strip", text))
     external_data: Literal["copy", "link", "repack"] = option(
-        "How external data gets into another folder than MODEL's: as copies (copy, the "
-        "default), or as second names of the same files (link: a clone that shares its blocks "
-        "where the disk can do that, else a hard link, which onnxruntime reads, and onnx does not, "
-        "neither there nor under the first name). repack, in any folder: only what the result "
-        "uses, in one file, OUTPUT.data.",
-        default="copy",
-        choices=("copy", "link", "repack"),
+        default="copy", choices=("copy", "link", "repack")
     )
-    verify: bool = option(
-        "Do not check the result.", default=True, flags="--no-verify", read=_negated
-    )
+    verify: bool = option(default=True, flags="--no-verify", read=_negated)
 
 
 class ResultSettings(OutputSettings, CheckSettings, HintSettings):
@@ -751,28 +713,28 @@ class ResultSettings(OutputSettings, CheckSettings, HintSettings):
 
 
 class OutlineSettings(BaseSettings, group=RULES):
-    """Whether a model is prepared before matches are outlined."""
+    """Whether a model is prepared before matches are outlined.
 
-    prepare: bool = option(
-        "Rewrite MODEL by the catalogue prepare first, as dpl rewrite does. The result is "
-        "compared with MODEL as it was.",
-        default=False,
-    )
+    Attributes:
+        prepare: Rewrite MODEL by the catalogue prepare first, as dpl rewrite does. The result is
+            compared with MODEL as it was.
+    """
+
+    prepare: bool = False
 
 
 class RegionSettings(BaseSettings, group="Regions"):
-    """Whether neighbours become regions."""
+    """Whether neighbours become regions.
 
-    merge: bool = option(
-        "Merge neighbouring partitions of one target, those that are in MODEL already "
-        "included, into regions: functions that call them.",
-        default=False,
-    )
-    prune: bool = option(
-        "With --merge: leave matches alone whose region has no heavy operator (Conv, Gemm, "
-        "MatMul, LayerNormalization, ...), unless it is the target's only region.",
-        default=False,
-    )
+    Attributes:
+        merge: Merge neighbouring partitions of one target, those that are in MODEL already
+            included, into regions: functions that call them.
+        prune: With --merge: leave matches alone whose region has no heavy operator (Conv, Gemm,
+            MatMul, LayerNormalization, ...), unless it is the target's only region.
+    """
+
+    merge: bool = False
+    prune: bool = False
 
 
 class PartitionSettings(
@@ -801,55 +763,37 @@ class PartitionSettings(
 
 
 class ChoiceSettings(BaseSettings, group="What is applied"):
-    """What a rewrite applies."""
+    """What a rewrite applies.
 
-    only: Names = option(
-        "Try nothing else: this rule, everywhere or at one node, which is found by its name "
-        "or an output's. Repeatable.",
-        default=(),
-        metavar="RULE[@NODE]",
-        complete="rules",
-    )
-    skip: Names = option(
-        "Do not try this rule, or not at this node. Repeatable.",
-        default=(),
-        metavar="RULE[@NODE]",
-        complete="rules",
-    )
-    limit: int | None = option(
-        "Stop after so many applications.", default=None, least=0, metavar="N"
-    )
-    opset: int | None = option(
-        "Raise the model to this opset before anything is matched.",
-        default=None,
-        least=1,
-        metavar="N",
-    )
-    plan: Place = option(
-        "Write what is done as a list that can be edited, for dpl apply.",
-        default=None,
-        metavar="FILE",
-        is_of_one=True,
-    )
+    Attributes:
+        only: Try nothing else: this rule, everywhere or at one node, which is found by its name or
+            an output's. Repeatable.
+        skip: Do not try this rule, or not at this node. Repeatable.
+        limit: Stop after so many applications.
+        opset: Raise the model to this opset before anything is matched.
+        plan: Write what is done as a list that can be edited, for dpl apply.
+    """
+
+    only: Names = option(default=(), metavar="RULE[@NODE]", complete="rules")
+    skip: Names = option(default=(), metavar="RULE[@NODE]", complete="rules")
+    limit: int | None = option(default=None, least=0, metavar="N")
+    opset: int | None = option(default=None, least=1, metavar="N")
+    plan: Place = option(default=None, metavar="FILE", is_of_one=True)
 
 
 class TurnSettings(BaseSettings, group="The run"):
-    """How a rewrite goes about it."""
+    """How a rewrite goes about it.
 
-    dry_run: bool = option(
-        "Show what would be done; verify and write no model.", default=False, is_of_steps=False
-    )
-    verify_each: bool = option(
-        "Check the model after every turn of a rule, and name the one that breaks it.",
-        default=False,
-    )
-    max_growth: float | None = option(
-        "By how much the model may grow, with the external data that it uses. Default: 5, and "
-        "16 kB in any case.",
-        default=None,
-        metavar="PERCENT",
-        read=_read_percent,
-    )
+    Attributes:
+        dry_run: Show what would be done; verify and write no model.
+        verify_each: Check the model after every turn of a rule, and name the one that breaks it.
+        max_growth: By how much the model may grow, with the external data that it uses. Default: 5,
+            and 16 kB in any case.
+    """
+
+    dry_run: bool = option(default=False, is_of_steps=False)
+    verify_each: bool = False
+    max_growth: float | None = option(default=None, metavar="PERCENT", read=_read_percent)
 
 
 class EditSettings(TurnSettings, ResultSettings):
@@ -875,40 +819,41 @@ class RewriteSettings(RuleSettings, ExpectSettings, ChoiceSettings, EditSettings
 
 
 class TraceSettings(BaseSettings, group="What is printed"):
-    """What is shown of a rewrite as it goes on."""
+    """What is shown of a rewrite as it goes on.
 
-    print_trace: bool = option(
-        "Print every turn of every rule, applied or refused.",
-        default=False,
-        flags="--trace",
-        is_of_one=True,
-    )
-    trace_json: str | None = option(
-        "Write the same as JSON; - is standard output, instead of the tables.",
-        default=None,
-        metavar="FILE",
-        is_of_one=True,
-    )
+    Attributes:
+        print_trace: Print every turn of every rule, applied or refused.
+        trace_json: Write the same as JSON; - is standard output, instead of the tables.
+    """
+
+    print_trace: bool = option(default=False, flags="--trace", is_of_one=True)
+    trace_json: str | None = option(default=None, metavar="FILE", is_of_one=True)
 
 
 class PlanSettings(BaseSettings, group="The plan"):
-    """What is done with a plan that does not fit."""
+    """What is done with a plan that does not fit.
 
-    force: bool = option("Go on with a model that the plan was not made for.", default=False)
-    skip_missing: bool = option("Leave out what does not fit, instead of giving up.", default=False)
+    Attributes:
+        force: Go on with a model that the plan was not made for.
+        skip_missing: Leave out what does not fit, instead of giving up.
+    """
+
+    force: bool = False
+    skip_missing: bool = False
 
 
 class _PlanRuleSettings(BaseSettings, group=RULES):
-    """Where the rules of a plan come from."""
+    """Where the rules of a plan come from.
 
-    patterns: Sources = option(
-        "Take the rules from this catalogue instead of those that the plan names. Repeatable.",
-        default=(),
-        flags="--patterns -p",
-        metavar="CATALOGUE",
-    )
+    Attributes:
+        patterns: Take the rules from this catalogue instead of those that the plan names.
+            Repeatable.
+        expect: How often rules must be applied: ``fuse.add>=3``.
+    """
+
+    patterns: Sources = option(default=(), flags="--patterns -p", metavar="CATALOGUE")
     allow_code: bool = RuleSettings.options["allow_code"]  # type: ignore[assignment]
-    expect: Names = keyword("How often rules must be applied: ``fuse.add>=3``.", default=())
+    expect: Names = keyword(default=())
 
 
 class ApplySettings(_PlanRuleSettings, PlanSettings, EditSettings):
@@ -916,41 +861,28 @@ class ApplySettings(_PlanRuleSettings, PlanSettings, EditSettings):
 
 
 class RepeatSettings(BaseSettings, group="What counts as a repeat"):
-    """What counts as a block that a model repeats."""
+    """What counts as a block that a model repeats.
 
-    min_repeats: int = option(
-        "How often a block must occur. Default: 2.", default=2, least=2, metavar="N"
-    )
-    min_nodes: int = option(
-        "How many nodes a block must have, constants not counted. Default: 4.",
-        default=4,
-        least=1,
-        metavar="N",
-    )
+    Attributes:
+        min_repeats: How often a block must occur. Default: 2.
+        min_nodes: How many nodes a block must have, constants not counted. Default: 4.
+        min_saving: What share of the model's nodes a kind of block must save. Default: 2.
+        max_families: How many kinds of blocks to outline, the most saving first. Default: all.
+        same_attributes: Only blocks whose attributes are equal, too; others are given at each call.
+        nested: Also outline what repeats inside a block.
+        expect: Exit with 1 unless a block, such as repeat.layer, occurs so often (also <= == > <).
+            Repeatable.
+    """
+
+    min_repeats: int = option(default=2, least=2, metavar="N")
+    min_nodes: int = option(default=4, least=1, metavar="N")
     min_saving: float = option(
-        "What share of the model's nodes a kind of block must save. Default: 2.",
-        default=0.02,
-        least=0,
-        most=100,
-        metavar="PERCENT",
-        read=lambda percent: percent / 100,
+        default=0.02, least=0, most=100, metavar="PERCENT", read=lambda percent: percent / 100
     )
-    max_families: int | None = option(
-        "How many kinds of blocks to outline, the most saving first. Default: all.",
-        default=None,
-        least=1,
-        metavar="N",
-    )
-    same_attributes: bool = option(
-        "Only blocks whose attributes are equal, too; others are given at each call.", default=False
-    )
-    nested: bool = option("Also outline what repeats inside a block.", default=False)
-    expect: Names = option(
-        "Exit with 1 unless a block, such as repeat.layer, occurs so often "
-        "(also <= == > <). Repeatable.",
-        default=(),
-        metavar="BLOCK>=N",
-    )
+    max_families: int | None = option(default=None, least=1, metavar="N")
+    same_attributes: bool = False
+    nested: bool = False
+    expect: Names = option(default=(), metavar="BLOCK>=N")
 
 
 class RepeatingSettings(RepeatSettings, ResultSettings, InputCodeSettings):
@@ -960,26 +892,20 @@ class RepeatingSettings(RepeatSettings, ResultSettings, InputCodeSettings):
 
 
 class CallSettings(BaseSettings, group="What is inlined"):
-    """What is inlined; without a choice, what dpl has outlined."""
+    """What is inlined; without a choice, what dpl has outlined.
 
-    target: Names = option(
-        "Inline the functions of this domain, such as dnnl, or of several, such as dnnl,cublas, "
-        "whoever wrote them. Repeatable.",
-        default=(),
-        metavar="NAMES",
-        read=_listed,
-    )
-    function: Names = option(
-        "Inline all calls of this function. Repeatable.", default=(), metavar="DOMAIN::NAME"
-    )
-    call: Names = option(
-        "Inline one call, found by its name or by an output's. Repeatable.",
-        default=(),
-        metavar="NAME",
-    )
-    all_functions: bool = option(
-        "Inline every function, also those that dpl did not write.", default=False
-    )
+    Attributes:
+        target: Inline the functions of this domain, such as dnnl, or of several, such as
+            dnnl,cublas, whoever wrote them. Repeatable.
+        function: Inline all calls of this function. Repeatable.
+        call: Inline one call, found by its name or by an output's. Repeatable.
+        all_functions: Inline every function, also those that dpl did not write.
+    """
+
+    target: Names = option(default=(), metavar="NAMES", read=_listed)
+    function: Names = option(default=(), metavar="DOMAIN::NAME")
+    call: Names = option(default=(), metavar="NAME")
+    all_functions: bool = False
 
 
 class InlineSettings(CallSettings, ResultSettings, InputCodeSettings):
@@ -997,116 +923,96 @@ class InlineSettings(CallSettings, ResultSettings, InputCodeSettings):
 
 
 class ExtractSettings(BaseSettings, group="The part"):
-    """Which part of a model is cut out, and where it goes."""
+    """Which part of a model is cut out, and where it goes.
+
+    Attributes:
+        from_: What the part is given: values by their names, with commas between them. Default: the
+            inputs of MODEL. Repeatable.
+        to: What the part computes, in the same way. Default: the outputs of MODEL. Repeatable.
+        output: Where to write the part. Default: MODEL.extracted.onnx beside the model. External
+            data goes to OUTPUT.data.
+        progress: Called with a short phrase before each step that may take long.
+    """
 
     result = "extracted"
 
-    from_: Names = option(
-        "What the part is given: values by their names, with commas between them. Default: the "
-        "inputs of MODEL. Repeatable.",
-        default=(),
-        flags="--from",
-        metavar="VALUES",
-    )
-    to: Names = option(
-        "What the part computes, in the same way. Default: the outputs of MODEL. Repeatable.",
-        default=(),
-        metavar="VALUES",
-    )
-    output: Place = option(
-        "Where to write the part. Default: MODEL.extracted.onnx beside the model. External data "
-        "goes to OUTPUT.data.",
-        default=None,
-        flags="-o --output",
-        group="The result",
-    )
-    progress: Progress = keyword(
-        "Called with a short phrase before each step that may take long.", default=None
-    )
+    from_: Names = option(default=(), flags="--from", metavar="VALUES")
+    to: Names = option(default=(), metavar="VALUES")
+    output: Place = option(default=None, flags="-o --output", group="The result")
+    progress: Progress = keyword(default=None)
 
 
 # Jobs that look at models.
 
 
 class MatchSettings(RuleSettings, ExpectSettings, PolicySettings, HintSettings):
-    """Where rules match."""
+    """Where rules match.
 
-    progress: Progress = keyword("Called with a short phrase before the search.", default=None)
+    Attributes:
+        progress: Called with a short phrase before the search.
+    """
+
+    progress: Progress = keyword(default=None)
 
 
 class ExplainSettings(RuleSettings, PolicySettings, group=RULES):
-    """Why rules match where they do, and not elsewhere."""
+    """Why rules match where they do, and not elsewhere.
 
-    rule: Names = option(
-        "Explain this rule only; the others still take their nodes. Repeatable.",
-        default=(),
-        metavar="NAME",
-        complete="rules",
-    )
-    node: str | None = option(
-        "Ask about one node, found by its name or by an output's, as the root of a match.",
-        default=None,
-        metavar="NAME",
-    )
-    progress: Progress = keyword("Called with a short phrase before the search.", default=None)
+    Attributes:
+        rule: Explain this rule only; the others still take their nodes. Repeatable.
+        node: Ask about one node, found by its name or by an output's, as the root of a match.
+        progress: Called with a short phrase before the search.
+    """
+
+    rule: Names = option(default=(), metavar="NAME", complete="rules")
+    node: str | None = option(default=None, metavar="NAME")
+    progress: Progress = keyword(default=None)
 
 
 class DiffSettings(BaseSettings):
-    """What counts as a difference of two structures."""
+    """What counts as a difference of two structures.
+
+    Attributes:
+        ignore: What does not count, separated by commas: names (of nodes and inner values), order,
+            doc, metadata, value-info, storage (initializer or Constant node, in which field or
+            file; defaults that are stated), other (fields that dpl does not know). By default all
+            of these but other; 'nothing' to count every field of the files.
+        progress: Called with a short phrase before each step that may take long.
+    """
 
     ignore: Facets = option(
-        "What does not count, separated by commas: names (of nodes and inner values), order, "
-        "doc, metadata, value-info, storage (initializer or Constant node, in which field or file; "
-        "defaults that are stated), other (fields that dpl does not know). By default all of these "
-        "but other; 'nothing' to count every field of the files.",
-        default=None,
-        metavar="WHAT",
-        read=lambda text: [name.strip() for name in text.split(",")],
+        default=None, metavar="WHAT", read=lambda text: [name.strip() for name in text.split(",")]
     )
-    progress: Progress = keyword(
-        "Called with a short phrase before each step that may take long.", default=None
-    )
+    progress: Progress = keyword(default=None)
 
 
 class SavedSettings(BaseSettings, group="Saved results"):
-    """Results that are kept, and judged later or elsewhere."""
+    """Results that are kept, and judged later or elsewhere.
 
-    save_results: Place = option(
-        "Write what was fed and what both models gave to a numpy archive, for --from and "
-        "--against. Without CANDIDATE, ORIGINAL stands for both.",
-        default=None,
-        metavar="FILE",
-        is_of_one=True,
-    )
-    judged: Place = option(
-        "Judge saved results, with --rtol, --atol and --tolerance; no model is run.",
-        default=None,
-        flags="--from",
-        metavar="FILE",
-    )
-    against: Place = option(
-        "Run one model on saved inputs, and compare with what the original gave then: "
-        "with another version of onnxruntime, on another machine.",
-        default=None,
-        metavar="FILE",
-    )
+    Attributes:
+        save_results: Write what was fed and what both models gave to a numpy archive, for --from
+            and --against. Without CANDIDATE, ORIGINAL stands for both.
+        judged: Judge saved results, with --rtol, --atol and --tolerance; no model is run.
+        against: Run one model on saved inputs, and compare with what the original gave then: with
+            another version of onnxruntime, on another machine.
+    """
+
+    save_results: Place = option(default=None, metavar="FILE", is_of_one=True)
+    judged: Place = option(default=None, flags="--from", metavar="FILE")
+    against: Place = option(default=None, metavar="FILE")
 
 
 class InsideSettings(BaseSettings, group="The values inside"):
-    """Whether values inside two models are compared."""
+    """Whether values inside two models are compared.
 
-    layers: bool = option(
-        "Compare the values inside, too: a row for every value that both models compute, "
-        "told by structure, by what reads it, or as an output of one name.",
-        default=False,
-    )
-    max_memory: int = option(
-        "With --layers: hold so many megabytes of values of each model at once.",
-        default=256,
-        least=1,
-        metavar="MB",
-        shown="256",
-    )
+    Attributes:
+        layers: Compare the values inside, too: a row for every value that both models compute, told
+            by structure, by what reads it, or as an output of one name.
+        max_memory: With --layers: hold so many megabytes of values of each model at once.
+    """
+
+    layers: bool = False
+    max_memory: int = option(default=256, least=1, metavar="MB", shown="256")
 
 
 class ComparingSettings(
@@ -1116,16 +1022,19 @@ class ComparingSettings(
 
 
 class OneRunSettings(BaseSettings, group="The run"):
-    """How often and how a model runs by itself."""
+    """How often and how a model runs by itself.
 
-    seed: int = option("Seed of inputs that are made up. Default: 0.", default=0)
-    level: str = option(
-        "onnxruntime's optimisation level. Default: all.", default="all", choices=LEVELS
-    )
-    custom_ops: Places = keyword("Libraries of custom operators.", default=())
-    progress: Progress = keyword(
-        "Called with a short phrase before each step that may take long.", default=None
-    )
+    Attributes:
+        seed: Seed of inputs that are made up. Default: 0.
+        level: onnxruntime's optimisation level. Default: all.
+        custom_ops: Libraries of custom operators.
+        progress: Called with a short phrase before each step that may take long.
+    """
+
+    seed: int = 0
+    level: str = option(default="all", choices=LEVELS)
+    custom_ops: Places = keyword(default=())
+    progress: Progress = keyword(default=None)
 
 
 class ExecutionSettings(
@@ -1135,29 +1044,25 @@ class ExecutionSettings(
 
 
 class RunSettings(ExecutionSettings):
-    """How a model is run, and where what it gives goes."""
+    """How a model is run, and where what it gives goes.
 
-    output: Place = option(
-        "Write what the model gives; of several models, into this folder.",
-        default=None,
-        flags="-o --output",
-        metavar="FILE.npz",
-    )
+    Attributes:
+        output: Write what the model gives; of several models, into this folder.
+    """
+
+    output: Place = option(default=None, flags="-o --output", metavar="FILE.npz")
 
 
 class RoundSettings(BaseSettings, group="The timing"):
-    """How two models are timed."""
+    """How two models are timed.
 
-    runs: int = option(
-        "How many rounds: in each, both models run some times in a row. Default: 20.",
-        default=20,
-        metavar="N",
-    )
-    threads: int = option(
-        "How many threads each model has; 0 for as many as there are cores. Default: 1.",
-        default=1,
-        metavar="N",
-    )
+    Attributes:
+        runs: How many rounds: in each, both models run some times in a row. Default: 20.
+        threads: How many threads each model has; 0 for as many as there are cores. Default: 1.
+    """
+
+    runs: int = option(default=20, metavar="N")
+    threads: int = option(default=1, metavar="N")
 
 
 class BenchSettings(RoundSettings, ExecutionSettings):
@@ -1165,46 +1070,38 @@ class BenchSettings(RoundSettings, ExecutionSettings):
 
 
 class ContractSettings(BaseSettings, group="Bindings"):
-    """Files that show a contract."""
+    """Files that show a contract.
 
-    header: Place = option(
-        "Write the contract as a header for C and C++.",
-        default=None,
-        flags="--c-header",
-        metavar="FILE",
-        is_of_one=True,
-    )
-    stub: Place = option(
-        "Write the contract as a Python module: one abstract class per function.",
-        default=None,
-        flags="--python",
-        metavar="FILE",
-        is_of_one=True,
-    )
+    Attributes:
+        header: Write the contract as a header for C and C++.
+        stub: Write the contract as a Python module: one abstract class per function.
+    """
+
+    header: Place = option(default=None, flags="--c-header", metavar="FILE", is_of_one=True)
+    stub: Place = option(default=None, flags="--python", metavar="FILE", is_of_one=True)
 
 
 class CatalogueSettings(BaseSettings):
-    """Which rules of catalogues are meant."""
+    """Which rules of catalogues are meant.
 
-    rule: Names = option(
-        "This rule only. Repeatable.", default=(), metavar="NAME", complete="rules"
-    )
+    Attributes:
+        rule: This rule only. Repeatable.
+    """
+
+    rule: Names = option(default=(), metavar="NAME", complete="rules")
     allow_code: bool = RuleSettings.options["allow_code"]  # type: ignore[assignment]
 
 
 class TrialSettings(CatalogueSettings):
-    """On which graphs rules are tried."""
+    """On which graphs rules are tried.
 
-    trials: int = option(
-        "On how many graphs each rewrite is tried.", default=60, least=1, metavar="N", shown="60"
-    )
-    seed: int = option(
-        "Which graphs are made up, and which numbers they are fed.",
-        default=0,
-        least=0,
-        metavar="N",
-        shown="0",
-    )
+    Attributes:
+        trials: On how many graphs each rewrite is tried.
+        seed: Which graphs are made up, and which numbers they are fed.
+    """
+
+    trials: int = option(default=60, least=1, metavar="N", shown="60")
+    seed: int = option(default=0, least=0, metavar="N", shown="0")
 
 
 class BindingSettings(CatalogueSettings, ContractSettings):
@@ -1212,46 +1109,40 @@ class BindingSettings(CatalogueSettings, ContractSettings):
 
 
 class InspectSettings(ContractSettings):
-    """What is shown of a model."""
+    """What is shown of a model.
 
-    node: str | None = option(
-        "Show one node, found by its name or by an output's, and its neighbours.",
-        default=None,
-        metavar="NAME",
-    )
-    contract: bool = option(
-        "Show what kernels for the functions of a target have to keep to.", default=False
-    )
+    Attributes:
+        node: Show one node, found by its name or by an output's, and its neighbours.
+        contract: Show what kernels for the functions of a target have to keep to.
+    """
+
+    node: str | None = option(default=None, metavar="NAME")
+    contract: bool = False
 
 
 class FaultSettings(BaseSettings, group="Faults"):
-    """What becomes of faults."""
+    """What becomes of faults.
 
-    output: Place = option(
-        "A new folder for what reproduces each fault: a small model, its inputs, the rules, and a "
-        "README with the command.",
-        default=None,
-        flags="--output -o",
-        metavar="DIR",
-    )
-    most: int = option(
-        "Look for so many faults of rules at most.", default=20, least=1, metavar="N", shown="20"
-    )
-    reproduce: Place = option(
-        "Run a folder that -o wrote: exit code 1 if the fault is still there.",
-        default=None,
-        metavar="DIR",
-    )
+    Attributes:
+        output: A new folder for what reproduces each fault: a small model, its inputs, the rules,
+            and a README with the command.
+        most: Look for so many faults of rules at most.
+        reproduce: Run a folder that -o wrote: exit code 1 if the fault is still there.
+    """
+
+    output: Place = option(default=None, flags="--output -o", metavar="DIR")
+    most: int = option(default=20, least=1, metavar="N", shown="20")
+    reproduce: Place = option(default=None, metavar="DIR")
 
 
 class KindSettings(BaseSettings, group=RULES):
-    """What is done with rules."""
+    """What is done with rules.
 
-    by: str | None = option(
-        "What to do with the rules, if the catalogues have both kinds.",
-        default=None,
-        choices=("rewrite", "partition"),
-    )
+    Attributes:
+        by: What to do with the rules, if the catalogues have both kinds.
+    """
+
+    by: str | None = option(default=None, choices=("rewrite", "partition"))
 
 
 class BisectSettings(RuleSettings, KindSettings, FaultSettings, CheckSettings):
@@ -1259,84 +1150,51 @@ class BisectSettings(RuleSettings, KindSettings, FaultSettings, CheckSettings):
 
 
 class LearnSettings(BaseSettings):
-    """From what rules are learned, and how."""
+    """From what rules are learned, and how.
 
-    nodes: Names = option(
-        "The nodes to learn from, by their names or by values they make, with commas between "
-        "them. Repeatable.",
-        default=(),
-        metavar="NAMES",
-    )
-    before: Model = option(
-        "Instead of MODEL and --nodes: a model as it was. Learn rules that replace. A folder, as "
-        "that of --after, stands for its models.",
-        default=None,
-        metavar="FILE",
-    )
-    after: Model = option("What somebody made of the model --before.", default=None, metavar="FILE")
-    name: str = option(
-        "Name of the rule; without, it is made from the operators.", default="", metavar="NAME"
-    )
-    target: str = option(
-        "Target of the catalogue: the domain of the functions that its rule makes.",
-        default="",
-        metavar="NAME",
-        shown="custom",
-    )
-    exact: bool = option(
-        "Demand every attribute that the file states, as it is there.", default=False
-    )
-    output: Place = option(
-        "Write the catalogue to a new file instead of standard output; for folders of models, the "
-        "folder for their catalogues.",
-        default=None,
-        flags="-o --output",
-        metavar="FILE",
-    )
-    verify: bool = option(
-        "Do not run what the rules make of the model --before.",
-        default=True,
-        flags="--no-verify",
-        read=_negated,
-    )
-    progress: Progress = keyword(
-        "Called with a short phrase before each step that may take long.", default=None
-    )
+    Attributes:
+        nodes: The nodes to learn from, by their names or by values they make, with commas between
+            them. Repeatable.
+        before: Instead of MODEL and --nodes: a model as it was. Learn rules that replace. A folder,
+            as that of --after, stands for its models.
+        after: What somebody made of the model --before.
+        name: Name of the rule; without, it is made from the operators.
+        target: Target of the catalogue: the domain of the functions that its rule makes.
+        exact: Demand every attribute that the file states, as it is there.
+        output: Write the catalogue to a new file instead of standard output; for folders of models,
+            the folder for their catalogues.
+        verify: Do not run what the rules make of the model --before.
+        progress: Called with a short phrase before each step that may take long.
+    """
+
+    nodes: Names = option(default=(), metavar="NAMES")
+    before: Model = option(default=None, metavar="FILE")
+    after: Model = option(default=None, metavar="FILE")
+    name: str = option(default="", metavar="NAME")
+    target: str = option(default="", metavar="NAME", shown="custom")
+    exact: bool = False
+    output: Place = option(default=None, flags="-o --output", metavar="FILE")
+    verify: bool = option(default=True, flags="--no-verify", read=_negated)
+    progress: Progress = keyword(default=None)
 
 
 class ViewSettings(BaseSettings):
-    """How a model is drawn."""
+    """How a model is drawn.
 
-    output: Place = option(
-        "Where to write the picture; the ending says what it is: .html, .svg, .dot (Graphviz) or "
-        ".mmd (Mermaid). - is standard output, for a page.",
-        default=None,
-        flags="-o --output",
-        metavar="FILE",
-        shown="MODEL.html",
-    )
-    scope: str | None = option(
-        "Draw only a part: a module scope such as encoder/layer.0, or a function.",
-        default=None,
-        metavar="NAME",
-    )
-    open: Names = option(
-        "Open a group at first: a scope, the calls of a function, or a node with a body. "
-        "Repeatable.",
-        default=(),
-        metavar="NAME",
-    )
-    depth: int | None = option(
-        "Open so many levels of groups, calls and bodies; without, as many groups as can be "
-        "looked at.",
-        default=None,
-        least=0,
-        metavar="N",
-    )
-    shape: Sizes = option(
-        "Size of a symbolic dimension, or of INPUT:AXIS, or a whole shape, INPUT=1x3x224x224: "
-        "what nodes cost is counted with it. Repeatable.",
-        default={},
-        metavar="DIM=N",
-        read=_read_sizes,
-    )
+    Attributes:
+        output: Where to write the picture; the ending says what it is: .html, .svg, .dot (Graphviz)
+            or .mmd (Mermaid). - is standard output, for a page.
+        scope: Draw only a part: a module scope such as encoder/layer.0, or a function.
+        open: Open a group at first: a scope, the calls of a function, or a node with a body.
+            Repeatable.
+        depth: Open so many levels of groups, calls and bodies; without, as many groups as can be
+            looked at.
+        shape: Size of a symbolic dimension, or of INPUT:AXIS, or a whole shape, INPUT=1x3x224x224:
+            what nodes cost is counted with it. Repeatable.
+    """
+
+    output: Place = option(default=None, flags="-o --output", metavar="FILE", shown="MODEL.html")
+    scope: str | None = option(default=None, metavar="NAME")
+    open: Names = option(default=(), metavar="NAME")
+    depth: int | None = option(default=None, least=0, metavar="N")
+    shape: Sizes = option(default={}, metavar="DIM=N", read=_read_sizes)

@@ -24,19 +24,20 @@ if TYPE_CHECKING:
 
 
 _TWO = 2
-_ABOUT = """Find what makes a model compute something else.
-
-With catalogues: the smallest sets of applications of rules, or of partitions, that break MODEL,
-or each of  With two models, or two folders of them: the first place where CANDIDATE leaves
-ORIGINAL, by what flows into it and never by name.
-
-Exits with 0 if there is nothing to find: the whole is equivalent; with 1 if something was
-found; with 2 if the original does not run.
-"""
 _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
 
 
 class _BisectCommand(JobCommand):
+    """Find what makes a model compute something else.
+
+    With catalogues: the smallest sets of applications of rules, or of partitions, that break MODEL,
+    or each of many. With two models, or two folders of them: the first place where CANDIDATE leaves
+    ORIGINAL, by what flows into it and never by name.
+
+    Exits with 0 if there is nothing to find: the whole is equivalent; with 1 if something was
+    found; with 2 if the original does not run.
+    """
+
     suffix = ""
 
     def begin(
@@ -127,7 +128,6 @@ def _check_settings(settings: pipeline.VerifySettings, reproduce: Path | None) -
 
 command = _BisectCommand(
     "bisect",
-    _ABOUT,
     verbose="Say what is being done.",
     forms=options.EVERY_FORM,
     models=[

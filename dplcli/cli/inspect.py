@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class _InspectCommand(ModelCommand):
+    """Show what MODEL is made of: interface, operators, weights, functions."""
+
     def document(
         self,
         models: tuple[Path | None, ...],
@@ -48,7 +50,6 @@ class _InspectCommand(ModelCommand):
 
 command = _InspectCommand(
     "inspect",
-    "Show what MODEL is made of: interface, operators, weights, functions.",
     verbose="No effect: the report has one length.",
     settings=InspectSettings,
 )

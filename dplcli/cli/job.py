@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import chdir
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from inspect import getdoc
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -435,11 +436,10 @@ def conclude(printing: Printing, command: str, answers: Sequence[ModelAnswer]) -
 
 
 class JobCommand(options.GroupedCommand):
-    """A command that does a job.
+    """A command that does a job. What a class says of itself is the help of its command.
 
     Args:
         name: The command, and the job of the API.
-        about: What the help says.
         verbose: What --verbose does.
         forms: The forms of report.
         models: The arguments for models.
@@ -460,7 +460,6 @@ class JobCommand(options.GroupedCommand):
     def __init__(  # noqa: PLR0913  # all that there is to know of one
         self,
         name: str,
-        about: str,
         *,
         verbose: str,
         forms: Sequence[str] = (),
@@ -478,7 +477,7 @@ class JobCommand(options.GroupedCommand):
             printing[len(forms) : len(forms)] = options.options_of(extra)
         params += printing
         params += batch_params() if self.takes_many else []
-        super().__init__(name, params=params, callback=self._call, help=about)
+        super().__init__(name, params=params, callback=self._call, help=getdoc(type(self)))
 
     def _call(self, **given: Any) -> None:  # noqa: ANN401  # what click gives
         printing = options.take_printing(given)
@@ -564,7 +563,6 @@ class ModelCommand(JobCommand):
 
     Args:
         name: The command.
-        about: What the help says.
         before: Arguments before the models.
         more: As for :class:`JobCommand`.
     """
@@ -572,12 +570,11 @@ class ModelCommand(JobCommand):
     def __init__(
         self,
         name: str,
-        about: str,
         before: Sequence[click.Argument] = (),
         **more: Any,  # noqa: ANN401  # as there
     ) -> None:
         last = click.Argument(["models"], type=_PATHS, nargs=-1, metavar="MODEL...")
-        super().__init__(name, about, models=[*before, last], **more)
+        super().__init__(name, models=[*before, last], **more)
 
     def begin(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,22 +30,22 @@ _WRITES = "junit", "markdown", "html"
 _DOING = "Say what is being done."
 
 
+# Each function makes the command of its name; what it says of itself is the help of the command.
+#
 # Jobs that look at models.
 
 
 def match() -> JobCommand:
-    """Make ``dpl match``."""
-    about = """Show where patterns match in MODEL; nothing is changed.
+    """Show where patterns match in MODEL; nothing is changed.
 
     The matches are those that dpl partition would outline.
     """
     verbose = "Also list every match and refusal."
-    return ModelCommand("match", about, verbose=verbose, forms=EVERY_FORM)
+    return ModelCommand("match", verbose=verbose, forms=EVERY_FORM)
 
 
 def explain() -> JobCommand:
-    """Make ``dpl explain``."""
-    about = """Say why patterns match where they do in MODEL, and why not elsewhere.
+    """Say why patterns match where they do in MODEL, and why not elsewhere.
 
     Per rule: how many nodes were tried, matched, refused and at which stage, and the attempt that
     got furthest: which part of the pattern failed at which node, what was expected and found.
@@ -52,12 +53,11 @@ def explain() -> JobCommand:
     model, with what fits and what does not.
     """
     verbose = "Show the whole pattern of every nearest miss."
-    return ModelCommand("explain", about, verbose=verbose, forms=["html"])
+    return ModelCommand("explain", verbose=verbose, forms=["html"])
 
 
 def diff() -> JobCommand:
-    """Make ``dpl diff``."""
-    about = """Show in what the structures of models A and B differ.
+    """Show in what the structures of models A and B differ.
 
     Nodes are compared by dataflow: what they are called and in which order they stand does not
     matter, but the names of the model's inputs and outputs do. Equal models may compute other
@@ -67,7 +67,6 @@ def diff() -> JobCommand:
     """
     return PairCommand(
         "diff",
-        about,
         models=[click.Argument([name], type=PATH, metavar=name.upper()) for name in ("a", "b")],
         verbose="Show every difference; else long lists are shortened.",
         forms=["markdown", "html"],
@@ -75,8 +74,7 @@ def diff() -> JobCommand:
 
 
 def verify() -> JobCommand:
-    """Make ``dpl verify``."""
-    about = """Compare ORIGINAL and CANDIDATE numerically in onnxruntime.
+    """Compare ORIGINAL and CANDIDATE numerically in onnxruntime.
 
     Each place where the two differ is judged by itself, on what the original computes there and on
     values that tell; the outputs have to agree within a tolerance that follows from their type and
@@ -86,7 +84,6 @@ def verify() -> JobCommand:
     names = ("original", "candidate")
     return PairCommand(
         "verify",
-        about,
         models=[click.Argument([name], type=PATH, required=False) for name in names],
         verbose="Also show how errors are spread and where tolerances come from; "
         "say what is being done.",
@@ -102,12 +99,11 @@ class _RunCommand(ModelCommand):
 
 
 def run() -> JobCommand:
-    """Make ``dpl run``."""
-    about = """Run MODEL once in onnxruntime, its partitions on a library if --with names one.
+    """Run MODEL once in onnxruntime, its partitions on a library if --with names one.
 
     Exits with 1 if fewer partitions ran there than --require asks for.
     """
-    return _RunCommand("run", about, verbose=_DOING, forms=_WRITES)
+    return _RunCommand("run", verbose=_DOING, forms=_WRITES)
 
 
 class _BenchCommand(PairCommand):
@@ -115,8 +111,7 @@ class _BenchCommand(PairCommand):
 
 
 def bench() -> JobCommand:
-    """Make ``dpl bench``."""
-    about = """Time A and B by turns on the same inputs, and say which is quicker.
+    """Time A and B by turns on the same inputs, and say which is quicker.
 
     A runs in onnxruntime alone. With --with the partitions of B run on a library; without B, those
     of A do. Exits with 1 if fewer partitions ran there than --require asks for.
@@ -125,7 +120,7 @@ def bench() -> JobCommand:
         click.Argument(["first"], metavar="A", type=PATH),
         click.Argument(["second"], metavar="[B]", type=PATH, required=False),
     ]
-    return _BenchCommand("bench", about, models=models, verbose=_DOING, forms=_WRITES)
+    return _BenchCommand("bench", models=models, verbose=_DOING, forms=_WRITES)
 
 
 # Jobs that write a model.
@@ -137,8 +132,7 @@ def _moved(_context: click.Context, _option: click.Parameter, value: bool) -> No
 
 
 def partition() -> JobCommand:
-    """Make ``dpl partition``."""
-    about = """Outline matched subgraphs of MODEL as functions for a target.
+    """Outline matched subgraphs of MODEL as functions for a target.
 
     The result is checked with onnx.checker and compared with the original in onnxruntime before
     it is written; if it fails, nothing is written and the exit code is 1.
@@ -153,41 +147,38 @@ def partition() -> JobCommand:
         help="Say that this is dpl repeat now.",
     )
     verbose = "Also list every match and refusal, and say what is being done."
-    return ModelCommand("partition", about, verbose=verbose, forms=EVERY_FORM, more=[moved])
+    return ModelCommand("partition", verbose=verbose, forms=EVERY_FORM, more=[moved])
 
 
 def repeat() -> JobCommand:
-    """Make ``dpl repeat``."""
-    about = """Outline what MODEL repeats, such as the layers of a transformer, as functions.
+    """Outline what MODEL repeats, such as the layers of a transformer, as functions.
 
     No pattern is needed. The result is checked and compared with the original before it is
     written; if it fails, nothing is written and the exit code is 1.
     """
     verbose = "Also list every call, and say what is being done."
-    return ModelCommand("repeat", about, verbose=verbose, forms=EVERY_FORM)
+    return ModelCommand("repeat", verbose=verbose, forms=EVERY_FORM)
 
 
 def inline() -> JobCommand:
-    """Make ``dpl inline``."""
-    about = """Put functions of MODEL back in the place of their calls.
+    """Put functions of MODEL back in the place of their calls.
 
     Without a choice, all functions that dpl partition wrote: the nodes come back under the names
     and in the order that they had. The result is checked and compared with MODEL before it is
     written.
     """
     verbose = "Also list every call, and say what is being done."
-    return ModelCommand("inline", about, verbose=verbose, forms=_WRITES)
+    return ModelCommand("inline", verbose=verbose, forms=_WRITES)
 
 
 def extract() -> JobCommand:
-    """Make ``dpl extract``."""
-    about = """Write the part of MODEL that computes some values from others, as a model of its own.
+    """Write the part of MODEL that computes some values from others, as a model of its own.
 
     It has the nodes, weights and functions that it needs and no others, under their names; inputs
     of MODEL that it needs as well are inputs of it, too. External data is copied, not read into
     memory.
     """
-    return ModelCommand("extract", about, verbose=_DOING, forms=["markdown", "html"])
+    return ModelCommand("extract", verbose=_DOING, forms=["markdown", "html"])
 
 
 class _RewriteCommand(ModelCommand):
@@ -262,24 +253,21 @@ _TOLD: dict[str, Any] = {
 
 
 def rewrite() -> JobCommand:
-    """Make ``dpl rewrite``."""
-    about = """Replace subgraphs of MODEL by the rewrites of catalogues, until none matches.
+    """Replace subgraphs of MODEL by the rewrites of catalogues, until none matches.
 
     The result is checked with onnx.checker and compared with the original in onnxruntime before
     it is written; if it fails, nothing is written and the exit code is 1.
     """
-    return _RewriteCommand("rewrite", about, **_TOLD)
+    return _RewriteCommand("rewrite", **_TOLD)
 
 
 def apply() -> JobCommand:
-    """Make ``dpl apply``."""
-    about = """
-    Do to MODEL what PLAN lists, which dpl rewrite --plan wrote and somebody may have edited.
+    """Do to MODEL what PLAN lists, which dpl rewrite --plan wrote and somebody may have edited.
 
     Each entry is one application of a rule; they are done in the order of the plan, and nothing
     else is. An entry that does not fit is the answer no: exit code 1, and nothing is written.
     """
-    return _RewriteCommand("apply", about, [click.Argument(["plan"], type=PATH)], **_TOLD)
+    return _RewriteCommand("apply", [click.Argument(["plan"], type=PATH)], **_TOLD)
 
 
 _MAKERS: dict[str, Callable[[], JobCommand]] = {
@@ -294,4 +282,6 @@ _MAKERS: dict[str, Callable[[], JobCommand]] = {
 @cache
 def job_command(name: str) -> JobCommand:
     """Return the command; its options are made when somebody asks for it."""
-    return _MAKERS[name]()
+    command = _MAKERS[name]()
+    command.help = getdoc(_MAKERS[name])
+    return command

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from dplcli.report.document import Document
     from dplcli.settings import BaseSettings, LearnSettings
 
-_ABOUT = """Write a catalogue with a rule for a subgraph of MODEL, and for all that is like it.
-
-The rule keeps the operators, how they are wired, and numbers and attributes that say what is
-computed; it leaves weights, shapes and all other attributes free.
-
-With --before and --after, write the rules that lead from one model to the other: one for each
-kind of place at which they differ, the most frequent first. Each is tried on graphs made up for
-it. What they make of --before is compared with --after by structure, and with --before in
-onnxruntime.
-
-Exit codes: 0 a catalogue was written; 1 no rule was learned from two models; 2 it could not be
-done.
-"""
-
 
 class _LearnCommand(PairCommand):
+    """Write a catalogue with a rule for a subgraph of MODEL, and for all that is like it.
+
+    The rule keeps the operators, how they are wired, and numbers and attributes that say what is
+    computed; it leaves weights, shapes and all other attributes free.
+
+    With --before and --after, write the rules that lead from one model to the other: one for each
+    kind of place at which they differ, the most frequent first. Each is tried on graphs made up for
+    it. What they make of --before is compared with --after by structure, and with --before in
+    onnxruntime.
+
+    Exit codes: 0 a catalogue was written; 1 no rule was learned from two models; 2 it could not be
+    done.
+    """
+
     suffix = ".yaml"
 
     def pair(self, models: tuple[Any, ...], settings: BaseSettings) -> tuple[Any, Any]:
@@ -129,7 +129,6 @@ def _check_new(output: Path) -> None:
 
 command = _LearnCommand(
     "learn",
-    _ABOUT,
     models=[click.Argument(["model"], type=options.PATH, required=False)],
     verbose="Say what the rule keeps and leaves free.",
 )

@@ -66,11 +66,6 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(records)
 
 
-def option(group: str, *flags: str, **told: Any) -> Callable[[Command], Command]:  # noqa: ANN401  # click's
-    """Make an option of a named group; the rest is as for ``click.option``."""
-    return click.option(*flags, cls=GroupedOption, group=group, **told)
-
-
 def options_of(settings: type[BaseSettings]) -> list[click.Option]:
     """Return the options of a command, one for each field that has one."""
     return [

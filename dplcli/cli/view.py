@@ -38,15 +38,14 @@ _MARKS = {"page": b'<meta name="generator" content="dpl">'}
 _MARK = b"drawn by dpl"
 
 
-_ABOUT = """Draw MODEL: a page to look around in, or a drawing for a document.
-
-The page is one file and loads nothing. Groups open and close: module scopes, functions and
-partitions, bodies of If, Loop and Scan, and runs of nodes where a model has no scopes. Colours
-tell classes of operators, what nodes cost, or which numbers quantised tensors can hold.
-"""
-
-
 class _ViewCommand(ModelCommand):
+    """Draw MODEL: a page to look around in, or a drawing for a document.
+
+    The page is one file and loads nothing. Groups open and close: module scopes, functions and
+    partitions, bodies of If, Loop and Scan, and runs of nodes where a model has no scopes. Colours
+    tell classes of operators, what nodes cost, or which numbers quantised tensors can hold.
+    """
+
     suffix = ".html"
     is_beside = True
 
@@ -110,7 +109,6 @@ def _place_of(model: Path | None, settings: BaseSettings) -> Path:
 
 command = _ViewCommand(
     "view",
-    _ABOUT,
     verbose="Also print what a reader should know about the file.",
     settings=ViewSettings,
 )

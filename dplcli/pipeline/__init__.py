@@ -46,11 +46,10 @@ if TYPE_CHECKING:
         verify,
     )
     from dplcli.pipeline.writing import default_output, write_text
+    from dplcli.verify.settings import Settings as VerifySettings
     from dplcli.verify.settings import (
-        LEVELS,
         VerificationResult,
     )
-    from dplcli.verify.settings import Settings as VerifySettings
 else:
     __getattr__ = lazy(
         __name__,
@@ -73,6 +72,6 @@ else:
             "dplcli.pipeline.rewriting": "apply_plan rewrite",
             "dplcli.pipeline.verifying": "compare judge_again verify",
             "dplcli.pipeline.writing": "default_output write_text",
-            "dplcli.verify.settings": ("LEVELS VerificationResult VerifySettings=Settings"),
+            "dplcli.verify.settings": ("VerificationResult VerifySettings=Settings"),
         },
     )

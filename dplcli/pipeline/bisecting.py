@@ -48,7 +48,7 @@ from dplcli.pipeline.rules import (
 )
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_result, graph_objection, load_editable, say_nothing
-from dplcli.settings import RuleSettings
+from dplcli.settings import FaultSettings, InsideSettings, RuleSettings
 from dplcli.verify import Execution, InputRequest, Override
 from dplcli.verify import Settings as VerifySettings
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, minimise
@@ -479,7 +479,7 @@ def _bullets(lines: Iterable[str]) -> str:
 # the rest is searched, so that a second wrong rule does not hide behind the first.
 
 
-MOST = 20
+MOST: int = FaultSettings.options["most"].default
 """How many causes are looked for by default."""
 
 
@@ -648,7 +648,7 @@ def _without(steps: Sequence[BisectStep], others: Sequence[BisectStep]) -> tuple
 # Comparing the values inside two models, and finding the first that differs.
 
 
-MEMORY_CAP = 256
+MEMORY_CAP: int = InsideSettings.options["max_memory"].default
 """How many megabytes of each model's values are held at once."""
 
 _MOST_TRIED = 24

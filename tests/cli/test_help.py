@@ -14,7 +14,7 @@ from dplcli import __version__
 from dplcli.cli.main import COMMANDS, command_named
 from dplcli.cli.main import dpl as group
 from dplcli.settings import ComparingSettings
-from dplcli.verify.settings import Settings
+from dplcli.verify.settings import LEVELS, Settings
 from tests.cli.support import ROOT, Dpl
 
 LIST_IMPORTS = """
@@ -101,6 +101,7 @@ def test_every_setting_of_the_check_has_an_option() -> None:
     meant = {NO_OPTION.get(name, name) for name in known} - {""}
 
     assert meant <= ComparingSettings.options.keys()
+    assert ComparingSettings.options["level"].choices == LEVELS
 
 
 @pytest.mark.parametrize("name", ["inspect", "verify"])
