@@ -236,6 +236,10 @@ class BaseSettings:
             if self.__dict__[name] != field.default
         }
 
+    def beyond(self, names: Iterable[str]) -> set[str]:
+        """Return the options that are stated and not among *names*."""
+        return {name for name in self.stated() if self.options[name].is_stated} - {*names}
+
     def but(self, **changes: Any) -> Self:  # noqa: ANN401  # the fields say
         """Return the same settings with other values of some fields."""
         return type(self)(**(self.__dict__ | changes))
@@ -816,6 +820,20 @@ class RewriteSettings(RuleSettings, ExpectSettings, ChoiceSettings, EditSettings
     def is_restricted(self) -> bool:
         """Whether something is not to be tried."""
         return bool(self.only or self.skip or self.limit is not None)
+
+
+class BatchSettings(BaseSettings, group="Many models"):
+    """How many models are worked on: by what, and whether what was done before counts.
+
+    Attributes:
+        jobs: How many processes work on them. Default: one for each core.
+        resume: Leave out what an earlier run did, if model, options and results are unchanged.
+        scheduler: Have the workers of this scheduler of Dask do them, such as tcp://host:8786.
+    """
+
+    jobs: int | None = option(default=None, flags="--jobs -j", least=1, metavar="N")
+    resume: bool = False
+    scheduler: str | None = option(default=None, metavar="ADDRESS")
 
 
 class TraceSettings(BaseSettings, group="What is printed"):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from dplcli import pipeline
 from dplcli.batch.models import is_one_model
 from dplcli.cli import options
-from dplcli.cli.job import Batch, JobCommand, do_all, each_of, pairs_of
+from dplcli.cli.job import JobCommand, do_all, each_of, pairs_of
 from dplcli.errors import UsageError
 from dplcli.pipeline.verifying import check_of
 from dplcli.report.diff import models_document, reproduced_document, rules_document
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from dplcli.cli.job import Invocation, Models
     from dplcli.report.document import Document
     from dplcli.settings import BaseSettings
 
 
 _TWO = 2
-_ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
 
 
 class _BisectCommand(JobCommand):
@@ -40,50 +41,33 @@ class _BisectCommand(JobCommand):
 
     suffix = ""
 
-    def begin(
-        self,
-        models: tuple[Any, ...],
-        settings: BaseSettings,
-        extra: BaseSettings | None,
-        printing: options.Printing,
-        batch: Batch,
-    ) -> None:
+    def begin(self, call: Invocation) -> None:
         """Take many models, if there are rules to try on each, or else two folders."""
-        (paths,), chosen = models, cast("BisectSettings", settings)
+        (paths,), chosen = call.models, cast("BisectSettings", call.settings)
         has_rules = bool(chosen.patterns or chosen.target)
         is_one = [is_one_model([path]) for path in paths]
         is_apart = chosen.reproduce is not None or not paths
-        if has_rules and not is_apart and (is_one != [True] or batch.is_wanted):
-            asked = each_of(self, paths, (), settings)
-            do_all(self, asked, (settings, extra), printing, batch)
+        if has_rules and not is_apart and (is_one != [True] or call.batch.is_wanted):
+            do_all(self, each_of(self, paths, (), chosen), call)
         elif not has_rules and not is_apart and is_one == [False, False]:
-            asked = pairs_of(self, paths, settings)
-            do_all(self, asked, (settings, extra), printing, batch)
-        elif batch.is_wanted:
+            do_all(self, pairs_of(self, paths, chosen), call)
+        elif call.batch.is_wanted:
             raise UsageError("--resume and --scheduler are for many models")
         else:
-            self.one(paths or (None,), settings, extra, printing)
+            self.one(replace(call, models=paths or (None,)))
 
-    def document(
-        self,
-        models: tuple[Path | None, ...],
-        settings: BaseSettings,
-        say: Any = None,  # noqa: ANN401  # as there
-        *,
-        verbose: bool,
-    ) -> Document:
+    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
         """Look for faults in a model or between two, or reproduce one."""
         chosen, paths = cast("BisectSettings", settings), [path for path in models if path]
         _check(paths, chosen)
         check = check_of(chosen)
-        _check_settings(check, chosen.reproduce)
         if chosen.reproduce is not None:
             return reproduced_document(
                 pipeline.reproduce(chosen.reproduce, allow_code=chosen.allow_code)
             )
         if len(paths) == _TWO:
             both = pipeline.bisect_models(
-                *paths, settings=check, output=chosen.output, progress=say
+                *paths, settings=check, output=chosen.output, progress=chosen.progress
             )
             return models_document(both, files=tuple(paths), verbose=verbose)
         found = pipeline.bisect_rules(
@@ -93,7 +77,7 @@ class _BisectCommand(JobCommand):
             settings=check,
             output=chosen.output,
             most=chosen.most,
-            progress=say,
+            progress=chosen.progress,
         )
         catalogs = [item for item in chosen.patterns if isinstance(item, str)]
         return rules_document(found, file=paths[0], catalogs=catalogs, verbose=verbose)
@@ -103,26 +87,20 @@ def _check(models: Sequence[Path], chosen: BisectSettings) -> None:
     """Refuse arguments that do not go together."""
     has_rules = bool(chosen.patterns or chosen.target)
     if chosen.reproduce is not None:
-        if models or has_rules or chosen.output is not None:
-            raise UsageError(_ALONE)
+        if models or chosen.beyond({"reproduce", "allow_code"}):
+            raise UsageError("--reproduce DIR stands alone: all it needs is in the folder")
         return
+    if chosen.mutants or chosen.min_power is not None:
+        raise UsageError(
+            "--mutants and --min-power measure a check; bisect looks for what one found",
+            hint="dpl verify and the commands that write a model take them",
+        )
     if len(models) not in (1, _TWO):
         raise UsageError(f"{len(models)} models are named", hint="name one, with rules, or two")
     if len(models) == 1 and not has_rules:
         raise UsageError(
             "one model is named and no rules",
             hint="pass --patterns CATALOGUE, or a second model to compare it with",
-        )
-
-
-def _check_settings(settings: pipeline.VerifySettings, reproduce: Path | None) -> None:
-    """Refuse options that would change nothing."""
-    if reproduce is not None and settings != pipeline.VerifySettings():
-        raise UsageError(_ALONE)
-    if settings.mutants or settings.min_power is not None:
-        raise UsageError(
-            "--mutants and --min-power measure a check; bisect looks for what one found",
-            hint="dpl verify and the commands that write a model take them",
         )
 
 

@@ -45,7 +45,6 @@ from dplcli.cli.job import (
     Batch,
     JobCommand,
     answer_to,
-    batch_params,
     conclude,
     failed_answer,
     texts_in,
@@ -407,14 +406,13 @@ def file_schema() -> Json:
     is_flag=True,
     help="Write nothing; exit with 1 if a result would differ, or something is not as expected.",
 )
-@partial(options.with_params, params=batch_params(resume=False))
+@options.settings_options(Batch, without="resume")
 @options.printing_options("Say what is being done.", "junit", "markdown", "html")
 def command(  # one parameter per option
     *,
     file: Path | None,
     check: bool,
-    jobs: int | None,
-    scheduler: str | None,
+    settings: Batch,
     printing: options.Printing,
 ) -> None:
     """Do what FILE says with all its models: dpl.yaml, or [tool.dpl] of a pyproject.toml.
@@ -437,7 +435,7 @@ def command(  # one parameter per option
             answers = {task.label: _known(task) for task in tasks}
             left = [task for task in tasks if answers[task.label] is None]
             if left:
-                answers |= Batch(jobs, scheduler).run(build_one, left, tell)
+                answers |= settings.run(build_one, left, tell)
     if not check:
         forget_oldest()
     said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]

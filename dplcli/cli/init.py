@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import click
 from dplcli.batch.build_file import FILE_NAME
 from dplcli.batch.models import find_models
 from dplcli.cli import options
-from dplcli.cli.job import Batch, ModelTask, batch_params, do_task
+from dplcli.cli.job import Batch, ModelTask, do_task
 from dplcli.cli.printing import progress, say
 from dplcli.errors import UsageError, counted
 from dplcli.files import encoded, write_new_file
@@ -40,10 +39,10 @@ _HEADER = """\
     metavar="NAME",
     help="The target that the models are partitioned for.",
 )
-@partial(options.with_params, params=batch_params(resume=False))
+@options.settings_options(Batch, without="resume")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 def command(  # one parameter per option
-    *, models: tuple[Path, ...], target: str, jobs: int | None, scheduler: str | None, quiet: bool
+    *, models: tuple[Path, ...], target: str, settings: Batch, quiet: bool
 ) -> None:
     """Write a first pipeline file, dpl.yaml, by looking at the models; it is run by dpl build.
 
@@ -80,7 +79,7 @@ def command(  # one parameter per option
         for each in found
     ]
     with progress(quiet=quiet, verbose=False) as tell:
-        answers = Batch(jobs, scheduler).run(do_task, tasks, tell)
+        answers = settings.run(do_task, tasks, tell)
     said = [answers[task.label] for task in tasks]
     errors = [answer for answer in said if answer.status == "error"]
     for answer in errors:

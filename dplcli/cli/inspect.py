@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dplcli import api, pipeline
 from dplcli.cli.job import ModelCommand
@@ -12,8 +12,7 @@ from dplcli.report.document import nodes_document
 from dplcli.settings import InspectSettings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from dplcli.cli.job import Models
     from dplcli.report.document import Document
     from dplcli.settings import BaseSettings
 
@@ -21,16 +20,8 @@ if TYPE_CHECKING:
 class _InspectCommand(ModelCommand):
     """Show what MODEL is made of: interface, operators, weights, functions."""
 
-    def document(
-        self,
-        models: tuple[Path | None, ...],
-        settings: BaseSettings,
-        say: Any = None,  # noqa: ANN401  # as there
-        *,
-        verbose: bool,
-    ) -> Document:
+    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
         """Look at a model, at one of its nodes, or at what kernels have to keep to."""
-        del say
         (model,) = models
         assert model is not None and isinstance(settings, InspectSettings)  # noqa: S101, PT018
         header, stub = settings.header, settings.stub

@@ -26,7 +26,7 @@ from dplcli.cli.main import EXIT_COULD_NOT, EXIT_NO, command_named, said_of
 from dplcli.cli.printing import say
 from dplcli.errors import UsageError, counted
 from dplcli.outcomes import ModelAnswer
-from dplcli.settings import BaseSettings
+from dplcli.settings import BaseSettings, BatchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -178,19 +178,8 @@ def failed_answer(label: str, error: Exception) -> ModelAnswer:
 # All of them.
 
 
-@dataclass(frozen=True)
-class Batch:
-    """How many models are worked on: by what, and whether what was done before counts.
-
-    Attributes:
-        jobs: How many processes.
-        scheduler: The address of a scheduler of Dask; None for processes here.
-        resume: Whether what an earlier run did counts.
-    """
-
-    jobs: int | None
-    scheduler: str | None
-    resume: bool = False
+class Batch(BatchSettings):
+    """How many models are worked on, and the work."""
 
     @property
     def is_wanted(self) -> bool:
@@ -226,37 +215,23 @@ class Batch:
         return answers
 
 
-def batch_params(*, resume: bool = True) -> list[click.Option]:
-    """Return --jobs, --scheduler and, unless the command always does that, --resume."""
-    adding: list[click.Option] = [
-        options.GroupedOption(
-            ["--jobs", "-j"],
-            group=options.MANY,
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="How many processes work on them. Default: one for each core.",
-        ),
-        options.GroupedOption(
-            ["--resume"],
-            group=options.MANY,
-            is_flag=True,
-            help="Leave out what an earlier run did, if model, options and results are unchanged.",
-        ),
-        options.GroupedOption(
-            ["--scheduler"],
-            group=options.MANY,
-            metavar="ADDRESS",
-            help="Have the workers of this scheduler of Dask do them, such as tcp://host:8786.",
-        ),
-    ]
-    if not resume:
-        del adding[1]
-    return adding
+@dataclass(frozen=True)
+class Invocation:
+    """A call of a command: what the arguments name, and what the options say.
 
+    Attributes:
+        models: What the arguments name.
+        settings: How the job is done.
+        extra: Further options of the command.
+        printing: What is reported, and how.
+        batch: How many models are worked on.
+    """
 
-def take_batch(given: Json) -> Batch:
-    """Take what :func:`batch_params` were given out of *given*."""
-    return Batch(given.pop("jobs"), given.pop("scheduler"), given.pop("resume"))
+    models: tuple[Any, ...]
+    settings: BaseSettings
+    extra: BaseSettings | None
+    printing: Printing
+    batch: Batch
 
 
 class Asked(NamedTuple):
@@ -318,23 +293,9 @@ def _outputs(found: Iterable[ModelFile], settings: BaseSettings, suffix: str) ->
     return {each.path: (folder / each.place).with_suffix(suffix) for each in found}
 
 
-def do_all(
-    command: JobCommand,
-    asked: Sequence[Asked],
-    chosen: tuple[BaseSettings, BaseSettings | None],
-    printing: Printing,
-    batch: Batch,
-) -> None:
-    """Do a job for all models, and report them.
-
-    Args:
-        command: The command.
-        asked: What is asked of each model.
-        chosen: How it is done, and further options of the command.
-        printing: What is reported, and how.
-        batch: How the models are worked on.
-    """
-    settings = chosen[0]
+def do_all(command: JobCommand, asked: Sequence[Asked], call: Invocation) -> None:
+    """Do a job for all models, and report them."""
+    settings, printing, batch = call.settings, call.printing, call.batch
     name, is_in_place = str(command.name), vars(settings).get("in_place", False)
     printing.check(*(each.path for each, _, _ in asked))
     if batch.resume and is_in_place:
@@ -342,7 +303,7 @@ def do_all(
             "--in-place and --resume contradict each other: what is done is not seen any more",
             hint="name a folder with -o",
         )
-    for some in filter(None, chosen):
+    for some in filter(None, (settings, call.extra)):
         for field in map(some.options.get, some.stated()):
             if field is not None and field.is_of_one:
                 raise UsageError(f"{field.words[0]} is for one model, and there are {len(asked)}")
@@ -476,71 +437,41 @@ class JobCommand(options.GroupedCommand):
         if extra is not None:
             printing[len(forms) : len(forms)] = options.options_of(extra)
         params += printing
-        params += batch_params() if self.takes_many else []
+        params += options.options_of(Batch) if self.takes_many else []
         super().__init__(name, params=params, callback=self._call, help=getdoc(type(self)))
 
     def _call(self, **given: Any) -> None:  # noqa: ANN401  # what click gives
         printing = options.take_printing(given)
-        batch = take_batch(given) if self.takes_many else Batch(None, None)
+        batch = options.take_settings(Batch, given)
         models = tuple(given.pop(name) for name in self.arguments)
         extra = None if self.extra is None else options.take_settings(self.extra, given)
         settings = options.take_settings(self.settings, given)
         if "hints" in settings.options:
             settings = settings.but(hints=printing.wants_hints)
-        self.begin(models, settings, extra, printing, batch)
+        self.begin(Invocation(models, settings, extra, printing, batch))
 
     def settings_of(self, given: dict[str, Any]) -> BaseSettings:
         """Return the settings that parameters of the command say."""
         return options.take_settings(self.settings, dict(given))
 
-    def begin(
-        self,
-        models: tuple[Any, ...],
-        settings: BaseSettings,
-        extra: BaseSettings | None,
-        printing: Printing,
-        batch: Batch,
-    ) -> None:
+    def begin(self, call: Invocation) -> None:
         """Do the job with what the arguments name: once, or with each of many models."""
-        del batch
-        self.one(models, settings, extra, printing)
+        self.one(call)
 
-    def one(
-        self,
-        models: Models,
-        settings: BaseSettings,
-        extra: BaseSettings | None,
-        printing: Printing,
-    ) -> None:
+    def one(self, call: Invocation) -> None:
         """Do the job once, and report it."""
-        del extra
-        settings = placed(models[-1], settings)
-        printing.check(*models, *settings.files())
+        settings, printing = placed(call.models[-1], call.settings), call.printing
+        printing.check(*call.models, *settings.files())
         with printing.progress() as say:
-            document = self.document(models, settings, say, verbose=printing.verbose)
+            if "progress" in settings.options:
+                settings = settings.but(progress=say)
+            document = self.document(call.models, settings, verbose=printing.verbose)
         printing.conclude(document)
 
-    def document(
-        self,
-        models: Models,
-        settings: BaseSettings,
-        say: Any = None,  # noqa: ANN401  # whom to tell
-        *,
-        verbose: bool,
-    ) -> Document:
+    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
         """Do the job with one model or pair; return the report."""
-        return self.result(models, settings, say).document(verbose=verbose)
-
-    def result(
-        self,
-        models: Models,
-        settings: BaseSettings,
-        say: Any,  # noqa: ANN401  # whom to tell
-    ) -> api.Result[Any]:
-        """Do the job of the API."""
-        told = settings if say is None else settings.but(progress=say)
-        found: api.Result[Any] = api.JOBS[str(self.name)].function(*models, told)
-        return found
+        found: api.Result[Any] = api.JOBS[str(self.name)].function(*models, settings)
+        return found.document(verbose=verbose)
 
 
 def placed(model: Path | None, settings: BaseSettings) -> BaseSettings:
@@ -576,50 +507,32 @@ class ModelCommand(JobCommand):
         last = click.Argument(["models"], type=_PATHS, nargs=-1, metavar="MODEL...")
         super().__init__(name, models=[*before, last], **more)
 
-    def begin(
-        self,
-        models: tuple[Any, ...],
-        settings: BaseSettings,
-        extra: BaseSettings | None,
-        printing: Printing,
-        batch: Batch,
-    ) -> None:
+    def begin(self, call: Invocation) -> None:
         """Do the job with the model, or with each of them."""
-        *before, paths = models
+        *before, paths = call.models
         if not paths:
             context = click.get_current_context()
             raise click.MissingParameter(ctx=context, param_hint="'MODEL'", param_type="argument")
-        if is_one_model(paths) and not batch.is_wanted:
-            self.one((*before, paths[0]), settings, extra, printing)
+        if is_one_model(paths) and not call.batch.is_wanted:
+            self.one(replace(call, models=(*before, paths[0])))
         else:
-            asked = each_of(self, paths, tuple(before), settings)
-            do_all(self, asked, (settings, extra), printing, batch)
+            do_all(self, each_of(self, paths, tuple(before), call.settings), call)
 
 
 class PairCommand(JobCommand):
     """A command that takes two models, or two folders: pairs of models of the same name."""
 
-    def begin(
-        self,
-        models: tuple[Any, ...],
-        settings: BaseSettings,
-        extra: BaseSettings | None,
-        printing: Printing,
-        batch: Batch,
-    ) -> None:
+    def begin(self, call: Invocation) -> None:
         """Do the job with the pair, or with each pair of two folders."""
-        one, other = self.pair(models, settings)
+        one, other = self.pair(call)
         is_alone = one is None or other is None or is_one_model([one]) or is_one_model([other])
         if not self.takes_many or is_alone:
-            if batch.is_wanted:
+            if call.batch.is_wanted:
                 raise UsageError("--resume and --scheduler are for two folders of models")
-            self.one(models, settings, extra, printing)
-            return
-        asked = pairs_of(self, (one, other), settings)
-        do_all(self, asked, (settings, extra), printing, batch)
+            self.one(call)
+        else:
+            do_all(self, pairs_of(self, (one, other), call.settings), call)
 
-    def pair(self, models: tuple[Any, ...], settings: BaseSettings) -> tuple[Any, Any]:
+    def pair(self, call: Invocation) -> tuple[Any, ...]:
         """Return what may be two folders."""
-        del settings
-        one, other = models
-        return one, other
+        return call.models

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from inspect import getdoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -23,8 +23,7 @@ from dplcli.settings import TraceSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dplcli.cli.options import Printing
-    from dplcli.settings import BaseSettings
+    from dplcli.cli.job import Invocation
 
 _WRITES = "junit", "markdown", "html"
 _DOING = "Say what is being done."
@@ -184,17 +183,11 @@ def extract() -> JobCommand:
 class _RewriteCommand(ModelCommand):
     """A command that can print and write what rules did, turn by turn."""
 
-    def one(
-        self,
-        models: tuple[Path | None, ...],
-        settings: BaseSettings,
-        extra: BaseSettings | None,
-        printing: Printing,
-    ) -> None:
+    def one(self, call: Invocation) -> None:
         """Do the job; report the turns, also where it ended with an error."""
-        assert isinstance(extra, TraceSettings)  # noqa: S101  # the command has these
-        place, settings = extra.trace_json, placed(models[-1], settings)
-        files = (*models, *settings.files())
+        extra, printing = cast("TraceSettings", call.extra), call.printing
+        place, settings = extra.trace_json, placed(call.models[-1], call.settings)
+        files = (*call.models, *settings.files())
         printed = ["--trace-json -"] * (place == "-") + ["--trace"] * extra.print_trace
         printing.check(*files, printed=printed)
         options.check_json_path(place, *files, *printing.files, option="--trace-json")
@@ -202,11 +195,11 @@ class _RewriteCommand(ModelCommand):
             printing = replace(printing, quiet=True)
         is_printed = extra.print_trace and not printing.quiet
         with (
-            _traced(str(models[-1] and models[-1].name), place, is_printed=is_printed) as trace,
+            _traced(call.models[-1].name, place, is_printed=is_printed) as trace,
             printing.progress() as tell,
         ):
-            chosen = settings.but(trace=trace)
-            document = self.document(models, chosen, tell, verbose=printing.verbose)
+            chosen = settings.but(trace=trace, progress=tell)
+            document = self.document(call.models, chosen, verbose=printing.verbose)
         printing.conclude(document)
 
 

@@ -18,7 +18,7 @@ from dplcli.report.layout import Group, lines_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.cli.options import Printing
+    from dplcli.cli.job import Invocation, Models
     from dplcli.report.document import Document
     from dplcli.settings import BaseSettings, LearnSettings
 
@@ -40,29 +40,21 @@ class _LearnCommand(PairCommand):
 
     suffix = ".yaml"
 
-    def pair(self, models: tuple[Any, ...], settings: BaseSettings) -> tuple[Any, Any]:
+    def pair(self, call: Invocation) -> tuple[Any, ...]:
         """Return what may be two folders."""
-        del models
-        return vars(settings)["before"], vars(settings)["after"]
+        return vars(call.settings)["before"], vars(call.settings)["after"]
 
-    def one(
-        self,
-        models: tuple[Path | None, ...],
-        settings: BaseSettings,
-        extra: BaseSettings | None,
-        printing: Printing,
-    ) -> None:
+    def one(self, call: Invocation) -> None:
         """Learn rules; the catalogue itself is what is printed."""
-        del extra
-        given = cast("LearnSettings", settings)
+        given, printing = cast("LearnSettings", call.settings), call.printing
         output = given.output
         if output is not None:
             _check_new(output)
-        printing.check(*models, *settings.files(), printed=[] if output else ["the catalogue"])
+        printing.check(*call.models, *given.files(), printed=[] if output else ["the catalogue"])
         if not given.verify and given.before is None and given.after is None:
             raise UsageError("--no-verify goes with --before and --after only")
         with printing.progress() as tell:
-            learned = self.learned(models, given.but(progress=tell))
+            learned = self.learned(call.models, given.but(progress=tell))
         document = learned.document(verbose=printing.verbose)
         if output is None:
             write(learned.yaml)
@@ -72,16 +64,8 @@ class _LearnCommand(PairCommand):
             say(f"dpl: warning: {warning}", err=True)
         printing.conclude(replace(document, text=Group()))  # it is said
 
-    def document(
-        self,
-        models: tuple[Path | None, ...],
-        settings: BaseSettings,
-        say: Any = None,  # noqa: ANN401  # as there
-        *,
-        verbose: bool,
-    ) -> Document:
+    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
         """Learn rules from one of many pairs."""
-        del say
         before, after = models
         chosen = cast("LearnSettings", settings.but(before=before, after=after))
         return self.learned((None,), chosen).document(verbose=verbose)

@@ -336,15 +336,17 @@ def printing_options(verbose: str, *forms: str) -> Callable[[Command], Command]:
     return add
 
 
-def settings_options(settings: type[BaseSettings]) -> Callable[[Command], Command]:
-    """Add options for the fields of *settings*; the command is given the settings."""
+def settings_options(
+    settings: type[BaseSettings], *, without: str = ""
+) -> Callable[[Command], Command]:
+    """Add options for the fields of *settings* but one; the command is given the settings."""
 
     def add(command: Command) -> Command:
         @wraps(command)
         def call(**given: Any) -> None:  # noqa: ANN401  # what click gives
             command(settings=take_settings(settings, given), **given)
 
-        return with_params(call, options_of(settings))
+        return with_params(call, [each for each in options_of(settings) if each.name != without])
 
     return add
 

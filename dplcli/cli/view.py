@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from dplcli.cli.job import Invocation, Models
     from dplcli.outcomes import ViewOutcome
     from dplcli.report.picture import Opened, Picture
     from dplcli.settings import BaseSettings
@@ -49,15 +50,9 @@ class _ViewCommand(ModelCommand):
     suffix = ".html"
     is_beside = True
 
-    def one(
-        self,
-        models: tuple[Path | None, ...],
-        settings: BaseSettings,
-        extra: BaseSettings | None,
-        printing: options.Printing,
-    ) -> None:
+    def one(self, call: Invocation) -> None:
         """Draw a model."""
-        del extra
+        models, settings, printing = call.models, call.settings, call.printing
         place = _place_of(models[-1], settings)
         is_printed = str(place) == "-"
         printing.check(
@@ -65,16 +60,8 @@ class _ViewCommand(ModelCommand):
         )
         printing.conclude(self.document(models, settings, verbose=printing.verbose))
 
-    def document(
-        self,
-        models: tuple[Path | None, ...],
-        settings: BaseSettings,
-        say: Any = None,  # noqa: ANN401  # as there
-        *,
-        verbose: bool,
-    ) -> Document:
+    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
         """Draw a model, and say what was drawn."""
-        del say
         (model,), chosen = models, cast("ViewSettings", settings)
         place = _place_of(model, settings)
         form = _form_of(place)

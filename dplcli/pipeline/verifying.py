@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dplcli.catalog.python import find_function
 from dplcli.errors import UsageError
 from dplcli.onnx_io import check_external_data, load_model
-from dplcli.settings import several
+from dplcli.settings import EngineSettings, KernelSettings, several
 from dplcli.verify import Settings as VerifySettings
 from dplcli.verify.settings import (
     Execution,
@@ -267,6 +267,13 @@ class Subject:
         )
 
 
+_JUDGING = {"judged", "against", "rtol", "atol", "tolerance", "max_memory", "allow_code"}
+"""Options that say how saved results are judged, or nothing of them."""
+
+_RUNNING = {*_JUDGING, "level", "custom_ops", *EngineSettings.options, *KernelSettings.options}
+"""Options that say how one model is run, too."""
+
+
 def choose_subject(
     models: tuple[Path | None, Path | None], chosen: ComparingSettings, settings: VerifySettings
 ) -> Subject:
@@ -280,16 +287,25 @@ def choose_subject(
     Raises:
         UsageError: Arguments and options do not go together.
     """
-    (original, candidate), layers = models, chosen.layers
+    original, candidate = models
     if chosen.judged is not None and chosen.against is not None:
         raise UsageError("--from and --against contradict each other", hint="pass one of them")
     if chosen.judged is not None:
-        _check_offline(settings, models, layers=layers)
+        if chosen.beyond(_JUDGING) or models != (None, None):
+            raise UsageError(
+                "--from judges what was saved: no model is run",
+                hint="only --rtol, --atol, --tolerance and where to report go with it",
+            )
         return Subject(None, None, judged=chosen.judged)
     if chosen.against is not None:
         if original is None or candidate is not None:
             raise UsageError("--against takes one model: dpl verify MODEL --against RESULTS")
-        _check_saved_inputs(settings, layers=layers)
+        if chosen.beyond(_RUNNING):
+            raise UsageError(
+                "--against feeds what was saved, and does not run the original",
+                hint="only levels, tolerances, --custom-ops, where the model runs and where to "
+                "report go with it",
+            )
         return Subject(None, original, against=chosen.against)
     if original is not None and candidate is None and settings.save_results is not None:
         candidate = original
@@ -301,36 +317,6 @@ def choose_subject(
     request = settings.request
     _check_results_path(settings.save_results, (original, candidate, request.given, request.save))
     return Subject(original, candidate)
-
-
-def _check_offline(
-    settings: VerifySettings, models: tuple[Path | None, ...], *, layers: bool
-) -> None:
-    """Refuse options that do nothing when saved results are judged."""
-    plain = VerifySettings(rtol=settings.rtol, atol=settings.atol, tolerances=settings.tolerances)
-    if settings != plain or layers or any(model is not None for model in models):
-        raise UsageError(
-            "--from judges what was saved: no model is run",
-            hint="only --rtol, --atol, --tolerance and where to report go with it",
-        )
-
-
-def _check_saved_inputs(settings: VerifySettings, *, layers: bool) -> None:
-    """Refuse options that do nothing when inputs are saved and the original is not run."""
-    plain = VerifySettings(
-        rtol=settings.rtol,
-        atol=settings.atol,
-        tolerances=settings.tolerances,
-        levels=settings.levels,
-        custom_ops=settings.custom_ops,
-        execution=settings.execution,
-    )
-    if settings != plain or layers:
-        raise UsageError(
-            "--against feeds what was saved, and does not run the original",
-            hint="only levels, tolerances, --custom-ops, where the model runs and where to report "
-            "go with it",
-        )
 
 
 def _check_results_path(save_results: Path | None, others: tuple[Path | None, ...]) -> None:
