@@ -149,10 +149,10 @@ NETS: dict[str, Callable[[Path], None]] = {
     "BERT, 4 layers": bert,
 }
 
-_PREPARED: dplcli.PartitionOptions = {"prepare": True}
-_MERGED: dplcli.PartitionOptions = {"prepare": True, "merge": True}
+_PREPARED: dict[str, Any] = {"prepare": True}
+_MERGED: dict[str, Any] = {"prepare": True, "merge": True}
 
-FORMS: dict[str, tuple[dplcli.PartitionOptions, list[str]]] = {
+FORMS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "partitions": ({}, []),
     "partitions of prepare": (_PREPARED, []),
     "regions of prepare": (_MERGED, []),
@@ -170,7 +170,7 @@ def speed(rounds: int, threads: int) -> None:
             build(path)
             for form, (options, more) in FORMS.items():
                 result = Path(folder, "partitioned.onnx")
-                given: dplcli.PartitionOptions = {**options, "output": result, "verify": False}
+                given: dict[str, Any] = {**options, "output": result, "verify": False}
                 dplcli.partition(path, target="dnnl", patterns=more, **given)
                 outcome = dplcli.bench(path, result, kernels="dnnl", runs=rounds, threads=threads)
                 low, ratio, high = outcome.ratios.cpu

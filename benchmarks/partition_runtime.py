@@ -28,7 +28,9 @@ import numpy as np
 import onnxruntime as ort
 
 from dplcli import pipeline
+from dplcli.dpl.rule import POLICIES
 from dplcli.errors import DplError
+from dplcli.settings import PartitionSettings
 from dplcli.verify.inputs import find_stimulus
 from dplcli.verify.model import Dataflow, input_ports, read_model
 from dplcli.verify.run import Runner
@@ -121,10 +123,7 @@ def measure(model: Path, folder: Path, target: str, constants: str, rounds: int)
     output = folder / "partitioned.onnx"
     outcome = pipeline.partition(
         model,
-        output=output,
-        targets=[target],
-        settings=pipeline.PartitionSettings(verify=False),
-        policies=pipeline.Policies(constants=[constants]),
+        PartitionSettings(output=output, target=[target], verify=False, constants=[constants]),
     )
     seconds, ratio, noise = compare(model, output, feeds_for(model), rounds)
     return Figures(len(outcome.partitions), seconds, ratio, noise)
@@ -135,7 +134,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
     parser.add_argument("--target", default="dnnl")
-    parser.add_argument("--constants", default="lift", choices=pipeline.POLICIES["constants"])
+    parser.add_argument("--constants", default="lift", choices=POLICIES["constants"])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--limit", type=float, default=LIMIT, help="largest ratio (%(default)s)")
     asked = parser.parse_args(arguments)

@@ -41,6 +41,7 @@ from benchmarks.effects import CLEAR, Feeds, measure_effect, measure_noise, wide
 from benchmarks.mutations import KINDS, scopes_of
 from benchmarks.peers import PEERS, missing_packages, run_limited
 from dplcli import pipeline
+from dplcli.settings import PartitionSettings, RewriteSettings
 from dplcli.verify.evidence import load_evidence
 
 LEAST = 0.95
@@ -274,13 +275,13 @@ def _nodes(path: Path) -> list[bytes]:
 
 
 def _partitioned(target: str, model: Path, output: Path) -> None:
-    settings = pipeline.PartitionSettings(verify=False)
-    pipeline.partition(model, output=output, targets=[target], settings=settings)
+    settings = PartitionSettings(verify=False)
+    pipeline.partition(model, settings.but(output=output, target=[target]))
 
 
 def _rewritten(catalog: str, model: Path, output: Path) -> None:
-    settings = pipeline.RewriteSettings(verify=False)
-    pipeline.rewrite(model, output=output, patterns=[catalog], settings=settings)
+    settings = RewriteSettings(verify=False)
+    pipeline.rewrite(model, settings.but(output=output, patterns=[catalog]))
 
 
 EQUIVALENTS: Mapping[str, Callable[[Path, Path], object]] = {

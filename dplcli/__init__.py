@@ -13,16 +13,7 @@ from dplcli.version import __version__
 
 if TYPE_CHECKING:
     from dplcli.api import (
-        BenchOptions,
-        CheckOptions,
-        InlineOptions,
         ModelLike,
-        PartitionOptions,
-        RepeatingOptions,
-        ResultOptions,
-        RewriteOptions,
-        RunOptions,
-        VerifyOptions,
         apply,
         bench,
         diff,
@@ -62,10 +53,8 @@ else:
         __name__,
         {
             "dplcli.api": (
-                "BenchOptions CheckOptions InlineOptions ModelLike PartitionOptions "
-                "RepeatingOptions ResultOptions RewriteOptions RunOptions VerifyOptions apply "
-                "bench diff explain extract inline learn load match partition repeat rewrite run "
-                "verify"
+                "ModelLike apply bench diff explain extract inline learn load match partition "
+                "repeat rewrite run verify"
             ),
             "dplcli.dpl.replacement": "RewriteRule",
             "dplcli.dpl.rule": "PatternRule",
@@ -79,31 +68,22 @@ else:
     )
 
 __all__ = [
-    "BenchOptions",
     "BenchOutcome",
-    "CheckOptions",
     "DiffOutcome",
     "DplError",
     "ExplainOutcome",
     "ExtractOutcome",
-    "InlineOptions",
     "InlineOutcome",
     "InspectOutcome",
     "MatchOutcome",
     "ModelLike",
     "Outcome",
-    "PartitionOptions",
     "PartitionOutcome",
     "PatternRule",
-    "RepeatingOptions",
-    "ResultOptions",
-    "RewriteOptions",
     "RewriteOutcome",
     "RewriteRule",
     "RulesOutcome",
-    "RunOptions",
     "RunOutcome",
-    "VerifyOptions",
     "VerifyOutcome",
     "WrittenOutcome",
     "__version__",

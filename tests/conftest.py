@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-import dplcli.cli.rewrite
 import dplcli.report.document
 import dplcli.report.json
 import dplcli.report.many
@@ -39,7 +38,7 @@ def _documents_have_schemas() -> Iterator[None]:
     """Hold every JSON document that a test in this process writes against its published schema."""
     with pytest.MonkeyPatch.context() as patch:
         write = checked(dplcli.report.json.published)
-        for module in (dplcli.cli.rewrite, dplcli.report.document, dplcli.report.json):
+        for module in (dplcli.report.document, dplcli.report.json):
             patch.setattr(module, "published", write)
         patch.setattr(dplcli.report.many, "published", write)
         yield

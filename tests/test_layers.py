@@ -28,9 +28,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "diff": {"errors", "keys", "ir", "onnx_io", "analysis"},
     "dpl": {"errors", "keys", "lazy", "ir", "shapes"},
     "rewrites": {"errors", "ir", "shapes", "dpl"},
+    "settings": {"errors", "dpl", "onnx_io"},
     "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}
     | {"pydantic", "ruamel"},
-    "passes": {"errors", "keys", "ir", "analysis", "dpl", "catalog"},
+    "passes": {"errors", "keys", "ir", "analysis", "dpl", "catalog", "settings"},
     "verify": {"errors", "files", "keys", "ir", "onnx_io", "analysis", "diff"}
     | {"onnx", "onnxruntime"},
     "execute": {"errors", "files", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
@@ -66,7 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "analysis", "diff", "dpl"}
     | {"catalog"}
-    | {"passes", "verify", "execute", "targets", "outcomes", "shapes"},
+    | {"passes", "verify", "execute", "targets", "outcomes", "settings", "shapes"},
     "batch": {"errors", "files", "version", "onnx_io", "dpl", "catalog", "pydantic"},
     "api": {
         "execute",
@@ -79,10 +80,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "passes",
         "verify",
         "outcomes",
+        "settings",
     }
     | {"execute", "report", "pipeline", "onnx"},
     "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "api", "batch"}
-    | {"version", "click", "rich"},
+    | {"settings", "version", "click", "rich"},
     "__init__": {"errors", "lazy", "version", "dpl", "outcomes", "api"},
     "__main__": {"cli"},
 }

@@ -2,107 +2,33 @@
 
 from __future__ import annotations
 
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from dplcli import api, pipeline
+from dplcli import pipeline
 from dplcli.batch.models import is_one_model
-from dplcli.cli import many, options
+from dplcli.cli import options
+from dplcli.cli.job import JobCommand, do_all, each_of, pairs_of
 from dplcli.errors import UsageError
+from dplcli.pipeline.verifying import check_of
 from dplcli.report.diff import models_document, reproduced_document, rules_document
+from dplcli.settings import BisectSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from dplcli.cli.job import Invocation, Models
+    from dplcli.report.document import Document
+    from dplcli.settings import BaseSettings
 
 
 _TWO = 2
-_FAULTS = "Faults"
-_ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
 
 
-def _takes_many(command: Callable[..., None]) -> Callable[..., None]:
-    """Take many models, if there are rules to try on each, or else two folders."""
-
-    @wraps(command)
-    def call(
-        *,
-        models: tuple[Path, ...],
-        jobs: int | None,
-        resume: bool,
-        scheduler: str | None,
-        **given: Any,  # noqa: ANN401  # what click gives
-    ) -> None:
-        batch = many.Batch(jobs, scheduler, resume)
-        has_rules = bool(given["patterns"] or given["targets"])
-        is_one = [is_one_model([path]) for path in models]
-        is_apart = given["reproduce"] is not None or not models
-        if has_rules and not is_apart and (is_one != [True] or batch.is_wanted):
-            many.do_each(models, given, batch, suffix="")
-        elif not has_rules and not is_apart and is_one == [False, False]:
-            many.do_pairs((models[0], models[1]), given, batch, lambda *pair: {"models": pair})
-        elif batch.is_wanted:
-            raise UsageError("--resume and --scheduler are for many models")
-        else:
-            command(models=models, **given)
-
-    return many.batch_options()(call)
-
-
-@click.command("bisect", cls=options.GroupedCommand)
-@click.argument("models", type=options.PATH, nargs=-1, metavar="[MODEL... | ORIGINAL CANDIDATE]")
-@_takes_many
-@options.catalog_options
-@options.option(
-    options.RULES,
-    "--by",
-    "kind",
-    type=click.Choice(["rewrite", "partition"]),
-    help="What to do with the rules, if the catalogues have both kinds.",
-)
-@options.option(
-    _FAULTS,
-    "--output",
-    "-o",
-    type=options.PATH,
-    metavar="DIR",
-    help="A new folder for what reproduces each fault: a small model, its inputs, the rules, and a "
-    "README with the command.",
-)
-@options.option(
-    _FAULTS,
-    "--most",
-    type=click.IntRange(min=1),
-    default=pipeline.MOST_CAUSES,
-    show_default=True,
-    metavar="N",
-    help="Look for so many faults of rules at most.",
-)
-@options.option(
-    _FAULTS,
-    "--reproduce",
-    type=options.PATH,
-    metavar="DIR",
-    help="Run a folder that -o wrote: exit code 1 if the fault is still there.",
-)
-@options.allow_code_option
-@options.verify_options
-@options.printing_options("Say what is being done.", *options.EVERY_FORM)
-def command(  # noqa: PLR0913  # one parameter per option
-    *,
-    models: tuple[Path, ...],
-    patterns: tuple[str, ...],
-    targets: tuple[str, ...],
-    kind: str | None,
-    output: Path | None,
-    most: int,
-    reproduce: Path | None,
-    allow_code: bool,
-    printing: options.Printing,
-    **verification: Any,  # noqa: ANN401  # those of verify_options
-) -> None:
+class _BisectCommand(JobCommand):
     """Find what makes a model compute something else.
 
     With catalogues: the smallest sets of applications of rules, or of partitions, that break MODEL,
@@ -112,45 +38,63 @@ def command(  # noqa: PLR0913  # one parameter per option
     Exits with 0 if there is nothing to find: the whole is equivalent; with 1 if something was
     found; with 2 if the original does not run.
     """
-    printing.check(*models, *patterns, output)
-    source = pipeline.RuleSource(patterns, targets, allow_code=allow_code)
-    _check(models, source, output, reproduce)
-    settings = api.verify_settings(allow_code=allow_code, **options.take_verification(verification))
-    _check_settings(settings, reproduce)
-    with printing.progress() as say:
-        if reproduce is not None:
-            document = reproduced_document(pipeline.reproduce(reproduce, allow_code=allow_code))
-        elif len(models) == _TWO:
-            both = pipeline.bisect_models(*models, settings=settings, output=output, progress=say)
-            document = models_document(both, files=models, verbose=printing.verbose)
+
+    suffix = ""
+
+    def begin(self, call: Invocation) -> None:
+        """Take many models, if there are rules to try on each, or else two folders."""
+        (paths,), chosen = call.models, cast("BisectSettings", call.settings)
+        has_rules = bool(chosen.patterns or chosen.target)
+        is_one = [is_one_model([path]) for path in paths]
+        is_apart = chosen.reproduce is not None or not paths
+        if has_rules and not is_apart and (is_one != [True] or call.batch.is_wanted):
+            do_all(self, each_of(self, paths, (), chosen), call)
+        elif not has_rules and not is_apart and is_one == [False, False]:
+            do_all(self, pairs_of(self, paths, chosen), call)
+        elif call.batch.is_wanted:
+            raise UsageError("--resume and --scheduler are for many models")
         else:
-            found = pipeline.bisect_rules(
-                models[0],
-                source,
-                kind=kind,
-                settings=settings,
-                output=output,
-                most=most,
-                progress=say,
+            self.one(replace(call, models=paths or (None,)))
+
+    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
+        """Look for faults in a model or between two, or reproduce one."""
+        chosen, paths = cast("BisectSettings", settings), [path for path in models if path]
+        _check(paths, chosen)
+        check = check_of(chosen)
+        if chosen.reproduce is not None:
+            return reproduced_document(
+                pipeline.reproduce(chosen.reproduce, allow_code=chosen.allow_code)
             )
-            document = rules_document(
-                found, file=models[0], catalogs=patterns, verbose=printing.verbose
+        if len(paths) == _TWO:
+            both = pipeline.bisect_models(
+                *paths, settings=check, output=chosen.output, progress=chosen.progress
             )
-    printing.conclude(document)
+            return models_document(both, files=tuple(paths), verbose=verbose)
+        found = pipeline.bisect_rules(
+            paths[0],
+            chosen,
+            kind=chosen.by,
+            settings=check,
+            output=chosen.output,
+            most=chosen.most,
+            progress=chosen.progress,
+        )
+        catalogs = [item for item in chosen.patterns if isinstance(item, str)]
+        return rules_document(found, file=paths[0], catalogs=catalogs, verbose=verbose)
 
 
-def _check(
-    models: tuple[Path, ...],
-    source: pipeline.RuleSource,
-    output: Path | None,
-    reproduce: Path | None,
-) -> None:
+def _check(models: Sequence[Path], chosen: BisectSettings) -> None:
     """Refuse arguments that do not go together."""
-    has_rules = bool(source.patterns or source.targets)
-    if reproduce is not None:
-        if models or has_rules or output is not None:
-            raise UsageError(_ALONE)
+    has_rules = bool(chosen.patterns or chosen.target)
+    if chosen.reproduce is not None:
+        if models or chosen.beyond({"reproduce", "allow_code"}):
+            raise UsageError("--reproduce DIR stands alone: all it needs is in the folder")
         return
+    if chosen.mutants or chosen.min_power is not None:
+        raise UsageError(
+            "--mutants and --min-power measure a check; bisect looks for what one found",
+            hint="dpl verify and the commands that write a model take them",
+        )
     if len(models) not in (1, _TWO):
         raise UsageError(f"{len(models)} models are named", hint="name one, with rules, or two")
     if len(models) == 1 and not has_rules:
@@ -160,12 +104,14 @@ def _check(
         )
 
 
-def _check_settings(settings: pipeline.VerifySettings, reproduce: Path | None) -> None:
-    """Refuse options that would change nothing."""
-    if reproduce is not None and settings != pipeline.VerifySettings():
-        raise UsageError(_ALONE)
-    if settings.mutants or settings.min_power is not None:
-        raise UsageError(
-            "--mutants and --min-power measure a check; bisect looks for what one found",
-            hint="dpl verify and the commands that write a model take them",
+command = _BisectCommand(
+    "bisect",
+    verbose="Say what is being done.",
+    forms=options.EVERY_FORM,
+    models=[
+        click.Argument(
+            ["models"], type=options.PATH, nargs=-1, metavar="[MODEL... | ORIGINAL CANDIDATE]"
         )
+    ],
+    settings=BisectSettings,
+)

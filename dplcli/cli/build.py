@@ -9,14 +9,14 @@ from collections import Counter
 from contextlib import chdir
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
 from dplcli import pipeline
+from dplcli.api import JOBS
 from dplcli.batch.build_file import (
     COMMANDS,
     EXTERNAL,
@@ -40,72 +40,60 @@ from dplcli.batch.done import (
 )
 from dplcli.batch.models import ModelFile, find_models
 from dplcli.cli import options
-from dplcli.cli.many import (
+from dplcli.cli.job import (
     ALONE,
     Batch,
+    JobCommand,
     answer_to,
-    batch_options,
     conclude,
     failed_answer,
     texts_in,
 )
+from dplcli.cli.main import command_named
 from dplcli.errors import DplError, UsageError, did_you_mean
 from dplcli.files import temporary_folder, write_file
 from dplcli.outcomes import ModelAnswer
+from dplcli.settings import CheckSettings, InputCodeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from dplcli.batch.build_file import ModelEntry, ReadFile
     from dplcli.report.document import Case
+    from dplcli.settings import BaseSettings, Option
 
     Json = dict[str, Any]
-
-_CHECK = ("The check", options.INPUTS.title, options.EXECUTION.title)
-_DECIDED = frozenset(
-    {"dry-run", "in-place", "keep-failed", "output", "plan", "quiet", "save-inputs", "trace"}
-    | {"trace-json", "verbose", "json", "jobs", "resume", "scheduler", *options.EVERY_FORM}
-)
-"""Options that make no sense in a step: where results and reports go is said once for all."""
-
 
 _UNCHANGED = "Unchanged"
 
 # Options of commands, as a file states them.
 
 
-def _options_of(command: str, *groups: str) -> dict[str, click.Option]:
-    """Return what a step may say, by the names without dashes.
-
-    Args:
-        command: The command of dpl.
-        groups: Only options under these headings; none for all.
-    """
-    found = {}
-    for param in import_module(f"dplcli.cli.{command}").command.params:
-        if isinstance(param, click.Option):
-            name = max(param.opts, key=len).removeprefix("--")
-            in_group = not groups or getattr(param, "group", "") in groups
-            if name not in _DECIDED and (in_group or name == "allow-code"):
-                found[name] = param
-    return found
+def _options_of(*kinds: type[BaseSettings]) -> dict[str, Option]:
+    """Return what a step may say, by the names without dashes."""
+    return {
+        field.long: field
+        for kind in kinds
+        for field in kind.options.values()
+        if field.is_stated and field.is_of_steps and not field.is_of_one
+    }
 
 
-def _schema_of(known: dict[str, click.Option]) -> Json:
+_CHECK = _options_of(CheckSettings, InputCodeSettings)
+
+
+def _schema_of(known: dict[str, Option]) -> Json:
     """Return the JSON Schema of options."""
     properties = {}
-    for name, param in known.items():
-        kind = {"type": ["number", "string"]}
-        if param.is_flag:
-            kind = {"type": "boolean"}  # type: ignore[dict-item]
-        properties[name] = (
-            {"anyOf": [kind, {"type": "array", "items": kind}]} if param.multiple else kind
-        ) | {"description": param.help}
+    for name, field in known.items():
+        kind: Json = {"type": "boolean" if field.is_flag else ["number", "string"]}
+        several = {"anyOf": [kind, {"type": "array", "items": kind}]}
+        properties[name] = (several if field.is_multiple else kind) | {"description": field.help}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _arguments(
-    file: ReadFile, given: Json, known: dict[str, click.Option], where: tuple[str | int, ...]
+    file: ReadFile, given: Json, known: dict[str, Option], where: tuple[str | int, ...]
 ) -> Iterator[str]:
     """Yield what a command line would say for the options of a step.
 
@@ -116,31 +104,33 @@ def _arguments(
         place = (*where, name)
         if name not in known:
             raise file.source.error(f"unknown option {name!r}", place, did_you_mean(name, known))
-        param = known[name]
-        if param.is_flag != isinstance(value, bool):
-            wanted = "true or false" if param.is_flag else "a text or a number"
+        field = known[name]
+        if field.is_flag != isinstance(value, bool):
+            wanted = "true or false" if field.is_flag else "a text or a number"
             raise file.source.error(f"{name}: expected {wanted}", place)
         values = value if isinstance(value, list) else [value]
-        if len(values) != 1 and not param.multiple:
+        if len(values) != 1 and not field.is_multiple:
             raise file.source.error(f"{name}: expected one value", place)
         if any(not isinstance(item, (str, int, float)) for item in values):
             raise file.source.error(f"{name}: expected texts or numbers", place)
-        if param.is_flag:
+        if field.is_flag:
             yield from [f"--{name}"] * value
         else:
             yield from (f"--{name}={item}" for item in values)
 
 
-def _params(command: str, arguments: Iterable[str], file: ReadFile, *where: str | int) -> Json:
+def _settings(
+    command: str, arguments: Iterable[str], file: ReadFile, *where: str | int
+) -> BaseSettings:
     """Parse the options of a step as the command does.
 
     Raises:
         CatalogError: The command refuses them; it points into the file.
     """
-    called: click.Command = import_module(f"dplcli.cli.{command}").command
+    called = cast("JobCommand", command_named(command))
     try:
         with called.make_context(command, [*arguments, "m.onnx"]) as context:
-            return {**context.params, "json_path": "-", "quiet": True}
+            return called.settings_of(context.params)
     except click.ClickException as error:
         raise file.source.error(error.format_message(), where) from error
     except DplError as error:
@@ -153,13 +143,13 @@ class BuildStep:
 
     Attributes:
         kind: The command of dpl; ``run`` for another program.
-        params: What the command is given, as click parsed it; for another program, what
-            ``dpl verify`` is given; None for no check.
+        settings: How it is done; for another program, how its result is checked; None for not at
+            all.
         program: The other program and its arguments.
     """
 
     kind: str
-    params: Json | None
+    settings: BaseSettings | None
     program: tuple[str, ...] = ()
 
 
@@ -167,14 +157,13 @@ def _steps(file: ReadFile) -> Iterator[BuildStep]:
     content = file.content
     checks = content.verify is not False
     check = content.verify if isinstance(content.verify, dict) else {}
-    known = _options_of("verify", *_CHECK)
-    list(_arguments(file, check, known, ("verify",)))  # so that it points there
+    list(_arguments(file, check, _CHECK, ("verify",)))  # so that it points there
     for number, step in enumerate(content.steps):
         where = ("steps", number, step.kind)
         if step.run is not None:
-            words = list(_arguments(file, check, known, where))
-            params = _params("verify", [*words, "n.onnx"], file, *where) if checks else None
-            yield BuildStep(EXTERNAL, params, tuple(step.run))
+            words = list(_arguments(file, check, _CHECK, where))
+            settings = _settings("verify", [*words, "n.onnx"], file, *where) if checks else None
+            yield BuildStep(EXTERNAL, settings, tuple(step.run))
             continue
         given = dict(getattr(step, step.kind) or {})
         if step.kind == "partition" and not given.keys() & {"patterns", "target"}:
@@ -183,9 +172,8 @@ def _steps(file: ReadFile) -> Iterator[BuildStep]:
                 hint = "say targets: [dnnl] for the whole file, or patterns here"
                 raise file.source.error("partition: no rules are named", where, hint)
         given |= check if checks else {"no-verify": True}
-        allowed = _options_of(step.kind)
-        words = list(_arguments(file, given, allowed, where))
-        yield BuildStep(step.kind, _params(step.kind, words, file, *where))
+        words = list(_arguments(file, given, _options_of(JOBS[step.kind].settings), where))
+        yield BuildStep(step.kind, _settings(step.kind, words, file, *where))
 
 
 # One model.
@@ -219,7 +207,7 @@ class BuildTask:
 
     def key(self, *, reads: bool) -> str:
         """Return what stands for the answer; "" if it cannot be kept."""
-        steps = [[step.kind, step.params, step.program] for step in self.steps]
+        steps = [[step.kind, step.settings, step.program] for step in self.steps]
         budgets = self.budgets.model_dump()
         request = [self.label, self.output, steps, self.expect, budgets, self.folder]
         programs = [shutil.which(step.program[0]) or "" for step in self.steps if step.program]
@@ -276,8 +264,9 @@ class _Build:
     def _do(self, step: BuildStep, current: Path, made: Path) -> ModelAnswer:
         label = self.task.label
         if step.kind != EXTERNAL:
-            given = {**(step.params or {}), "models": (current,), "output": made}
-            return answer_to(step.kind, given, label, with_record=True)
+            assert step.settings is not None  # noqa: S101  # a step of dpl has them
+            settings = step.settings.but(output=made)
+            return answer_to(step.kind, (current,), settings, label, with_record=True)
         words = {"{input}": str(current.absolute()), "{output}": str(made)}
         command = list(step.program)
         for mark, path in words.items():
@@ -293,10 +282,9 @@ class _Build:
             return ModelAnswer(
                 label=label, status="error", messages=(f"{command[0]}: {ended}{last}",)
             )
-        if step.params is None:
+        if step.settings is None:
             return ModelAnswer(label=label, status="yes", verdict="Done, not verified")
-        given = {**step.params, "original": current, "candidate": made}
-        return answer_to("verify", given, label, with_record=True)
+        return answer_to("verify", (current, made), step.settings, label, with_record=True)
 
     def _judged(self, made: Path) -> ModelAnswer:
         """Hold the result against what is expected of it; put it in its place."""
@@ -407,8 +395,8 @@ def checked(answer: ModelAnswer, states: dict[Path, str]) -> ModelAnswer:
 
 def file_schema() -> Json:
     """Return the JSON Schema of a pipeline file."""
-    steps = {name: _schema_of(_options_of(name)) for name in COMMANDS}
-    return build_file_schema(steps, _schema_of(_options_of("verify", *_CHECK)))
+    steps = {name: _schema_of(_options_of(JOBS[name].settings)) for name in COMMANDS}
+    return build_file_schema(steps, _schema_of(_CHECK))
 
 
 @click.command("build", cls=options.GroupedCommand)
@@ -418,14 +406,13 @@ def file_schema() -> Json:
     is_flag=True,
     help="Write nothing; exit with 1 if a result would differ, or something is not as expected.",
 )
-@batch_options(resume=False)
+@options.settings_options(Batch, without="resume")
 @options.printing_options("Say what is being done.", "junit", "markdown", "html")
 def command(  # one parameter per option
     *,
     file: Path | None,
     check: bool,
-    jobs: int | None,
-    scheduler: str | None,
+    settings: Batch,
     printing: options.Printing,
 ) -> None:
     """Do what FILE says with all its models: dpl.yaml, or [tool.dpl] of a pyproject.toml.
@@ -448,7 +435,7 @@ def command(  # one parameter per option
             answers = {task.label: _known(task) for task in tasks}
             left = [task for task in tasks if answers[task.label] is None]
             if left:
-                answers |= Batch(jobs, scheduler).run(build_one, left, tell)
+                answers |= settings.run(build_one, left, tell)
     if not check:
         forget_oldest()
     said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]

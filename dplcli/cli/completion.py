@@ -43,7 +43,8 @@ def rules(
 ) -> list[CompletionItem]:
     """Offer the rules of the catalogues that stand on the command line, with what they are for."""
     given = context.params
-    names = [*given.get("patterns", ()), *given.get("targets", ())]
+    names = [*given.get("patterns", ())]
+    names += [name for text in given.get("target", ()) for name in text.split(",")]
     if "catalogues" in given:  # click leaves arguments unread while an option is typed
         names += [*given["catalogues"], *context.args]
     try:

@@ -12,10 +12,11 @@ import click
 from dplcli.batch.build_file import FILE_NAME
 from dplcli.batch.models import find_models
 from dplcli.cli import options
-from dplcli.cli.many import Batch, ModelTask, batch_options, do_task
+from dplcli.cli.job import Batch, ModelTask, do_task
 from dplcli.cli.printing import progress, say
 from dplcli.errors import UsageError, counted
 from dplcli.files import encoded, write_new_file
+from dplcli.settings import MatchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,10 +39,10 @@ _HEADER = """\
     metavar="NAME",
     help="The target that the models are partitioned for.",
 )
-@batch_options(resume=False)
+@options.settings_options(Batch, without="resume")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 def command(  # one parameter per option
-    *, models: tuple[Path, ...], target: str, jobs: int | None, scheduler: str | None, quiet: bool
+    *, models: tuple[Path, ...], target: str, settings: Batch, quiet: bool
 ) -> None:
     """Write a first pipeline file, dpl.yaml, by looking at the models; it is run by dpl build.
 
@@ -70,14 +71,15 @@ def command(  # one parameter per option
             label=str(each.path),
             model=each.path,
             command="match",
-            params={"models": (each.path,), "targets": (target,), **_REST},
+            models=(each.path,),
+            settings=MatchSettings(target=target, hints=False),
             folder=Path.cwd(),
             run=run,
         )
         for each in found
     ]
     with progress(quiet=quiet, verbose=False) as tell:
-        answers = Batch(jobs, scheduler).run(do_task, tasks, tell)
+        answers = settings.run(do_task, tasks, tell)
     said = [answers[task.label] for task in tasks]
     errors = [answer for answer in said if answer.status == "error"]
     for answer in errors:
@@ -90,22 +92,6 @@ def command(  # one parameter per option
         models_read = counted(len(said) - len(errors), "model")
         say(f"Wrote {place}: {models_read}, {total:,} matches for {target}.")
         say("Next: dpl build")
-
-
-_REST = {
-    "patterns": (),
-    "expectations": (),
-    "allow_code": False,
-    "escape": (),
-    "order": (),
-    "jobs": None,
-    "resume": False,
-    "scheduler": None,
-    "json_path": None,
-    "quiet": True,
-    "verbose": False,
-    **{f"report_{form}": None for form in options.EVERY_FORM},
-}
 
 
 def _lines(given: Iterable[Path], answers: Sequence[ModelAnswer], target: str) -> Iterator[str]:

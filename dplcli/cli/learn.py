@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from dplcli import api
-from dplcli.cli import many, options
+from dplcli.cli import options
+from dplcli.cli.job import PairCommand
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError
 from dplcli.outcomes import LearnOutcome
@@ -17,73 +18,13 @@ from dplcli.report.layout import Group, lines_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dplcli.cli.job import Invocation, Models
     from dplcli.outcomes import RewritesOutcome, RulesOutcome
     from dplcli.report.document import Document
+    from dplcli.settings import BaseSettings, LearnSettings
 
 
-@click.command("learn", cls=options.GroupedCommand)
-@click.argument("model", type=options.PATH, required=False)
-@many.takes_pairs("before", "after", ".yaml")
-@click.option(
-    "--nodes",
-    "lists",
-    multiple=True,
-    metavar="NAMES",
-    help="The nodes to learn from, by their names or by values they make, with commas between "
-    "them. Repeatable.",
-)
-@click.option(
-    "--before",
-    type=options.PATH,
-    metavar="FILE",
-    help="Instead of MODEL and --nodes: a model as it was. Learn rules that replace. A folder, as "
-    "that of --after, stands for its models.",
-)
-@click.option(
-    "--after", type=options.PATH, metavar="FILE", help="What somebody made of the model --before."
-)
-@click.option(
-    "--name",
-    default="",
-    metavar="NAME",
-    help="Name of the rule; without, it is made from the operators.",
-)
-@click.option(
-    "--target",
-    show_default="custom",
-    metavar="NAME",
-    help="Target of the catalogue: the domain of the functions that its rule makes.",
-)
-@click.option(
-    "--exact", is_flag=True, help="Demand every attribute that the file states, as it is there."
-)
-@click.option(
-    "-o",
-    "--output",
-    type=options.PATH,
-    metavar="FILE",
-    help="Write the catalogue to a new file instead of standard output; for folders of models, the "
-    "folder for their catalogues.",
-)
-@click.option(
-    "--no-verify",
-    is_flag=True,
-    help="Do not run what the rules make of the model --before.",
-)
-@options.printing_options("Say what the rule keeps and leaves free.")
-def command(  # noqa: PLR0913  # one parameter per option
-    *,
-    model: Path | None,
-    lists: tuple[str, ...],
-    before: Path | None,
-    after: Path | None,
-    name: str,
-    target: str | None,
-    exact: bool,
-    output: Path | None,
-    no_verify: bool,
-    printing: options.Printing,
-) -> None:
+class _LearnCommand(PairCommand):
     """Write a catalogue with a rule for a subgraph of MODEL, and for all that is like it.
 
     The rule keeps the operators, how they are wired, and numbers and attributes that say what is
@@ -97,36 +38,47 @@ def command(  # noqa: PLR0913  # one parameter per option
     Exit codes: 0 a catalogue was written; 1 no rule was learned from two models; 2 it could not be
     done.
     """
-    if output is not None:
-        _check_new(output)
-    printing.check(model, before, after, output, printed=[] if output else ["the catalogue"])
-    if no_verify and before is None and after is None:
-        raise UsageError("--no-verify goes with --before and --after only")
-    names = [item.strip() for text in lists for item in text.split(",") if item.strip()]
-    with printing.progress() as say_step:
-        result = api.learn(
-            model,
-            nodes=names or lists,
-            before=before,
-            after=after,
-            name=name,
-            target=target or "",
-            exact=exact,
-            verify=not no_verify,
-            progress=say_step,
-        )
-    if output is not None and result.yaml:
-        result.save(output)
-    document = cast("Document", result.document(verbose=printing.verbose))
-    if printing.keeps is None and output is None:
-        write(result.yaml)
-    if printing.keeps is None and not printing.quiet and printing.json_path != "-":
-        _tell(result, document, output, verbose=printing.verbose)
-    if printing.keeps is None:
+
+    suffix = ".yaml"
+
+    def pair(self, call: Invocation) -> tuple[Any, ...]:
+        """Return what may be two folders."""
+        return vars(call.settings)["before"], vars(call.settings)["after"]
+
+    def one(self, call: Invocation) -> None:
+        """Learn rules; the catalogue itself is what is printed."""
+        given, printing = cast("LearnSettings", call.settings), call.printing
+        output = given.output
+        if output is not None:
+            _check_new(output)
+        printing.check(*call.models, *given.files(), printed=[] if output else ["the catalogue"])
+        if not given.verify and given.before is None and given.after is None:
+            raise UsageError("--no-verify goes with --before and --after only")
+        with printing.progress() as tell:
+            learned = self.learned(call.models, given.but(progress=tell))
+        document = cast("Document", learned.document(verbose=printing.verbose))
+        if output is None:
+            write(learned.yaml)
+        if not printing.quiet and printing.json_path != "-":
+            _tell(learned, document, output, verbose=printing.verbose)
         for warning in document.notes:
             say(f"dpl: warning: {warning}", err=True)
-        document = replace(document, text=Group())  # it is said
-    printing.conclude(document)
+        printing.conclude(replace(document, text=Group()))  # it is said
+
+    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
+        """Learn rules from one of many pairs."""
+        before, after = models
+        chosen = cast("LearnSettings", settings.but(before=before, after=after))
+        return cast("Document", self.learned((None,), chosen).document(verbose=verbose))
+
+    def learned(self, models: tuple[Path | None, ...], settings: LearnSettings) -> RulesOutcome:
+        """Learn rules, and write the catalogue if a file is named for it."""
+        nodes = [name.strip() for text in settings.nodes for name in text.split(",")]
+        named = settings.but(nodes=list(filter(None, nodes)) or settings.nodes)
+        learned: RulesOutcome = api.JOBS["learn"].function(*models, named)
+        if settings.output is not None and learned.yaml:
+            learned.save(settings.output)
+        return learned
 
 
 def _tell(result: RulesOutcome, document: Document, output: Path | None, *, verbose: bool) -> None:
@@ -155,3 +107,10 @@ def _check_new(output: Path) -> None:
         raise UsageError(f"{output}: exists", hint="choose another name")
     if not output.parent.is_dir():
         raise UsageError(f"{output}: there is no folder {str(output.parent)!r}")
+
+
+command = _LearnCommand(
+    "learn",
+    models=[click.Argument(["model"], type=options.PATH, required=False)],
+    verbose="Say what the rule keeps and leaves free.",
+)

@@ -257,6 +257,20 @@ COMMANDS = {
 """The commands and their one-line help, so that ``dpl --help`` loads none of them."""
 
 
+_OWN = frozenset(
+    {"bisect", "build", "doctor", "init", "inspect", "kernels", "learn", "patterns"}
+    | {"schema", "view"}
+)
+"""The commands that have a module of their own; the others are jobs and nothing else."""
+
+
+def command_named(name: str) -> click.Command:
+    """Import a command."""
+    module = import_module(f"dplcli.cli.{name if name in _OWN else 'jobs'}")
+    command: click.Command = module.command if name in _OWN else module.job_command(name)
+    return command
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is called."""
 
@@ -266,11 +280,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(f"dplcli.cli.{cmd_name}")
-        command: click.Command = module.command
-        return command
+        return command_named(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,22 +20,14 @@ from dplcli.report.catalog import (
     trials_document,
     unreadable_document,
 )
+from dplcli.settings import BindingSettings, CatalogueSettings, TrialSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 _CATALOGUES = click.argument(
     "catalogues", nargs=-1, metavar="CATALOGUE...", shell_complete=completion.catalogues
-)
-_RULES = click.option(
-    "--rule",
-    "only",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=completion.rules,
-    help="This rule only. Repeatable.",
 )
 
 
@@ -57,30 +49,39 @@ def list_(*, printing: options.Printing) -> None:
 
 
 def _catalogue_command(
-    name: str, short: str, verbose: str, *forms: str
+    name: str,
+    short: str,
+    verbose: str,
+    *forms: str,
+    settings: type[CatalogueSettings] = CatalogueSettings,
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command that takes catalogues and rules."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
         printing = options.printing_options(verbose, *forms)
-        for add in (printing, options.allow_code_option, _RULES, _CATALOGUES):
+        for add in (printing, options.settings_options(settings), _CATALOGUES):
             function = add(function)
         return command.command(name, short_help=short)(function)
 
     return decorate
 
 
+def _meant(settings: CatalogueSettings) -> dict[str, Any]:
+    return {"only": settings.rule, "allow_code": settings.allow_code}
+
+
 @_catalogue_command("show", "Show the rules of catalogues.", "No effect: everything is shown.")
-def show(  # one parameter per option
+def show(
     *,
     catalogues: tuple[str, ...],
-    only: tuple[str, ...],
-    allow_code: bool,
+    settings: CatalogueSettings,
     printing: options.Printing,
 ) -> None:
     """Show the rules of CATALOGUEs, included ones too, as dpl understands them."""
     printing.check(*catalogues)
-    rules = pipeline.load_catalog_rules(catalogues, only=only, allow_code=allow_code)
+    rules = pipeline.load_catalog_rules(
+        catalogues, only=settings.rule, allow_code=settings.allow_code
+    )
     printing.conclude(rules_document(rules))
 
 
@@ -100,11 +101,10 @@ def _told(name: str, catalogues: tuple[str, ...], printing: options.Printing) ->
     "No effect: every problem is shown.",
     *options.EVERY_FORM,
 )
-def check(  # one parameter per option
+def check(
     *,
     catalogues: tuple[str, ...],
-    only: tuple[str, ...],
-    allow_code: bool,
+    settings: CatalogueSettings,
     printing: options.Printing,
 ) -> None:
     """Look for mistakes in CATALOGUEs without a model.
@@ -116,7 +116,9 @@ def check(  # one parameter per option
     printing.check(*catalogues)
     with printing.progress() as say, _told("check", catalogues, printing):
         say("checking")
-        problems = pipeline.check_catalogs(catalogues, only=only, allow_code=allow_code)
+        problems = pipeline.check_catalogs(
+            catalogues, only=settings.rule, allow_code=settings.allow_code
+        )
     printing.conclude(problems_document(catalogues, problems))
 
 
@@ -125,31 +127,10 @@ def check(  # one parameter per option
     "Run the examples, and try every rule.",
     "List every trial, not only those that failed.",
     *options.EVERY_FORM,
+    settings=TrialSettings,
 )
-@click.option(
-    "--trials",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=pipeline.DEFAULT_TRIALS,
-    show_default=True,
-    help="On how many graphs each rewrite is tried.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    metavar="N",
-    default=0,
-    show_default=True,
-    help="Which graphs are made up, and which numbers they are fed.",
-)
-def test(  # noqa: PLR0913  # one parameter per option
-    *,
-    catalogues: tuple[str, ...],
-    only: tuple[str, ...],
-    allow_code: bool,
-    trials: int,
-    seed: int,
-    printing: options.Printing,
+def test(
+    *, catalogues: tuple[str, ...], settings: TrialSettings, printing: options.Printing
 ) -> None:
     """Run the examples of CATALOGUEs, and try every rule on graphs made up for its pattern.
 
@@ -165,24 +146,20 @@ def test(  # noqa: PLR0913  # one parameter per option
     with printing.progress() as say, _told("test", catalogues, printing):
         say("trying rules")
         found = pipeline.try_catalogs(
-            catalogues, only=only, allow_code=allow_code, trials=trials, seed=seed
+            catalogues, **_meant(settings), trials=settings.trials, seed=settings.seed
         )
     document = trials_document(catalogues, found, verbose=printing.verbose)
     printing.conclude(document)
 
 
 @_catalogue_command(
-    "contract", "Show what kernels have to keep to.", "No effect: everything is shown."
+    "contract",
+    "Show what kernels have to keep to.",
+    "No effect: everything is shown.",
+    settings=BindingSettings,
 )
-@options.contract_files
-def contract(  # noqa: PLR0913  # one parameter per option
-    *,
-    catalogues: tuple[str, ...],
-    only: tuple[str, ...],
-    allow_code: bool,
-    header: Path | None,
-    stub: Path | None,
-    printing: options.Printing,
+def contract(
+    *, catalogues: tuple[str, ...], settings: BindingSettings, printing: options.Printing
 ) -> None:
     """Show the functions that CATALOGUEs may write, for whoever supplies kernels.
 
@@ -190,10 +167,13 @@ def contract(  # noqa: PLR0913  # one parameter per option
     inputs, attributes and operators without a model; dpl inspect MODEL --contract says what the
     functions of a model are. Swapped operands of Add, Mul and the like give further functions.
     """
+    header, stub = settings.header, settings.stub
     printing.check(*catalogues, header, stub)
     with progress(quiet=printing.quiet, verbose=False) as say:
         say("making graphs up")
-        found = pipeline.catalog_contract(catalogues, only=only, allow_code=allow_code)
+        found = pipeline.catalog_contract(
+            catalogues, only=settings.rule, allow_code=settings.allow_code
+        )
     pipeline.write_bindings(found, header=header, stub=stub, others=(*catalogues, *printing.files))
     printing.conclude(contract_document(found))
 

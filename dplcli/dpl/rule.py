@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
@@ -205,41 +205,30 @@ POLICIES: dict[str, tuple[str, ...]] = {
 """The values of each policy."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Policies:
-    """Policies to use instead of those that the rules state.
+def with_policies(rules: Sequence[SomeRule], wanted: Mapping[str, Sequence[str]]) -> list[SomeRule]:
+    """Return *rules*; those that outline get the policies that are wanted instead of their own.
 
-    Each entry is ``VALUE``, for every rule that outlines, or ``RULE=VALUE``, for one rule; the
-    latter wins. A rule is named with its target or without.
+    Args:
+        rules: The rules.
+        wanted: Entries for names of :data:`POLICIES`. Each is ``VALUE``, for every rule that
+            outlines, or ``RULE=VALUE``, for one rule; the latter wins. A rule is named with its
+            target or without.
 
-    Attributes:
-        constants: Which constants go into the functions' bodies.
-        escape: What to do if something outside reads a value inside a match.
-        order: Which matches come first.
+    Raises:
+        UsageError: An entry is malformed, contradicts another, or names a rule that is not
+            there or does not outline.
     """
+    changes: dict[str, dict[str, str]] = {}
+    for policy, texts in wanted.items():
+        for name, value in _read_policy(policy, texts, rules).items():
+            changes.setdefault(name, {})[policy] = value
+    return [_with_policies(rule, changes.get(rule.qualified_name, {})) for rule in rules]
 
-    constants: Sequence[str] = ()
-    escape: Sequence[str] = ()
-    order: Sequence[str] = ()
 
-    def apply_to(self, rules: Sequence[SomeRule]) -> list[SomeRule]:
-        """Return *rules*; those that outline get the policies asked for.
-
-        Raises:
-            UsageError: An entry is malformed, contradicts another, or names a rule that is not
-                there or does not outline.
-        """
-        changes: dict[str, dict[str, str]] = {}
-        for policy in fields(self):
-            for name, value in _read_policy(policy.name, getattr(self, policy.name), rules).items():
-                changes.setdefault(name, {})[policy.name] = value
-        changed: list[SomeRule] = []
-        for rule in rules:
-            wanted = changes.get(rule.qualified_name, {}).items()
-            other = {key: value for key, value in wanted if getattr(rule, key) != value}
-            is_changed = isinstance(rule, PatternRule) and other
-            changed.append(rule.with_policies(**other) if is_changed else rule)  # type: ignore[attr-defined]  # a PatternRule
-        return changed
+def _with_policies(rule: SomeRule, wanted: dict[str, str]) -> SomeRule:
+    """Return *rule* with the policies *wanted*; itself where it states them already."""
+    different = {key: value for key, value in wanted.items() if getattr(rule, key) != value}
+    return rule.with_policies(**different) if isinstance(rule, PatternRule) and different else rule
 
 
 def _read_policy(policy: str, texts: Iterable[str], rules: Sequence[Rule]) -> dict[str, str]:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
     from dplcli.passes.partition import AttributeKey
+    from dplcli.settings import RepeatSettings
 
     Path: TypeAlias = tuple[str, ...]
 
@@ -1227,29 +1228,6 @@ _KNOWN_ROWS = 24
 """How many of the patches that a node has been in are remembered."""
 
 
-@dataclass(frozen=True)
-class RepeatOptions:
-    """What counts as a repeated block.
-
-    Attributes:
-        min_repeats: How often it must occur.
-        min_nodes: How many nodes it must have, Constant nodes not counted.
-        min_saving: What share of the model's nodes it must save, as a function.
-        max_families: How many kinds of blocks there may be, those of earlier runs included; None
-            for any number.
-        same_attributes: Whether the values of attributes must be equal, too; else those that
-            differ become attributes of the function.
-        nested: Whether blocks are looked for inside the blocks found.
-    """
-
-    min_repeats: int = 2
-    min_nodes: int = 4
-    min_saving: float = 0.02
-    max_families: int | None = None
-    same_attributes: bool = False
-    nested: bool = False
-
-
 class Blocks(NamedTuple):
     """One kind of block.
 
@@ -1265,7 +1243,7 @@ class Blocks(NamedTuple):
 class _Search:
     """Finds the kinds of blocks in an index."""
 
-    def __init__(self, index: RepeatIndex, options: RepeatOptions) -> None:
+    def __init__(self, index: RepeatIndex, options: RepeatSettings) -> None:
         self.index = index
         self.options = options
         self.claimed: dict[int, int] = {}
@@ -1584,7 +1562,7 @@ class RepeatResult:
     selection: Selection = field(default_factory=Selection)
 
 
-def outline_repeats(model: Model, options: RepeatOptions) -> RepeatResult:
+def outline_repeats(model: Model, options: RepeatSettings) -> RepeatResult:
     """Replace the repeated blocks of *model* by calls of functions.
 
     The model is edited in place; without repeated blocks it is left as it is. What is left is
@@ -1619,7 +1597,7 @@ def outline_repeats(model: Model, options: RepeatOptions) -> RepeatResult:
     return RepeatResult(families, Selection(rules, matches, [], totals, outlined=outlined))
 
 
-def _room(index: RepeatIndex, options: RepeatOptions) -> int | None:
+def _room(index: RepeatIndex, options: RepeatSettings) -> int | None:
     """Count the kinds of blocks that there may be besides those that there are."""
     if options.max_families is None:
         return None
@@ -1628,7 +1606,7 @@ def _room(index: RepeatIndex, options: RepeatOptions) -> int | None:
 
 
 def _outline_nested(
-    writer: _Writer, outer: Sequence[Family], options: RepeatOptions
+    writer: _Writer, outer: Sequence[Family], options: RepeatSettings
 ) -> list[Family]:
     """Outline what repeats inside the functions written, and inside those, and so on."""
     families: list[Family] = []

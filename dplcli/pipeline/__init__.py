@@ -12,17 +12,13 @@ if TYPE_CHECKING:
     from dplcli.catalog.places import shipped_catalogs, shipped_targets
     from dplcli.catalog.plan import plan_schema
     from dplcli.catalog.python import installed_catalogs
-    from dplcli.dpl.rule import POLICIES, Policies
-    from dplcli.passes.repeat import RepeatOptions
     from dplcli.passes.rewrite import Trace
     from dplcli.pipeline.bisecting import (
-        MEMORY_CAP,
         bisect_models,
         bisect_rules,
         diff,
         reproduce,
     )
-    from dplcli.pipeline.bisecting import MOST as MOST_CAUSES
     from dplcli.pipeline.catalogs import (
         catalog_contract,
         catalog_schema,
@@ -38,26 +34,22 @@ if TYPE_CHECKING:
     from dplcli.pipeline.inspecting import find_nodes, inspect, view
     from dplcli.pipeline.matching import explain, match
     from dplcli.pipeline.partitioning import (
-        InlineChoice,
-        PartitionSettings,
         inline,
         partition,
         repeat,
     )
     from dplcli.pipeline.proving import DEFAULT_TRIALS
-    from dplcli.pipeline.rewriting import RewriteSettings, apply_plan, rewrite
-    from dplcli.pipeline.rules import RuleSource
+    from dplcli.pipeline.rewriting import apply_plan, rewrite
     from dplcli.pipeline.verifying import (
         compare,
         judge_again,
         verify,
     )
-    from dplcli.pipeline.writing import WriteSettings, default_output, write_text
+    from dplcli.pipeline.writing import default_output, write_text
+    from dplcli.verify.settings import Settings as VerifySettings
     from dplcli.verify.settings import (
-        LEVELS,
         VerificationResult,
     )
-    from dplcli.verify.settings import Settings as VerifySettings
 else:
     __getattr__ = lazy(
         __name__,
@@ -65,12 +57,8 @@ else:
             "dplcli.catalog.places": "shipped_catalogs shipped_targets",
             "dplcli.catalog.python": "installed_catalogs",
             "dplcli.catalog.plan": "plan_schema",
-            "dplcli.dpl.rule": "POLICIES Policies",
-            "dplcli.passes.repeat": "RepeatOptions",
             "dplcli.passes.rewrite": "Trace",
-            "dplcli.pipeline.bisecting": (
-                "MEMORY_CAP MOST_CAUSES=MOST bisect_models bisect_rules diff reproduce"
-            ),
+            "dplcli.pipeline.bisecting": ("bisect_models bisect_rules diff reproduce"),
             "dplcli.pipeline.catalogs": (
                 "catalog_contract catalog_schema check_catalogs list_catalogs "
                 "load_catalog_rules model_contract try_catalogs write_bindings"
@@ -79,14 +67,11 @@ else:
             "dplcli.pipeline.doctor": "diagnose",
             "dplcli.pipeline.inspecting": "find_nodes inspect view",
             "dplcli.pipeline.matching": "explain match",
-            "dplcli.pipeline.partitioning": (
-                "InlineChoice PartitionSettings inline partition repeat"
-            ),
+            "dplcli.pipeline.partitioning": "inline partition repeat",
             "dplcli.pipeline.proving": "DEFAULT_TRIALS",
-            "dplcli.pipeline.rewriting": "RewriteSettings apply_plan rewrite",
-            "dplcli.pipeline.rules": "RuleSource",
+            "dplcli.pipeline.rewriting": "apply_plan rewrite",
             "dplcli.pipeline.verifying": "compare judge_again verify",
-            "dplcli.pipeline.writing": "WriteSettings default_output write_text",
-            "dplcli.verify.settings": ("LEVELS VerificationResult VerifySettings=Settings"),
+            "dplcli.pipeline.writing": "default_output write_text",
+            "dplcli.verify.settings": ("VerificationResult VerifySettings=Settings"),
         },
     )

@@ -40,7 +40,6 @@ from dplcli.passes.rewrite import identify, list_nodes, replay, rewrite
 from dplcli.passes.select import in_program_order, select_matches
 from dplcli.pipeline.rewriting import describe_change
 from dplcli.pipeline.rules import (
-    RuleSource,
     catalogs_in,
     files_of,
     load_any_rules,
@@ -49,6 +48,7 @@ from dplcli.pipeline.rules import (
 )
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_result, graph_objection, load_editable, say_nothing
+from dplcli.settings import FaultSettings, InsideSettings, RuleSettings
 from dplcli.verify import Execution, InputRequest, Override
 from dplcli.verify import Settings as VerifySettings
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, minimise
@@ -134,7 +134,7 @@ def _partition_step(match: Match) -> BisectStep:
     return BisectStep(rule, scope, root.qualified_op, root.output, covered, change)
 
 
-def load_changes(source: RuleSource, model: Model, kind: str | None) -> tuple[Changes, set[Path]]:
+def load_changes(source: RuleSettings, model: Model, kind: str | None) -> tuple[Changes, set[Path]]:
     """Read rules; return how they change a model, and the files that they were read from.
 
     Args:
@@ -209,7 +209,8 @@ def _changed(folder: Path, spec: Reproducer) -> tuple[Model, int]:
     """Return what the rules make of the original, and how many of the steps fit."""
     names = [str(folder / name) if (folder / name).is_file() else name for name in spec.catalogues]
     model = load_model(folder / ORIGINAL)
-    changes, _ = load_changes(RuleSource(names, allow_code=spec.allow_code), model, spec.kind)
+    source = RuleSettings(patterns=names, allow_code=spec.allow_code)
+    changes, _ = load_changes(source, model, spec.kind)
     steps = [BisectStep(step.rule, step.scope, step.op_type, step.output) for step in spec.steps]
     return model, len(changes.apply(model, steps))
 
@@ -259,13 +260,13 @@ def write_candidate(folder: Path, spec: Reproducer) -> None:
         written.commit()
 
 
-def copy_rules(source: RuleSource, folder: Path) -> list[str]:
+def copy_rules(source: RuleSettings, folder: Path) -> list[str]:
     """Copy the catalogues that are files into *folder*; return their names there."""
     named = [item for item in source.patterns if isinstance(item, str)]
     paths = [name for name in catalogs_in(named) if Path(name).is_file()]
     own = [Path(name).resolve() for name in paths]
     if not own:
-        return [*named, *source.targets]
+        return [*named, *source.target]
     brought = files_of([str(path) for path in own], allow_code=source.allow_code) | set(own)
     top = _common_parent(brought)
     for path in brought:
@@ -276,7 +277,7 @@ def copy_rules(source: RuleSource, folder: Path) -> list[str]:
         f"rules/{Path(name).resolve().relative_to(top).as_posix()}" if name in paths else name
         for name in named
     ]
-    return [*names, *source.targets]
+    return [*names, *source.target]
 
 
 def _common_parent(paths: set[Path]) -> Path:
@@ -321,7 +322,7 @@ class RuleExhibit:
     """
 
     label: str
-    source: RuleSource
+    source: RuleSettings
     kind: str
     settings: VerifySettings
     fed: Reference
@@ -478,14 +479,14 @@ def _bullets(lines: Iterable[str]) -> str:
 # the rest is searched, so that a second wrong rule does not hide behind the first.
 
 
-MOST = 20
+MOST: int = FaultSettings.options["most"].default
 """How many causes are looked for by default."""
 
 
 @paused_gc()
 def bisect_rules(  # noqa: PLR0913  # all by keyword
     model_path: Path,
-    source: RuleSource,
+    source: RuleSettings,
     *,
     kind: str | None = None,
     settings: VerifySettings | None = None,
@@ -647,7 +648,7 @@ def _without(steps: Sequence[BisectStep], others: Sequence[BisectStep]) -> tuple
 # Comparing the values inside two models, and finding the first that differs.
 
 
-MEMORY_CAP = 256
+MEMORY_CAP: int = InsideSettings.options["max_memory"].default
 """How many megabytes of each model's values are held at once."""
 
 _MOST_TRIED = 24

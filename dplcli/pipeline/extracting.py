@@ -10,25 +10,18 @@ from dplcli.onnx_io import check_external_data, check_imports, check_model, load
 from dplcli.onnx_io.external_data import locations_of, pack
 from dplcli.onnx_io.source import source_of
 from dplcli.outcomes import ExtractOutcome, Verdict
-from dplcli.pipeline.writing import check_output, say_nothing
+from dplcli.pipeline.writing import check_output, default_output, say_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dplcli.ir import Model, TensorType
-    from dplcli.pipeline.writing import Progress
+    from dplcli.settings import ExtractSettings
 
 
-def extract(
-    model_path: Path,
-    *,
-    output: Path,
-    start: Sequence[str] = (),
-    end: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> ExtractOutcome:
-    """Write what computes the values *end* from the values *start* as a model of its own.
+def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
+    """Write what computes some values from others as a model of its own.
 
     It has the nodes, weights and functions that it needs and no others, under their names. External
     data that it needs goes into one file beside it, ``OUTPUT.data``, and is never held in memory.
@@ -36,16 +29,14 @@ def extract(
 
     Args:
         model_path: The model.
-        output: Where to write the part.
-        start: Values of the main graph; empty for the model's inputs.
-        end: Values of the main graph; empty for the model's outputs.
-        progress: Called with a short phrase before each step that may take long.
+        settings: From which values to which, and where the part is written.
 
     Raises:
         UsageError: A value is not there, plays no part, or has no type that is known.
         DplError: The model cannot be used, or the output cannot be written.
     """
-    say = progress or say_nothing
+    say, output = settings.progress or say_nothing, settings.output
+    output = output or default_output(model_path, settings.result)
     check_output(model_path, output, in_place=False)
     say(f"reading {model_path.name}")
     model = load_model(model_path)
@@ -55,7 +46,7 @@ def extract(
         raise UsageError(f"{output}: is where the model's weights lie")
     wiring = Wiring(source_of(model).model())
     names = MainValues(wiring)
-    starts, ends = names.found("--from", start), names.found("--to", end)
+    starts, ends = names.found("--from", settings.from_), names.found("--to", settings.to)
     say("extracting")
     ends = ends or [info.name for info in wiring.model.graph.output]
     part = part_between(wiring, starts, ends, _known_types(model))

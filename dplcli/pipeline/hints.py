@@ -16,7 +16,8 @@ from dplcli.errors import DplError, counted
 from dplcli.ir.operators import LEFTOVERS
 from dplcli.onnx_io import load_model
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.rules import RuleSource, load_rewrites
+from dplcli.pipeline.rules import load_rewrites
+from dplcli.settings import RuleSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -236,7 +237,7 @@ def _prepare(model: Model, rules: Iterable[Rule]) -> bool:
     """Rewrite a model by ``prepare``; tell whether that changed it and is none of *rules*."""
     from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # few models are worth the try
 
-    found, _ = load_rewrites(RuleSource([str(shipped_catalog("prepare"))]), model)
+    found, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
     names = {rule.qualified_name for rule in rules}
     if any(rule.qualified_name in names for rule in found):
         return False

@@ -68,6 +68,7 @@ from dplcli.pipeline.places import (
 )
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, same_structure, unknown_operator
 from dplcli.pipeline.writing import check_result, say_nothing
+from dplcli.verify import Settings as VerifySettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -1160,7 +1161,7 @@ def _verdict(before: Path, rewritten: Model, schemas: OnnxSchemas, say: Progress
     """Compare a model with what rules made of it; return why that was impossible, if it was."""
     try:
         with temporary_folder() as folder, staged(rewritten, folder / before.name) as written:
-            verdict = check_result(before, written.path, None, say)
+            verdict = check_result(before, written.path, VerifySettings(), say)
     except DplError as error:
         return error.message
     alien = "" if verdict.is_sound else unknown_operator(load_model(before), rewritten, schemas)

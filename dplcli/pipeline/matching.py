@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.rule import Policies, judge_expectations, parse_expectations
+from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import UsageError, did_you_mean_rule
 from dplcli.onnx_io import (
     built_again,
@@ -18,7 +18,7 @@ from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import explain_rules, measure, select_matches
 from dplcli.pipeline.hints import hints_on_matches
 from dplcli.pipeline.inspecting import exact_types, find_nodes, sizes_in
-from dplcli.pipeline.rules import RuleSource, load_any_rules, names_of, rules_named
+from dplcli.pipeline.rules import load_any_rules, names_of, rules_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
     from dplcli.passes.select import Coverage, GapCause
-    from dplcli.pipeline.rules import PatternSource
+    from dplcli.settings import ExplainSettings, MatchSettings, RuleSettings
     from dplcli.verify import Settings as VerifySettings
     from dplcli.verify.settings import VerificationResult
 
@@ -36,35 +36,20 @@ if TYPE_CHECKING:
 
 
 @paused_gc()
-def match(  # noqa: PLR0913  # all by keyword
-    model_path: Path,
-    *,
-    patterns: Sequence[PatternSource] = (),
-    targets: Sequence[str] = (),
-    rules: Sequence[Rule] = (),
-    expectations: Sequence[str] = (),
-    allow_code: bool = False,
-    policies: Policies | None = None,
-    hints: bool = False,
-) -> MatchOutcome:
+def match(model_path: Path, settings: MatchSettings) -> MatchOutcome:
     """Find what :func:`partition` would outline; nothing is changed.
 
     Args:
         model_path: The model.
-        patterns: Paths of catalogues, names of shipped ones, texts of patterns, or rules.
-        targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python; they come after all others.
-        expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
-        allow_code: Whether YAML may name Python functions to import.
-        policies: What to use instead of the policies that rules state.
-        hints: Whether to find out what would let more rules match.
+        settings: Which rules, and what is expected of them.
 
     Raises:
         DplError: The model or a catalogue cannot be used.
     """
-    source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
-    model, tried = _read(model_path, source)
-    expected = parse_expectations(expectations, tried)
+    if settings.progress is not None:
+        settings.progress(f"matching in {model_path.name}")
+    model, tried = _read(model_path, settings)
+    expected = parse_expectations(settings.expect, tried)
     selection = select_matches(model, tried)
     outcome = MatchOutcome(
         label=model_path.name,
@@ -72,59 +57,44 @@ def match(  # noqa: PLR0913  # all by keyword
         selection=selection,
         notes=tuple(model.notes),
     )
-    if hints:
+    if settings.hints:
         said = hints_on_matches(model_path, model, selection)
         outcome = replace(outcome, hints=said)
     return replace(outcome, expected=judge_expectations(expected, outcome.counts))
 
 
 @paused_gc()
-def explain(  # noqa: PLR0913  # all by keyword
-    model_path: Path,
-    *,
-    patterns: Sequence[PatternSource] = (),
-    targets: Sequence[str] = (),
-    rules: Sequence[Rule] = (),
-    only: Sequence[str] = (),
-    node: str | None = None,
-    allow_code: bool = False,
-    policies: Policies | None = None,
-) -> ExplainOutcome:
+def explain(model_path: Path, settings: ExplainSettings) -> ExplainOutcome:
     """Explain why rules match where they do, and why nowhere else.
 
     Args:
         model_path: The model.
-        patterns: Paths of catalogues, names of shipped ones, texts of patterns, or rules.
-        targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python; they come after all others.
-        only: Names of the rules to explain, with or without their target; empty for all.
-        node: The name of a node, or of a value that it makes; None for the whole model.
-        allow_code: Whether YAML may name Python functions to import.
-        policies: What to use instead of the policies that rules state.
+        settings: Which rules and nodes.
 
     Raises:
         DplError: The model or a catalogue cannot be used, or there is no such rule or node.
     """
-    source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
-    model, tried = _read(model_path, source)
+    if settings.progress is not None:
+        settings.progress(f"explaining {model_path.name}")
+    model, tried = _read(model_path, settings)
     known = names_of(tried)
-    for name in only:
+    for name in settings.rule:
         if name not in known:
             raise UsageError(
                 f"--rule {name}: there is no such rule", hint=did_you_mean_rule(name, known)
             )
-    asked = rules_named(tried, only)
-    nodes = [] if node is None else find_nodes(model, node)
+    asked = rules_named(tried, settings.rule)
+    nodes = [] if settings.node is None else find_nodes(model, settings.node)
     explainer = explain_rules(model, tried)
     return ExplainOutcome(
         label=model_path.name,
-        rules=() if node is not None else tuple(map(explainer.rule, asked)),
+        rules=() if settings.node is not None else tuple(map(explainer.rule, asked)),
         verdicts=tuple(explainer.node(rule, found) for found in nodes for rule in asked),
         notes=tuple(model.notes),
     )
 
 
-def _read(model_path: Path, source: RuleSource) -> tuple[Model, list[Rule]]:
+def _read(model_path: Path, source: RuleSettings) -> tuple[Model, list[Rule]]:
     model = load_model(model_path)
     model.note_refutations()
     rules, _ = load_any_rules(source, model)

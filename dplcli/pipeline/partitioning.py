@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.catalog.places import shipped_catalog
 from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import wildcard
-from dplcli.dpl.rule import Policies, Rejection, judge_expectations, parse_expectations, unmet_of
+from dplcli.dpl.rule import Rejection, judge_expectations, parse_expectations, unmet_of
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
 from dplcli.onnx_io import as_written, is_modified, load_model, losses, paused_gc, staged
@@ -21,9 +21,10 @@ from dplcli.passes.select import Selection, fates, select_matches
 from dplcli.pipeline.hints import hints_on_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import Measuring, given_sizes
-from dplcli.pipeline.rules import RuleSource, load_rewrites, load_rules
+from dplcli.pipeline.rules import load_rewrites, load_rules
 from dplcli.pipeline.verifying import prove
-from dplcli.pipeline.writing import WriteJob, WriteSettings
+from dplcli.pipeline.writing import WriteJob
+from dplcli.settings import RuleSettings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,9 +34,14 @@ if TYPE_CHECKING:
     from dplcli.outcomes import Verdict
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
-    from dplcli.passes.repeat import RepeatOptions
-    from dplcli.pipeline.rules import PatternSource
     from dplcli.pipeline.writing import Progress
+    from dplcli.settings import (
+        CallSettings,
+        InlineSettings,
+        PartitionSettings,
+        RepeatingSettings,
+        RepeatSettings,
+    )
 
 
 # Inlining functions, checking the result and writing it.
@@ -44,40 +50,14 @@ if TYPE_CHECKING:
 _MOST_NAMED = 8
 
 
-@dataclass(frozen=True)
-class InlineChoice:
-    """What to inline; if nothing is chosen, everything that dpl has outlined.
-
-    Attributes:
-        targets: Domains. All their functions are inlined, whoever wrote them.
-        functions: Functions, as ``dnnl::conv2d_relu``.
-        calls: Single calls, by the name of the node or of an output.
-        everything: Whether to inline every function of the model.
-    """
-
-    targets: Sequence[str] = ()
-    functions: Sequence[str] = ()
-    calls: Sequence[str] = ()
-    everything: bool = False
-
-
 @paused_gc()
-def inline(
-    model_path: Path,
-    *,
-    output: Path,
-    choice: InlineChoice | None = None,
-    settings: WriteSettings | None = None,
-    progress: Progress | None = None,
-) -> InlineOutcome:
+def inline(model_path: Path, settings: InlineSettings) -> InlineOutcome:
     """Put functions in the place of their calls, verify the result, and write it.
 
     Args:
         model_path: The model.
-        output: Where to write the result; it appears complete, or not at all.
-        choice: What to inline; None for everything that dpl has outlined.
-        settings: How the result is checked and written.
-        progress: Called with a short phrase before each step that may take long.
+        settings: What to inline, and how the result is checked and written; it appears complete,
+            or not at all.
 
     Raises:
         DplError: The model cannot be used, something chosen is not there, the output cannot be
@@ -85,10 +65,10 @@ def inline(
     """
     from dplcli.passes.inline import inline as inline_functions  # noqa: PLC0415  # only here
 
-    job = WriteJob(model_path, output, settings or WriteSettings(), progress)
+    job = WriteJob(model_path, settings)
     model = job.open()
     job.protect(model, set())
-    functions, only = _chosen(model, choice or InlineChoice())
+    functions, only = _chosen(model, settings)
     before, known = model.graph.node_count, len(model.functions)
     is_sorted = is_modified(model)
     job.say("inlining")
@@ -104,21 +84,21 @@ def inline(
     return replace(outcome, delivery=job.finish(model, is_changed=outcome.is_changed))
 
 
-def _chosen(model: Model, choice: InlineChoice) -> tuple[list[Function], Collection[Node] | None]:
+def _chosen(model: Model, choice: CallSettings) -> tuple[list[Function], Collection[Node] | None]:
     """Return the chosen functions, and the chosen calls; None for all calls.
 
     Raises:
         UsageError: The model has no such function or call.
     """
     known = model.functions.values()
-    if choice.everything:
+    if choice.all_functions:
         return list(known), None
-    if choice.calls:
-        return _of_calls(model, choice.calls)
-    if not choice.targets and not choice.functions:
+    if choice.call:
+        return _of_calls(model, choice.call)
+    if not choice.target and not choice.function:
         return written_functions(model), None
-    found = [function for name in choice.functions for function in _named(known, name)]
-    for target in choice.targets:
+    found = [function for name in choice.function for function in _named(known, name)]
+    for target in choice.target:
         found += _of_target(known, target)
     return found, None
 
@@ -182,16 +162,6 @@ def _chosen_by(names: Mapping[Function, str], wanted: str, missing: str) -> list
 # Pruning: matches that are left out because their region is not worth a call.
 
 
-def check_merge(*, merge: bool, prune: bool) -> None:
-    """Refuse --prune without --merge.
-
-    Raises:
-        UsageError: Regions are to be pruned, but none are to be made.
-    """
-    if prune and not merge:
-        raise UsageError("--prune is about the regions that --merge makes", hint="pass both")
-
-
 def light_matches(
     selection: Selection,
     partitions: Sequence[Partition],
@@ -241,59 +211,31 @@ def without_matches(selection: Selection, light: Mapping[int, str]) -> Selection
 # Outlining, checking and writing a model.
 
 
-@dataclass(frozen=True)
-class PartitionSettings(WriteSettings):
-    """How :func:`partition` should go about it.
-
-    Attributes:
-        measure: Whether to estimate how much of the work is inside the functions.
-        merge: Whether to merge neighbouring partitions of one target into regions.
-        prune: Whether to leave out the matches whose regions have no heavy operator.
-        prepare: Whether to rewrite the model by the shipped catalogue ``prepare`` first. The result
-            is compared with the model as it was before.
-    """
-
-    measure: bool = False
-    merge: bool = False
-    prune: bool = False
-    prepare: bool = False
-
-
 @paused_gc()
-def partition(  # noqa: PLR0913  # all by keyword
-    model_path: Path,
-    *,
-    output: Path,
-    patterns: Sequence[PatternSource] = (),
-    targets: Sequence[str] = (),
-    rules: Sequence[PatternRule] = (),
-    settings: PartitionSettings | None = None,
-    allow_code: bool = False,
-    policies: Policies | None = None,
-    progress: Progress | None = None,
-) -> PartitionOutcome:
+def partition(model_path: Path, settings: PartitionSettings) -> PartitionOutcome:
     """Outline every match as a function call, verify the result, and write it.
 
     The output appears complete, or not at all: it is written beside its place, checked, compared
-    with the original, and only then put there. Arguments as for :func:`match`.
+    with the original, and only then put there.
+
+    Args:
+        model_path: The model.
+        settings: By which rules, and how the result is checked and written.
 
     Raises:
         DplError: The model or a catalogue cannot be used, the output cannot be written, or no
             verdict on the result can be reached.
     """
-    settings = settings or PartitionSettings()
-    check_merge(merge=settings.merge, prune=settings.prune)
-    job = _PartitionJob(model_path, output, settings, progress)
+    job = _PartitionJob(model_path, settings)
     model = job.open()
     if settings.prepare:
         model = job.prepare(model)
     job.say("loading rules")
-    source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
-    tried, files = load_rules(source, model)
+    tried, files = load_rules(settings, model)
     job.protect(model, files)
-    expected = parse_expectations(settings.expectations, tried)
+    expected = parse_expectations(settings.expect, tried)
     job.say("matching")
-    outlined = _outline_matches(model, tried, job.say, settings)
+    outlined = _outline_matches(model, tried, job, settings)
     if settings.merge:
         outlined = _merged(tried, outlined, job, settings)
     model, outcome, measuring = outlined
@@ -303,9 +245,7 @@ def partition(  # noqa: PLR0913  # all by keyword
         is_changed=outcome.is_changed,
         is_wanted=lambda _size: not unmet_of(judged),
     )
-    coverage = outcome.coverage
-    if measuring is not None:
-        coverage = measuring.coverage(verdict.verification)
+    coverage = measuring.coverage(verdict.verification)
     outcome = replace(outcome, expected=judged, delivery=verdict, coverage=coverage)
     outcome = replace(outcome, notes=(*outcome.notes, *losses(model, in_calls=True)))
     if job.preparation is None:
@@ -332,7 +272,7 @@ class _PartitionJob(WriteJob):
         from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # only to prepare
 
         self.say("preparing")
-        rules, _ = load_rewrites(RuleSource([str(shipped_catalog("prepare"))]), model)
+        rules, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
         self.nodes, before = model.graph.node_count, _count(model)
         done = rewrite(model, rules)
         counts = {rule: count for rule, count in done.counts.items() if count}
@@ -370,7 +310,7 @@ class _Outlined(NamedTuple):
 
     model: Model
     outcome: PartitionOutcome
-    measuring: Measuring | None
+    measuring: Measuring
 
 
 def _merged(
@@ -394,13 +334,13 @@ def _merged(
         light |= found
         job.say("matching")
         anew = load_model(job.path) if job.prepared is None else as_written(job.prepared)
-        outlined = _outline_matches(anew, rules, job.say, settings, light)
+        outlined = _outline_matches(anew, rules, job, settings, light)
 
 
 def _outline_matches(
     model: Model,
     rules: Sequence[PatternRule],
-    say: Progress,
+    job: _PartitionJob,
     settings: PartitionSettings,
     light: Mapping[int, str] = MappingProxyType({}),
 ) -> _Outlined:
@@ -410,12 +350,10 @@ def _outline_matches(
     hints: tuple[str, ...] = ()
     if settings.hints and model.path is not None and not light:
         hints = hints_on_matches(model.path, model, found, is_prepared=settings.prepare)
-    measuring = None
-    if settings.measure:
-        say("measuring")
-        sizes = given_sizes(model, settings.verification)
-        measuring = Measuring(model, fates(model, selection), sizes, can_wait=settings.verify)
-    say("outlining")
+    job.say("measuring")
+    sizes = given_sizes(model, job.verification)
+    measuring = Measuring(model, fates(model, selection), sizes, can_wait=settings.verify)
+    job.say("outlining")
     partitions = outline_matches(model, selection)
     outcome = PartitionOutcome(
         label="" if model.path is None else model.path.name,
@@ -437,38 +375,26 @@ _EXPECTED_NAME = re.compile(rf"^\s*{REPEAT_DOMAIN}\.(\w+)\s*[<>=]")
 
 
 @paused_gc()
-def repeat(
-    model_path: Path,
-    *,
-    output: Path,
-    options: RepeatOptions | None = None,
-    settings: PartitionSettings | None = None,
-    progress: Progress | None = None,
-) -> RepeatOutcome:
+def repeat(model_path: Path, settings: RepeatingSettings) -> RepeatOutcome:
     """Outline every repeated block as a call of one function, verify the result, and write it.
 
     The output appears complete, or not at all, as that of :func:`partition` does.
 
     Args:
         model_path: The model.
-        output: Where to write the result.
-        options: What counts as a repeated block.
-        settings: How to check and write; expectations are of names such as ``repeat.layer``.
-        progress: Called with a short phrase before each step that may take long.
+        settings: What counts as a repeated block, and how the result is checked and written;
+            expectations are of names such as ``repeat.layer``.
 
     Raises:
         DplError: The model cannot be used, the output cannot be written, or no verdict on the
             result can be reached.
     """
-    from dplcli.passes.repeat import RepeatOptions  # noqa: PLC0415  # only here
-
-    settings = settings or PartitionSettings()
-    placeholders = _named_in(settings.expectations)
-    expected = parse_expectations(settings.expectations, placeholders)
-    job = WriteJob(model_path, output, settings, progress)
+    placeholders = _named_in(settings.expect)
+    expected = parse_expectations(settings.expect, placeholders)
+    job = WriteJob(model_path, settings)
     model = job.open()
     job.protect(model, set())
-    outcome = _outline_blocks(model, options or RepeatOptions(), job.say)
+    outcome = _outline_blocks(model, settings, job.say)
     counts = {rule.qualified_name: 0 for rule in placeholders} | outcome.counts
     judged = judge_expectations(expected, counts)
     before = model_path.stat().st_size
@@ -485,7 +411,7 @@ def _named_in(expectations: Iterable[str]) -> list[PatternRule]:
     return [PatternRule(target=REPEAT_DOMAIN, name=name, pattern=wildcard()) for name in names]
 
 
-def _outline_blocks(model: Model, options: RepeatOptions, say: Progress) -> RepeatOutcome:
+def _outline_blocks(model: Model, options: RepeatSettings, say: Progress) -> RepeatOutcome:
     from dplcli.passes.repeat import outline_repeats  # noqa: PLC0415  # only here
 
     before, is_sorted = model.graph.node_count, is_modified(model)

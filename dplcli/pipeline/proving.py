@@ -47,6 +47,7 @@ from dplcli.pipeline.sampling import (
     wishes_of,
 )
 from dplcli.pipeline.verifying import compare
+from dplcli.settings import TrialSettings
 from dplcli.verify.settings import Execution, ModelSource, RunError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _value(attribute: Attribute) -> str:
 # Trying rules: on their own examples, and on graphs made up for their patterns.
 
 
-DEFAULT_TRIALS = 60
+DEFAULT_TRIALS: int = TrialSettings.options["trials"].default
 """On how many graphs each rewrite is tried, unless somebody says."""
 
 _OWN_MOST = 100

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,15 +33,15 @@ from dplcli.passes.rewrite import (
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.rules import RuleSource, catalogs_in, load_rewrites, names_of
+from dplcli.pipeline.rules import catalogs_in, load_rewrites, names_of
 from dplcli.pipeline.writing import (
     StepVerifier,
     WriteJob,
-    WriteSettings,
     check_output,
     load_editable,
     write_text,
 )
+from dplcli.settings import RuleSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import RewriteRule
     from dplcli.ir import Model, Node
     from dplcli.passes.rewrite import Application, RewriteObserver, Trace
-    from dplcli.pipeline.rules import PatternSource
-    from dplcli.pipeline.writing import Progress
+    from dplcli.settings import ApplySettings, RewriteSettings
 
 
 # Plans as files, and the catalogues that they name.
@@ -186,41 +185,6 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# What a rewrite should do.
-
-
-@dataclass(frozen=True)
-class RewriteSettings(WriteSettings):
-    """How :func:`rewrite` should go about it.
-
-    Attributes:
-        only: What alone is tried, as RULE, RULE@NODE or @NODE; empty for everything.
-        skip: What is not tried, in the same form.
-        limit: The rewrite ends after so many applications; None for no limit.
-        verify_each: Whether to check the model after every turn of a rule that changed it.
-        max_growth: By how many percent the model may grow, with the external data that it uses;
-            None for 5 percent, and 16 kB in any case.
-        dry_run: Whether to write and verify nothing.
-        plan: Where to write a plan of what was done; None for nowhere.
-        opset: The opset to raise the model to first; None for its own. The result is compared with
-            the model as it was before.
-    """
-
-    only: Sequence[str] = ()
-    skip: Sequence[str] = ()
-    limit: int | None = None
-    verify_each: bool = False
-    max_growth: float | None = None
-    dry_run: bool = False
-    plan: Path | None = None
-    opset: int | None = None
-
-    @property
-    def is_restricted(self) -> bool:
-        """Whether something is not to be tried."""
-        return bool(self.only or self.skip or self.limit is not None)
-
-
 # Where rules may be tried: ``RULE``, ``RULE@NODE`` or ``@NODE``, as users write it.
 
 
@@ -299,17 +263,8 @@ FREE_GROWTH = 1 << 14
 
 
 @paused_gc()
-def rewrite(  # noqa: PLR0913  # all by keyword
-    model_path: Path,
-    *,
-    output: Path,
-    patterns: Sequence[PatternSource] = (),
-    targets: Sequence[str] = (),
-    rules: Sequence[RewriteRule] = (),
-    settings: RewriteSettings | None = None,
-    allow_code: bool = False,
-    progress: Progress | None = None,
-    trace: Trace | None = None,
+def rewrite(
+    model_path: Path, settings: RewriteSettings, trace: Trace | None = None
 ) -> RewriteOutcome:
     """Replace what matches until nothing does, verify the result, and write it.
 
@@ -318,13 +273,7 @@ def rewrite(  # noqa: PLR0913  # all by keyword
 
     Args:
         model_path: The model.
-        output: Where to write the result.
-        patterns: Paths of catalogues, names of shipped ones, texts of patterns, or rules.
-        targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python; they come after all others.
-        settings: What to do, and how to check it.
-        allow_code: Whether YAML may name Python functions to import.
-        progress: Called with a short phrase before each step that may take long.
+        settings: By which rules, what is tried, and how the result is checked and written.
         trace: Filled with what happens, even if the run ends with an error.
 
     Raises:
@@ -332,10 +281,8 @@ def rewrite(  # noqa: PLR0913  # all by keyword
         DplError: The model or a catalogue cannot be used, the output cannot be written, or no
             verdict on the result can be reached.
     """
-    settings = settings or RewriteSettings()
-    job = _RewriteJob(model_path, output, settings, progress)
-    source = RuleSource(patterns, targets, rules, allow_code)
-    job.load(source)
+    job = _RewriteJob(model_path, settings)
+    job.load(settings, opset=settings.opset, plan=settings.plan)
     observer = NotedRestrictions(
         parse_restrictions("--only", settings.only, job.rules, job.model),
         parse_restrictions("--skip", settings.skip, job.rules, job.model),
@@ -350,7 +297,7 @@ def rewrite(  # noqa: PLR0913  # all by keyword
         notes=(*job.model.notes, *losses(job.model), *observer.notes()),
     )
     if settings.plan is not None:
-        catalogs = [*catalogs_in(patterns), *targets]
+        catalogs = [*catalogs_in(settings.patterns), *settings.target]
         save_plan(settings.plan, model_path, catalogs, done.applications, opset=settings.opset)
     if settings.hints and not settings.is_restricted:
         said = hints_on_rewrite(model_path, job.rules, done.counts, done.refused, job.ops.total())
@@ -359,34 +306,16 @@ def rewrite(  # noqa: PLR0913  # all by keyword
 
 
 @paused_gc()
-def apply_plan(  # noqa: PLR0913  # all by keyword
-    plan_path: Path,
-    model_path: Path,
-    *,
-    output: Path,
-    patterns: Sequence[PatternSource] = (),
-    rules: Sequence[RewriteRule] = (),
-    settings: RewriteSettings | None = None,
-    force: bool = False,
-    skip_missing: bool = False,
-    allow_code: bool = False,
-    progress: Progress | None = None,
-    trace: Trace | None = None,
+def apply_plan(
+    plan_path: Path, model_path: Path, settings: ApplySettings, trace: Trace | None = None
 ) -> RewriteOutcome:
     """Apply only what a plan lists, verify the result and write it.
 
     Args:
         plan_path: The plan, as :func:`rewrite` writes it.
         model_path: The model.
-        output: Where to write the result.
-        patterns: Catalogues to use instead of those that the plan names.
-        rules: Rules made in Python; they come after all others.
-        settings: How to check and write the result; other settings of a rewrite have no effect.
-        force: Whether to apply a plan that was made for another model.
-        skip_missing: Whether to leave out entries that do not fit; if not, such an entry ends the
-            run, and the answer is no.
-        allow_code: Whether the plan may name catalogues in Python, and YAML Python functions.
-        progress: Called with a short phrase before each step that may take long.
+        settings: What becomes of a plan that does not fit, and how the result is checked and
+            written.
         trace: Filled with what happens, even if the run ends with an error.
 
     Raises:
@@ -395,25 +324,26 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
     """
     from dplcli.catalog.plan import read_plan  # noqa: PLC0415  # pydantic
 
-    plan = read_plan(plan_path)
-    settings = replace(settings or RewriteSettings(), opset=plan.opset)
-    job = _RewriteJob(model_path, output, settings, progress)
-    catalogs = list(patterns) or named_catalogs(plan, allow_code=allow_code)
-    job.load(RuleSource(catalogs, (), rules, allow_code), plan_path)
+    plan, allow_code = read_plan(plan_path), settings.allow_code
+    job = _RewriteJob(model_path, settings)
+    catalogs = settings.patterns or named_catalogs(plan, allow_code=allow_code)
+    rules = RuleSettings(patterns=catalogs, allow_code=allow_code)
+    job.load(rules, opset=plan.opset, reads=plan_path)
     other = check_same_model(plan, model_path)
-    if other and not force:
+    if other and not settings.force:
         raise UsageError(other, hint="pass --force to apply it all the same")
     check_rules_of(plan, job.rules)
     job.say("rewriting")
     watchers = job.watchers(trace)
+    missing = settings.skip_missing
     done = replay(
-        job.model, job.rules, entries=plan.entries, skip_missing=skip_missing, watchers=watchers
+        job.model, job.rules, entries=plan.entries, skip_missing=missing, watchers=watchers
     )
     outcome = job.describe(
         done.rewriting,
         plan=plan,
         missing=done.missing,
-        may_miss=skip_missing,
+        may_miss=missing,
         notes=(*job.model.notes, *losses(job.model), *([other] if other else [])),
     )
     return job.written(outcome)
@@ -424,39 +354,41 @@ class _RewriteJob(WriteJob):
 
     moves_only = False
 
-    def __init__(
-        self, path: Path, output: Path, settings: RewriteSettings, progress: Progress | None
-    ) -> None:
-        super().__init__(path, output, settings, progress)
+    def __init__(self, path: Path, settings: RewriteSettings | ApplySettings) -> None:
+        super().__init__(path, settings)
         self.settings = settings
         self.steps: StepVerifier | None = None
-        if settings.verify_each and (settings.dry_run or not settings.verify):
-            option = "--dry-run" if settings.dry_run else "--no-verify"
-            raise UsageError(
-                f"--verify-each and {option} contradict each other", hint="leave one of them out"
-            )
         if not settings.dry_run:
-            check_output(path, output, in_place=settings.in_place)
+            check_output(path, self.output, in_place=settings.in_place)
 
-    def load(self, source: RuleSource, plan: Path | None = None) -> None:
+    def load(
+        self,
+        source: RuleSettings,
+        *,
+        opset: int | None,
+        plan: Path | None = None,
+        reads: Path | None = None,
+    ) -> None:
         """Read the model and the rules, and check early what could fail later.
 
         Args:
             source: Where the rules come from.
-            plan: The plan that is read. Like a catalogue, it must not be overwritten.
+            opset: The opset to raise the model to first; None for its own.
+            plan: The plan that is written.
+            reads: The plan that is read. Like a catalogue, it must not be overwritten.
         """
         settings = self.settings
-        if plan is not None and plan.resolve() == self.output.resolve():
+        if reads is not None and reads.resolve() == self.output.resolve():
             raise UsageError(f"{self.output}: is the plan")
-        if settings.plan is not None:
-            check_plan_path(settings.plan, (self.path, self.output, self.failed))
+        if plan is not None:
+            check_plan_path(plan, (self.path, self.output, self.failed))
         self.begin(will_run=settings.verify and not settings.dry_run)
-        self.model = load_editable(self.path, settings.opset)
+        self.model = load_editable(self.path, opset)
         self.model.note_refutations()
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:
             self.protect(self.model, files)
-        self.expected = parse_expectations(settings.expectations, self.rules)
+        self.expected = parse_expectations(settings.expect, self.rules)
         self.ops = _count(load_model(self.path) if is_modified(self.model) else self.model)
         self.size = self.path.stat().st_size + data_used(self.model)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
 
@@ -10,7 +9,7 @@ from dplcli.catalog import is_shipped_target, shipped_targets
 from dplcli.catalog.compiled import read_compiled
 from dplcli.catalog.places import check_distinct, exists
 from dplcli.dpl import PatternRule, RewriteRule
-from dplcli.dpl.rule import Policies
+from dplcli.dpl.rule import POLICIES, with_policies
 from dplcli.dpl.text import read_pattern
 from dplcli.errors import (
     CatalogError,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from dplcli.catalog import Catalog
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, SchemaLibrary
+    from dplcli.settings import RuleSettings
 
     R = TypeVar("R", bound=Rule)
 
@@ -59,29 +59,10 @@ READERS: dict[str, Callable[[Path], Sequence[RewriteRule]]] = {
 """The readers of catalogues by suffix."""
 
 
-# Where the rules of a run come from.
+# The rules of a run.
 
 
-@dataclass(frozen=True)
-class RuleSource:
-    """Where the rules of a run come from, in order of priority.
-
-    Attributes:
-        patterns: Paths of catalogues, names of shipped ones, texts of patterns, or rules.
-        targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python; they come after all others.
-        allow_code: Whether YAML may name Python functions to import.
-        policies: Policies that replace those of the rules.
-    """
-
-    patterns: Sequence[PatternSource] = ()
-    targets: Sequence[str] = ()
-    rules: Sequence[Rule] = ()
-    allow_code: bool = False
-    policies: Policies = field(default_factory=Policies)
-
-
-def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set[Path]]:
+def load_rules(source: RuleSettings, model: Model) -> tuple[list[PatternRule], set[Path]]:
     """Gather the rules of *source* that outline, and the files that they were read from.
 
     Raises:
@@ -89,14 +70,13 @@ def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
     catalog = _read_sources(source, model)
-    given = [rule for rule in source.rules if isinstance(rule, PatternRule)]
-    rules = [*catalog.patterns, *given]
+    rules = catalog.patterns
     hint = "its rules replace: dpl rewrite applies them" if catalog.rewrites else None
     _check(rules, source, "no rules to apply", hint)
-    return source.policies.apply_to(rules), catalog.files
+    return with_policies(rules, _policies_of(source)), catalog.files
 
 
-def load_rewrites(source: RuleSource, model: Model) -> tuple[list[RewriteRule], set[Path]]:
+def load_rewrites(source: RuleSettings, model: Model) -> tuple[list[RewriteRule], set[Path]]:
     """Gather the rules of *source* that replace, and the files that they were read from.
 
     Raises:
@@ -104,14 +84,13 @@ def load_rewrites(source: RuleSource, model: Model) -> tuple[list[RewriteRule], 
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
     catalog = _read_sources(source, model)
-    given = [rule for rule in source.rules if isinstance(rule, RewriteRule)]
-    rules = [*catalog.rewrites, *given]
+    rules = catalog.rewrites
     hint = "its rules outline: dpl partition applies them" if catalog.patterns else None
     _check(rules, source, "no rules that replace", hint)
     return rules, catalog.files
 
 
-def load_any_rules(source: RuleSource, model: Model) -> tuple[list[Rule], set[Path]]:
+def load_any_rules(source: RuleSettings, model: Model) -> tuple[list[Rule], set[Path]]:
     """Gather the rules of *source* that look for patterns, of both kinds.
 
     Raises:
@@ -119,18 +98,22 @@ def load_any_rules(source: RuleSource, model: Model) -> tuple[list[Rule], set[Pa
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
     catalog = _read_sources(source, model)
-    found: list[Rule] = [*catalog.patterns, *catalog.rewrites, *source.rules]
+    found: list[Rule] = [*catalog.patterns, *catalog.rewrites]
     rules = [rule for rule in found if not (isinstance(rule, RewriteRule) and rule.is_nodewise)]
     _check(rules, source, "no rules with a pattern")
-    return source.policies.apply_to(rules), catalog.files
+    return with_policies(rules, _policies_of(source)), catalog.files
 
 
-def _read_sources(source: RuleSource, model: Model) -> Catalog:
+def _policies_of(source: RuleSettings) -> dict[str, Sequence[str]]:
+    return {name: vars(source).get(name, ()) for name in POLICIES}
+
+
+def _read_sources(source: RuleSettings, model: Model) -> Catalog:
     schemas = model.codec.schemas
-    names = [*with_rules_of_texts(source.patterns, schemas), *source.targets]
-    if not names and not source.rules:
+    names = [*with_rules_of_texts(source.patterns, schemas), *source.target]
+    if not names:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
-    for target in source.targets:
+    for target in source.target:
         if not is_shipped_target(target):
             known = shipped_targets()
             hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
@@ -199,12 +182,12 @@ def rules_named(rules: Iterable[R], names: Sequence[str]) -> list[R]:
 
 
 def _check(
-    rules: Sequence[Rule], source: RuleSource, problem: str, hint: str | None = None
+    rules: Sequence[Rule], source: RuleSettings, problem: str, hint: str | None = None
 ) -> None:
     """Refuse a run without rules, or with two rules of one name."""
     if not rules:
         named = [item if isinstance(item, str) else item.name for item in source.patterns]
-        names = ", ".join([*named, *source.targets]) or "the rules given"
+        names = ", ".join([*named, *source.target]) or "the rules given"
         raise CatalogError(f"{names}: {problem}", hint=hint)
     check_distinct(rules)
 

@@ -6,36 +6,26 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import VerificationError
 from dplcli.outcomes import RunOutcome
-from dplcli.pipeline.verifying import prepare
+from dplcli.pipeline.verifying import check_of, prepare
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
     KernelReport,
     ModelSource,
     RunError,
 )
-from dplcli.verify.settings import Settings as VerifySettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    Progress = Callable[[str], None]
+    from dplcli.settings import RunSettings
 
 
-def run_model(
-    path: Path,
-    *,
-    output: Path | None = None,
-    settings: VerifySettings | None = None,
-    progress: Progress | None = None,
-) -> RunOutcome:
+def run_model(path: Path, chosen: RunSettings) -> RunOutcome:
     """Run a model in onnxruntime, on given inputs or on inputs made up for it.
 
     Args:
         path: The model.
-        output: A ``.npz`` file for what it gives; None for none.
-        settings: Seed, sizes and inputs; level and kernels.
-        progress: Called with a short phrase before each step that may take long.
+        chosen: Seed, sizes and inputs, level and kernels, and where what it gives is written.
 
     Raises:
         DplError: The file is no model, onnxruntime does not run it, or a library is missing.
@@ -50,7 +40,8 @@ def run_model(
     from dplcli.verify.model import Dataflow, read_model  # noqa: PLC0415  # onnx
     from dplcli.verify.run import Runner, check_setup  # noqa: PLC0415  # onnxruntime
 
-    settings, say = settings or VerifySettings(), progress or (lambda _phrase: None)
+    settings, output = check_of(chosen), chosen.output
+    say = chosen.progress or (lambda _phrase: None)
     for option, place in (("--output", output), ("--save-inputs", settings.request.save)):
         check_saving(option, place, path, settings.request.given)
     prepare(settings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.outcomes import BenchOutcome, BenchSide
-from dplcli.pipeline.verifying import prepare
+from dplcli.pipeline.verifying import check_of, prepare
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
     KernelReport,
@@ -18,16 +18,14 @@ from dplcli.verify.settings import (
     RunError,
     Timing,
 )
-from dplcli.verify.settings import Settings as VerifySettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from dplcli.settings import BenchSettings
     from dplcli.verify.run import Runner
     from dplcli.verify.settings import Execution, Feed, PartitionRun
-
-    Progress = Callable[[str], None]
 
 _ROUND = 0.02
 """Seconds that a round takes at least, if the model is not too quick for that."""
@@ -37,24 +35,13 @@ _WARM_UP = 2
 _PROFILES = 3
 
 
-def bench(  # noqa: PLR0913  # two models, how to time them, and whom to tell
-    first: Path,
-    second: Path | None = None,
-    *,
-    rounds: int = 20,
-    threads: int = 1,
-    settings: VerifySettings | None = None,
-    progress: Progress | None = None,
-) -> BenchOutcome:
+def bench(first: Path, second: Path | None, chosen: BenchSettings) -> BenchOutcome:
     """Time two models on the same inputs, round by round, each in a process of its own.
 
     Args:
         first: The model that is the measure. It runs in onnxruntime alone.
         second: The other, which has kernels if they are asked for; None for the same model.
-        rounds: How many numbers to take for each.
-        threads: How many threads each may have; 0 for as many as there are cores.
-        settings: Inputs, level, kernels.
-        progress: Called with a short phrase before each step that may take long.
+        chosen: Inputs, level, kernels, and how to time.
 
     Raises:
         UsageError: A number is out of range; or nothing is compared; or a library is missing.
@@ -65,7 +52,8 @@ def bench(  # noqa: PLR0913  # two models, how to time them, and whom to tell
     from dplcli.verify.model import Dataflow, read_model, signature_differences  # noqa: PLC0415
     from dplcli.verify.run import Runner, check_setup  # noqa: PLC0415  # onnxruntime
 
-    settings, say = settings or VerifySettings(), progress or (lambda _phrase: None)
+    settings, rounds, threads = check_of(chosen), chosen.runs, chosen.threads
+    say = chosen.progress or (lambda _phrase: None)
     kernels = settings.execution.kernels
     if second is None and kernels is None:
         raise UsageError(

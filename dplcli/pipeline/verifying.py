@@ -2,66 +2,112 @@
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.python import find_function
 from dplcli.errors import UsageError
 from dplcli.onnx_io import check_external_data, load_model
+from dplcli.settings import EngineSettings, KernelSettings, several
 from dplcli.verify import Settings as VerifySettings
-from dplcli.verify.settings import InputFunction, InputRequest
+from dplcli.verify.settings import (
+    Execution,
+    InputFunction,
+    InputRequest,
+    Override,
+    sizes_and_shapes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from dplcli.settings import BaseSettings, ComparingSettings
     from dplcli.verify import VerificationResult
 
     Progress = Callable[[str], None]
 
 
-# The inputs of a comparison, as the command line describes them.
+# What settings of a job say about a comparison.
 
 
 _FUNCTION = re.compile(r"(?P<module>.*[^:/\\]):(?P<function>[A-Za-z_]\w*)", re.DOTALL)
+_MUTANTS = 20
+"""How many wrong versions are tried if nothing is said but how many must be refused."""
 
 
-def input_request(  # noqa: PLR0913  # one parameter per wish
-    inputs: str | None = None,
-    *,
-    ranges: Mapping[str, tuple[float, float]] | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    corners: bool = False,
-    save: Path | None = None,
-    allow_code: bool = False,
-) -> InputRequest:
-    """Describe the inputs of a comparison.
-
-    Args:
-        inputs: A path, or a Python function as ``module:function`` or ``FILE.py:function``.
-        ranges: Smallest and largest value, by input.
-        shapes: Whole shapes, by input.
-        corners: Whether to run corner values as well.
-        save: Where to write the inputs; None for nowhere.
-        allow_code: Whether *inputs* may name a function, which is imported and called.
+def check_of(chosen: BaseSettings) -> VerifySettings:
+    """Return what settings of a job say about a comparison, or about the run of one model.
 
     Raises:
         UsageError: A function is named without leave, or the wishes contradict each other.
         CatalogError: The function cannot be imported.
     """
-    function = None
-    if inputs is not None and not Path(inputs).exists():
-        function = _function(inputs, allow_code=allow_code)
+    given = {name: value for name, value in vars(chosen).items() if value is not None}
+    names = (field.name for field in fields(VerifySettings))
+    alike = {name: given[name] for name in names if name in given}
+    if "min_power" in given:
+        alike.setdefault("mutants", _MUTANTS)
+    sizes, shapes = sizes_and_shapes(given["shape"])
+    own = given.get("tolerance", {})
+    return VerifySettings(
+        **alike,
+        seeds=several(given["seed"]) or None,
+        levels=several(given["level"]) or None,
+        tolerances={name: Override(**limits) for name, limits in own.items()},
+        sizes=sizes,
+        request=_request(given, shapes),
+        execution=_execution(given),
+    )
+
+
+def _execution(given: Mapping[str, Any]) -> Execution:
+    limits = ("provider", "timeout", "memory_limit")
+    fields = {name: given[name] for name in limits if name in given}
+    options = tuple((key, str(value)) for key, value in given["session_option"].items())
+    if "kernels" in given:
+        from dplcli.execute import kernels_for  # noqa: PLC0415  # rarely asked for
+
+        require = str(given.get("require", "any"))
+        fields["kernels"] = kernels_for(
+            given["kernels"], require, allow_inexact=given["allow_inexact"]
+        )
+    return Execution(**fields, options=options)
+
+
+def _request(given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> InputRequest:
+    """Describe what models are fed: a path, a function or its name, or arrays."""
+    inputs, label = given.get("inputs"), ""
+    function: InputFunction | None = None
+    if callable(inputs):
+        inputs, function, label = None, inputs, "inputs"
+    elif inputs is not None and not isinstance(inputs, (str, os.PathLike)):
+        arrays = {name: _fed(value) for name, value in inputs.items()}
+        inputs, function, label = None, lambda _seed: arrays, "inputs"  # the same for every seed
+    elif inputs is not None:
+        label = os.fspath(inputs)
+        if not Path(label).exists():
+            function = _function(label, allow_code=given.get("allow_code", False))
     return InputRequest(
         given=None if inputs is None or function is not None else Path(inputs),
         function=function,
-        label=inputs or "",
-        ranges=ranges or {},
-        shapes=shapes or {},
-        corners=corners,
-        save=save,
+        label=label,
+        ranges=given["range"],
+        shapes=shapes,
+        corners=given.get("corners", False),
+        save=given.get("save_inputs"),
     )
+
+
+def _fed(value: object) -> object:
+    """Return the arrays of a sequence as a list."""
+    import numpy as np  # noqa: PLC0415  # only where a model will run
+
+    is_sequence = isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1
+    items = list(value) if is_sequence else []  # type: ignore[call-overload]  # an array
+    return items if items and all(isinstance(item, np.ndarray) for item in items) else value
 
 
 def _function(inputs: str, *, allow_code: bool) -> InputFunction | None:
@@ -221,37 +267,46 @@ class Subject:
         )
 
 
+_JUDGING = {"judged", "against", "rtol", "atol", "tolerance", "max_memory", "allow_code"}
+"""Options that say how saved results are judged, or nothing of them."""
+
+_RUNNING = {*_JUDGING, "level", "custom_ops", *EngineSettings.options, *KernelSettings.options}
+"""Options that say how one model is run, too."""
+
+
 def choose_subject(
-    models: tuple[Path | None, Path | None],
-    settings: VerifySettings,
-    *,
-    layers: bool,
-    judged: Path | None = None,
-    against: Path | None = None,
+    models: tuple[Path | None, Path | None], chosen: ComparingSettings, settings: VerifySettings
 ) -> Subject:
     """Decide what is compared, from arguments and options.
 
     Args:
         models: ORIGINAL and CANDIDATE, as far as given.
-        settings: All the other options.
-        layers: Whether --layers was given.
-        judged: What --from was given.
-        against: What --against was given.
+        chosen: The options.
+        settings: What they say about the comparison.
 
     Raises:
         UsageError: Arguments and options do not go together.
     """
     original, candidate = models
-    if judged is not None and against is not None:
+    if chosen.judged is not None and chosen.against is not None:
         raise UsageError("--from and --against contradict each other", hint="pass one of them")
-    if judged is not None:
-        _check_offline(settings, models, layers=layers)
-        return Subject(None, None, judged=judged)
-    if against is not None:
+    if chosen.judged is not None:
+        if chosen.beyond(_JUDGING) or models != (None, None):
+            raise UsageError(
+                "--from judges what was saved: no model is run",
+                hint="only --rtol, --atol, --tolerance and where to report go with it",
+            )
+        return Subject(None, None, judged=chosen.judged)
+    if chosen.against is not None:
         if original is None or candidate is not None:
             raise UsageError("--against takes one model: dpl verify MODEL --against RESULTS")
-        _check_saved_inputs(settings, layers=layers)
-        return Subject(None, original, against=against)
+        if chosen.beyond(_RUNNING):
+            raise UsageError(
+                "--against feeds what was saved, and does not run the original",
+                hint="only levels, tolerances, --custom-ops, where the model runs and where to "
+                "report go with it",
+            )
+        return Subject(None, original, against=chosen.against)
     if original is not None and candidate is None and settings.save_results is not None:
         candidate = original
     if original is None or candidate is None:
@@ -262,36 +317,6 @@ def choose_subject(
     request = settings.request
     _check_results_path(settings.save_results, (original, candidate, request.given, request.save))
     return Subject(original, candidate)
-
-
-def _check_offline(
-    settings: VerifySettings, models: tuple[Path | None, ...], *, layers: bool
-) -> None:
-    """Refuse options that do nothing when saved results are judged."""
-    plain = VerifySettings(rtol=settings.rtol, atol=settings.atol, tolerances=settings.tolerances)
-    if settings != plain or layers or any(model is not None for model in models):
-        raise UsageError(
-            "--from judges what was saved: no model is run",
-            hint="only --rtol, --atol, --tolerance and where to report go with it",
-        )
-
-
-def _check_saved_inputs(settings: VerifySettings, *, layers: bool) -> None:
-    """Refuse options that do nothing when inputs are saved and the original is not run."""
-    plain = VerifySettings(
-        rtol=settings.rtol,
-        atol=settings.atol,
-        tolerances=settings.tolerances,
-        levels=settings.levels,
-        custom_ops=settings.custom_ops,
-        execution=settings.execution,
-    )
-    if settings != plain or layers:
-        raise UsageError(
-            "--against feeds what was saved, and does not run the original",
-            hint="only levels, tolerances, --custom-ops, where the model runs and where to report "
-            "go with it",
-        )
 
 
 def _check_results_path(save_results: Path | None, others: tuple[Path | None, ...]) -> None:

@@ -9,7 +9,6 @@ from dplcli.errors import InvalidGraphError, UsageError, VerificationError, did_
 from dplcli.files import encoded, write_file
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import (
-    EXTERNAL_DATA,
     STRIPPERS,
     check_destination,
     check_external_data,
@@ -23,65 +22,19 @@ from dplcli.onnx_io import (
 )
 from dplcli.outcomes import BrokenTurn, Verdict
 from dplcli.passes.rewrite import RewriteObserver
-from dplcli.pipeline.verifying import compare, prepare
+from dplcli.pipeline.verifying import check_of, compare, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from dplcli.dpl import RewriteRule
     from dplcli.ir import Model
-    from dplcli.onnx_io import ExternalData
     from dplcli.passes.rewrite import Application
+    from dplcli.settings import ResultSettings
     from dplcli.verify import Settings as VerifySettings
 
     Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class WriteSettings:
-    """How a result is checked and written.
-
-    Attributes:
-        verify: Whether to compare the result with the original in onnxruntime.
-        verification: How to compare; None for the defaults.
-        expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
-        in_place: Whether the output may replace the input.
-        keep_failed: Whether to keep a result that fails as ``*.failed.onnx``.
-        strip: What to leave out of the result: ``metadata``, ``value_info``.
-        external_data: What becomes of external data: ``copy``, ``link`` or ``repack``.
-        hints: Whether to find out what would let rules do more.
-
-    Raises:
-        UsageError: The check is turned off, but is to have some power; or there is nothing of
-            such a name to leave out, or to do with external data.
-    """
-
-    verify: bool = True
-    verification: VerifySettings | None = None
-    expectations: Sequence[str] = ()
-    in_place: bool = False
-    keep_failed: bool = False
-    strip: Collection[str] = ()
-    external_data: ExternalData = "copy"
-    hints: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse settings that contradict each other, before any work is done."""
-        for kind in self.strip:
-            if kind not in STRIPPERS:
-                hint = did_you_mean(kind, STRIPPERS) or f"there are: {', '.join(STRIPPERS)}"
-                raise UsageError(f"--strip: there is no {kind!r} to leave out", hint=hint)
-        if self.external_data not in EXTERNAL_DATA:
-            what = f"--external-data: there is no {self.external_data!r}"
-            raise UsageError(what, hint=f"there are: {', '.join(EXTERNAL_DATA)}")
-        if self.verify or self.verification is None:
-            return
-        if self.verification.mutants or self.verification.min_power is not None:
-            raise UsageError(
-                "a check that is not made has no power",
-                hint="leave --no-verify out, or --mutants and --min-power",
-            )
 
 
 class WriteJob:
@@ -89,26 +42,30 @@ class WriteJob:
 
     Args:
         path: The file of the model.
-        output: Where to write the result.
-        settings: How to check and write.
-        progress: Called with a short phrase before each step that may take long; None for nobody.
+        settings: Where to write the result, how to check it, and whom to tell.
 
     Attributes:
         moves_only: Whether the result is to be the model itself, but for functions.
+
+    Raises:
+        UsageError: There is nothing of such a name to leave out, or the check cannot be meant.
     """
 
     moves_only: bool = True
 
-    def __init__(
-        self, path: Path, output: Path, settings: WriteSettings, progress: Progress | None
-    ) -> None:
+    def __init__(self, path: Path, settings: ResultSettings) -> None:
+        for kind in settings.strip:
+            if kind not in STRIPPERS:
+                hint = did_you_mean(kind, STRIPPERS) or f"there are: {', '.join(STRIPPERS)}"
+                raise UsageError(f"--strip: there is no {kind!r} to leave out", hint=hint)
         self.path = path
-        self.output = output
+        self.output = output = settings.output or default_output(path, settings.result)
         self.failed = (
             output.with_name(f"{output.stem}.failed.onnx") if settings.keep_failed else None
         )
         self.writing = settings
-        self.say = progress or say_nothing
+        self.verification = check_of(settings)
+        self.say = settings.progress or say_nothing
 
     def open(self) -> Model:
         """Read the model.
@@ -123,7 +80,7 @@ class WriteJob:
     def begin(self, *, will_run: bool) -> None:
         """Say that the model is read; start the process that will run it, if one will."""
         if will_run:
-            prepare(self.writing.verification)
+            prepare(self.verification)
         self.say(f"reading {self.path.name}")
 
     def protect(self, model: Model, catalogs: set[Path]) -> None:
@@ -144,7 +101,7 @@ class WriteJob:
     def check(self, written: Path) -> Verdict:
         """Ask onnx.checker and onnxruntime about a result."""
         verdict = check_result(
-            self.path, written, self.writing.verification, self.say, prove=self.moves_only
+            self.path, written, self.verification, self.say, prove=self.moves_only
         )
         found = verdict.verification
         if found is None or not found.unproved:
@@ -176,8 +133,7 @@ class WriteJob:
         with staged(model, self.output, strip, self.writing.external_data) as written:
             size = written.path.stat().st_size
             verdict = Verdict()
-            asked = self.writing.verification
-            runs_kernels = asked is not None and asked.execution.kernels is not None
+            runs_kernels = self.verification.execution.kernels is not None
             if self.writing.verify and (is_changed or strip or runs_kernels):
                 verdict = self.check(written.path) if known is None or strip else known
             elif self.writing.verify:
@@ -231,7 +187,7 @@ def graph_objection(model: Model) -> str:
 def check_result(
     original: Path,
     candidate: Path,
-    verification: VerifySettings | None,
+    verification: VerifySettings,
     say: Progress,
     *,
     prove: bool = False,
@@ -256,7 +212,7 @@ def check_result(
         raise VerificationError(error.message, hint=hint) from error
 
 
-def default_output(model_path: Path, what: str = "partitioned") -> Path:
+def default_output(model_path: Path, what: str) -> Path:
     """Return where a result is written by default: ``MODEL.partitioned.onnx``."""
     return model_path.parent / f"{model_path.stem}.{what}.onnx"
 

@@ -12,6 +12,7 @@ from dplcli.onnx_io import OnnxSchemas
 from dplcli.onnx_io.read import model_from_text
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.proving import Trier
+from dplcli.settings import PartitionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,10 +58,8 @@ def kinds_of_examples(rule: PatternRule | RewriteRule) -> set[str]:
 
 def counts_when_equivalent(model: Path, output: Path, target: str) -> dict[str, int]:
     """Partition a model, prove it, check it at both levels, and count what was taken."""
-    both = pipeline.PartitionSettings(
-        verification=pipeline.VerifySettings(levels=("disable", "all"))
-    )
-    outcome = pipeline.partition(model, output=output, targets=[target], settings=both)
+    both = PartitionSettings(level=("disable", "all"))
+    outcome = pipeline.partition(model, both.but(output=output, target=[target]))
     assert outcome.verification is not None
     assert outcome.verification.proof is not None
     assert {found.level for found in outcome.verification.outputs} == {"disable", "all"}

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import PartitionSettings
 from tests.catalogues.near_misses import counts_when_equivalent, failures, idle_conditions, rules_of
 from tests.corpus.nets import each_model, real_model
 from tests.helpers import one_in, rule_name, selected, taken
@@ -140,7 +141,9 @@ def test_layouts_are_in_the_file(tmp_path: Path) -> None:
         c = Conv (x, w, b) y = Relu (c) }"""
     )
     onnx.save(model, tmp_path / "m.onnx")
-    pipeline.partition(tmp_path / "m.onnx", output=tmp_path / "out.onnx", targets=["cutlass"])
+    pipeline.partition(
+        tmp_path / "m.onnx", PartitionSettings(output=tmp_path / "out.onnx", target=["cutlass"])
+    )
     (function,) = onnx.load(tmp_path / "out.onnx").functions
     metadata = {item.key: item.value for item in function.metadata_props}
     assert (function.domain, rule_name(function.name)) == ("cutlass", "conv2d_bias_relu")
@@ -249,10 +252,14 @@ def test_real_models(name: str, tmp_path: Path) -> None:
 def test_two_targets(tmp_path: Path) -> None:
     """The first target takes what it can, the second one what is left."""
     path = real_model("bert-dynamo23")
-    both = pipeline.partition(path, output=tmp_path / "a.onnx", targets=["cublas", "cutlass"])
+    both = pipeline.partition(
+        path, PartitionSettings(output=tmp_path / "a.onnx", target=["cublas", "cutlass"])
+    )
     assert both.counts["cublas.matmul_bias"] == 60
     assert both.counts["cutlass.layer_norm"] == 25
     assert not any("matmul" in rule for rule, n in both.counts.items() if n and "cutlass" in rule)
     assert both.is_success
-    other = pipeline.partition(path, output=tmp_path / "b.onnx", targets=["cutlass", "cublas"])
+    other = pipeline.partition(
+        path, PartitionSettings(output=tmp_path / "b.onnx", target=["cutlass", "cublas"])
+    )
     assert not any(count for rule, count in other.counts.items() if rule.startswith("cublas."))

@@ -17,6 +17,7 @@ from dplcli.dpl import PatternRule, parse_pattern
 from dplcli.dpl.text import bound_names
 from dplcli.onnx_io.read import model_from_text as model_of_example
 from dplcli.passes.select import select_matches
+from dplcli.settings import PartitionSettings
 from tests.catalogues.near_misses import failed_trials, kinds_of_examples
 from tests.corpus.nets import each_model, real_model
 from tests.helpers import SCHEMAS, model_from_text, one_in
@@ -269,9 +270,8 @@ by others, too, are not: the copy would have to be computed twice."""
 def test_real_models_are_partitioned_as_counted(tmp_path: Path, name: str) -> None:
     """The counts are exact, and the result is equivalent at both levels of optimisation."""
     path = tmp_path / "out.onnx"
-    both = pipeline.VerifySettings(seeds=(0,), levels=("disable", "all"))
-    settings = pipeline.PartitionSettings(verification=both)
-    outcome = pipeline.partition(real_model(name), output=path, targets=["dnnl"], settings=settings)
+    settings = PartitionSettings(seed=0, level=("disable", "all"))
+    outcome = pipeline.partition(real_model(name), settings.but(output=path, target=["dnnl"]))
 
     found = {rule.removeprefix("dnnl."): n for rule, n in outcome.counts.items() if n}
     assert found == FOUND[name]

@@ -16,6 +16,7 @@ from dplcli.errors import DplError
 from dplcli.onnx_io.read import model_from_text
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.proving import Trier
+from dplcli.settings import MatchSettings, RewriteSettings
 from tests.catalogues.near_misses import FEW
 from tests.helpers import SCHEMAS, one_in, proto_from_text
 
@@ -82,11 +83,11 @@ def test_sizes_that_a_target_computes_are_known_by_its_numbers_too(tmp_path: Pat
     before, after = tmp_path / "before.onnx", tmp_path / "after.onnx"
     onnx.save(proto_from_text(ENCODER), before)
 
-    outcome = pipeline.rewrite(before, output=after, patterns=["prepare"])
+    outcome = pipeline.rewrite(before, RewriteSettings(output=after, patterns=["prepare"]))
 
     assert outcome.counts["fix_reshape_targets"] == 2
     for path in (before, after):
-        counts = pipeline.match(path, targets=["dnnl"]).counts
+        counts = pipeline.match(path, MatchSettings(target=["dnnl"])).counts
         assert counts["dnnl.dense_bias_sum"] == 1
         assert counts["dnnl.batch_matmul"] == 2
 

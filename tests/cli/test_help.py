@@ -5,17 +5,16 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 
-from dplcli import __version__, pipeline
-from dplcli.cli import options, partition, repeat, rewrite
-from dplcli.cli.main import COMMANDS
+from dplcli import __version__
+from dplcli.cli.main import COMMANDS, command_named
 from dplcli.cli.main import dpl as group
-from dplcli.verify import settings as of_the_check
+from dplcli.settings import ComparingSettings
+from dplcli.verify.settings import LEVELS, Settings
 from tests.cli.support import ROOT, Dpl
 
 LIST_IMPORTS = """
@@ -31,12 +30,7 @@ except SystemExit as done:
 
 def commands() -> list[click.Command]:
     """Return every command as click knows it."""
-    loaded = []
-    for name in COMMANDS:
-        command = import_module(f"dplcli.cli.{name}").command
-        assert isinstance(command, click.Command)
-        loaded.append(command)
-    return loaded
+    return [command_named(name) for name in COMMANDS]
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
@@ -58,7 +52,7 @@ def test_every_command_has_help(dpl: Dpl, name: str) -> None:
 
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith(f"Usage: dpl {name} ")
-    command = import_module(f"dplcli.cli.{name}").command
+    command = command_named(name)
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert (parameter.opts[0] in answer.out) is not parameter.hidden
@@ -90,43 +84,24 @@ def test_options_stand_in_named_groups(dpl: Dpl) -> None:
 
 
 NO_OPTION = {
-    # of groups of their own; the last is for parts of models, which bisect cuts out
-    "VerifySettings": {"save_results", "sizes", "request", "execution", "whole"},
-    "Execution": {"isolated", "kernels"},  # for programs: a crash would end the command
-    "Kernels": {"target", "library", "module"},  # all three follow from --with
-    "InputRequest": {"given", "function", "label", "shapes"},  # --inputs and --shape, read apart
-    "RewriteSettings": {"verification", "expectations", "lists", "hints"},
-    "PartitionSettings": {"verification", "expectations", "measure", "lists", "hints", "prepare"},
-    "RepeatOptions": set[str](),
-}
-RENAMED = {
     "seeds": "seed",
     "levels": "level",
     "tolerances": "tolerance",
-    "options": "session_option",
-    "ranges": "range",
-    "save": "save_inputs",
+    "sizes": "shape",
+    "request": "inputs",
+    "execution": "kernels",
+    "whole": "",
 }
-"""Fields that hold what one option, given several times, says."""
-
-SETTINGS = {
-    "VerifySettings": [options.check_settings()],
-    "Execution": [options.EXECUTION],
-    "Kernels": [options.SettingsGroup("", *options.KERNELS.settings[1:])],  # --with names the rest
-    "InputRequest": [options.INPUTS],
-    "RewriteSettings": [options.WRITING, rewrite.RUN, rewrite.CHOICE],
-    "PartitionSettings": [options.WRITING, partition.REGIONS],
-    "RepeatOptions": [repeat.BLOCKS],
-}
+"""Fields of a comparison that options say in other words; one is for parts of models."""
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_every_setting_has_an_option(name: str) -> None:
-    """A field that is added to a settings class without one fails here."""
-    settings = getattr(of_the_check, name, None) or getattr(pipeline, name)
-    known = {field.name for field in fields(settings)} - NO_OPTION[name]
-    offered = {item.field for group in SETTINGS[name] for item in group.settings}
-    assert offered - {"inputs", "shape", "expect"} == {RENAMED.get(field, field) for field in known}
+def test_every_setting_of_the_check_has_an_option() -> None:
+    """A field that is added to it without one fails here."""
+    known = {field.name for field in fields(Settings)}
+    meant = {NO_OPTION.get(name, name) for name in known} - {""}
+
+    assert meant <= ComparingSettings.options.keys()
+    assert ComparingSettings.options["level"].choices == LEVELS
 
 
 @pytest.mark.parametrize("name", ["inspect", "verify"])
@@ -232,7 +207,7 @@ def test_a_command_loads_what_it_needs(folder: Path, command: str) -> None:
     modules = loaded(folder, LOADED, *arguments)
 
     assert modules & NOT_FOR[command] == set()
-    assert f"dplcli.cli.{command}" in modules
+    assert "dplcli.cli.job" in modules
     assert len(ours(modules)) <= most
 
 

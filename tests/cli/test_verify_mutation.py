@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import PartitionSettings
 from tests.cli.mutants import Mutant, mutants
 from tests.cli.support import SAMPLES, Dpl, Save
 from tests.helpers import rule_name, with_long
@@ -145,9 +146,9 @@ def test_random_single_mistakes_are_noticed(
     settings = pipeline.VerifySettings(seeds=(0,), levels=("disable",), refill_weights=refill)
     pipeline.partition(
         original,
-        output=partitioned,
-        targets=["dnnl"],
-        settings=pipeline.PartitionSettings(verification=settings),
+        PartitionSettings(
+            output=partitioned, target="dnnl", seed=0, level="disable", refill_weights=refill
+        ),
     )
     found = mutants(onnx.load(partitioned), 20260101, count)
     missed = [mutant for mutant in found if not is_noticed(original, mutant, settings)]

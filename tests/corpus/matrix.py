@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dplcli import pipeline
 from dplcli.errors import VerificationError
 from dplcli.onnx_io import check_model
+from dplcli.settings import PartitionSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,8 +19,8 @@ TARGETS = ("dnnl", "cublas", "cutlass")
 """What is tried; one word more is one column more."""
 
 FORMS = {
-    "plain": pipeline.PartitionSettings(),
-    "merged": pipeline.PartitionSettings(merge=True),
+    "plain": PartitionSettings(),
+    "merged": PartitionSettings(merge=True),
 }
 """Ways to write partitions, by name: each is tried with every policy for constants."""
 
@@ -76,17 +77,19 @@ def fill(  # noqa: PLR0913  # by keyword
         verify: Whether to compare numbers.
         refill: Whether weights that are made at run time get random values.
     """
-    verification = pipeline.VerifySettings(
-        seeds=(0,), levels=("disable", "all"), refill_weights=refill
-    )
-    policies = pipeline.Policies(constants=(constants,))
     once, twice = folder / "once.onnx", folder / "twice.onnx"
 
     def run(source: Path, output: Path, *, verified: bool) -> PartitionOutcome:
-        settings = replace(FORMS[form], verify=verified, verification=verification)
-        return pipeline.partition(
-            source, output=output, targets=[target], settings=settings, policies=policies
+        settings = FORMS[form].but(
+            output=output,
+            target=[target],
+            constants=constants,
+            verify=verified,
+            seed=0,
+            level=("disable", "all"),
+            refill_weights=refill,
         )
+        return pipeline.partition(source, settings)
 
     try:
         outcome = run(model, once, verified=verify)

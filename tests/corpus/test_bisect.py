@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import RewriteSettings, RuleSettings
 from tests.corpus.nets import real_model
 from tests.corpus.planted import PLANTED, Planted, catalogue, pairs
 from tests.helpers import thinned
@@ -28,7 +29,7 @@ def bisected(folder: Path, *rules: Planted) -> BisectOutcome:
     """Bisect the model of *rules* under them and all that ``prepare`` does."""
     path = folder / "wrong.yaml"
     path.write_text(catalogue(*rules), encoding="utf-8")
-    source = pipeline.RuleSource([str(path), "prepare"])
+    source = RuleSettings(patterns=[str(path), "prepare"])
     model = real_model(rules[0].model)
     return pipeline.bisect_rules(model, source, output=folder / "out")
 
@@ -84,9 +85,9 @@ def test_finds_where_a_rewritten_model_leaves_its_original(tmp_path: Path, rule:
     """Of two files, nothing else known: the first place is one where the rule was applied."""
     model, path = real_model(rule.model), tmp_path / "wrong.yaml"
     path.write_text(catalogue(rule), encoding="utf-8")
-    settings = pipeline.RewriteSettings(verify=False, max_growth=100)
+    settings = RewriteSettings(verify=False, max_growth=100)
     wrong = tmp_path / "wrong.onnx"
-    done = pipeline.rewrite(model, output=wrong, patterns=[str(path)], settings=settings)
+    done = pipeline.rewrite(model, settings.but(output=wrong, patterns=[str(path)]))
 
     outcome = pipeline.bisect_models(model, wrong, output=tmp_path / "out")
 

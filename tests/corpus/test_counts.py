@@ -7,6 +7,7 @@ import onnx.version_converter
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import MatchSettings, PartitionSettings
 from tests.corpus.nets import LIGHT_NETS, light_net
 
 pytestmark = pytest.mark.long
@@ -32,7 +33,7 @@ COUNTS = {
     "vgg19": (16, 0, 0, 0),
     "zfnet512": (5, 0, 0, 0),
 }
-NO_VERIFY = pipeline.PartitionSettings(verify=False)
+NO_VERIFY = PartitionSettings(verify=False)
 
 
 def raised(name: str, folder: Path) -> Path:
@@ -56,8 +57,8 @@ def test_counts_are_those_of_tvm(tmp_path: Path, name: str) -> None:
     rules.write_text(RULES)
     path = raised(name, tmp_path)
 
-    counts = pipeline.match(path, patterns=[str(rules)]).counts
-    outcome = pipeline.partition(path, output=output, patterns=[str(rules)], settings=NO_VERIFY)
+    counts = pipeline.match(path, MatchSettings(patterns=[str(rules)])).counts
+    outcome = pipeline.partition(path, NO_VERIFY.but(output=output, patterns=[str(rules)]))
 
     assert tuple(counts.values()) == COUNTS[name]
     assert outcome.counts == counts
@@ -86,7 +87,7 @@ def test_resnet50_has_33_normalised_convolutions_in_one_function(
     output = tmp_path / "out.onnx"
 
     outcome = pipeline.partition(
-        path, output=output, patterns=[str(tmp_path / "bn.yaml")], settings=NO_VERIFY
+        path, NO_VERIFY.but(output=output, patterns=[str(tmp_path / "bn.yaml")])
     )
 
     assert outcome.counts == {"t.conv_bn_relu": 33}
@@ -101,10 +102,7 @@ def test_resnet50_has_33_normalised_convolutions_in_one_function(
 def test_the_shipped_catalogue_takes_residual_blocks_first(tmp_path: Path) -> None:
     """resnet50 with conv_relu: 16 blocks with a residual sum, and the other 33."""
     outcome = pipeline.partition(
-        light_net("resnet50"),
-        output=tmp_path / "out.onnx",
-        patterns=["conv_relu"],
-        settings=NO_VERIFY,
+        light_net("resnet50"), NO_VERIFY.but(output=tmp_path / "out.onnx", patterns=["conv_relu"])
     )
 
     assert {rule: count for rule, count in outcome.counts.items() if count} == {

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import InlineSettings, PartitionSettings
 from tests.corpus.nets import real_model
 
 pytestmark = pytest.mark.long
@@ -44,12 +45,15 @@ FOUND = {
 def test_functions_of_torch(name: str, target: str, constants: str, tmp_path: Path) -> None:
     """Found, equivalent, final, and undone."""
     once, twice, undone = tmp_path / "1.onnx", tmp_path / "2.onnx", tmp_path / "3.onnx"
-    policies = pipeline.Policies(constants=(constants,))
-    outcome = pipeline.partition(real_model(name), output=once, targets=[target], policies=policies)
+    outcome = pipeline.partition(
+        real_model(name), PartitionSettings(output=once, target=[target], constants=constants)
+    )
     assert Counter(found.rule.name for found in outcome.selection.matches) == FOUND[name, target]
     assert outcome.is_success
-    again = pipeline.partition(once, output=twice, targets=[target], policies=policies)
+    again = pipeline.partition(
+        once, PartitionSettings(output=twice, target=[target], constants=constants)
+    )
     assert not again.is_changed
     assert twice.read_bytes() == once.read_bytes()
-    pipeline.inline(once, output=undone)
+    pipeline.inline(once, InlineSettings(output=undone))
     assert pipeline.diff(real_model(name), undone).difference.is_equal

@@ -17,7 +17,8 @@ from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.partitioning import written_functions
-from dplcli.pipeline.rules import RuleSource, load_rules
+from dplcli.pipeline.rules import load_rules
+from dplcli.settings import InlineSettings, RuleSettings
 from tests.corpus.nets import LIGHT_NETS, light_net, manifest, real_model
 from tests.helpers import model_from_text, thinned
 from tests.structure import differences
@@ -39,7 +40,7 @@ MANY_NODES = 1000
 @cache
 def rules_for_dnnl() -> list[PatternRule]:
     """Read the shipped rules once."""
-    return load_rules(RuleSource((), ("dnnl",), (), allow_code=False), model_from_text(EMPTY))[0]
+    return load_rules(RuleSettings(target="dnnl"), model_from_text(EMPTY))[0]
 
 
 def there_and_back(
@@ -105,8 +106,9 @@ def test_the_nets_of_the_onnx_package(tmp_path: Path, name: str) -> None:
 )
 def test_functions_of_exporters(tmp_path: Path, name: str, nodes: int) -> None:
     """What torch's exporter wrote as functions is inlined, and computes the same."""
-    choice = pipeline.InlineChoice(everything=True)
-    outcome = pipeline.inline(real_model(name), output=tmp_path / "out.onnx", choice=choice)
+    outcome = pipeline.inline(
+        real_model(name), InlineSettings(output=tmp_path / "out.onnx", all_functions=True)
+    )
     assert outcome.is_success
     assert outcome.verification is not None
     assert outcome.verification.equivalent

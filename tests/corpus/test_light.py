@@ -6,21 +6,22 @@ import onnx
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import PartitionSettings
 from tests.corpus.nets import LIGHT_NETS, UNFILLED, light_net
 from tests.corpus.untouched import check_untouched
 
 pytestmark = pytest.mark.long
 
-REFILLED = pipeline.VerifySettings(levels=("disable", "all"), refill_weights=True, seeds=(0,))
+REFILLED = PartitionSettings(level=("disable", "all"), refill_weights=True, seed=0)
 
 
 @pytest.mark.parametrize("name", LIGHT_NETS)
 def test_partition_for_dnnl_is_valid_equivalent_and_final(tmp_path: Path, name: str) -> None:
     """Refilled weights, so that the verdict means something; a second run changes nothing."""
     once, twice = tmp_path / "once.onnx", tmp_path / "twice.onnx"
-    settings = pipeline.PartitionSettings(verify=name not in UNFILLED, verification=REFILLED)
+    settings = REFILLED.but(verify=name not in UNFILLED)
 
-    outcome = pipeline.partition(light_net(name), output=once, targets=["dnnl"], settings=settings)
+    outcome = pipeline.partition(light_net(name), settings.but(output=once, target=["dnnl"]))
 
     assert outcome.is_success
     if name not in UNFILLED:
@@ -34,5 +35,5 @@ def test_partition_for_dnnl_is_valid_equivalent_and_final(tmp_path: Path, name: 
     covered = sum(len(found.nodes) for found in outcome.selection.matches)
     assert covered > 0
     check_untouched(onnx.load(light_net(name)), written, covered)
-    assert not pipeline.partition(once, output=twice, targets=["dnnl"]).is_changed
+    assert not pipeline.partition(once, PartitionSettings(output=twice, target=["dnnl"])).is_changed
     assert twice.read_bytes() == once.read_bytes()

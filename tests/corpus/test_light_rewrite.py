@@ -7,29 +7,29 @@ import onnx
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import RewriteSettings
 from tests.corpus.nets import LIGHT_NETS, UNFILLED, light_net
 
 pytestmark = pytest.mark.long
 
 CATALOGUES = ("prepare", "fuse", "fuse_ort")
 UNCHANGED = {"resnet50", "shufflenet"}
-UNVERIFIED = pipeline.RewriteSettings(verify=False)
+UNVERIFIED = RewriteSettings(verify=False)
 MOST_GROWTH = 0.05
 # Nothing but nodes: the files are so small that the five fusions of zfnet512 take 5.4 %.
 MOST_GROWTH_OF_NODES = 0.055
 BYTES_SAID = 70
 TAG = 2  # bytes before an entry in a file
-REFILLED = pipeline.VerifySettings(refill_weights=True, seeds=(0,))
+REFILLED = RewriteSettings(refill_weights=True, seed=0)
 
 
 @pytest.mark.parametrize("name", LIGHT_NETS)
 def test_rewritten_nets_are_valid_and_equivalent(tmp_path: Path, name: str) -> None:
     """All that dpl ships, together; refilled weights, so that the verdict means something."""
     net, output = light_net(name), tmp_path / "out.onnx"
-    verified = pipeline.RewriteSettings(verification=REFILLED)
-    settings = UNVERIFIED if name in UNFILLED else verified
+    settings = UNVERIFIED if name in UNFILLED else REFILLED
 
-    outcome = pipeline.rewrite(net, output=output, patterns=CATALOGUES, settings=settings)
+    outcome = pipeline.rewrite(net, settings.but(output=output, patterns=CATALOGUES))
 
     assert outcome.is_success
     assert outcome.is_changed == (name not in UNCHANGED)
@@ -53,7 +53,7 @@ def test_preparing_makes_no_net_larger_than_it_may_be(tmp_path: Path, name: str)
     net, output = light_net(name), tmp_path / "out.onnx"
     patterns = CATALOGUES[:2]
 
-    pipeline.rewrite(net, output=output, patterns=patterns, settings=UNVERIFIED)
+    pipeline.rewrite(net, UNVERIFIED.but(output=output, patterns=patterns))
 
     assert output.stat().st_size <= (1 + MOST_GROWTH) * net.stat().st_size
     made = Counter(node.op_type for node in onnx.load(output).graph.node)

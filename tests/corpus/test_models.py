@@ -8,6 +8,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.onnx_io import check_model
 from dplcli.outcomes import PartitionOutcome
+from dplcli.settings import MatchSettings, PartitionSettings
 from tests.corpus.nets import VARIABLE, corpus_manifest, manifest, real_model
 from tests.corpus.untouched import check_untouched
 from tests.helpers import thinned
@@ -22,7 +23,7 @@ INVALID = {n for n, m in MODELS.items() if m["checks"]["onnx_checker_full"] != "
 RUNNABLE = sorted(MODELS.keys() - REFUSED)
 # The largest found is 480 bytes; a call, and its part of a function, should not cost much more.
 BYTES_PER_PARTITION = 1000
-NO_VERIFY = pipeline.PartitionSettings(verify=False)
+NO_VERIFY = PartitionSettings(verify=False)
 
 
 def check_structure(name: str, result: Path, outcome: PartitionOutcome) -> None:
@@ -43,9 +44,7 @@ def check_structure(name: str, result: Path, outcome: PartitionOutcome) -> None:
 
 def check_final(result: Path, folder: Path) -> None:
     """Check that a second run finds nothing and copies every byte."""
-    again = pipeline.partition(
-        result, output=folder / "again.onnx", targets=["dnnl"], settings=NO_VERIFY
-    )
+    again = pipeline.partition(result, NO_VERIFY.but(output=folder / "again.onnx", target=["dnnl"]))
     assert not again.is_changed
     assert (folder / "again.onnx").read_bytes() == result.read_bytes()
 
@@ -54,11 +53,9 @@ def check_final(result: Path, folder: Path) -> None:
 def test_partition_succeeds_or_changes_nothing(tmp_path: Path, name: str) -> None:
     """Verified with default settings; valid, small, final; nothing else is touched."""
     result = tmp_path / name
-    settings = NO_VERIFY if name in UNVERIFIED else pipeline.PartitionSettings()
+    settings = NO_VERIFY if name in UNVERIFIED else PartitionSettings()
 
-    outcome = pipeline.partition(
-        real_model(name), output=result, targets=["dnnl"], settings=settings
-    )
+    outcome = pipeline.partition(real_model(name), settings.but(output=result, target=["dnnl"]))
 
     assert outcome.is_success
     assert outcome.is_changed == (any(outcome.counts.values()) or outcome.is_sorted)
@@ -74,10 +71,12 @@ def test_partition_succeeds_or_changes_nothing(tmp_path: Path, name: str) -> Non
 def test_what_onnxruntime_refuses_is_a_clear_word(tmp_path: Path, name: str) -> None:
     """What was only moved is proved; that it was not run is a warning of one line."""
     result = tmp_path / name
-    matched = any(pipeline.match(real_model(name), targets=["dnnl"]).counts.values())
+    matched = any(pipeline.match(real_model(name), MatchSettings(target=["dnnl"])).counts.values())
 
     if matched:
-        outcome = pipeline.partition(real_model(name), output=result, targets=["dnnl"])
+        outcome = pipeline.partition(
+            real_model(name), PartitionSettings(output=result, target=["dnnl"])
+        )
         assert outcome.is_success
         assert outcome.verification is not None
         assert outcome.verification.proof is not None
@@ -86,9 +85,7 @@ def test_what_onnxruntime_refuses_is_a_clear_word(tmp_path: Path, name: str) -> 
         assert "\n" not in warning
         assert warning.count("'") % 2 == 0  # a quotation is closed
         result.unlink()
-    outcome = pipeline.partition(
-        real_model(name), output=result, targets=["dnnl"], settings=NO_VERIFY
-    )
+    outcome = pipeline.partition(real_model(name), NO_VERIFY.but(output=result, target=["dnnl"]))
 
     assert outcome.is_success
     assert outcome.is_changed == matched

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import ApplySettings, RewriteSettings
 from tests.corpus.nets import real_model
 from tests.helpers import rewriting_catalogues
 
@@ -30,16 +31,11 @@ STATED = pytest.mark.xfail(
 def test_an_unedited_plan_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
     """All that dpl ships, whatever its functions remember."""
     model, plan = real_model(name), tmp_path / "plan.yaml"
-    settings = pipeline.RewriteSettings(verify=False, max_growth=100, plan=plan)
+    settings = RewriteSettings(verify=False, max_growth=100, plan=plan)
 
-    done = pipeline.rewrite(
-        model, output=tmp_path / "a.onnx", patterns=CATALOGUES, settings=settings
-    )
+    done = pipeline.rewrite(model, settings.but(output=tmp_path / "a.onnx", patterns=CATALOGUES))
     again = pipeline.apply_plan(
-        plan,
-        model,
-        output=tmp_path / "b.onnx",
-        settings=pipeline.RewriteSettings(verify=False, max_growth=100),
+        plan, model, ApplySettings(output=tmp_path / "b.onnx", verify=False, max_growth=100)
     )
 
     assert again.missing == ()

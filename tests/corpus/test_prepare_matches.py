@@ -10,6 +10,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.ir.traversal import captured_values
 from dplcli.onnx_io import load_model
+from dplcli.settings import MatchSettings, RewriteSettings
 from tests.corpus.nets import LIGHT_NETS, light_net, listed_models
 from tests.helpers import thinned
 
@@ -25,7 +26,7 @@ MODELS = {f"light_{name}": light_net(name) for name in LIGHT_NETS} | {
 MADE = {"Concat", "Constant", "Gather", "Reshape", "Split", "Sub"}
 """What ``prepare`` makes of nodes of other operators."""
 
-SETTINGS = pipeline.RewriteSettings(verify=False)
+SETTINGS = RewriteSettings(verify=False)
 TARGETS = ("dnnl", "cublas", "cutlass")
 
 pytestmark = pytest.mark.long
@@ -48,7 +49,9 @@ def open_nodes(graph: Graph) -> set[Node]:
 
 def count(path: Path, target: str) -> tuple[Counter[str], Counter[str]]:
     """Count the matches of each rule, but for those of constants alone, and the nodes outside."""
-    matches: list[Match] = list(pipeline.match(path, targets=[target]).selection.matches)
+    matches: list[Match] = list(
+        pipeline.match(path, MatchSettings(target=[target])).selection.matches
+    )
     found = {graph: open_nodes(graph) for graph in {match.root.graph for match in matches}}
     left = (match for match in matches if not found[match.root.graph].isdisjoint(match.nodes))
     inside = Counter(node.op_type for match in matches for node in match.nodes)
@@ -61,7 +64,7 @@ def test_prepare_costs_no_matches(tmp_path: Path, name: str) -> None:
     """What is folded away is none; nor is a node left outside that was in a match before."""
     model = MODELS[name]
     prepared = tmp_path / model.name
-    pipeline.rewrite(model, output=prepared, patterns=["prepare"], settings=SETTINGS)
+    pipeline.rewrite(model, SETTINGS.but(output=prepared, patterns=["prepare"]))
 
     for target in TARGETS:
         (before, outside), (after, still) = count(model, target), count(prepared, target)

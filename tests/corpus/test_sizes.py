@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from dplcli import pipeline
+from dplcli.settings import RewriteSettings
 from tests.corpus.nets import real_model
 from tests.helpers import proto_from_text
 
@@ -35,8 +36,8 @@ def optimised(path: Path) -> Counter[str]:
 def rewritten(path: Path, folder: Path) -> Path:
     """Rewrite a model as the README does first."""
     output = folder / "rewritten.onnx"
-    settings = pipeline.RewriteSettings(verify=False)
-    pipeline.rewrite(path, output=output, patterns=["prepare", "fuse"], settings=settings)
+    settings = RewriteSettings(verify=False)
+    pipeline.rewrite(path, settings.but(output=output, patterns=["prepare", "fuse"]))
     return output
 
 

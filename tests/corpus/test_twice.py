@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import RewriteSettings
 from tests.corpus.nets import LIGHT_NETS, light_net, listed_models, manifest
 
 SMALL = 40_000
@@ -13,7 +14,7 @@ MODELS = {f"light_{name}": light_net(name) for name in LIGHT_NETS} | {
     for name, path in listed_models().items()
     if manifest()[name]["size"] < SMALL
 }
-SETTINGS = pipeline.RewriteSettings(verify=False)
+SETTINGS = RewriteSettings(verify=False)
 
 pytestmark = pytest.mark.long
 
@@ -23,8 +24,8 @@ def test_a_second_run_of_prepare_changes_nothing(tmp_path: Path, model: Path) ->
     """Not one more constant is folded, and the file keeps its bytes."""
     once, twice = tmp_path / "once.onnx", tmp_path / "twice.onnx"
 
-    pipeline.rewrite(model, output=once, patterns=["prepare"], settings=SETTINGS)
-    again = pipeline.rewrite(once, output=twice, patterns=["prepare"], settings=SETTINGS)
+    pipeline.rewrite(model, SETTINGS.but(output=once, patterns=["prepare"]))
+    again = pipeline.rewrite(once, SETTINGS.but(output=twice, patterns=["prepare"]))
 
     assert again.applications == ()
     assert twice.read_bytes() == once.read_bytes()

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import PartitionSettings
 from tests.corpus.untouched import check_untouched
 
 SAMPLE = Path(__file__).parents[2] / "sample_models" / "resnet18_bn.onnx"
@@ -54,10 +55,7 @@ def partitioned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     """Return a partitioned model, and how many nodes became part of functions."""
     output = tmp_path_factory.mktemp("untouched") / "out.onnx"
     outcome = pipeline.partition(
-        SAMPLE,
-        output=output,
-        patterns=["conv_relu"],
-        settings=pipeline.PartitionSettings(verify=False),
+        SAMPLE, PartitionSettings(output=output, patterns=["conv_relu"], verify=False)
     )
     return output, sum(len(found.nodes) for found in outcome.selection.matches)
 

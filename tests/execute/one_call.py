@@ -18,8 +18,8 @@ from dplcli.onnx_io import OnnxSchemas, load_model, to_proto
 from dplcli.passes.partition import partition as outline
 from dplcli.passes.select import select_matches
 from dplcli.pipeline import load_catalog_rules, partition
-from dplcli.pipeline.partitioning import PartitionSettings
 from dplcli.pipeline.proving import Trier
+from dplcli.settings import PartitionSettings
 from dplcli.verify.engines import Session
 from dplcli.verify.settings import ModelSource, RunError
 from tests.execute.emulated import opened
@@ -81,7 +81,7 @@ def compare_calls(
         if is_partitioned:
             whole = model
         else:
-            partition(model, output=whole, targets=(target,), settings=settings)
+            partition(model, settings.but(output=whole, target=(target,)))
     except DplError:  # a model that is not for onnxruntime, or with nothing to partition
         return agreed, refused
     for choices in calls_of(whole, target, seen):

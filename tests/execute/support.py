@@ -16,7 +16,7 @@ from dplcli.errors import UsageError
 from dplcli.execute import kernels_for
 from dplcli.execute.onednn.library import Library
 from dplcli.pipeline import partition
-from dplcli.pipeline.partitioning import PartitionSettings
+from dplcli.settings import PartitionSettings
 from dplcli.verify.settings import Execution, Settings
 
 if TYPE_CHECKING:
@@ -134,5 +134,5 @@ def partitioned(
     """Write a model and its partitioned form."""
     original, result = written(model, folder / "m.onnx"), folder / "p.onnx"
     chosen = PartitionSettings(verify=False, **settings)  # type: ignore[arg-type]
-    partition(original, output=result, patterns=patterns, targets=(target,), settings=chosen)
+    partition(original, chosen.but(output=result, patterns=patterns, target=(target,)))
     return original, result

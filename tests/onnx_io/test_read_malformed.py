@@ -19,6 +19,7 @@ from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.onnx_io.read import functions_from_text, model_from_text
+from dplcli.settings import RewriteSettings
 from tests.helpers import print_graph
 from tests.models import ir_of, parse
 from tests.strategies import within
@@ -377,10 +378,7 @@ def test_a_tensor_without_anything_outlives_a_rewrite(tmp_path: Path, field: str
     path.write_bytes(model.SerializeToString())
 
     outcome = pipeline.rewrite(
-        path,
-        output=output,
-        patterns=["prepare"],
-        settings=pipeline.RewriteSettings(verify=False),
+        path, RewriteSettings(output=output, patterns=["prepare"], verify=False)
     )
 
     assert outcome.is_changed

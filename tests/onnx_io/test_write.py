@@ -12,6 +12,7 @@ from dplcli.errors import ModelExportError
 from dplcli.ir import Function, Graph, Model
 from dplcli.onnx_io import check_destination, check_model, is_modified, load_model, staged, to_proto
 from dplcli.onnx_io.table import read_table
+from dplcli.settings import PartitionSettings, RewriteSettings
 from tests.cli.support import ROOT
 from tests.models import ir_of, parse
 
@@ -269,14 +270,12 @@ def test_check_model_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
 def test_what_is_written_is_regular(tmp_path: Path, name: str) -> None:
     """New nodes stand in the file as protobuf would write them, so it is read at full speed."""
     model, out, again = ROOT / "sample_models" / f"{name}.onnx", tmp_path / "a", tmp_path / "b"
-    unchecked = pipeline.PartitionSettings(verify=False)
-    done = pipeline.partition(model, output=out, targets=["dnnl"], settings=unchecked)
+    unchecked = PartitionSettings(verify=False)
+    done = pipeline.partition(model, unchecked.but(output=out, target=["dnnl"]))
     assert done.partitions
     pipeline.rewrite(
         out,
-        output=again,
-        patterns=["prepare", "fuse"],
-        settings=pipeline.RewriteSettings(verify=False, max_growth=1000),
+        RewriteSettings(output=again, patterns=["prepare", "fuse"], verify=False, max_growth=1000),
     )
     for path in (out, again):
         data = path.read_bytes()

@@ -14,6 +14,7 @@ import onnx
 import pytest
 
 from dplcli import pipeline
+from dplcli.settings import MatchSettings, RewriteSettings
 from tests.corpus.nets import real_model
 
 if TYPE_CHECKING:
@@ -192,12 +193,9 @@ def with_numbers(name: str, folder: Path) -> Path:
         output.type.tensor_type.ClearField("shape")
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     onnx.save(inferred, folder / "sized.onnx")
-    settings = pipeline.RewriteSettings(verify=False, max_growth=10_000)
+    settings = RewriteSettings(verify=False, max_growth=10_000)
     pipeline.rewrite(
-        folder / "sized.onnx",
-        output=folder / "net.onnx",
-        patterns=["prepare"],
-        settings=settings,
+        folder / "sized.onnx", settings.but(output=folder / "net.onnx", patterns=["prepare"])
     )
     return folder / "net.onnx"
 
@@ -234,7 +232,7 @@ def found_by_tvm(path: Path, target: str) -> Counter[str]:
 
 def found_by_dpl(path: Path, target: str) -> Counter[str]:
     """Count the matches of the shipped catalogue."""
-    return +Counter(pipeline.match(path, targets=[target]).counts)
+    return +Counter(pipeline.match(path, MatchSettings(target=[target])).counts)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -10,7 +10,8 @@ import onnx
 
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
-from dplcli.passes.repeat import RepeatOptions, outline_repeats
+from dplcli.passes.repeat import outline_repeats
+from dplcli.settings import RepeatSettings
 from tests.helpers import check_sound, model_from_bytes, print_model, proto_from_text
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from dplcli.ir import Model
     from dplcli.passes.repeat import Family, RepeatResult
 
-ANY_SAVING = RepeatOptions(min_saving=0)
+ANY_SAVING = RepeatSettings(min_saving=0)
 
 
 def repeated(
-    before: str | bytes, options: RepeatOptions = ANY_SAVING
+    before: str | bytes, options: RepeatSettings = ANY_SAVING
 ) -> tuple[Model, RepeatResult, bytes]:
     """Outline what repeats in a model; return it, what was done, and the model written."""
     data = proto_from_text(before).SerializeToString() if isinstance(before, str) else before
@@ -38,7 +39,7 @@ def check_repeat(
     families: Sequence[str],
     *,
     after: str | None = None,
-    options: RepeatOptions = ANY_SAVING,
+    options: RepeatSettings = ANY_SAVING,
 ) -> onnx.ModelProto:
     """Outline what repeats, and check all that must hold of the result.
 

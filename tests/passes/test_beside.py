@@ -10,10 +10,11 @@ from dplcli.onnx_io import losses, to_proto
 from dplcli.passes.inline import inline
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
-from dplcli.passes.repeat import RepeatOptions, outline_repeats
+from dplcli.passes.repeat import outline_repeats
 from dplcli.passes.rewrite import rewrite
 from dplcli.passes.rewriter import object_to_devices
 from dplcli.passes.select import select_matches
+from dplcli.settings import RepeatSettings
 from tests.beside import HEADER, UNKNOWN, conv_bn, placed, plain, quantised, trained
 from tests.helpers import (
     describe_refusals,
@@ -354,7 +355,7 @@ def test_a_block_that_spans_two_stages_is_not_called() -> None:
         placed(model, f"n{number}", number)
         placed(model, f"p{number}", number + (number == 1))
     ir = model_from_bytes(model.SerializeToString())
-    result = outline_repeats(ir, RepeatOptions())
+    result = outline_repeats(ir, RepeatSettings())
     (family,) = result.families
     assert len(family.partitions) > 1
     assert all(object_to_devices(item.match.nodes) is None for item in family.partitions)
@@ -380,7 +381,7 @@ def test_names_are_unique_after_nested_blocks_are_inlined() -> None:
     last = numbered(f"{inner} [e#] e# = Tanh (d2_#) [d#] d# = Sigmoid (e#)")
     model = proto_from_text(chain(3, last))
     ir = model_from_bytes(model.SerializeToString())
-    families = outline_repeats(ir, RepeatOptions(nested=True, min_saving=0)).families
+    families = outline_repeats(ir, RepeatSettings(nested=True, min_saving=0)).families
     assert any(family.is_nested for family in families)
     after = model_from_bytes(to_proto(ir).SerializeToString())
     inline(after, after.functions.values())

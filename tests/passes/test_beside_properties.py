@@ -14,9 +14,10 @@ from dplcli.onnx_io import losses, to_proto
 from dplcli.passes.inline import inline
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
-from dplcli.passes.repeat import RepeatOptions, outline_repeats
+from dplcli.passes.repeat import outline_repeats
 from dplcli.passes.rewrite import rewrite
 from dplcli.passes.select import select_matches
+from dplcli.settings import RepeatSettings
 from tests.beside import decorated, lost_in_silence
 from tests.helpers import model_from_bytes, proto_from_text, rule
 from tests.passes.repeating import chain, numbered
@@ -92,7 +93,7 @@ def test_repeat_and_inline(random: Random, *, nested: bool) -> None:
     """Blocks carry different things in each of their copies."""
     block = numbered("[n#] a# = Neg (@) [m#] b# = Abs (a#) [o#] c# = Sin (b#) [p#] d# = Cos (c#)")
     model = decorated(proto_from_text(chain(5, block)), random)
-    check_undone(model, lambda ir: outline_repeats(ir, RepeatOptions(nested=nested)))
+    check_undone(model, lambda ir: outline_repeats(ir, RepeatSettings(nested=nested)))
 
 
 @given(case=sound_cases(), random=RANDOM)

@@ -14,7 +14,7 @@ from dplcli import pipeline
 from dplcli.onnx_io import to_proto
 from dplcli.passes import merge
 from dplcli.passes.inline import inline
-from dplcli.pipeline import PartitionSettings
+from dplcli.settings import PartitionSettings
 from tests.helpers import check_sound, model_from_bytes, partitioned, proto_from_text, rule
 from tests.passes.merged import check_largest, check_merge, merged
 from tests.random_models import HEADER, scoped_models
@@ -189,11 +189,9 @@ def test_pruned(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge, "HEAVY", frozenset({("", "Sum")}))
         first = pipeline.partition(
-            folder / "m.onnx", output=folder / "a.onnx", rules=rules, settings=options
+            folder / "m.onnx", options.but(output=folder / "a.onnx", patterns=rules)
         )
-        pipeline.partition(
-            folder / "a.onnx", output=folder / "b.onnx", rules=rules, settings=options
-        )
+        pipeline.partition(folder / "a.onnx", options.but(output=folder / "b.onnx", patterns=rules))
     check_sound(model, onnx.load(folder / "a.onnx"))
     assert (folder / "b.onnx").read_bytes() == (folder / "a.onnx").read_bytes()
     assert first.regions is not None

@@ -1,12 +1,11 @@
 """Repeated blocks: what is one, what is none, and what becomes of it."""
 
 import json
-from dataclasses import replace
 
 import onnx
 import pytest
 
-from dplcli.passes.repeat import RepeatOptions
+from dplcli.settings import RepeatSettings
 from tests.helpers import check_sound, proto_from_text
 from tests.passes.repeating import (
     ANY_SAVING,
@@ -111,7 +110,7 @@ def test_with_same_attributes_another_value_is_another_block() -> None:
     """Near miss: one layer of three differs in an attribute, so two are left."""
     layer = "a# = LeakyRelu <alpha = 0.5> (@) b# = Sin (a#) c# = Cos (b#) d# = Tanh (c#)"
     text = chain(3, numbered(layer)).replace("a1 = LeakyRelu <alpha = 0.5>", "a1 = LeakyRelu")
-    same = replace(ANY_SAVING, same_attributes=True)
+    same = ANY_SAVING.but(same_attributes=True)
     check_repeat(text, ["block: a0,b0,c0,d0 a1,b1,c1,d1 a2,b2,c2,d2"])
     check_repeat(text, ["block: a0,b0,c0,d0 a2,b2,c2,d2"], options=same)
 
@@ -267,7 +266,7 @@ def test_blocks_that_need_each_other_are_no_blocks() -> None:
     text = """g (float[4] x, float[4] y) => (float[4] p, float[4] q)
     { a = Relu (x) b = Sin (a) c = Cos (b) d = Relu (y) e = Sin (d) f = Cos (e)
       s = Mul (c, e) t = Mul (f, b) p = Tanh (s) q = Tanh (t) }"""
-    options = replace(ANY_SAVING, min_nodes=5)
+    options = ANY_SAVING.but(min_nodes=5)
     check_repeat(text, [], options=options)
 
 
@@ -288,7 +287,7 @@ def test_blocks_listed_row_by_row() -> None:
     (family,) = result.families
     assert (len(family.partitions), family.size) == (12, 6)
     check_repeat(text, [describe(family)])
-    inner = replace(ANY_SAVING, min_nodes=4)
+    inner = ANY_SAVING.but(min_nodes=4)
     cut = text.replace("n0 = Neg", "n0 = Exp").replace("n5 = Neg", "n5 = Ceil")
     _, result, _ = repeated(cut, inner)
     check_repeat(cut, [describe(found) for found in result.families], options=inner)
@@ -401,21 +400,21 @@ def test_max_families_counts_those_of_earlier_runs() -> None:
     check_repeat(
         TWO_KINDS,
         ["block: a0,b0,c0,d0 a1,b1,c1,d1 a2,b2,c2,d2"],
-        options=replace(ANY_SAVING, max_families=1),
+        options=ANY_SAVING.but(max_families=1),
     )
 
 
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        (RepeatOptions(min_saving=0, min_repeats=3), 1),
-        (RepeatOptions(min_saving=0, min_repeats=4), 0),
-        (RepeatOptions(min_saving=0, min_nodes=5), 0),
-        (RepeatOptions(min_saving=0.2), 1),
-        (RepeatOptions(min_saving=0.25), 0),
+        (RepeatSettings(min_saving=0, min_repeats=3), 1),
+        (RepeatSettings(min_saving=0, min_repeats=4), 0),
+        (RepeatSettings(min_saving=0, min_nodes=5), 0),
+        (RepeatSettings(min_saving=0.2), 1),
+        (RepeatSettings(min_saving=0.25), 0),
     ],
 )
-def test_limits(options: RepeatOptions, found: int) -> None:
+def test_limits(options: RepeatSettings, found: int) -> None:
     """How often, how large, and how much of the 21 nodes is saved: 5 by the first kind, 2."""
     _, result, _ = repeated(TWO_KINDS, options)
     assert len(result.families) == found
@@ -448,7 +447,7 @@ def test_nested_blocks_are_functions_that_functions_call() -> None:
     proto = check_repeat(
         text,
         [describe(result.families[0]), f"block_1: {halves}"],
-        options=replace(ANY_SAVING, nested=True),
+        options=ANY_SAVING.but(nested=True),
     )
     layer = next(function for function in proto.functions if function.name == "block")
     assert [node.op_type for node in layer.node] == ["block_1", "Ceil", "block_1", "Add"]

@@ -13,7 +13,8 @@ import onnx
 import onnx.helper
 import pytest
 
-from dplcli.passes.repeat import RepeatOptions, outline_repeats
+from dplcli.passes.repeat import outline_repeats
+from dplcli.settings import RepeatSettings
 from tests.helpers import model_from_bytes
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def calls_for(data: bytes) -> int:
 
     sys.setprofile(note)
     try:
-        outline_repeats(model, RepeatOptions())
+        outline_repeats(model, RepeatSettings())
     finally:
         sys.setprofile(None)
     return count

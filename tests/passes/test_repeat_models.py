@@ -11,14 +11,15 @@ import pytest
 from dplcli import pipeline
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
-from dplcli.passes.repeat import RepeatOptions, outline_repeats
+from dplcli.passes.repeat import outline_repeats
+from dplcli.settings import RepeatingSettings, RepeatSettings
 from tests.corpus.nets import each_model, light_net, real_model
 from tests.helpers import model_from_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NO_VERIFY = pipeline.PartitionSettings(verify=False)
+NO_VERIFY = RepeatingSettings(verify=False)
 LAYERS = {
     "bert-legacy17": [("encoder_layer", 12)],
     "bert-dynamo18": [("encoder_layer", 12)],
@@ -48,7 +49,7 @@ def test_there_is_one_function_per_kind_of_layer(tmp_path: Path, name: str) -> N
     model = load_model(real_model(name))
     nodes = model.graph.node_count
 
-    result = outline_repeats(model, RepeatOptions())
+    result = outline_repeats(model, RepeatSettings())
 
     wanted = LAYERS[name]
     found = [(family.function.name, len(family.partitions)) for family in result.families]
@@ -60,14 +61,14 @@ def test_there_is_one_function_per_kind_of_layer(tmp_path: Path, name: str) -> N
     onnx.save(written, tmp_path / "out.onnx")
     onnx.checker.check_model(tmp_path / "out.onnx", full_check=True)
     again = model_from_bytes(written.SerializeToString())
-    assert outline_repeats(again, RepeatOptions()).families == []
+    assert outline_repeats(again, RepeatSettings()).families == []
     assert to_proto(again) == written
 
 
 def test_the_layers_of_a_stack_are_in_one_row() -> None:
     """Each layer of a transformer reads what the one before it makes."""
     model = load_model(real_model("gpt2_past-legacy17"))
-    (family,) = outline_repeats(model, RepeatOptions()).families
+    (family,) = outline_repeats(model, RepeatSettings()).families
     calls = [partition.call for partition in family.partitions]
     for earlier, later in pairwise(calls):
         assert earlier.outputs[0] in later.inputs
@@ -79,7 +80,7 @@ def test_the_layers_of_a_stack_are_in_one_row() -> None:
 )
 def test_nets_of_the_onnx_package(tmp_path: Path, net: str, kinds: list[int]) -> None:
     """Bottlenecks, of which the first three have weights of another make; fires; modules; units."""
-    outcome = pipeline.repeat(light_net(net), output=tmp_path / "out.onnx", settings=NO_VERIFY)
+    outcome = pipeline.repeat(light_net(net), NO_VERIFY.but(output=tmp_path / "out.onnx"))
     assert [len(family.partitions) for family in outcome.families] == kinds
     onnx.checker.check_model(tmp_path / "out.onnx", full_check=True)
 
@@ -88,8 +89,9 @@ def test_nets_of_the_onnx_package(tmp_path: Path, net: str, kinds: list[int]) ->
 @pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
 def test_onnxruntime_computes_the_same(tmp_path: Path, name: str, *, nested: bool) -> None:
     """Verified at both levels: attributes that differ, wide blocks, bodies of If nodes."""
-    options = pipeline.RepeatOptions(nested=nested)
-    outcome = pipeline.repeat(real_model(name), output=tmp_path / "out.onnx", options=options)
+    outcome = pipeline.repeat(
+        real_model(name), RepeatingSettings(output=tmp_path / "out.onnx", nested=nested)
+    )
     assert outcome.verification is not None
     assert outcome.is_success
     assert outcome.families

@@ -17,7 +17,7 @@ from tests.strategies import graphs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.passes.repeat import RepeatOptions
+    from dplcli.settings import RepeatSettings
 
 UNARY = ("Relu", "Sin", "Cos", "Tanh", "Sigmoid", "Abs", "Elu", "Softsign")
 BINARY = ("Add", "Sub", "Mul", "Max")
@@ -117,7 +117,7 @@ def _unread(nodes: Sequence[Line]) -> list[str]:
     return [name for name, _, _ in nodes if name not in read]
 
 
-def check_all(text: str, options: RepeatOptions = ANY_SAVING) -> int:
+def check_all(text: str, options: RepeatSettings = ANY_SAVING) -> int:
     """Check what must hold of every result; return how many nodes are saved."""
     before = proto_from_text(text)
     _, result, written = repeated(text, options)

@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli.onnx_io import load_model, to_proto
-from dplcli.passes.repeat import RepeatOptions, outline_repeats
+from dplcli.passes.repeat import outline_repeats
+from dplcli.settings import RepeatSettings
 from tests.corpus.nets import each_model, light_net, real_model
 from tests.helpers import model_from_bytes, proto_from_text
 from tests.passes.inlining import inlined
 from tests.passes.test_repeat_models import LAYERS
 from tests.structure import differences
 
-ANY_SAVING = RepeatOptions(min_saving=0, min_nodes=2)
+ANY_SAVING = RepeatSettings(min_saving=0, min_nodes=2)
 
 
 def check_undone(before: onnx.ModelProto, *, families: int | None = None) -> None:

@@ -14,9 +14,10 @@ from dplcli.passes.inline import inline
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
 from dplcli.passes.records import is_region
-from dplcli.passes.repeat import RepeatOptions, outline_repeats
+from dplcli.passes.repeat import outline_repeats
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.partitioning import written_functions
+from dplcli.settings import RepeatSettings
 from tests.helpers import check_sound, model_from_bytes, proto_from_text
 from tests.helpers import rule as rule_of
 from tests.passes.rewriting import all_nodes
@@ -102,7 +103,7 @@ def drawn_step(data: st.DataObject, found: Sequence[RandomGraph], model: Model) 
     if kind == "merge":
         return Step("merge", merge_partitions, keeps_order=not has_regions)
     if kind == "repeat":
-        options = RepeatOptions(
+        options = RepeatSettings(
             min_saving=0,
             min_nodes=data.draw(st.integers(1, 4)),
             same_attributes=data.draw(st.booleans()),

@@ -13,6 +13,7 @@ from dplcli import pipeline
 from dplcli.errors import DplError
 from dplcli.onnx_io import load_model
 from dplcli.pipeline import hints
+from dplcli.settings import MatchSettings, PartitionSettings, RewriteSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,14 +53,14 @@ def catalogue(folder: Path, text: str) -> str:
 
 def rewritten(path: Path, *patterns: str, **settings: object) -> tuple[str, ...]:
     """Return the hints of a rewrite."""
-    chosen = pipeline.RewriteSettings(dry_run=True, hints=True, **settings)  # type: ignore[arg-type]
+    chosen = RewriteSettings(dry_run=True, hints=True, **settings)  # type: ignore[arg-type]
     output = path.with_name("o.onnx")
-    return pipeline.rewrite(path, output=output, patterns=patterns, settings=chosen).hints
+    return pipeline.rewrite(path, chosen.but(output=output, patterns=patterns)).hints
 
 
 def matched(path: Path, *patterns: str) -> tuple[str, ...]:
     """Return the hints on matches."""
-    return pipeline.match(path, patterns=patterns, hints=True).hints
+    return pipeline.match(path, MatchSettings(patterns=patterns, hints=True)).hints
 
 
 # A later opset.
@@ -196,12 +197,9 @@ def test_prepare_is_not_proposed_in_vain(tmp_path: Path, text: str) -> None:
 def test_prepare_is_not_proposed_beside_itself(tmp_path: Path) -> None:
     """Neither to a rewrite by prepare, nor to a partition with --prepare."""
     path = saved(tmp_path, LINEAR)
-    settings = pipeline.PartitionSettings(prepare=True, hints=True)
+    settings = PartitionSettings(prepare=True, hints=True)
     outcome = pipeline.partition(
-        path,
-        output=tmp_path / "o.onnx",
-        patterns=[catalogue(tmp_path, RULES)],
-        settings=settings,
+        path, settings.but(output=tmp_path / "o.onnx", patterns=[catalogue(tmp_path, RULES)])
     )
 
     assert outcome.hints == ()
@@ -226,10 +224,10 @@ def test_a_rewrite_that_does_nothing_is_told_what_comes_first(tmp_path: Path) ->
 
 
 def test_nobody_pays_who_did_not_ask(tmp_path: Path) -> None:
-    """Programs ask for hints, and large models get none."""
+    """Who wants no hints has none."""
     path = saved(tmp_path, GELU)
 
-    assert pipeline.match(path, patterns=["fuse"]).hints == ()
+    assert pipeline.match(path, MatchSettings(patterns=["fuse"], hints=False)).hints == ()
 
 
 def test_large_models_get_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,6 +241,6 @@ def test_large_models_get_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_outcome_with_hints_is_a_record(tmp_path: Path) -> None:
     """Hints are plain text."""
     path = saved(tmp_path, LINEAR)
-    outcome = pipeline.match(path, patterns=[catalogue(tmp_path, RULES)], hints=True)
+    outcome = pipeline.match(path, MatchSettings(patterns=[catalogue(tmp_path, RULES)], hints=True))
 
     assert json.loads(json.dumps(outcome.hints)) == list(outcome.hints)

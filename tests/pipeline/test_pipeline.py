@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.dpl import PatternRule, is_op, wildcard
 from dplcli.errors import DplError, ModelLoadError, UsageError
+from dplcli.settings import MatchSettings, PartitionSettings
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 RULE = "dpl: 1\ntarget: t\npatterns:\n  - {name: k, pattern: Relu(x)}\n"
@@ -38,13 +40,9 @@ def check_refused(model: Path, output: Path, catalog: Path, **settings: object) 
     """Check that writing *output* is refused and every file round it stays as it was."""
     folder = model.parent
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    given: dict[str, Any] = {"output": output, "patterns": [str(catalog)], **settings}
     with pytest.raises(UsageError):
-        pipeline.partition(
-            model,
-            output=output,
-            patterns=[str(catalog)],
-            settings=pipeline.PartitionSettings(**settings),  # type: ignore[arg-type]  # as is
-        )
+        pipeline.partition(model, PartitionSettings(**given))
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -71,9 +69,7 @@ def test_a_failed_result_never_replaces_the_model(external: Path) -> None:
     model = external.rename(external.parent / "o.failed.onnx")
     catalog = external.parent / "c.yaml"
 
-    check_refused(
-        model, external.parent / "o.onnx", catalog, keep_failed=True, expectations=["t.k>=9"]
-    )
+    check_refused(model, external.parent / "o.onnx", catalog, keep_failed=True, expect=["t.k>=9"])
 
 
 def test_missing_weights_are_noticed_though_nothing_matches(external: Path) -> None:
@@ -84,7 +80,9 @@ def test_missing_weights_are_noticed_though_nothing_matches(external: Path) -> N
     catalog.write_text(RULE.replace("Relu", "Abs"))
 
     with pytest.raises(ModelLoadError, match=r"w\.bin"):
-        pipeline.partition(external, output=folder / "o.onnx", patterns=[str(catalog)])
+        pipeline.partition(
+            external, PartitionSettings(output=folder / "o.onnx", patterns=[str(catalog)])
+        )
     assert not (folder / "o.onnx").exists()
 
 
@@ -95,10 +93,10 @@ def test_in_place_through_a_link_finds_the_weights(external: Path, tmp_path: Pat
     link = elsewhere / "link.onnx"
     link.symlink_to(external)
     shutil.copy(external.parent / "w.bin", elsewhere)
-    settings = pipeline.PartitionSettings(in_place=True, verify=False)
+    settings = PartitionSettings(in_place=True, verify=False)
 
     outcome = pipeline.partition(
-        link, output=link, patterns=[str(external.parent / "c.yaml")], settings=settings
+        link, settings.but(output=link, patterns=[str(external.parent / "c.yaml")])
     )
 
     assert outcome.is_success
@@ -112,20 +110,24 @@ def test_a_rule_made_in_python_is_applied(tmp_path: Path) -> None:
     rule = PatternRule("mine", "conv_relu", is_op("Relu")(conv), constants="lift")
 
     outcome = pipeline.partition(
-        SAMPLES / "residual_block.onnx", output=tmp_path / "o.onnx", rules=[rule]
+        SAMPLES / "residual_block.onnx",
+        PartitionSettings(output=tmp_path / "o.onnx", patterns=[rule]),
     )
 
     assert outcome.counts == {"mine.conv_relu": 2}
     assert outcome.verification is not None
     assert outcome.verification.equivalent
-    assert pipeline.match(SAMPLES / "residual_block.onnx", rules=[rule]).counts == outcome.counts
+    assert (
+        pipeline.match(SAMPLES / "residual_block.onnx", MatchSettings(patterns=[rule])).counts
+        == outcome.counts
+    )
 
 
 def test_onnxruntime_optimises_a_partition_like_the_original(tmp_path: Path) -> None:
     """After inlining, fully optimised, both models are made of the same operators."""
     original = SAMPLES / "resnet18_bn.onnx"
     partitioned = tmp_path / "partitioned.onnx"
-    pipeline.partition(original, output=partitioned, patterns=["conv_relu"])
+    pipeline.partition(original, PartitionSettings(output=partitioned, patterns=["conv_relu"]))
 
     assert optimised(partitioned, tmp_path) == optimised(original, tmp_path)
 
@@ -145,13 +147,13 @@ def test_two_rules_of_one_name_are_refused() -> None:
     relu = PatternRule("dnnl", "conv2d_relu", is_op("Relu")(wildcard("x")))
 
     with pytest.raises(DplError, match=r"dnnl\.conv2d_relu"):
-        pipeline.match(SAMPLES / "residual_block.onnx", patterns=["conv_relu"], rules=[relu])
+        pipeline.match(SAMPLES / "residual_block.onnx", MatchSettings(patterns=["conv_relu", relu]))
 
 
 def test_a_target_is_a_catalogue_of_its_own_name() -> None:
     """``conv_relu`` is a catalogue for dnnl, not a target."""
     with pytest.raises(DplError, match="no such catalogue"):
-        pipeline.match(SAMPLES / "residual_block.onnx", targets=["conv_relu"])
+        pipeline.match(SAMPLES / "residual_block.onnx", MatchSettings(target=["conv_relu"]))
 
 
 @pytest.mark.parametrize("place", [".", "./.", "/", ""])
@@ -159,4 +161,9 @@ def test_a_folder_is_no_model(place: str) -> None:
     """A directory is refused before anything else is thought about."""
     path = Path(place)
     with pytest.raises(DplError):
-        pipeline.partition(path, output=pipeline.default_output(path), patterns=["conv_relu"])
+        pipeline.partition(
+            path,
+            PartitionSettings(
+                output=pipeline.default_output(path, "partitioned"), patterns=["conv_relu"]
+            ),
+        )

@@ -19,6 +19,7 @@ from dplcli.report.view import (
     pattern_record,
     view_data,
 )
+from dplcli.settings import ExplainSettings, PartitionSettings, RewriteSettings
 from tests.models import ir_of, parse
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def drawn_by_rewriting(model: Path, output: Path) -> Drawn:
     """Rewrite *model* by the rules, and return what the page draws."""
     rules = model.parent / "rules.yaml"
     rules.write_text(RULES)
-    settings = pipeline.RewriteSettings(verify=False, in_place=output == model)
-    outcome = pipeline.rewrite(model, output=output, patterns=[str(rules)], settings=settings)
+    settings = RewriteSettings(verify=False, in_place=output == model)
+    outcome = pipeline.rewrite(model, settings.but(output=output, patterns=[str(rules)]))
     document = rewrite_document(
         "dpl rewrite", outcome, file=model, catalogs=(), is_verified=False, verbose=False
     )
@@ -123,10 +124,7 @@ def test_a_partition_takes_nodes_and_leaves_a_call(tmp_path: Path) -> None:
         path,
     )
     outcome = pipeline.partition(
-        path,
-        output=tmp_path / "p.onnx",
-        patterns=["conv_relu"],
-        settings=pipeline.PartitionSettings(verify=False),
+        path, PartitionSettings(output=tmp_path / "p.onnx", patterns=["conv_relu"], verify=False)
     )
     document = partition_document(outcome, file=path, is_verified=False, verbose=False)
     drawn = document.draws()
@@ -301,7 +299,7 @@ def test_a_nearest_miss_is_a_tree_beside_the_model(model: Path) -> None:
     """Parts lead to what they are parts of; what failed is marked on both sides."""
     rules = model.parent / "p.yaml"
     rules.write_text("dpl: 1\ntarget: t\npatterns:\n- {name: p, pattern: 'Relu(Neg(Abs(x)))'}\n")
-    outcome = pipeline.explain(model, patterns=[str(rules)])
+    outcome = pipeline.explain(model, ExplainSettings(patterns=[str(rules)]))
     drawn = explain_document(outcome, file=model, verbose=False).draws()
     patterns, beside = drawn.models
     assert isinstance(patterns, DrawnPatterns)
@@ -329,7 +327,7 @@ def test_rules_without_a_near_miss_draw_the_model_alone(model: Path) -> None:
     """Nothing of them is to be seen."""
     rules = model.parent / "p.yaml"
     rules.write_text("dpl: 1\ntarget: t\npatterns:\n- {name: p, pattern: 'Erf(x)'}\n")
-    outcome = pipeline.explain(model, patterns=[str(rules)])
+    outcome = pipeline.explain(model, ExplainSettings(patterns=[str(rules)]))
     drawn = explain_document(outcome, file=model, verbose=False).draws()
 
     assert [type(each) for each in drawn.models] == [DrawnModel]

@@ -22,7 +22,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 from dplcli import pipeline
 from dplcli.errors import InvalidModelError
 from dplcli.onnx_io.convert import load_data
-from dplcli.pipeline import PartitionSettings, Policies, WriteSettings
+from dplcli.settings import InlineSettings, PartitionSettings, RepeatingSettings
 from dplcli.verify.proof import UnprovedError, prove_same
 from tests.corpus.nets import manifest, real_model
 from tests.helpers import partitioned, proto_from_text, random_inputs, rule, run_model
@@ -949,25 +949,23 @@ def check_forms(path: Path, folder: Path, *, repeats: bool) -> None:
     """Partition a model in several ways, and inline some results: all are proved."""
     plain = PartitionSettings(verify=False)
     forms = {
-        "dnnl": (["dnnl"], plain, Policies()),
-        "embed": (["dnnl"], plain, Policies(constants=("embed",))),
-        "merged": (["cutlass"], PartitionSettings(verify=False, merge=True), Policies()),
+        "dnnl": plain.but(target="dnnl"),
+        "embed": plain.but(target="dnnl", constants="embed"),
+        "merged": plain.but(target="cutlass", merge=True),
     }
     output = path
-    for name, (targets, form, policies) in forms.items():
+    for name, form in forms.items():
         if name == "embed" and not repeats:
             continue
         output = folder / f"{name}.onnx"
-        outcome = pipeline.partition(
-            path, output=output, targets=targets, settings=form, policies=policies
-        )
+        outcome = pipeline.partition(path, form.but(output=output))
         assert prove_same(path, output).calls >= bool(outcome.partitions), name
     if repeats:
         output = folder / "repeated.onnx"
-        pipeline.repeat(path, output=output, settings=plain)
+        pipeline.repeat(path, RepeatingSettings(verify=False, output=output))
         prove_same(path, output)
     back = folder / "back.onnx"
-    pipeline.inline(output, output=back, settings=WriteSettings(verify=False))
+    pipeline.inline(output, InlineSettings(output=back, verify=False))
     prove_same(path, back)
 
 

@@ -1,0 +1,539 @@
+"""Commands that do a job of :mod:`dplcli.api`, made from what the job takes: one model, or many.
+
+The options are the fields of the job's settings. Each of many models is done in a process of a
+pool: the same job, with the same settings. All are reported together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import chdir
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from inspect import getdoc
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import click
+
+from dplcli import api, pipeline
+from dplcli.batch.done import are_there, digest_of, forget_oldest, key_of, once, read_answer
+from dplcli.batch.models import ModelFile, find_models, is_one_model, pair_models
+from dplcli.cli import options
+from dplcli.cli.main import EXIT_COULD_NOT, EXIT_NO, command_named, said_of
+from dplcli.cli.printing import say
+from dplcli.errors import UsageError, counted
+from dplcli.outcomes import ModelAnswer
+from dplcli.settings import BaseSettings, BatchSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from dplcli.cli.options import Printing
+    from dplcli.outcomes import Outcome
+    from dplcli.report.document import Document
+
+    Json = dict[str, Any]
+    Models = tuple[Path | None, ...]
+
+_LOADED = (
+    "dplcli.cli.job",
+    "dplcli.pipeline.matching",
+    "dplcli.pipeline.partitioning",
+    "dplcli.pipeline.rewriting",
+    "dplcli.report.many",
+    "dplcli.report.partition",
+    "dplcli.report.rewrite",
+)
+"""What every process needs; it is loaded once for all of them, where the system can do that."""
+
+
+class _GivenPath(click.Path):
+    """A path that is not empty, as that of an unset variable of a shell is: that means ``.``."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  # click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401  # click's
+        """Refuse an empty path."""
+        if value == "":
+            self.fail("an empty path names no model.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_PATHS = _GivenPath(path_type=Path)
+
+
+# One of many models.
+
+
+@dataclass(frozen=True)
+class ModelTask:
+    """A job with one of many models.
+
+    Attributes:
+        label: The model, as it is named.
+        model: Its file.
+        command: The command's name.
+        models: What the job is given: the model alone, or with another file.
+        settings: How it is done.
+        folder: The working directory.
+        run: Names this run: what it has done is not done again if a process is lost.
+        writes: What the job may write.
+        with_record: Whether the JSON is wanted.
+        with_text: Whether what the command would print is.
+        verbose: Whether that says more.
+    """
+
+    label: str
+    model: Path
+    command: str
+    models: tuple[Path, ...]
+    settings: BaseSettings
+    folder: Path
+    run: str
+    writes: tuple[Path, ...] = ()
+    with_record: bool = False
+    with_text: bool = False
+    verbose: bool = False
+
+    def key(self, *, reads: bool) -> str:
+        """Return what stands for the answer; "" if it cannot be kept."""
+        told = [self.with_record, self.with_text, self.verbose]
+        request = [self.command, self.models, self.settings, self.folder, told]
+        texts = texts_in([self.models, self.settings])
+        return key_of(self.model, request, texts, reads=reads)
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Yield the texts in what a command is given; some of them name files."""
+    if isinstance(value, (str, Path)):
+        yield str(value)
+    elif isinstance(value, BaseSettings):
+        yield from texts_in({name: each for name, each in vars(value).items() if name != "output"})
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from texts_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from texts_in(item)
+
+
+ALONE = threading.Lock()
+"""A worker of Dask has several threads, but dpl does one thing at a time."""
+
+
+def do_task(task: ModelTask) -> Json:
+    """Do one of many models; return its answer as plain data, which is kept, too."""
+    with ALONE, chdir(task.folder):
+        return once(task.key(reads=True), task.run, partial(_answer_of, task))
+
+
+def _answer_of(task: ModelTask) -> Json:
+    answer = answer_to(
+        task.command,
+        task.models,
+        task.settings,
+        task.label,
+        with_record=task.with_record,
+        with_text=task.with_text,
+        verbose=task.verbose,
+    )
+    files = {str(path): digest_of(path) for path in task.writes if path.exists()}
+    return asdict(replace(answer, files=files if answer.status != "error" else {}))
+
+
+def answer_to(
+    command: str,
+    models: tuple[Path, ...],
+    settings: BaseSettings,
+    label: str,
+    *,
+    verbose: bool = False,
+    **wanted: bool,
+) -> ModelAnswer:
+    """Do the job of a command with one model; return what it says; *wanted* as for answers."""
+    from dplcli.report.many import answer_of  # noqa: PLC0415  # loads rich
+
+    called = cast("JobCommand", command_named(command))
+    started = perf_counter()
+    try:
+        answer = answer_of(label, called.document(models, settings, verbose=verbose), **wanted)
+        return replace(answer, seconds=perf_counter() - started)
+    except Exception as error:  # noqa: BLE001  # the other models go on
+        return failed_answer(label, error)
+
+
+def failed_answer(label: str, error: Exception) -> ModelAnswer:
+    """Return that a model could not be done, and why."""
+    message, hint = said_of(error)
+    if hint is not None and "--debug" in hint:
+        hint = "this is a bug in dpl; run dpl --debug for this model alone to have a traceback"
+    return ModelAnswer(label=label, status="error", messages=(message,), hint=hint or "")
+
+
+# All of them.
+
+
+class Batch(BatchSettings):
+    """How many models are worked on, and the work."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether something is asked for that one model alone would not have."""
+        return self.resume or self.scheduler is not None
+
+    def run(
+        self, work: Callable[[Any], Json], tasks: Sequence[Any], tell: Callable[[str], None]
+    ) -> dict[str, ModelAnswer]:
+        """Do all tasks; return the answers by the labels of the tasks.
+
+        Raises:
+            UsageError: There is no such scheduler.
+        """
+        from dplcli.batch.processes import (  # noqa: PLC0415  # one model needs none
+            default_jobs,
+            run_here,
+            run_there,
+        )
+
+        if self.scheduler is not None:
+            done = run_there(work, tasks, self.scheduler)
+        else:
+            done = run_here(work, tasks, self.jobs or default_jobs(), _LOADED)
+        answers: dict[str, ModelAnswer] = {}
+        tell(f"0 of {counted(len(tasks), 'model')} done")
+        for task, said in done:
+            label = task.label
+            answers[label] = (
+                failed_answer(label, said) if isinstance(said, Exception) else ModelAnswer(**said)
+            )
+            tell(f"{len(answers)} of {counted(len(tasks), 'model')} done, last {label}")
+        return answers
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """A call of a command: what the arguments name, and what the options say.
+
+    Attributes:
+        models: What the arguments name.
+        settings: How the job is done.
+        extra: Further options of the command.
+        printing: What is reported, and how.
+        batch: How many models are worked on.
+    """
+
+    models: tuple[Any, ...]
+    settings: BaseSettings
+    extra: BaseSettings | None
+    printing: Printing
+    batch: Batch
+
+
+class Asked(NamedTuple):
+    """What is asked for: a model, what the job is given, and where its result goes."""
+
+    file: ModelFile
+    models: tuple[Path, ...]
+    output: Path | None
+
+
+def each_of(
+    command: JobCommand,
+    models: Sequence[Path],
+    before: tuple[Path, ...],
+    settings: BaseSettings,
+) -> list[Asked]:
+    """Return what is asked of each of the models that are named.
+
+    Args:
+        command: The command.
+        models: Files, folders and globs.
+        before: What the job is given before the model.
+        settings: How it is done.
+    """
+    found = find_models(models, settings.result)
+    outputs = _outputs(found, settings, command.suffix)
+    if command.is_beside and not outputs:
+        outputs = {each.path: each.path.with_suffix(command.suffix) for each in found}
+    return [Asked(each, (*before, each.path), outputs.get(each.path)) for each in found]
+
+
+def pairs_of(
+    command: JobCommand, folders: tuple[Path, Path], settings: BaseSettings
+) -> list[Asked]:
+    """Return what is asked of each pair of models of two folders."""
+    asked = []
+    pairs = pair_models(*folders)
+    outputs = _outputs([one for one, _ in pairs], settings, command.suffix)
+    for each, partner in pairs:
+        problem = each.problem
+        if partner is None and not problem:
+            problem = f"{each.path}: {folders[1]} has no model of this name"
+        other = each.path if partner is None else partner.path
+        output = outputs.get(each.path)
+        asked.append(Asked(each._replace(problem=problem), (each.path, other), output))
+    return asked
+
+
+def _outputs(found: Iterable[ModelFile], settings: BaseSettings, suffix: str) -> dict[Path, Path]:
+    """Return where the results go, if -o names a folder."""
+    folder = vars(settings).get("output")
+    if folder is None:
+        return {}
+    if not folder.is_dir() and (folder.suffix or folder.exists()):
+        raise UsageError(
+            f"-o {folder}: there are several models, so it must be a folder",
+            hint=f"pass -o {folder.with_suffix('')}",
+        )
+    return {each.path: (folder / each.place).with_suffix(suffix) for each in found}
+
+
+def do_all(command: JobCommand, asked: Sequence[Asked], call: Invocation) -> None:
+    """Do a job for all models, and report them."""
+    settings, printing, batch = call.settings, call.printing, call.batch
+    name, is_in_place = str(command.name), vars(settings).get("in_place", False)
+    printing.check(*(each.path for each, _, _ in asked))
+    if batch.resume and is_in_place:
+        raise UsageError(
+            "--in-place and --resume contradict each other: what is done is not seen any more",
+            hint="name a folder with -o",
+        )
+    for some in filter(None, (settings, call.extra)):
+        for field in map(some.options.get, some.stated()):
+            if field is not None and field.is_of_one:
+                raise UsageError(f"{field.words[0]} is for one model, and there are {len(asked)}")
+    if "hints" in settings.options:
+        settings = settings.but(hints=printing.json_path is not None)
+    rows = list(_rows(name, asked, settings, printing))
+    tasks = [row for row in rows if isinstance(row, ModelTask)]
+    with printing.progress() as tell:
+        known = {task.label: _known(task) if batch.resume else None for task in tasks}
+        left = [task for task in tasks if known[task.label] is None]
+        if len(left) < len(tasks) and not printing.quiet:
+            done = len(tasks) - len(left)
+            say(f"dpl: {done} of {counted(len(tasks), 'model')} were done before", err=True)
+        answers = known | (batch.run(do_task, left, tell) if left else {})
+    forget_oldest()
+    said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
+    conclude(printing, f"dpl {name}", [answer for answer in said if answer is not None])
+
+
+def _rows(
+    name: str, asked: Sequence[Asked], settings: BaseSettings, printing: Printing
+) -> Iterator[ModelTask | ModelAnswer]:
+    """Yield what is to be done for each model, or why there is nothing to do."""
+    from secrets import token_hex  # noqa: PLC0415  # one model needs none
+
+    is_in_place = vars(settings).get("in_place", False)
+    run, taken = token_hex(8), dict[Path, Path]()
+    for each, models, output in asked:
+        label, own = str(each.path), settings
+        problem = each.problem
+        if output in taken and not problem:
+            problem = f"{label}: its result would replace that of {taken[output]}"
+        if problem:
+            yield ModelAnswer(label=label, status="error", messages=(problem,))
+            continue
+        if output is not None:
+            taken[output] = each.path
+            output.parent.mkdir(parents=True, exist_ok=True)
+        place = each.path if is_in_place else output
+        if place is None and settings.result:
+            place = pipeline.default_output(each.path, settings.result)
+        if place is not None and not is_in_place:
+            own = settings.but(output=place)
+        yield ModelTask(
+            label=label,
+            model=each.path,
+            command=name,
+            models=models,
+            settings=own,
+            folder=Path.cwd(),
+            run=run,
+            writes=() if place is None else (place.absolute(),),
+            with_record=printing.json_path is not None,
+            with_text=printing.verbose or name == "explain",
+            verbose=printing.verbose,
+        )
+
+
+def _known(task: ModelTask) -> ModelAnswer | None:
+    """Return the answer of an earlier run, if what it wrote is still there."""
+    known = read_answer(task.key(reads=False))
+    answer = None if known is None else ModelAnswer(**known["answer"])
+    return answer if answer is not None and are_there(answer.files) else None
+
+
+def conclude(printing: Printing, command: str, answers: Sequence[ModelAnswer]) -> None:
+    """Report many models; say what is wrong with any, and end with the worst exit code."""
+    from dplcli.report.layout import Group  # noqa: PLC0415  # loads rich
+    from dplcli.report.many import complaints, many_document  # noqa: PLC0415
+
+    document = many_document(command, answers)
+    errors = [answer for answer in answers if answer.status == "error"]
+    times = Counter(tuple(answer.messages) for answer in errors)
+    is_one_problem = len(errors) == len(answers) > 1 == len(times)
+    printing.publish(replace(document, text=Group()) if is_one_problem else document)
+    for answer in answers:
+        count = times.pop(tuple(answer.messages), 0) if answer.status == "error" else 1
+        prefix = "error: " if answer.status == "error" else ""
+        alike = [f"{line} ({count} models)" for line in answer.messages]
+        if answer.status != "yes" and count:
+            for line in alike if count > 1 else complaints(answer):
+                say(f"dpl: {prefix}{line}", err=True)
+    for hint in dict.fromkeys(answer.hint for answer in answers if answer.hint):
+        say(f"dpl: hint: {hint}", err=True)
+    statuses = {answer.status for answer in answers}
+    if statuses != {"yes"}:
+        raise click.exceptions.Exit(EXIT_COULD_NOT if "error" in statuses else EXIT_NO)
+
+
+# Commands.
+
+
+class JobCommand(options.GroupedCommand):
+    """A command that does a job. What a class says of itself is the help of its command.
+
+    Args:
+        name: The command, and the job of the API.
+        verbose: What --verbose does.
+        forms: The forms of report.
+        models: The arguments for models.
+        settings: The class of the settings; None for that of the job.
+        extra: Further options, which are about what is printed.
+        more: Parameters of click's own.
+    """
+
+    suffix = ".onnx"
+    """The ending of results of many models."""
+
+    is_beside = False
+    """Whether a result without -o lies beside its model, with that ending alone."""
+
+    takes_many = True
+    """Whether many models can be named."""
+
+    def __init__(  # noqa: PLR0913  # all that there is to know of one
+        self,
+        name: str,
+        *,
+        verbose: str,
+        forms: Sequence[str] = (),
+        models: Sequence[click.Argument] = (),
+        settings: type[BaseSettings] | None = None,
+        extra: type[BaseSettings] | None = None,
+        more: Sequence[click.Parameter] = (),
+    ) -> None:
+        self.settings = settings or api.JOBS[name].settings
+        self.extra = extra
+        self.arguments = [argument.name or "" for argument in models]
+        params = [*models, *options.options_of(self.settings), *more]
+        printing = options.printing_params(verbose, forms)
+        if extra is not None:
+            printing[len(forms) : len(forms)] = options.options_of(extra)
+        params += printing
+        params += options.options_of(Batch) if self.takes_many else []
+        super().__init__(name, params=params, callback=self._call, help=getdoc(type(self)))
+
+    def _call(self, **given: Any) -> None:  # noqa: ANN401  # what click gives
+        printing = options.take_printing(given)
+        batch = options.take_settings(Batch, given)
+        models = tuple(given.pop(name) for name in self.arguments)
+        extra = None if self.extra is None else options.take_settings(self.extra, given)
+        settings = options.take_settings(self.settings, given)
+        if "hints" in settings.options:
+            settings = settings.but(hints=printing.wants_hints)
+        self.begin(Invocation(models, settings, extra, printing, batch))
+
+    def settings_of(self, given: dict[str, Any]) -> BaseSettings:
+        """Return the settings that parameters of the command say."""
+        return options.take_settings(self.settings, dict(given))
+
+    def begin(self, call: Invocation) -> None:
+        """Do the job with what the arguments name: once, or with each of many models."""
+        self.one(call)
+
+    def one(self, call: Invocation) -> None:
+        """Do the job once, and report it."""
+        settings, printing = placed(call.models[-1], call.settings), call.printing
+        printing.check(*call.models, *settings.files())
+        with printing.progress() as say:
+            if "progress" in settings.options:
+                settings = settings.but(progress=say)
+            document = self.document(call.models, settings, verbose=printing.verbose)
+        printing.conclude(document)
+
+    def document(self, models: Models, settings: BaseSettings, *, verbose: bool) -> Document:
+        """Do the job with one model or pair; return the report."""
+        outcome: Outcome = api.JOBS[str(self.name)].function(*models, settings)
+        return cast("Document", outcome.document(verbose=verbose))
+
+
+def placed(model: Path | None, settings: BaseSettings) -> BaseSettings:
+    """Return settings that say where a result goes, if the job writes one.
+
+    Raises:
+        UsageError: Two places are named.
+    """
+    if not settings.result or model is None:
+        return settings
+    given = vars(settings)
+    if given.get("in_place") and given["output"] is not None:
+        raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
+    default = pipeline.default_output(model, settings.result)
+    return settings.but(output=model if given.get("in_place") else given["output"] or default)
+
+
+class ModelCommand(JobCommand):
+    """A command that takes a model: a file, or several, folders and globs.
+
+    Args:
+        name: The command.
+        before: Arguments before the models.
+        more: As for :class:`JobCommand`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        before: Sequence[click.Argument] = (),
+        **more: Any,  # noqa: ANN401  # as there
+    ) -> None:
+        last = click.Argument(["models"], type=_PATHS, nargs=-1, metavar="MODEL...")
+        super().__init__(name, models=[*before, last], **more)
+
+    def begin(self, call: Invocation) -> None:
+        """Do the job with the model, or with each of them."""
+        *before, paths = call.models
+        if not paths:
+            context = click.get_current_context()
+            raise click.MissingParameter(ctx=context, param_hint="'MODEL'", param_type="argument")
+        if is_one_model(paths) and not call.batch.is_wanted:
+            self.one(replace(call, models=(*before, paths[0])))
+        else:
+            do_all(self, each_of(self, paths, tuple(before), call.settings), call)
+
+
+class PairCommand(JobCommand):
+    """A command that takes two models, or two folders: pairs of models of the same name."""
+
+    def begin(self, call: Invocation) -> None:
+        """Do the job with the pair, or with each pair of two folders."""
+        one, other = self.pair(call)
+        is_alone = one is None or other is None or is_one_model([one]) or is_one_model([other])
+        if not self.takes_many or is_alone:
+            if call.batch.is_wanted:
+                raise UsageError("--resume and --scheduler are for two folders of models")
+            self.one(call)
+        else:
+            do_all(self, pairs_of(self, (one, other), call.settings), call)
+
+    def pair(self, call: Invocation) -> tuple[Any, ...]:
+        """Return what may be two folders."""
+        return call.models
