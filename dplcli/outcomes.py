@@ -669,8 +669,8 @@ class InlineOutcome(WrittenOutcome):
     @property
     def counts(self) -> Mapping[str, int]:
         """How many calls of each function were replaced, functions without any included."""
-        names = {_named(function): 0 for function in self.inlining.functions}
-        return names | Counter(_named(item.function) for item in self.inlining.calls)
+        names = {function.qualified_name: 0 for function in self.inlining.functions}
+        return names | Counter(item.function.qualified_name for item in self.inlining.calls)
 
     @property
     def is_changed(self) -> bool:
@@ -717,12 +717,6 @@ class ExtractOutcome(WrittenOutcome):
     def is_success(self) -> bool:
         """Whether there is a part: else an error said why not."""
         return True
-
-
-def _named(function: Function) -> str:
-    """Name a function: ``dnnl::conv2d_relu``, with its overload if it has one."""
-    overload = f":{function.overload}" if function.overload else ""
-    return f"{function.domain}::{function.name}{overload}"
 
 
 @keys("counts rounds proof unproved nodes.before=nodes.0 nodes.after=nodes.1")

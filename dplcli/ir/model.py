@@ -309,6 +309,12 @@ class Function:
         """What identifies it in a model: domain, name, overload."""
         return (self.domain, self.name, self.overload)
 
+    @property
+    def qualified_name(self) -> str:
+        """``dnnl::conv2d_relu``, with its overload if it has one."""
+        overload = f":{self.overload}" if self.overload else ""
+        return f"{self.domain}::{self.name}{overload}"
+
 
 class Model:
     """A whole ONNX model.

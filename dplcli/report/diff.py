@@ -27,7 +27,7 @@ from dplcli.report.document import (
     rule_uses,
 )
 from dplcli.report.layout import Group, Text
-from dplcli.report.tables import function_name, layer_table, some, third_opinions
+from dplcli.report.tables import layer_table, some, third_opinions
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -554,10 +554,10 @@ def _function_line(item: FunctionChange) -> Line:
         function = before or after
         assert function is not None  # noqa: S101  # one of them is there
         size = f"{function.body.node_count} node{'s' if function.body.node_count != 1 else ''}"
-        return Line("-" if after is None else "+", f"function {function_name(function)} ({size})")
+        return Line("-" if after is None else "+", f"function {function.qualified_name} ({size})")
     if item.what == "renamed":
-        return Line("~", f"function {function_name(before)} -> {function_name(after)}: renamed")
-    return Line("~", f"function {function_name(before)}: declares other attributes")
+        return Line("~", f"function {before.qualified_name} -> {after.qualified_name}: renamed")
+    return Line("~", f"function {before.qualified_name}: declares other attributes")
 
 
 def _not_counted(difference: ModelDiff) -> str:

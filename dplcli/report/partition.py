@@ -24,7 +24,6 @@ from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
     ending,
-    function_name,
     hint,
     named,
     note,
@@ -152,7 +151,7 @@ def _step(number: int, item: Partition) -> DrawnStep:
     scope = scope_of(item.call.graph)
     nodes = [(scope, key_of(node)[1]) for node in item.match.nodes]
     text = f"{named(*item.match.nodes)} became {item.call.name}"
-    title = f"{number}. {function_name(item.function)}"
+    title = f"{number}. {item.function.qualified_name}"
     return DrawnStep(title, text, (nodes, [key_of(item.call)]))
 
 
@@ -189,7 +188,7 @@ def _partition_list(outcome: PartitionOutcome) -> Part:
         (
             item.call.name,
             item.match.rule.qualified_name,
-            function_name(item.function),
+            item.function.qualified_name,
             scope_of(item.call.graph),
             named(*item.match.nodes),
         )
@@ -412,7 +411,7 @@ def region_table(regions: Sequence[Region]) -> Part:
     for function, count in calls.items():
         body = function.body
         sizes = (count, body.node_count, len(body.inputs), len(body.outputs))
-        table.add_row(function_name(function), *map(str, sizes))
+        table.add_row(function.qualified_name, *map(str, sizes))
     return Group(table, rest) if alone else table
 
 
@@ -439,7 +438,7 @@ def repeat_table(families: Sequence[Family], total: int) -> Part:
         calls = len(family.partitions)
         share = "" if family.is_nested else f"{100 * calls * family.size / total:.0f} %"
         first = family.partitions[0].call
-        name = ("  " if family.is_nested else "") + function_name(family.function)
+        name = ("  " if family.is_nested else "") + family.function.qualified_name
         width = (str(len(first.inputs)), str(len(first.outputs)))
         table.add_row(name, str(calls), str(family.size), share, *width, _difference(family))
     return table

@@ -23,7 +23,6 @@ from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
     ending,
-    function_name,
     hint,
     named,
     note,
@@ -89,7 +88,7 @@ def inline_document(
         original=file,
         steps=lambda: [
             DrawnStep(
-                function_name(call.function),
+                call.function.qualified_name,
                 f"{call.call.label}: {counted(len(call.nodes), 'node')} took its place",
                 ([key_of(call.call)], [key_of(node) for node in call.nodes]),
             )
@@ -120,9 +119,9 @@ def extract_document(outcome: ExtractOutcome) -> Document:
 
 def _by_function(inlining: Inlining, calls: Iterable[Call]) -> dict[str, list[Call]]:
     """Group *calls* by the name of their function, functions without any included."""
-    groups: dict[str, list[Call]] = {function_name(each): [] for each in inlining.functions}
+    groups: dict[str, list[Call]] = {each.qualified_name: [] for each in inlining.functions}
     for call in calls:
-        groups.setdefault(function_name(call.function), []).append(call)
+        groups.setdefault(call.function.qualified_name, []).append(call)
     return groups
 
 
@@ -146,9 +145,9 @@ def _call_list(inlining: Inlining) -> Part:
     """Return one row for each call that was replaced, and for each that stays."""
     table = TextTable("call", "function", "scope", "nodes", prose=("nodes",))
     for function, call, scope, nodes, _ in inlining.calls:
-        table.add_row(call.label, function_name(function), scope, named(*nodes))
+        table.add_row(call.label, function.qualified_name, scope, named(*nodes))
     for function, call, reason in inlining.refused:
-        table.add_row(call.label, function_name(function), scope_of(call.graph), reason)
+        table.add_row(call.label, function.qualified_name, scope_of(call.graph), reason)
     return table
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dplcli.dpl import Rejection
-    from dplcli.ir import Function, Model, Node, Value
+    from dplcli.ir import Model, Node, Value
     from dplcli.outcomes import InspectOutcome, Verdict
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
@@ -87,12 +87,6 @@ def times(count: int) -> str:
 def named(*nodes: Node) -> str:
     """Name nodes briefly: ``Conv:c Relu:r``."""
     return " ".join(f"{node.op_type}:{node.label}" for node in nodes)
-
-
-def function_name(function: Function) -> str:
-    """Name a function: ``dnnl::conv2d_relu``, with its overload if it has one."""
-    overload = f":{function.overload}" if function.overload else ""
-    return f"{function.domain}::{function.name}{overload}"
 
 
 # The figures of a comparison, for tables and plots.
