@@ -170,6 +170,9 @@ def keyword(*, default: Any) -> Any:  # noqa: ANN401  # the field's type
 class BaseSettings:
     """Settings of a job: frozen values. Bases are listed in the order of their options.
 
+    Fields are annotated in texts (``from __future__ import annotations``): the name of a type says
+    what a field takes and holds.
+
     Raises:
         TypeError: A keyword is unknown.
     """
