@@ -328,9 +328,10 @@ def _write(
         raise UsageError("a result that fails is kept beside the output", hint="pass an output")
     if output is None and settings.external_data != "copy":
         raise UsageError("external data is put beside the output", hint="pass an output")
+    told: dict[str, Any] = {"label": stored.name, "is_verified": settings.verify}
     with stored.file() as path:
         if output is not None:
-            outcome = replace(run(path, settings.but(output=output)), label=stored.name)
+            outcome = replace(run(path, settings.but(output=output)), **told)
             written = outcome.delivery.output
             kept = None if written is None else _Stored(written, written.parent)
             return outcome, kept
@@ -339,7 +340,7 @@ def _write(
             scratch = _Scratch()
             folder = scratch.folder
         with temporary_file(folder, ".onnx") as place:
-            outcome = replace(run(path, settings.but(output=place)), label=stored.name)
+            outcome = replace(run(path, settings.but(output=place)), **told)
             if outcome.delivery.output is None:
                 return outcome, None
             content = place.read_bytes()
@@ -479,11 +480,10 @@ def _rewritten(
             outcome,
             file=_path_of(model),
             catalogs=names,
-            is_verified=settings.verify,
             verbose=verbose,
         )
 
-    return replace(outcome, is_verified=settings.verify).answered(document, stored)
+    return outcome.answered(document, stored)
 
 
 @_job(PartitionSettings)
@@ -510,11 +510,10 @@ def partition(model: ModelLike, settings: PartitionSettings) -> PartitionOutcome
             outcome,
             file=_path_of(model),
             catalogs=names,
-            is_verified=settings.verify,
             verbose=verbose,
         )
 
-    return replace(outcome, is_verified=settings.verify).answered(document, stored)
+    return outcome.answered(document, stored)
 
 
 @_job(RepeatingSettings)
@@ -535,11 +534,9 @@ def repeat(model: ModelLike, settings: RepeatingSettings) -> PartitionOutcome:
     outcome, stored = _write(model, settings, partitioning.repeat)
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return partition_document(
-            outcome, file=_path_of(model), is_verified=settings.verify, verbose=verbose
-        )
+        return partition_document(outcome, file=_path_of(model), verbose=verbose)
 
-    return replace(outcome, is_verified=settings.verify).answered(document, stored)
+    return outcome.answered(document, stored)
 
 
 @_job(InlineSettings)
@@ -560,11 +557,9 @@ def inline(model: ModelLike, settings: InlineSettings) -> InlineOutcome:
     outcome, stored = _write(model, settings, partitioning.inline)
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return inline_document(
-            outcome, file=_path_of(model), is_verified=settings.verify, verbose=verbose
-        )
+        return inline_document(outcome, file=_path_of(model), verbose=verbose)
 
-    return replace(outcome, is_verified=settings.verify).answered(document, stored)
+    return outcome.answered(document, stored)
 
 
 @_job(ExtractSettings)

@@ -106,7 +106,6 @@ def partition_document(
     *,
     file: Path | None = None,
     catalogs: Iterable[Path | str] = (),
-    is_verified: bool,
     verbose: bool,
 ) -> Document:
     """Report on a model whose matches or repeated blocks were outlined.
@@ -115,7 +114,6 @@ def partition_document(
         outcome: What was done.
         file: The model.
         catalogs: What was named on the command line.
-        is_verified: Whether the result was to be verified.
         verbose: Whether to list everything.
     """
     if isinstance(outcome, RepeatOutcome):
@@ -124,9 +122,7 @@ def partition_document(
         said = _outlined(outcome, verbose=verbose)
     problem = "" if outcome.coverage is None else outcome.coverage.problem
     notes = [note(text) for text in outcome.notes if text != problem]
-    end = ending(
-        outcome.delivery, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
-    )
+    end = ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
     if outcome.prepared is not None and outcome.prepared.proof:
         proved = Text(f"Of the prepared model, {outcome.prepared.proof}: proved by structure.")
         end.insert(len(end) - (outcome.delivery.output is not None), proved)

@@ -22,6 +22,7 @@ from dplcli.report.document import (
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
+    delivered,
     ending,
     hint,
     named,
@@ -49,15 +50,12 @@ if TYPE_CHECKING:
 # What inlining did.
 
 
-def inline_document(
-    outcome: InlineOutcome, *, file: Path | None = None, is_verified: bool, verbose: bool
-) -> Document:
+def inline_document(outcome: InlineOutcome, *, file: Path | None = None, verbose: bool) -> Document:
     """Report on a model whose functions were inlined.
 
     Args:
         outcome: What was done.
         file: The model.
-        is_verified: Whether the result was to be verified.
         verbose: Whether to list every call.
     """
     inlining = outcome.inlining
@@ -70,9 +68,7 @@ def inline_document(
     if inlining.functions:
         parts += [Text(), *_inline_summary(outcome)]
     parts += map(note, outcome.notes)
-    parts += ending(
-        outcome.delivery, is_changed=outcome.is_changed, is_verified=is_verified, verbose=verbose
-    )
+    parts += ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
     return result_document(
         "dpl inline",
         outcome,
@@ -106,7 +102,7 @@ def extract_document(outcome: ExtractOutcome) -> Document:
     said = f"{after:,} of {counted(before, 'node')} and {weights}{size}."
     parts: list[Part] = [TextTable("", "value", rows=rows), Text(), Text(said)]
     parts += map(note, outcome.notes)
-    parts += ending(outcome.delivery, is_changed=True, is_verified=True, verbose=False)
+    parts += delivered(outcome.delivery, is_changed=True)
     return result_document(
         "dpl extract",
         outcome,
@@ -212,13 +208,12 @@ _MOST_NAMED = 10
 _MOST_CHANGED = 4
 
 
-def rewrite_document(  # noqa: PLR0913  # what was run, on what, and what is wanted of it
+def rewrite_document(  # what was run, on what, and what is wanted of it
     command: str,
     outcome: RewriteOutcome,
     *,
     file: Path | None = None,
     catalogs: Iterable[Path | str],
-    is_verified: bool,
     verbose: bool,
 ) -> Document:
     """Report on a model that was rewritten by rules or by a plan.
@@ -228,13 +223,12 @@ def rewrite_document(  # noqa: PLR0913  # what was run, on what, and what is wan
         outcome: What was done.
         file: The model.
         catalogs: What was named on the command line.
-        is_verified: Whether the result was to be verified.
         verbose: Whether to list every application and refusal.
     """
     return result_document(
         command,
         outcome,
-        text=_rewrite_text(outcome, is_verified=is_verified, verbose=verbose),
+        text=_rewrite_text(outcome, verbose=verbose),
         failures=_reasons(outcome),
         nodes=outcome.nodes,
         done=("applications", len(outcome.applications)),
@@ -287,7 +281,7 @@ def _chapters(outcome: RewriteOutcome) -> Iterator[Chapter]:
         yield Chapter("Refused", refusal_list(outcome.refused))
 
 
-def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) -> Part:
+def _rewrite_text(outcome: RewriteOutcome, *, verbose: bool) -> Part:
     """Return the tables of rules and changes, then the check and the file."""
     parts: list[Part] = [_rules(outcome, verbose=verbose)]
     if verbose:
@@ -302,12 +296,7 @@ def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) 
     if outcome.is_dry:
         parts.append(Text("Nothing was verified or written, as asked.", style="yellow"))
     else:
-        parts += ending(
-            outcome.delivery,
-            is_changed=outcome.is_changed,
-            is_verified=is_verified,
-            verbose=verbose,
-        )
+        parts += ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
     return Group(*parts)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Rejection
     from dplcli.ir import Model, Node, Value
-    from dplcli.outcomes import InspectOutcome, Verdict
+    from dplcli.outcomes import InspectOutcome, Verdict, WrittenOutcome
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
@@ -580,21 +580,25 @@ def hint(text: str) -> Text:
     return Text(f"hint: {text}", style="cyan")
 
 
-def ending(written: Verdict, *, is_changed: bool, is_verified: bool, verbose: bool) -> list[Part]:
-    """Return the last lines of a report.
+def ending(outcome: WrittenOutcome, *, is_changed: bool, verbose: bool) -> list[Part]:
+    """Return the last lines of a report: the check, and where the result is.
 
     Args:
-        written: The check of the result, and where it was written.
-        is_changed: Whether it differs from the model at all.
-        is_verified: Whether the user wants a check.
+        outcome: What was done.
+        is_changed: Whether the result differs from the model at all.
         verbose: Whether to show the figures of a check that passed.
     """
     parts: list[Part] = []
-    if written.verification is not None:
-        parts += [Text(), verification_report(written.verification, verbose=verbose)]
-    elif is_changed and not is_verified:
+    if outcome.verification is not None:
+        parts += [Text(), verification_report(outcome.verification, verbose=verbose)]
+    elif is_changed and not outcome.is_verified:
         parts.append(Text("Not verified, as asked.", style="yellow"))
-    parts += [Text(f"warning: {text}", style="yellow") for text in written.warnings]
+    return [*parts, *delivered(outcome.delivery, is_changed=is_changed)]
+
+
+def delivered(written: Verdict, *, is_changed: bool) -> list[Part]:
+    """Return what became of the file, and what a reader should know of it."""
+    parts: list[Part] = [Text(f"warning: {text}", style="yellow") for text in written.warnings]
     if written.stripped:
         freed = [f"{kind} {counted(size, 'byte')}" for kind, size in written.stripped.items()]
         parts.append(Text(f"Left out: {', '.join(freed)}."))

@@ -72,9 +72,7 @@ def drawn_by_rewriting(model: Path, output: Path) -> Drawn:
     rules.write_text(RULES)
     settings = RewriteSettings(verify=False, in_place=output == model)
     outcome = pipeline.rewrite(model, settings.but(output=output, patterns=[str(rules)]))
-    document = rewrite_document(
-        "dpl rewrite", outcome, file=model, catalogs=(), is_verified=False, verbose=False
-    )
+    document = rewrite_document("dpl rewrite", outcome, file=model, catalogs=(), verbose=False)
     return document.draws()
 
 
@@ -126,7 +124,7 @@ def test_a_partition_takes_nodes_and_leaves_a_call(tmp_path: Path) -> None:
     outcome = pipeline.partition(
         path, PartitionSettings(output=tmp_path / "p.onnx", patterns=["conv_relu"], verify=False)
     )
-    document = partition_document(outcome, file=path, is_verified=False, verbose=False)
+    document = partition_document(outcome, file=path, verbose=False)
     drawn = document.draws()
 
     assert [[list(keys) for keys in step.nodes] for step in drawn.steps] == [
