@@ -372,23 +372,35 @@ class CutModels:
         *,
         is_sized: bool,
     ) -> list[Outputs | RunError]:
-        """Run places as one model on each feeding; those of the same sizes in one session."""
-        opened: dict[object, Callable[[Mapping[str, Feed]], Outputs]] = {}
-        given: list[Outputs | RunError] = []
-        for feeding in feedings:
+        """Run places as one model on each feeding; those of the same sizes in one session.
+
+        One session is open at a time: a second one would start another process.
+        """
+        given: dict[int, Outputs | RunError] = {}
+        groups: dict[object, dict[int, dict[str, Feed]]] = {}
+        for number, feeding in enumerate(feedings):
             try:
                 feeds = self.fed(side, places, feeding)
-                arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
-                sizes = tuple(array.shape for array in arrays)
-                if sizes not in opened:
-                    source, _ = self.cut_out(side, places, feeding, is_sized=is_sized)
-                    opened[sizes] = (
-                        partial(precision.run, source) if precision else _opened(source).run
-                    )
-                given.append(opened[sizes](feeds))
             except RunError as error:
-                given.append(RunError(str(error)))  # the other holds on to the session
-        return given
+                given[number] = error
+                continue
+            arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
+            groups.setdefault(tuple(array.shape for array in arrays), {})[number] = feeds
+        for group in groups.values():
+            run: Callable[[Mapping[str, Feed]], Outputs] | None = None
+            for number, feeds in group.items():
+                try:
+                    if run is None:
+                        source, _ = self.cut_out(side, places, feedings[number], is_sized=is_sized)
+                        run = (
+                            partial(precision.run, source)
+                            if precision
+                            else Runner(source, REFERENCE_LEVEL).run
+                        )
+                    given[number] = run(feeds)
+                except RunError as error:
+                    given[number] = RunError(str(error))  # the other holds on to the session
+        return [given[number] for number in range(len(feedings))]
 
     def cut_out(
         self,
@@ -488,10 +500,6 @@ def _as_read(source: ModelSource, model: ModelProto) -> ModelSource:
     if model.ByteSize() > _KEPT_BYTES and not model_of(source).functions:
         return source
     return replace(source, content=model.SerializeToString())
-
-
-def _opened(source: ModelSource) -> Runner:
-    return Runner(source, REFERENCE_LEVEL)
 
 
 def truncates(node: NodeProto) -> bool:

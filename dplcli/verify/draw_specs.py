@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.analysis.extract import subgraphs
-from dplcli.ir.operators import BOUNDING, MEASURING, SIZED_FROM
+from dplcli.ir.operators import (
+    AXIS_SLOTS,
+    BOUNDING,
+    INDEXED,
+    LENGTHS,
+    MEASURING,
+    PART_SLOTS,
+    SIZED_FROM,
+    TUPLE_SLOTS,
+)
 from dplcli.verify.draws import DrawSpec
 from dplcli.verify.layers import type_of
 from dplcli.verify.model import Dataflow, input_domain, model_of, port_of, small_values
@@ -46,6 +55,10 @@ _KNEES = {
     "ThresholdedRelu": (1.0,),
 }
 """Where operators bend, which hold no constant that says so."""
+
+_LIMITING = {op for op, _ in (*INDEXED, *LENGTHS, *TUPLE_SLOTS, *AXIS_SLOTS, *PART_SLOTS)}
+_LIMITING |= {"Equal", "OneHot"}
+"""Operators that say within what whole numbers have to be."""
 
 _TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
 
@@ -142,7 +155,9 @@ class DrawSpecs:
             ]
             if not whole:
                 continue
-            for side in self._of.sides:
+            for side, nodes in zip(self._of.sides, place.nodes, strict=True):
+                if not any(node.op_type in _LIMITING for node in nodes):
+                    continue
                 cuts = self._of.cuts_of(side.place, place.without)
                 source, _ = self._of.cut_out(side, [place], self._seen)
                 model = model_of(source)

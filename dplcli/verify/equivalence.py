@@ -211,7 +211,7 @@ _MOST_JUDGED = 8
 # How many places are noted that differ where nothing finite is given.
 _MOST_NOTED = 4
 # With fewer nodes, to start another process takes longer than to wait for one session.
-_WORTH_A_PROCESS = 2_000
+_WORTH_A_PROCESS = 10_000
 # With more weights than this, a gigabyte of floats, one session at a time has to do.
 _MANY_WEIGHTS = 1 << 28
 # How many times as far as the optimiser or its own last bits an output may move, if it is excused.

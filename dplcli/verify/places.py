@@ -602,7 +602,8 @@ class _Places(CutModels):
                 reason = f"{feeding.what}: onnxruntime does not run it: {given}"
                 found[place.pair] = _Failure(reason)
             elif not _is_same(feeding.expected[place.pair.original], given) and (
-                self._is_joined(place) or not self._compared(place, feeding, given, _FEW).ok
+                self._is_joined(place)
+                or not self._compared(place, feeding, given, _FEW, is_brief=True).ok
             ):
                 doubtful[place] = given
         exact = self._in_float64(
@@ -809,13 +810,15 @@ class _Places(CutModels):
             found = Limit(TOO_COARSE * found.max_abs, np.inf)
         return {name: found}
 
-    def _compared(
+    def _compared(  # noqa: PLR0913  # what is compared, and how
         self,
         place: Place,
         feeding: Feeding,
         given: Sequence[Leaf],
         roundings: int,
         limits: Mapping[str, Limit] = _NO_LIMITS,
+        *,
+        is_brief: bool = False,
     ) -> OutputComparison:
         """Compare what a place gives with what the original gives there."""
         name = place.pair.original
@@ -823,7 +826,9 @@ class _Places(CutModels):
         coarsest = self._coarsest(place, feeding)
         is_stepped = quantises(maker) or (maker.op_type == "Cast" and coarsest != "")
         facts = Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
-        judge = replace(self._judge, facts=facts, roundings=roundings, limits=limits)
+        judge = replace(
+            self._judge, facts=facts, roundings=roundings, limits=limits, is_brief=is_brief
+        )
         return judge.compare(name, feeding.expected[name], given)
 
     def _coarsest(self, place: Place, feeding: Feeding) -> str:
@@ -970,7 +975,7 @@ class _Places(CutModels):
         self, place: Place, feeding: Feeding, given: Sequence[Leaf]
     ) -> _Failure | None:
         """Say what is wrong with what a place gives for drawn values, if something is."""
-        if self._compared(place, feeding, given, _THOUSAND).ok:
+        if self._compared(place, feeding, given, _THOUSAND, is_brief=True).ok:
             return None
         exact = self._in_float64([place], feeding)
         failure = self._failure(place, feeding, given, exact.get(place))
