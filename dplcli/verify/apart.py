@@ -104,18 +104,18 @@ def _differences(
     judge = replace(
         judge, facts=Facts(stepped=stepped), roundings=_ROUNDINGS, level=REFERENCE_LEVEL
     )
-    found = []
+    objections = []
     for row in rows:
         node = wiring.nodes[row]
         for output in filter(None, node.output):
             name = output if output in expected else made_name(output)
             compared = judge.compare(name, expected[name], actual[name])
             if not compared.ok:
-                found.append(
+                objections.append(
                     f"partition {node.name!r} ({node.domain}::{node.op_type}) by itself gives "
                     f"something else than its body: {compared.reason}"
                 )
-    return found
+    return objections
 
 
 def _values_read(
@@ -127,10 +127,10 @@ def _values_read(
 ) -> dict[str, Feed]:
     """Compute what calls read, with the bodies of all functions."""
     read = dict.fromkeys(name for row in rows for name in wiring.reads[row])
-    found = {name: feeds[name] for name in read if name in feeds}
+    values = {name: feeds[name] for name in read if name in feeds}
     asked = [name for name in read if name in wiring.makers]
     if not asked:
-        return found
+        return values
     model = type(wiring.model)()
     model.CopyFrom(wiring.model)
     stated = {output.name for output in model.graph.output}
@@ -142,8 +142,8 @@ def _values_read(
         value: Array | list[Array] | None = value_of(outputs[name])
         if value is None:
             raise RunError(f"{name!r} cannot be fed")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _cut_out(
