@@ -24,7 +24,6 @@ from dplcli.ir.operators import (
     TUPLE_SLOTS,
 )
 from dplcli.verify.draws import DrawSpec
-from dplcli.verify.layers import type_of
 from dplcli.verify.model import Dataflow, input_domain, model_of, port_of, small_values
 
 if TYPE_CHECKING:
@@ -146,44 +145,36 @@ class DrawSpecs:
     def _limits(self) -> dict[str, tuple[int, bool]]:
         """Return for whole numbers which axis they choose from, and whether they have to stay."""
         limits: dict[str, tuple[int, bool]] = {}
-        for place in self._places:
-            whole = [
-                name
-                for name in place.reads
-                if isinstance(like := self._seen.feeds.get(name), np.ndarray)
-                and like.dtype.kind in "iu"
+        whole = {
+            name
+            for place in self._places
+            for name in place.reads
+            if isinstance(like := self._seen.feeds.get(name), np.ndarray)
+            and like.dtype.kind in "iu"
+        }
+        for side in self._of.sides:
+            places = [
+                place
+                for place in self._places
+                if not whole.isdisjoint(place.reads)
+                and any(node.op_type in _LIMITING for node in place.nodes[side.place])
             ]
-            if not whole:
+            if not places:
                 continue
-            for side, nodes in zip(self._of.sides, place.nodes, strict=True):
-                if not any(node.op_type in _LIMITING for node in nodes):
-                    continue
-                cuts = self._of.cuts_of(side.place, place.without)
-                source, _ = self._of.cut_out(side, [place], self._seen)
-                model = model_of(source)
-                for info in model.graph.input:
-                    shape = self._seen.feeds[cuts[info.name].original]
-                    if isinstance(shape, np.ndarray):
-                        info.type.CopyFrom(type_of(shape))
-                flow = Dataflow(model, infers=False)
-                for info in model.graph.input:
-                    name = cuts[info.name].original
-                    if name in whole:
-                        axis, is_still = limits.get(name, (0, False))
-                        more, stays = _limit(flow, info)
-                        axis = min(filter(None, (axis, more)), default=0)
-                        limits[name] = axis, is_still or stays
+            cuts = self._of.cuts_of(side.place, places[0].without)
+            source, _ = self._of.cut_out(side, places, self._seen)
+            flow = Dataflow(model_of(source), infers=False)
+            for info in flow.model.graph.input:
+                name = cuts[info.name].original
+                if name in whole:
+                    domain = input_domain(flow, port_of(info))
+                    axes = [bound.limit for bound in domain.bounds if isinstance(bound.limit, int)]
+                    is_odd = len(axes) < len(domain.bounds) or bool(domain.parts)
+                    is_odd = is_odd or any(bound.offset for bound in domain.bounds)
+                    axis, is_still = limits.get(name, (0, False))
+                    axis = min(filter(None, (axis, *axes)), default=0)
+                    limits[name] = axis, is_still or is_odd
         return limits
-
-
-def _limit(flow: Dataflow, info: onnx.ValueInfoProto) -> tuple[int, bool]:
-    """Return the axis that an input of whole numbers chooses from, and whether it has to stay."""
-    domain = input_domain(flow, port_of(info))
-    limits = [bound.limit for bound in domain.bounds]
-    sizes = [limit for limit in limits if isinstance(limit, int)]
-    is_odd = len(sizes) < len(limits) or any(bound.offset for bound in domain.bounds)
-    stays = is_odd or bool(domain.parts)
-    return min(sizes, default=0), stays
 
 
 def _turns(node: NodeProto) -> Sequence[str]:
