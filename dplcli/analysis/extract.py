@@ -68,12 +68,12 @@ class Wiring:
 
     def neighbours(self, nodes: set[int]) -> set[int]:
         """Return *nodes* and those that make what they read, or read what they make."""
-        found = set(nodes)
+        near = set(nodes)
         for index in nodes:
-            found |= {self.makers[name] for name in self.reads[index] if name in self.makers}
+            near |= {self.makers[name] for name in self.reads[index] if name in self.makers}
             for name in self.nodes[index].output:
-                found.update(self.readers.get(name, ()))
-        return found
+                near.update(self.readers.get(name, ()))
+        return near
 
     def with_constants(self, nodes: Collection[int]) -> set[int]:
         """Return *nodes* and the Constant nodes that they read."""
@@ -91,9 +91,9 @@ class Wiring:
 
         What is in *fed* enters, whether they make it or not.
         """
-        made = {n for index in nodes for n in self.nodes[index].output if n not in fed}
+        outputs = {n for index in nodes for n in self.nodes[index].output if n not in fed}
         read = dict.fromkeys(name for index in sorted(nodes) for name in self.reads[index])
-        stored = (self.initializers, self.sparse, made)
+        stored = (self.initializers, self.sparse, outputs)
         return [name for name in read if not any(name in own for own in stored)]
 
     def leaving(self, nodes: Collection[int]) -> list[str]:
@@ -101,30 +101,30 @@ class Wiring:
 
         If there is no such value, return those that nobody reads.
         """
-        found, last = [], []
+        read_later, last = [], []
         for index in sorted(nodes):
             for name in filter(None, self.nodes[index].output):
                 readers = self.readers.get(name, ())
                 if name in self.outputs or any(reader not in nodes for reader in readers):
-                    found.append(name)
+                    read_later.append(name)
                 elif not readers:
                     last.append(name)
-        return found or last
+        return read_later or last
 
     def between(self, start: Container[str], end: Iterable[str]) -> set[int]:
         """Return the nodes that compute *end* from the values of *start*, and from nothing else.
 
         What is in both is computed, too.
         """
-        found: set[int] = set()
+        rows: set[int] = set()
         makers = [self.makers.get(name) for name in end]
         while makers:
             index = makers.pop()
-            if index is None or index in found:
+            if index is None or index in rows:
                 continue
-            found.add(index)
+            rows.add(index)
             makers += [self.makers.get(name) for name in self.reads[index] if name not in start]
-        return found
+        return rows
 
 
 _MADE = "dpl/made/"
@@ -159,7 +159,7 @@ def cut(
     new.graph.name = old.graph.name or "cut"
     new.graph.node.extend(wiring.nodes[index] for index in sorted(nodes))
     read = {name for index in nodes for name in wiring.reads[index]}
-    made = {name for index in nodes for name in wiring.nodes[index].output}
+    outputs = {name for index in nodes for name in wiring.nodes[index].output}
     new.graph.initializer.extend(t for name, t in wiring.initializers.items() if name in read)
     new.graph.sparse_initializer.extend(t for name, t in wiring.sparse.items() if name in read)
     for node in new.graph.node:
@@ -172,9 +172,9 @@ def cut(
         new.graph.output.add(
             name=made_name(name) if name in fed else name, type=types.get(name, TypeProto())
         )
-    shown = {name for name in read | made if name in fed} | set(ends)
+    shown = {name for name in read | outputs if name in fed} | set(ends)
     new.graph.value_info.extend(
-        info for info in old.graph.value_info if info.name in made and info.name not in shown
+        info for info in old.graph.value_info if info.name in outputs and info.name not in shown
     )
     return new
 
@@ -209,29 +209,29 @@ class MainValues:
         Raises:
             UsageError: There is no such value.
         """
-        found: dict[str, None] = {}
+        named: dict[str, None] = {}
         for text in names:
             parts = [text] if text in self._main else [part.strip() for part in text.split(",")]
             for name in parts:
                 if name not in self._main:
                     raise self._missing(option, name)
-                found[name] = None
-        return list(found)
+                named[name] = None
+        return list(named)
 
     def _missing(self, option: str, name: str) -> UsageError:
         node = self._nodes.get(name)
         if node is not None:
-            made = ", ".join(map(repr, filter(None, node.output)))
+            outputs = ", ".join(map(repr, filter(None, node.output)))
             return UsageError(
-                f"{option} {name!r}: is a node, and a value is needed", hint=f"it makes {made}"
+                f"{option} {name!r}: is a node, and a value is needed", hint=f"it makes {outputs}"
             )
         if name and any(name in inner for inner in _inner_values(self._graph)):
             return UsageError(
                 f"{option} {name!r}: lies in the body of a node, such as a branch of If",
                 hint="name values of the main graph",
             )
-        known = did_you_mean(name, sorted(self._main))
-        return UsageError(f"{option} {name!r}: the model has no such value", hint=known)
+        hint = did_you_mean(name, sorted(self._main))
+        return UsageError(f"{option} {name!r}: the model has no such value", hint=hint)
 
 
 def _inner_values(graph: GraphProto) -> Iterator[set[str]]:
@@ -350,19 +350,19 @@ def _types(
         if info.type.WhichOneof("value") not in {None, "tensor_type"}
         or info.type.tensor_type.elem_type
     }
-    found = {}
+    types = {}
     for name in names:
         inferred = encode_type(name, known[name]).type if name in known else None
         if inferred is not None and inferred.tensor_type.elem_type:
-            found[name] = inferred
+            types[name] = inferred
         elif name in stated:
-            found[name] = stated[name]
+            types[name] = stated[name]
         else:
             raise UsageError(
                 f"{name!r}: its type is not stated and does not follow",
                 hint="cut at another value, or state the types: onnx.shape_inference",
             )
-    return found
+    return types
 
 
 def _drop_functions(part: ModelProto) -> None:

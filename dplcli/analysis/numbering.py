@@ -131,12 +131,12 @@ class ModelReader:
         if not node.subgraphs:
             return ()
         if node not in self._captured:
-            found: dict[Value, None] = {}
+            values: dict[Value, None] = {}
             for body in node.subgraphs.values():
                 read = [value for inner in body for value in (*inner.inputs, *self.captured(inner))]
                 seen = (value for value in (*read, *body.outputs) if value is not None)
-                found.update((value, None) for value in seen if value.graph is not body)
-            self._captured[node] = tuple(found)
+                values.update((value, None) for value in seen if value.graph is not body)
+            self._captured[node] = tuple(values)
         return self._captured[node]
 
 
@@ -285,8 +285,8 @@ def both_there(
 
 def operands(node: Node, number: Callable[[Value], int]) -> tuple[int, ...]:
     """Number what *node* reads, sorted where the order does not matter."""
-    found = [ABSENT if value is None else number(value) for value in slots(node)]
-    return tuple(sorted(found) if is_commutative(node) else found)
+    numbers = [ABSENT if value is None else number(value) for value in slots(node)]
+    return tuple(sorted(numbers) if is_commutative(node) else numbers)
 
 
 def is_stored(node: Node) -> bool:
@@ -390,18 +390,18 @@ class Side:
     def _number(self, graph: Graph) -> dict[Node, int]:
         """Number the nodes of *graph* or of a body in it; recursion is as deep as bodies nest."""
         numbers, reader = self.numbers, self.reader
-        found: dict[Node, int] = {}
+        made_by: dict[Node, int] = {}
         for node in reader.nodes(graph):
             inputs = operands(node, self.number_of)
             form: Form = ("made", reader.label(node), inputs, reader.attributes(node))
             if node.subgraphs:
                 form += (self._bodies(node),)
             if reader.is_random(node):
-                form += ("random", self.tag, len(found), id(graph))
-            found[node] = numbers(form)
+                form += ("random", self.tag, len(made_by), id(graph))
+            made_by[node] = numbers(form)
             for output in made(node):
-                self._values[output] = numbers(("output", found[node], output.index))
-        return found
+                self._values[output] = numbers(("output", made_by[node], output.index))
+        return made_by
 
     def _bodies(self, node: Node) -> Form:
         """Return what the bodies of *node* compute from what they capture.
@@ -419,9 +419,9 @@ class Side:
     def _body(self, name: str, body: Graph) -> Form:
         for place, value in enumerate(free_inputs(body.inputs)):
             self._values[value] = input_number(self.numbers, body, place)
-        found = self._number(body)
+        numbered = self._number(body)
         outputs = tuple(map(self.number_of, body.outputs))
-        return (name, len(body.inputs), outputs, tuple(sorted(found.values())))
+        return (name, len(body.inputs), outputs, tuple(sorted(numbered.values())))
 
 
 def input_number(numbers: Numbers, graph: Graph, place: int) -> int:

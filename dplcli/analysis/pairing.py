@@ -72,9 +72,9 @@ def bridges(pairing: Pairing, pair: NodePair) -> Iterator[NodePair]:
         first, second = (_rings(pairing, step, side, node) for side, node in sides)
         for passed in range(1, _FARTHEST + 1):
             rings = zip(first[: passed + 1], second[passed::-1], strict=True)
-            found = [near for ring in rings if all(ring) for near in unique_pairs(local, ring)]
-            yield from found
-            if found:
+            pairs = [near for ring in rings if all(ring) for near in unique_pairs(local, ring)]
+            yield from pairs
+            if pairs:
                 break
 
 
@@ -121,11 +121,11 @@ def pair_functions(first: Model, second: Model) -> list[FunctionPair]:
             {function: _body_form(function, reader, numbers) for function in functions}
             for functions, reader in zip(rest, readers_of, strict=True)
         )
-        found = unique_pairs(forms, (rest[0], rest[1]))
-        if not found:
+        alike = unique_pairs(forms, (rest[0], rest[1]))
+        if not alike:
             break
-        pairs += found
-        taken = {function for pair in found for function in pair}
+        pairs += alike
+        taken = {function for pair in alike for function in pair}
         rest = [[f for f in functions if f not in taken] for functions in rest]
     return pairs
 
@@ -275,10 +275,10 @@ def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> Non
     """
     views = refine(pairing, pairing.rest(), detail)
     for distance, colours in reversed(list(enumerate(views))):
-        found = unique_pairs(colours, pairing.rest())
+        pairs = unique_pairs(colours, pairing.rest())
         if not distance:
-            found = [p for p in found if detail == "exact" and _has_weights(pairing, p[0])]
-        growth.run(pairing.add(found))
+            pairs = [p for p in pairs if detail == "exact" and _has_weights(pairing, p[0])]
+        growth.run(pairing.add(pairs))
 
 
 def _pair_in_order(pairing: Pairing, growth: PairGrowth) -> None:
@@ -385,34 +385,34 @@ class Pairing:
     @cached_property
     def _returned(self) -> tuple[Mapping[Value, list[int]], ...]:
         """For each value that a graph returns: as which of the paired outputs it does."""
-        found: tuple[dict[Value, list[int]], ...] = (defaultdict(list), defaultdict(list))
+        places_of: tuple[dict[Value, list[int]], ...] = (defaultdict(list), defaultdict(list))
         for number, places in enumerate(self.outputs):
             for which, place in enumerate(places):
-                found[which][self.sides[which].graph.outputs[place]].append(number)
-        return found
+                places_of[which][self.sides[which].graph.outputs[place]].append(number)
+        return places_of
 
     def uses(self, which: int, node: Node, number: Callable[[Node], Hashable]) -> Form:
         """Return who reads what *node* makes, by *number* unless that is None, and in which slot.
 
         To be returned is a use, too.
         """
-        found: list[tuple[Any, ...]] = []
+        readings: list[tuple[Any, ...]] = []
         for value in made(node):
             for user, slot in readers(value, self.sides[which].graph):
-                if (known := number(user)) is not None:
-                    found.append((value.index, slot, known))
+                if (reader_number := number(user)) is not None:
+                    readings.append((value.index, slot, reader_number))
             returned = self._returned[which].get(value, ())
-            found += [(value.index, _RETURNED, place) for place in returned]
-        return tuple(sorted(found))
+            readings += [(value.index, _RETURNED, place) for place in returned]
+        return tuple(sorted(readings))
 
     def used(self) -> tuple[Mapping[Node, int], ...]:
         """Number the nodes of both graphs by all that is computed from them."""
-        found: tuple[dict[Node, int], ...] = ({}, {})
-        for which, (side, numbered) in enumerate(zip(self.sides, found, strict=True)):
+        numbers_of: tuple[dict[Node, int], ...] = ({}, {})
+        for which, (side, numbered) in enumerate(zip(self.sides, numbers_of, strict=True)):
             for node in reversed(side.nodes):
                 uses = self.uses(which, node, numbered.get)
                 numbered[node] = side.numbers(("used", side.local("exact")[node], uses))
-        return found
+        return numbers_of
 
     def read(self, which: int, node: Node) -> Form:
         """Number what *node* of one graph reads, in its order; equal values get equal numbers."""
@@ -543,12 +543,12 @@ class PairGrowth:
 
     def _of_readers(self, values: ValuePair) -> Iterator[NodePair]:
         """Propose the nodes that read two values that are one, where it is clear which."""
-        found: list[list[tuple[Node, int]]] = []
+        both: list[list[tuple[Node, int]]] = []
         for value, side in zip(values, self.pairing.sides, strict=True):
             every = readers(value, side.graph)
             free = (item for item in every if not self.pairing.is_paired(item[0]))
-            found.append(list(dict.fromkeys(free)))
-        yield from self._clear_pairs(found[0], found[1])
+            both.append(list(dict.fromkeys(free)))
+        yield from self._clear_pairs(both[0], both[1])
 
     def _clear_pairs(
         self, first: list[tuple[Node, int]], second: list[tuple[Node, int]]
@@ -784,10 +784,10 @@ class _Border:
     def _keep_merged(self) -> None:
         """Take a node without a partner for one that computes the same: the two were merged."""
         numbers = self.ours.made
-        known = {numbers[node]: second for node, second in self.kept.items()}
+        keepers = {numbers[node]: second for node, second in self.kept.items()}
         for node in self.ours.nodes:
-            if node not in self.kept and numbers[node] in known and not node.subgraphs:
-                self.kept[node] = known[numbers[node]]
+            if node not in self.kept and numbers[node] in keepers and not node.subgraphs:
+                self.kept[node] = keepers[numbers[node]]
 
     def settled(self) -> list[ValuePair]:
         """Settle which pairs are kept; return values that stand for each other between them."""
@@ -824,11 +824,11 @@ class _Border:
             Values that no pair makes, in pairs: the readers say that one stands for the other.
         """
         while True:
-            found, wrong = self._read()
+            asked, wrong = self._read()
             if not wrong:
-                wrong = _outvoted(found) or self._misled(found)
+                wrong = _outvoted(asked) or self._misled(asked)
             if not wrong:
-                return list(found)
+                return list(asked)
             for node in wrong:
                 self.kept.pop(node, None)
 
@@ -870,13 +870,13 @@ class _Border:
         for node in self.ours.nodes:
             if node in self.kept or node in self.paired_again or node.subgraphs:
                 continue
-            found = alike.get(self._label(self.ours.reader, node), {})
+            candidates = alike.get(self._label(self.ours.reader, node), {})
             namesake = namesakes.get(_names(node)[1])
-            tried = [] if namesake is None or namesake not in found else [namesake]
-            tried += islice(found, _MOST_TRIED)
+            tried = [] if namesake is None or namesake not in candidates else [namesake]
+            tried += islice(candidates, _MOST_TRIED)
             partner = next((o for o in tried if self._read_alike(node, o, stood_for)), None)
             if partner is not None:
-                del found[partner]
+                del candidates[partner]
                 self.kept[node] = partner
                 self.paired_again.add(node)
         return len(self.kept) > count
@@ -902,14 +902,14 @@ class _Border:
         Returns:
             Pairs of values to put up with, with who asks for each; and nodes that read others.
         """
-        found: Readers = defaultdict(list)
+        asked: Readers = defaultdict(list)
         wrong: set[Node] = set()
         for place, other in self.pairing.outputs:
             pair = self.ours.graph.outputs[place], self.theirs.graph.outputs[other]
             if self._is_one(*pair):
                 continue
             if self._is_gone(pair[0]):
-                found[pair].append(None)
+                asked[pair].append(None)
             elif pair[0].producer in self.kept:
                 wrong.add(pair[0].producer)
         for first, second in self.kept.items():
@@ -919,10 +919,10 @@ class _Border:
                 if old is None or new is None or not self._is_gone(old):
                     wrong.add(first)
                 elif _may_be_one(old, new):
-                    found[old, new].append(first)
+                    asked[old, new].append(first)
                 else:
                     wrong.add(first)
-        return found, wrong
+        return asked, wrong
 
     def _operands(self, first: Node, second: Node) -> Iterator[tuple[Value | None, Value | None]]:
         ours, theirs = list(slots(first)), list(slots(second))
@@ -981,12 +981,12 @@ class _Border:
         """
         taken = {value for pair in known for value in pair}
         named = {value.name: value for node in added for value in made(node)}
-        found = []
+        pairs = []
         for value in (value for node in removed for value in made(node)):
             other = named.get(value.name)
             if other is not None and not {value, other} & taken and _may_be_one(value, other):
-                found.append((value, other))
-        return found
+                pairs.append((value, other))
+        return pairs
 
 
 def _outvoted(found: Readers) -> set[Node]:
@@ -1070,5 +1070,5 @@ def _may_be_one(first: Value, second: Value) -> bool:
     if ours.shape is None or theirs.shape is None:
         return True
     sizes = zip(ours.shape, theirs.shape, strict=False)
-    known = [(a, b) for a, b in sizes if isinstance(a, int) and isinstance(b, int)]
-    return len(ours.shape) == len(theirs.shape) and all(a == b for a, b in known)
+    sizes_of_both = [(a, b) for a, b in sizes if isinstance(a, int) and isinstance(b, int)]
+    return len(ours.shape) == len(theirs.shape) and all(a == b for a, b in sizes_of_both)

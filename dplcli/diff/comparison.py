@@ -439,9 +439,9 @@ class _Beside:
             f for graph in self.graphs for f in graph.model.functions.values() if f.body is graph
         ]
         self.weights = {(change.before, change.after) for change in found.weights}
-        made = (both_there(a.outputs, b.outputs) for a, b in pairing.forth.items())
+        outputs = (both_there(a.outputs, b.outputs) for a, b in pairing.forth.items())
         self.constants = dict.fromkeys(self._constants())
-        self.pairs = dict.fromkeys([*pairing.inputs, *chain(*made), *self.constants])
+        self.pairs = dict.fromkeys([*pairing.inputs, *chain(*outputs), *self.constants])
         self.own = [pair for pair in self.pairs if tuple(v.graph for v in pair) == self.graphs]
         # of several that became one, the one that kept its name stands for it
         kept = [pair for pair in self.own if pair[0].name == pair[1].name]
@@ -656,7 +656,9 @@ def _chunk_distance(one: NDArray[Any], other: NDArray[Any]) -> tuple[int, float,
         return 0, 0.0, 0.0
     changed = (_bits(one) != _bits(other)).any(axis=1)
     count = int(changed.sum())
-    wide = np.complex128 if one.dtype.kind == "c" else _wide(one.dtype)
+    wide: type[Any] = np.complex128 if one.dtype.kind == "c" else np.float64
+    if one.dtype.kind in "iu" and one.dtype.itemsize == 8:  # noqa: PLR2004  # exact Python numbers
+        wide = np.object_
     a, b = one[changed].astype(wide), other[changed].astype(wide)
     with np.errstate(all="ignore"):
         same = (a == b) | ((a != a) & (b != b))  # noqa: PLR0124  # NaN
@@ -664,11 +666,6 @@ def _chunk_distance(one: NDArray[Any], other: NDArray[Any]) -> tuple[int, float,
         larger = np.maximum(np.abs(a), np.abs(b)).astype(np.float64)
         relative = np.where(same, 0, apart / np.where(larger == 0, 1, larger))
     return count, float(apart.max()), float(relative.max())
-
-
-def _wide(dtype: np.dtype[Any]) -> type[Any]:
-    """Return the type to subtract in: exact Python numbers for 64-bit integers, else float64."""
-    return np.object_ if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64  # noqa: PLR2004
 
 
 def _bits(array: NDArray[Any]) -> NDArray[Any]:
@@ -707,7 +704,7 @@ class Comparison:
         first, second = pairing.sides
         changes = [self._change(n, pairing.forth[n]) for n in first.nodes if n in pairing.forth]
         signature = tuple(self._signature())  # which notes weights, too
-        found = GraphDiff(
+        difference = GraphDiff(
             before=first.graph,
             after=second.graph,
             partners=pairing.forth,
@@ -717,24 +714,29 @@ class Comparison:
             weights=tuple(self._weights.values()),
             signature=signature,
         )
-        return replace(found, beside=lambda: _Beside(pairing, found, named=self.named).remarks())
+        return replace(
+            difference, beside=lambda: _Beside(pairing, difference, named=self.named).remarks()
+        )
 
     def _change(self, first: Node, second: Node) -> NodeChange | None:
         change = NodeChange(
             first,
             second,
             attributes=tuple(attribute_changes(first, second)),
-            inputs=tuple(self._input_changes(first, second)),
-            outputs=tuple(_output_changes(first, second)),
+            inputs=tuple(
+                InputChange(slot, before, after)
+                for slot, before, after in self._operands(first, second)
+                if before is None or after is None or not self._is_weight(before, after)
+            ),
+            outputs=tuple(
+                index
+                for index, (old, new) in enumerate(zip_longest(first.outputs, second.outputs))
+                if (old is None) != (new is None)
+            ),
         )
         is_other_call = not self.pairing.is_same_call(first, second)
         differs = change.attributes or change.inputs or change.outputs or is_other_call
         return change if differs else None
-
-    def _input_changes(self, first: Node, second: Node) -> Iterator[InputChange]:
-        for slot, before, after in self._operands(first, second):
-            if before is None or after is None or not self._is_weight(before, after):
-                yield InputChange(slot, before, after)
 
     def _is_weight(self, before: Value, after: Value) -> bool:
         """Tell whether two different values are constants; if so, note their distance."""
@@ -776,8 +778,8 @@ class Comparison:
         news.sort(key=lambda value: second.tensor(value) is not None)
         if len(left) == len(news):
             return [(slot, old, new) for (slot, old), new in zip(left, news, strict=True)]
-        found: list[tuple[int, Value | None, Value | None]] = [(s, old, None) for s, old in left]
-        return found + [(places[-1], None, new) for new in news]
+        operands: list[tuple[int, Value | None, Value | None]] = [(s, old, None) for s, old in left]
+        return operands + [(places[-1], None, new) for new in news]
 
     def _signature(self) -> Iterator[SignatureChange]:
         pairing = self.pairing
@@ -785,7 +787,13 @@ class Comparison:
         befores, afters = free_inputs(first.inputs), free_inputs(second.inputs)
         for old, new in pairing.inputs:
             yield from self._interface_change("input", old, new)
-            self._compare_default(old, new)
+            tensors = [
+                value.graph.model.codec.tensor(value.initializer_source)
+                for value in (old, new)
+                if value.is_initializer
+            ]
+            if tensors:
+                self._note(old, new, distance(*tensors) if len(tensors) > 1 else None)
         pairs = [(befores.index(old), afters.index(new)) for old, new in pairing.inputs]
         yield from self._unpaired("input", befores, afters, pairs)
         for one, other in pairing.outputs:
@@ -840,16 +848,6 @@ class Comparison:
                 else:
                     yield SignatureChange(side, "removed", value, None)
 
-    def _compare_default(self, old: Value, new: Value) -> None:
-        """Compare the default data of two inputs, where they have any."""
-        tensors = [
-            value.graph.model.codec.tensor(value.initializer_source)
-            for value in (old, new)
-            if value.is_initializer
-        ]
-        if tensors:
-            self._note(old, new, distance(*tensors) if len(tensors) > 1 else None)
-
 
 def _differing(
     old: Mapping[str, V], new: Mapping[str, V]
@@ -887,12 +885,6 @@ def attribute_changes(first: Node, second: Node) -> Iterator[AttributeChange]:
         yield AttributeChange(name, first.attributes.get(name), second.attributes.get(name))
     for name, *_ in _differing(*forms):
         yield AttributeChange(name, fixed_attribute(first, name), fixed_attribute(second, name))
-
-
-def _output_changes(first: Node, second: Node) -> Iterator[int]:
-    for index, (old, new) in enumerate(zip_longest(first.outputs, second.outputs)):
-        if (old is None) != (new is None):
-            yield index
 
 
 # Compare two models by dataflow.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         SignatureChange,
         WeightChange,
     )
-    from dplcli.ir import Attribute, Graph, Node, Value
+    from dplcli.ir import Attribute, Node, Value
 
 
 class Wording(NamedTuple):
@@ -74,8 +74,11 @@ def sentences(diff: GraphDiff, nodes: Collection[Node] | None = None) -> Iterato
 
     def concerns(change: WeightChange | SignatureChange) -> bool:
         ends = ((change.before, diff.before), (change.after, diff.after))
-        near = (_around(value, graph) for value, graph in ends if value is not None)
-        return any(is_chosen(*nodes) for nodes in near)
+        return any(
+            is_chosen(value.producer, *(node for node, _ in readers(value, graph)))
+            for value, graph in ends
+            if value is not None
+        )
 
     told = [node_change(item) for item in diff.changes if is_chosen(item.before, item.after)]
     told += [removed(node) for node in diff.removed if is_chosen(node)]
@@ -83,11 +86,6 @@ def sentences(diff: GraphDiff, nodes: Collection[Node] | None = None) -> Iterato
     told += [weight(item) for item in diff.weights if concerns(item)]
     told += [signature(item) for item in diff.signature if concerns(item)]
     yield from dict.fromkeys(told)
-
-
-def _around(value: Value, graph: Graph) -> list[Node | None]:
-    """List the node that makes a value and those that read it."""
-    return [value.producer, *(node for node, _ in readers(value, graph))]
 
 
 def removed(node: Node) -> str:

@@ -22,7 +22,7 @@ from dplcli.ir.operators import commutes, lacks_default, meaning_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dplcli.catalog.sketch import InstanceNode, VariantSketch
+    from dplcli.catalog.sketch import VariantSketch
     from dplcli.dpl.rule import PatternRule
     from dplcli.ir import OpSchema, SchemaLibrary
 
@@ -116,8 +116,8 @@ def form_of(wiring: FormKey) -> Form:
     both orders are tried (McKay, Practical Graph Isomorphism, 1981), and that of the file is kept
     if the form is the same.
     """
-    found = _ordered(wiring, _ranks(wiring), _TRIES)
-    return min(found, key=lambda form: (repr(form.wiring), len(form.swapped), form.order))
+    forms = _ordered(wiring, _ranks(wiring), _TRIES)
+    return min(forms, key=lambda form: (repr(form.wiring), len(form.swapped), form.order))
 
 
 def _ordered(wiring: FormKey, ranks: dict[Wire, _Rank], tries: int) -> Iterator[Form]:
@@ -156,9 +156,9 @@ def _form_by(wiring: FormKey, ranks: Mapping[Wire, _Rank]) -> Form:
             return place[wire[0]], wire[1]
         return slot[wire] if isinstance(wire, int) else wire
 
-    made = [(place[number], index) for number, index in wiring.outputs]
-    kept = len(made) - wiring.escaping
-    leaving = [*range(kept), *sorted(range(kept, len(made)), key=made.__getitem__)]
+    ends = [(place[number], index) for number, index in wiring.outputs]
+    kept = len(ends) - wiring.escaping
+    leaving = [*range(kept), *sorted(range(kept, len(ends)), key=ends.__getitem__)]
     return Form(
         tuple(order),
         tuple(at for at, number in enumerate(order) if turned[number]),
@@ -168,7 +168,7 @@ def _form_by(wiring: FormKey, ranks: Mapping[Wire, _Rank]) -> Form:
             tuple(wiring.operators[number] for number in order),
             tuple(tuple(map(renumbered, read[number])) for number in order),
             tuple((0, wiring.names[number][1]) for number in arrived),
-            tuple(made[at] for at in leaving),
+            tuple(ends[at] for at in leaving),
         ),
     )
 
@@ -224,17 +224,17 @@ def _refined(wiring: FormKey, ranks: dict[Wire, _Rank]) -> dict[Wire, _Rank]:
     """Tell wires apart by what reads them, and nodes by what they read, as far as that goes."""
     kept = len(wiring.outputs) - wiring.escaping
     leaves: dict[Wire, int] = {wire: min(kept, at) for at, wire in enumerate(wiring.outputs)}
-    made: list[list[Wire]] = [[] for _ in wiring.operators]
+    outputs_of: list[list[Wire]] = [[] for _ in wiring.operators]
     for wire in ranks:
         if isinstance(wire, tuple):
-            made[wire[0]].append(wire)
+            outputs_of[wire[0]].append(wire)
     while True:
         readers: dict[Wire, list[bytes]] = {wire: [] for wire in ranks}
         of_node: list[bytes] = []
         for number, (use, wires) in enumerate(zip(wiring.operators, wiring.wires, strict=True)):
             free = _commutes(use, wires)
             read = [ranks[wire] for wire in wires]
-            given = sorted(ranks[wire] for wire in made[number])
+            given = sorted(ranks[wire] for wire in outputs_of[number])
             of_node.append(_digest(use, sorted(read) if free else read, given))
             for at, wire in enumerate(wires):
                 readers[wire].append(_digest(of_node[number], 0 if free else at))
@@ -331,12 +331,12 @@ def further_forms(rule: PatternRule, schemas: SchemaLibrary) -> dict[str, list[F
 
     A pattern may end the operands of a node in ``...``.
     """
-    found: dict[str, list[FurtherForm]] = {}
+    forms: dict[str, list[FurtherForm]] = {}
     try:
         for sketch, outputs in sketches(rule, schemas):
             drawn = _drawn(rule, sketch, outputs, schemas)
-            name = f"{rule.name}_{form_of(drawn).suffix()}" if found else rule.name
-            more = found.setdefault(name, [])
+            name = f"{rule.name}_{form_of(drawn).suffix()}" if forms else rule.name
+            more = forms.setdefault(name, [])
             for number in sorted(sketch.open_nodes):
                 use, wires = drawn.operators[number], drawn.wires[number]
                 schema = schemas.find(use.op_type, use.domain, _NEWEST)
@@ -351,7 +351,7 @@ def further_forms(rule: PatternRule, schemas: SchemaLibrary) -> dict[str, list[F
                     more.append(FurtherForm(use.op_type, count, name))
     except NoInstanceError:
         pass
-    return found
+    return forms
 
 
 def _drawn(
@@ -359,32 +359,28 @@ def _drawn(
 ) -> FormKey:
     """Return the wiring of a made-up graph."""
     places = {name: at for at, (name, _) in enumerate(rule.matcher.program.names)}
-    made: dict[str, OutputSlot] = {}
+    slots: dict[str, OutputSlot] = {}
     inputs: dict[str, int] = {}
     constant = set() if rule.constants == "lift" else set(sketch.given)
     operators, wires = [], []
     for number, node in enumerate(sketch.nodes):
         of_node: list[Wire] = []
         for name in node.inputs:
-            if not name or name in made:
-                of_node.append(made.get(name))
+            if not name or name in slots:
+                of_node.append(slots.get(name))
             elif name in constant:
                 data = sketch.given[name]
                 of_node.append(constant_key(data.dtype.name, data.shape, data.tobytes()))
             else:
                 of_node.append(inputs.setdefault(name, len(inputs)))
         wires.append(tuple(of_node))
-        operators.append(_use(node, schemas))
-        made.update((name, (number, index)) for index, name in enumerate(node.outputs))
+        schema = schemas.find(node.op_type, node.domain, _NEWEST)
+        operator = (node.domain, node.op_type, "")
+        operators.append(use_of(operator, _NEWEST, schema, node.attributes, node.outputs))
+        slots.update((name, (number, index)) for index, name in enumerate(node.outputs))
     names = tuple((places[name], name) if name in places else (0, "") for name in inputs)
-    returned = tuple(made[name] for name in outputs if name in made)
+    returned = tuple(slots[name] for name in outputs if name in slots)
     return FormKey(tuple(operators), tuple(wires), names, returned)
-
-
-def _use(node: InstanceNode, schemas: SchemaLibrary) -> OperatorUse:
-    schema = schemas.find(node.op_type, node.domain, _NEWEST)
-    operator = (node.domain, node.op_type, "")
-    return use_of(operator, _NEWEST, schema, node.attributes, node.outputs)
 
 
 def constant_key(*content: object) -> str:

@@ -136,14 +136,14 @@ def _scope(graph: Graph) -> str:
 
 def _copies_between(members: Sequence[Node]) -> list[Node]:
     """Return the Identity nodes that lie between two of *members*."""
-    known = set(members)
+    inside = set(members)
     copies: dict[Node, None] = {}
     for node in members:
         for value in node.inputs:
-            if value is None or behind_identities(value).producer not in known:
+            if value is None or behind_identities(value).producer not in inside:
                 continue
             producer = value.producer
-            while producer is not None and producer not in known:
+            while producer is not None and producer not in inside:
                 copies[producer] = None
                 copied = producer.inputs[0]
                 producer = None if copied is None else copied.producer
@@ -184,11 +184,11 @@ def _check_convex(whole: Sequence[Node], leaving: Sequence[Value]) -> None:
 
 def _check_connected(members: Sequence[Node]) -> None:
     """Refuse nodes that neither feed one another nor read the same value."""
-    known = set(members)
+    inside = set(members)
     neighbours: dict[object, list[object]] = {}
     for node in members:
         neighbours.setdefault(node, [])
-        for other in _read_by(node, known):
+        for other in _read_by(node, inside):
             neighbours[node].append(other)
             neighbours.setdefault(other, []).append(node)
     first: list[object] = [members[0]]
@@ -591,9 +591,6 @@ class _Builder:
         is_named = is_depthwise or node is not self._only_root
         self._nodes[node] = call.named(name) if is_named else call
         self._kept += spelled_attributes(call.attributes)
-        self._note(node, free)
-
-    def _note(self, node: Node, free: Sequence[str]) -> None:
         parts = [f"keeps {', '.join(self._kept)}"] if self._kept else []
         parts += [f"leaves {', '.join(free)} free"] if free else []
         if parts:
@@ -687,8 +684,8 @@ def _callee(node: Node) -> OpPattern:
 
 
 def _shape_of(value: Value | None) -> Shape | None:
-    known = None if value is None else value.known_type()
-    return None if known is None else known.shape
+    declared = None if value is None else value.known_type()
+    return None if declared is None else declared.shape
 
 
 # Learn a rule from a subgraph: check the nodes, build the pattern, prove that it matches them.

@@ -184,13 +184,13 @@ class RepeatIndex:
 def complete_attributes(node: Node) -> dict[str, Attribute]:
     """Return the attributes of *node*, with those it leaves to defaults that need no inference."""
     schema = schema_of(node)
-    known: dict[str, Attribute] = {**(schema.defaults if schema else {}), **node.attributes}
-    if "kernel_shape" in known:
+    attributes: dict[str, Attribute] = {**(schema.defaults if schema else {}), **node.attributes}
+    if "kernel_shape" in attributes:
         for name in _WINDOW_ATTRIBUTES:
-            implied = known.get(name) or attribute_of(node, name)
+            implied = attributes.get(name) or attribute_of(node, name)
             if implied is not None:
-                known[name] = implied
-    return known
+                attributes[name] = implied
+    return attributes
 
 
 def is_repeat_call(node: Node) -> bool:
@@ -315,12 +315,12 @@ class PatchGrowth:
     def _grow_upwards(self, place: int, slot: int) -> None:
         makers = [self.index.makers[node] for node in self.rows[place]]
         wires = [of_node[slot] if slot < len(of_node) else None for of_node in makers]
-        found = [None if wire is None else wire[0] for wire in wires]
-        self.work += len(found)
-        if all(node is None for node in found) or self._any_inside(found):
+        above = [None if wire is None else wire[0] for wire in wires]
+        self.work += len(above)
+        if all(node is None for node in above) or self._any_inside(above):
             return
-        if self._agrees(found) and len({wire[1] for wire in wires if wire is not None}) == 1:
-            self._try([node for node in found if node is not None])
+        if self._agrees(above) and len({wire[1] for wire in wires if wire is not None}) == 1:
+            self._try([node for node in above if node is not None])
 
     def _any_inside(self, found: Iterable[int | None]) -> bool:
         return any(
@@ -386,13 +386,13 @@ class PatchGrowth:
         labels = self.index.labels
         kinds = dict.fromkeys((labels[n], slot) for each in readers for slot, n in each)
         for kind in kinds:
-            found: list[int | None] = [None] * len(readers)
+            nodes: list[int | None] = [None] * len(readers)
             for patch, of_patch in enumerate(readers):
                 alike = [n for slot, n in of_patch if (labels[n], slot) == kind]
                 if alike and alike[0] not in self.claimed:
-                    found[patch] = alike[0]
-            if None in found:
-                self._disagree([FIXED if node is None else 0 for node in found], found)
+                    nodes[patch] = alike[0]
+            if None in nodes:
+                self._disagree([FIXED if node is None else 0 for node in nodes], nodes)
 
     def _readers(self, place: int, output: int) -> list[list[tuple[int, int]]] | None:
         """List what reads an output of a row outside the patches; None where that is too much."""
@@ -436,10 +436,10 @@ class PatchGrowth:
             return False
         wiring = None
         for node, patch in zip(row, self.places, strict=True):
-            found = self._wires(node, patch)
-            if wiring is not None and found != wiring:
+            wires = self._wires(node, patch)
+            if wiring is not None and wires != wiring:
                 return False
-            wiring = found
+            wiring = wires
         self._add(tuple(row))
         return True
 
@@ -647,11 +647,11 @@ class RepeatKind(OutlinedFunction):
         """Write the nodes into *body*, under names that the blocks share."""
         for formal in _name_inputs(self):
             body.add_input(formal)
-        made: list[Node] = []
+        copies: list[Node] = []
         for number in range(len(self.outlines[0].match.nodes)):
-            made.append(_copy(body, self, number, made))
+            copies.append(_copy(body, self, number, copies))
         for row, output in self.outputs:
-            value = made[row].outputs[output]
+            value = copies[row].outputs[output]
             assert value is not None  # noqa: S101  # see _returned
             body.graph.add_output(value)
 
@@ -713,17 +713,17 @@ def _returned(index: RepeatIndex, rows: Sequence[Row]) -> list[OutputSlot]:
     A block of which nothing is read returns what its last node makes.
     """
     block_of = {node: block for row in rows for block, node in enumerate(row)}
-    found = [
+    slots = [
         (number, output.index)
         for number, row in enumerate(rows)
         for output in index.nodes[row[0]].outputs
         if output is not None
         and any(_is_read_outside(index, node, output.index, block_of) for node in row)
     ]
-    if not found:
-        made = [output for output in index.nodes[rows[-1][0]].outputs if output is not None]
-        found = [(len(rows) - 1, made[0].index)]
-    return found[::-1]
+    if not slots:
+        outputs = [output for output in index.nodes[rows[-1][0]].outputs if output is not None]
+        slots = [(len(rows) - 1, outputs[0].index)]
+    return slots[::-1]
 
 
 def _is_read_outside(index: RepeatIndex, node: int, output: int, block_of: dict[int, int]) -> bool:
@@ -839,11 +839,11 @@ def trim(index: RepeatIndex, rows: list[Row]) -> tuple[list[Row], bool]:
     unclear: list[int] = []
     all_places = places_of(rows)
     for number, places in enumerate(all_places):
-        found = _detours(index, places, _LEAST_DETOUR + _DETOUR_PER_NODE * len(places))
-        if found is None:
+        detours = _detours(index, places, _LEAST_DETOUR + _DETOUR_PER_NODE * len(places))
+        if detours is None:
             unclear.append(number)
             continue
-        entries, exits = found
+        entries, exits = detours
         if entries:
             bad.add(number)
             late |= {places[node] for node in _closure(index, entries, places, up=False)}
@@ -906,11 +906,11 @@ def _left_from(
 
 def readers_of(index: RepeatIndex, node: int) -> list[int]:
     """List the nodes of the same graph that read what *node* makes, bodies included."""
-    found = [user for _, _, user in index.readers[node]]
+    readers = [user for _, _, user in index.readers[node]]
     if index.shown[node]:
-        made = (value for value in index.nodes[node].outputs if value is not None)
-        found += [index.numbers[user] for value in made for user in users(value)]
-    return found
+        outputs = (value for value in index.nodes[node].outputs if value is not None)
+        readers += [index.numbers[user] for value in outputs for user in users(value)]
+    return readers
 
 
 def _closure(
@@ -920,10 +920,10 @@ def _closure(
 
     def near(node: int) -> list[int]:
         if up:
-            found = [maker[0] for maker in index.makers[node] if maker is not None]
+            nodes = [maker[0] for maker in index.makers[node] if maker is not None]
         else:
-            found = [user for _, _, user in index.readers[node]]
-        return [other for other in found if other in inside]
+            nodes = [user for _, _, user in index.readers[node]]
+        return [other for other in nodes if other in inside]
 
     return reachable(starts, near)
 
@@ -1277,7 +1277,10 @@ class _Search:
             pool = [blocks for blocks in pool if blocks is not chosen]
             whole = self._worth(acyclic(self.index, chosen.rows, self.claimed))
             if whole is not None and whole.saving == chosen.saving:
-                self._claim(whole)
+                first = len(self.found) * len(self.index)
+                for row in whole.rows:
+                    self.claimed.update((node, first + block) for block, node in enumerate(row))
+                self.found.append(whole)
             elif whole is not None:
                 pool.append(whole)
         return self.found
@@ -1310,12 +1313,6 @@ class _Search:
         if len(covered) < _SHARE_COVERED * repeats or _total(chosen) < _SHARE_SAVED * best.saving:
             return None
         return chosen[0]
-
-    def _claim(self, blocks: Blocks) -> None:
-        first = len(self.found) * len(self.index)
-        for row in blocks.rows:
-            self.claimed.update((node, first + block) for block, node in enumerate(row))
-        self.found.append(blocks)
 
     def _worth(self, rows: list[Row]) -> Blocks | None:
         """Return *rows* as blocks if they are large and many enough; none runs in two places."""
@@ -1362,7 +1359,7 @@ class _Search:
 
         None if there was no such growth. The growths *besides* do not count.
         """
-        common = {known for known in self.known.get(starts[0], ()) if known[0] not in besides}
+        common = {growths for growths in self.known.get(starts[0], ()) if growths[0] not in besides}
         for node in starts:
             common.intersection_update(self.known.get(node, ()))
             if not common:
@@ -1384,9 +1381,9 @@ class _Search:
         """
         if len(starts) < self.options.min_repeats or self.work_left <= 0:
             return []
-        known = self.tried[starts] if starts in self.tried else self._known_blocks(starts, line)
-        if known is not None:
-            return known
+        earlier = self.tried[starts] if starts in self.tried else self._known_blocks(starts, line)
+        if earlier is not None:
+            return earlier
         self.tried[starts] = []
         growth = PatchGrowth(self.index, starts, self.claimed)
         self.work_left -= growth.work
@@ -1399,8 +1396,8 @@ class _Search:
             best = [b for part in parts for b in self._from_starts(part, depth=depth + 1)]
         partitions = _partitions(growth) if depth < _DEEPEST else []
         for parts in partitions[: _PARTITIONS if best else 1]:
-            found = [b for part in parts for b in self._from_starts(part, line, depth + 1)]
-            best = max(best, found, key=_total)
+            blocks = [b for part in parts for b in self._from_starts(part, line, depth + 1)]
+            best = max(best, blocks, key=_total)
         self.tried[starts] = best
         return best
 
@@ -1425,10 +1422,10 @@ class _Search:
                 self.served.update(node for row in rows for node in row)
         for place, row in enumerate(growth.rows):
             for node in row:
-                known = self.known.setdefault(node, [])
-                known.append((len(self.results) - 1, place))
-                if len(known) > _KNOWN_ROWS:
-                    del known[0]
+                rows_of_node = self.known.setdefault(node, [])
+                rows_of_node.append((len(self.results) - 1, place))
+                if len(rows_of_node) > _KNOWN_ROWS:
+                    del rows_of_node[0]
 
     def _grown_again(self, blocks: Blocks) -> Iterator[Blocks]:
         """Grow again from the row with the most nodes that are not claimed."""
@@ -1482,7 +1479,7 @@ def _partitions(growth: PatchGrowth) -> list[list[Row]]:
     nothing is to be gained.
     """
     starts = growth.rows[0]
-    found: dict[tuple[Row, ...], list[Row]] = {}
+    partitions: dict[tuple[Row, ...], list[Row]] = {}
     for groups, nodes in growth.disagreements:
         fresh = [group for group in groups if _is_fresh(growth, group, nodes)]
         if not fresh:
@@ -1490,8 +1487,8 @@ def _partitions(growth: PatchGrowth) -> list[list[Row]]:
         parted = {patch for group in fresh for patch in group}
         rest = [patch for patch in range(len(starts)) if patch not in parted]
         parts = [tuple(starts[patch] for patch in part) for part in (*fresh, rest)]
-        found.setdefault(tuple(sorted(parts)), parts)
-    return list(found.values())
+        partitions.setdefault(tuple(sorted(parts)), parts)
+    return list(partitions.values())
 
 
 def _is_fresh(growth: PatchGrowth, group: Sequence[int], found: Sequence[int | None]) -> bool:
@@ -1644,8 +1641,8 @@ class _Writer:
         for order in gathered(index, [blocks.rows for blocks in found]):
             nodes = [index.nodes[number] for number in order]
             GraphRewriter(nodes[0].graph).arrange(nodes)
-        made = write_calls(self.model, kinds, set(names), origins)
-        return [_family(kind, made, is_nested=is_nested) for kind in kinds]
+        partitions = write_calls(self.model, kinds, set(names), origins)
+        return [_family(kind, partitions, is_nested=is_nested) for kind in kinds]
 
     def _names(self, index: RepeatIndex, found: Sequence[Blocks]) -> list[str]:
         """Name the kinds of blocks after their modules, by as many words as tell them apart."""

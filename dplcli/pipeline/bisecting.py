@@ -113,10 +113,10 @@ class Partitions:
         """Outline only what *steps* list; return the steps that fit."""
         wanted = {step.place for step in steps}
         names = {step.rule for step in steps}
-        found = select_matches(model, [r for r in self.rules if r.qualified_name in names])
-        matches = [m for m in found.matches if _partition_step(m).place in wanted]
+        selection = select_matches(model, [r for r in self.rules if r.qualified_name in names])
+        matches = [m for m in selection.matches if _partition_step(m).place in wanted]
         done = {_partition_step(match).place for match in matches}
-        partition(model, replace(found, matches=matches))
+        partition(model, replace(selection, matches=matches))
         return tuple(step for step in steps if step.place in done)
 
 
@@ -247,10 +247,10 @@ def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
 def shows(folder: Path, spec: Reproducer) -> Reproduced | None:
     """Run *folder*; return None if the fault does not show, or the folder cannot be run."""
     try:
-        found = run_reproducer(folder, spec)
+        reproduced = run_reproducer(folder, spec)
     except DplError:
         return None
-    return found if found.differs else None
+    return reproduced if reproduced.differs else None
 
 
 def write_candidate(folder: Path, spec: Reproducer) -> None:
@@ -342,10 +342,10 @@ class RuleExhibit:
             levels = cause.trial.levels or self.settings.judged_levels
             specs = (spec.model_copy(update={"level": level}) for level in levels)
             drafts = (self._cut_out(cause, specimen, draft, spec) for spec in specs)
-            found = next((item for item in drafts if item is not None), None)
-            if found is None:
+            drafted = next((item for item in drafts if item is not None), None)
+            if drafted is None:
                 return replace(cause, is_hidden=True)
-            spec, cutting = found
+            spec, cutting = drafted
             (draft / REPRODUCER_FILE).write_text(spec.to_text(), encoding="utf-8")
             write_candidate(draft, spec)
             nodes = (cutting.nodes, len(specimen.wiring.nodes))
@@ -527,8 +527,8 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
         say("cutting out what shows it")
         fed = feed(model_path, settings)
         exhibit = RuleExhibit(model_path.name, source, changes.kind, settings, fed)
-        with provisional() as made:
-            made.note(output)  # which stays if something is in it
+        with provisional() as unfinished:
+            unfinished.note(output)  # which stays if something is in it
             output.mkdir(exist_ok=True)
             causes = tuple(
                 exhibit.write(cause, output / str(number)) for number, cause in enumerate(causes, 1)
@@ -601,11 +601,11 @@ class _Search:
         def breaks(part: Sequence[BisectStep]) -> Sequence[BisectStep] | None:
             nonlocal last
             self.say(f"trying {len(part):,} of {len(steps):,} applications")
-            found = self.try_out(part, settings)
-            if not found.reason:
+            trial_of_part = self.try_out(part, settings)
+            if not trial_of_part.reason:
                 return None
-            last = found
-            return found.applied
+            last = trial_of_part
+            return trial_of_part.applied
 
         minimal = minimise(trial.applied, breaks)
         if self.settings.third_opinion:
@@ -618,12 +618,12 @@ class _Search:
 
     def _needed(self, minimal: tuple[BisectStep, ...]) -> tuple[BisectStep, ...]:
         """Return the steps without which others of *minimal* cannot be applied."""
-        found = []
+        needed = []
         for step in minimal[:-1]:
             others = [other for other in minimal if other is not step]
             if len(self.changes.apply(load_model(self.path), others)) < len(others):
-                found.append(step)
-        return tuple(found)
+                needed.append(step)
+        return tuple(needed)
 
 
 def what_differs(result: VerificationResult) -> tuple[str, tuple[str, ...], int]:
@@ -641,8 +641,8 @@ def what_differs(result: VerificationResult) -> tuple[str, tuple[str, ...], int]
 
 
 def _without(steps: Sequence[BisectStep], others: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
-    known = set(map(id, others))
-    return tuple(step for step in steps if id(step) not in known)
+    left_out = set(map(id, others))
+    return tuple(step for step in steps if id(step) not in left_out)
 
 
 # Comparing the values inside two models, and finding the first that differs.
@@ -805,15 +805,16 @@ class _Finder:
             if parts is None:
                 return None
             spec = self._spec(at, parts, level, folder)
-            found = shows(folder, spec)
-            if found is None or found.verification is None:
+            reproduced = shows(folder, spec)
+            if reproduced is None or reproduced.verification is None:
                 return None
             ours, theirs = (wiring.nodes for wiring in self.comparison.wirings)
+            wrong = [output.reason for output in reproduced.verification.outputs if output.reason]
             place = Divergence(
                 at.original,
                 at.candidate,
                 at.how,
-                _said(found.verification),
+                (wrong[0] if wrong else "; ".join(reproduced.verification.objections)),
                 (parts.original, parts.candidate),
                 (len(ours), len(theirs)),
                 level,
@@ -841,12 +842,6 @@ class _Finder:
             level=level,
             tolerances=_tolerances_of(self.settings, [at.original]),
         )
-
-
-def _said(result: VerificationResult) -> str:
-    """Return why the only output of two parts differs, or else which place inside does."""
-    wrong = [output.reason for output in result.outputs if output.reason]
-    return wrong[0] if wrong else "; ".join(result.objections)
 
 
 def _models_readme(place: Divergence, labels: tuple[str, str]) -> str:
@@ -903,8 +898,8 @@ def facets(names: Iterable[str] | None) -> frozenset[Facet]:
         if name == NOTHING:
             raise UsageError(f"--ignore: {NOTHING!r} stands alone")
         if name not in FACETS:
-            known = [*FACETS, NOTHING]
-            hint = did_you_mean(name, known) or f"one of {', '.join(known)}"
+            choices = [*FACETS, NOTHING]
+            hint = did_you_mean(name, choices) or f"one of {', '.join(choices)}"
             raise UsageError(f"--ignore: {name!r} is nothing that can be ignored", hint=hint)
     return frozenset(cast("list[Facet]", listed))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dplcli.analysis.extract import Wiring, cut, made_name
 from dplcli.errors import counted
 from dplcli.verify.compare import Facts
-from dplcli.verify.layers import type_of, value_of
+from dplcli.verify.layers import capture, type_of, value_of
 from dplcli.verify.model import model_of
 from dplcli.verify.settings import REFERENCE_LEVEL, RunError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dplcli.verify.compare import Judge
     from dplcli.verify.run import Runner
-    from dplcli.verify.settings import Array, Feed, Leaf, ModelSource
+    from dplcli.verify.settings import Feed, Leaf, ModelSource
 
 _ROUNDINGS = 1 << 10
 _MOST_VALUES = 64
@@ -80,7 +80,13 @@ def judge_apart(
     differing: list[str] = []
     for start in range(0, len(calls), _MOST_VALUES):
         rows = calls[start : start + _MOST_VALUES]
-        given = _values_read(wiring, rows, bodies, feeds, create)
+        read = dict.fromkeys(name for row in rows for name in wiring.reads[row])
+        asked = [name for name in read if name in wiring.makers]
+        outputs = capture(bodies, asked, feeds) if asked else {}
+        values = {name: value_of(leaves) for name, leaves in outputs.items()}
+        if lost := [name for name, value in values.items() if value is None]:
+            raise RunError(f"{lost[0]!r} cannot be fed")
+        given = {**{name: feeds[name] for name in read if name in feeds}, **values}
         expected, actual = (
             create(_cut_out(wiring, rows, source, given)).run(given)
             for source in (bodies, candidate)
@@ -104,46 +110,18 @@ def _differences(
     judge = replace(
         judge, facts=Facts(stepped=stepped), roundings=_ROUNDINGS, level=REFERENCE_LEVEL
     )
-    found = []
+    objections = []
     for row in rows:
         node = wiring.nodes[row]
         for output in filter(None, node.output):
             name = output if output in expected else made_name(output)
             compared = judge.compare(name, expected[name], actual[name])
             if not compared.ok:
-                found.append(
+                objections.append(
                     f"partition {node.name!r} ({node.domain}::{node.op_type}) by itself gives "
                     f"something else than its body: {compared.reason}"
                 )
-    return found
-
-
-def _values_read(
-    wiring: Wiring,
-    rows: Sequence[int],
-    source: ModelSource,
-    feeds: Mapping[str, Feed],
-    create: Callable[[ModelSource], Runner],
-) -> dict[str, Feed]:
-    """Compute what calls read, with the bodies of all functions."""
-    read = dict.fromkeys(name for row in rows for name in wiring.reads[row])
-    found = {name: feeds[name] for name in read if name in feeds}
-    asked = [name for name in read if name in wiring.makers]
-    if not asked:
-        return found
-    model = type(wiring.model)()
-    model.CopyFrom(wiring.model)
-    stated = {output.name for output in model.graph.output}
-    for name in asked:
-        if name not in stated:
-            model.graph.output.add(name=name)
-    outputs = create(replace(source, content=model.SerializeToString())).run(feeds)
-    for name in asked:
-        value: Array | list[Array] | None = value_of(outputs[name])
-        if value is None:
-            raise RunError(f"{name!r} cannot be fed")
-        found[name] = value
-    return found
+    return objections
 
 
 def _cut_out(

@@ -55,9 +55,9 @@ def minimise(
             if key in tried:
                 continue
             tried.add(key)
-            found = try_out(part)
-            if found is not None:
-                current = tuple(found)
+            broken = try_out(part)
+            if broken is not None:
+                current = tuple(broken)
                 parts = max(parts - 1, 2) if is_rest else 2
                 break
         else:
@@ -140,10 +140,10 @@ class Specimen:
         wanted = list(names)
         if unknown := [name for name in wanted if name not in self.known]:
             try:
-                found = capture(self.source, unknown, self.feeds)
+                outputs = capture(self.source, unknown, self.feeds)
             except RunError:
                 return None
-            self.known |= {name: value_of(leaves) for name, leaves in found.items()}
+            self.known |= {name: value_of(leaves) for name, leaves in outputs.items()}
         values = {name: self.known[name] for name in wanted}
         fed = {name: value for name, value in values.items() if value is not None}
         return fed if len(fed) == len(values) else None
@@ -171,17 +171,14 @@ def _write_data(
     (folder / DATA).mkdir(exist_ok=True)
     for kind, names in (("input", starts), ("output", ends)):
         for number, name in enumerate(names):
-            (folder / DATA / f"{kind}_{number}.pb").write_bytes(_packed(values[name], name))
-
-
-def _packed(value: Array | list[Array], name: str) -> bytes:
-    packed = (
-        onnx.numpy_helper.from_list(value, name)
-        if isinstance(value, list)
-        else onnx.numpy_helper.from_array(value, name)
-    )
-    content: bytes = packed.SerializeToString()
-    return content
+            value = values[name]
+            packed = (
+                onnx.numpy_helper.from_list(value, name)
+                if isinstance(value, list)
+                else onnx.numpy_helper.from_array(value, name)
+            )
+            content: bytes = packed.SerializeToString()
+            (folder / DATA / f"{kind}_{number}.pb").write_bytes(content)
 
 
 def _saved(model: onnx.ModelProto, path: Path) -> bool:
@@ -243,9 +240,9 @@ class DivergenceSearch:
             UsageError: A model's weights cannot be read.
         """
         self.seed = settings.first_seeds[0] if seed is None else seed
-        made = names_made_by_shape(read_model(candidate).graph)
+        made_by_shape = names_made_by_shape(read_model(candidate).graph)
         self.settings = settings
-        self.fed = feed(original, settings, made)
+        self.fed = feed(original, settings, made_by_shape)
         self.candidate = candidate_source(candidate, settings, self.fed.source.weights)
         self.specimen = Specimen(self.fed, self.seed)
         self.wirings = self.specimen.wiring, Wiring(whole_model(candidate))
@@ -303,8 +300,8 @@ class DivergenceSearch:
         types = {name: type_of(value) for name, value in values.items()}
         partners = {agreed[name]: name for name in wanted} | {at.candidate: at.original}
         mine = cut(self.wirings[0], ours, types, [at.original])
-        known = {name: types[partner] for name, partner in partners.items()}
-        other = _renamed(cut(self.wirings[1], theirs, known, [at.candidate]), partners)
+        candidate_types = {name: types[partner] for name, partner in partners.items()}
+        other = _renamed(cut(self.wirings[1], theirs, candidate_types, [at.candidate]), partners)
         for model in (mine, other):
             del model.graph.input[:]
             for name in wanted:  # also what one part does not read: both are fed the same

@@ -42,8 +42,8 @@ def complete_types(model: Model, source: ModelSource) -> None:
     except (*ONNX_ERRORS, DplError):
         return  # the calls that need to know are refused, and say so
     for value in (value for node in twin.graph for value in node.outputs):
-        if value is not None and value.name in pending and (found := value.known_type()):
-            _note(pending[value.name], found)
+        if value is not None and value.name in pending and (known_type := value.known_type()):
+            _note(pending[value.name], known_type)
     pending = _open_values(model)
     if not pending:
         return
@@ -62,19 +62,19 @@ def complete_types(model: Model, source: ModelSource) -> None:
 
 
 def _open_values(model: Model) -> dict[str, Value]:
-    found = {}
+    values = {}
     for node in model.graph:
         if called_function(node) is None:
             continue
         for value in node.inputs:
             known = None if value is None else value.known_type()
             if value is not None and (known is None or None in known):
-                found[value.name] = value
-    return found
+                values[value.name] = value
+    return values
 
 
 def _note(value: Value, found: TensorType) -> None:
-    known = value.known_type()
-    dtype = found.dtype if known is None else known.dtype or found.dtype
-    shape = found.shape if known is None else known.shape or found.shape
+    old = value.known_type()
+    dtype = found.dtype if old is None else old.dtype or found.dtype
+    shape = found.shape if old is None else old.shape or found.shape
     value.note_type(TensorType(dtype, shape))

@@ -70,9 +70,9 @@ _NOTHING = Depth()
 
 def output_depths(flow: Dataflow) -> Mapping[str, Depth]:
     """Return the depth of every graph output whose depth can be counted."""
-    known = value_depths(flow)
+    depths = value_depths(flow)
     names = (info.name for info in flow.model.graph.output)
-    return {name: known[name] for name in names if name in known}
+    return {name: depths[name] for name in names if name in depths}
 
 
 def value_depths(flow: Dataflow) -> Mapping[str, Depth]:
@@ -359,7 +359,7 @@ def working_type(flow: Dataflow) -> str:
         for value in node.outputs
         if value is not None
     )
-    computed = {known.dtype or "" for known in types if known is not None}
+    computed = {declared.dtype or "" for declared in types if declared is not None}
     return max(computed & FLOATS, key=lambda name: UNITS[name], default="")
 
 
@@ -415,6 +415,7 @@ class Judge:
         limits: How far outputs move with the original's own last bits, where measured.
         is_exact: Whether nothing may differ, since both models are proved to be one graph.
         roundings: How many roundings to allow for; None for as many as were counted.
+        is_brief: Whether figures are left out where floats agree.
     """
 
     settings: Settings
@@ -425,6 +426,7 @@ class Judge:
     limits: Mapping[str, Limit] = field(default_factory=dict)
     is_exact: bool = False
     roundings: int | None = None
+    is_brief: bool = False
 
     def compare(
         self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf]
@@ -436,11 +438,11 @@ class Judge:
         ]
         if not pairs:
             pairs = [self._blank(name, Leaf("", "empty", np.empty(0, np.uint8)))]
-        found = max(pairs, key=severity)
+        worst = max(pairs, key=severity)
         if len(expected) == len(actual):
-            return found
+            return worst
         reason = f"it holds {len(actual)} elements where the original's holds {len(expected)}"
-        return _beyond_help(found, reason)
+        return _beyond_help(worst, reason)
 
     def _blank(self, name: str, leaf: Leaf) -> OutputComparison:
         tolerance = self._tolerance(name, leaf)
@@ -490,16 +492,20 @@ class Judge:
             reason = f"{where}its {what[0]} is {what[1]}, not {what[2]}"
             return replace(_beyond_help(blank, reason), mismatches=expected.data.size)
         if expected.dtype in FLOATS:
-            found = _compare_floats(blank, expected, actual)
+            comparison = _compare_floats(blank, expected, actual, is_brief=self.is_brief)
         elif expected.data.dtype.kind in "iub":
             flips = name in self.facts.stepped and name not in self.settings.tolerances
             flips = flips and not self.is_exact
-            found = _compare_integers(blank, expected.data, actual.data, flips=flips)
+            comparison = _compare_integers(blank, expected.data, actual.data, flips=flips)
         else:
-            found = _compare_exactly(blank, expected, actual)
-        if not found.ok and (limit := self._limit(name)) is not None:
-            found = _within_limit(found, blank, limit, expected, actual)
-        return found if found.ok else replace(found, reason=where + (found.reason or ""))
+            comparison = _compare_exactly(blank, expected, actual)
+        if not comparison.ok and (limit := self._limit(name)) is not None:
+            comparison = _within_limit(comparison, blank, limit, expected, actual)
+        return (
+            comparison
+            if comparison.ok
+            else replace(comparison, reason=where + (comparison.reason or ""))
+        )
 
 
 def severity(comparison: OutputComparison) -> tuple[bool, int, float]:
@@ -522,9 +528,9 @@ def _compare_exactly(blank: OutputComparison, expected: Leaf, actual: Leaf) -> O
     differs = np.asarray(expected.data != actual.data)
     if not differs.any():
         return blank
-    found = _beyond_help(replace(blank, mismatches=int(differs.sum())), "")
+    comparison = _beyond_help(replace(blank, mismatches=int(differs.sum())), "")
     index = _index(differs.reshape(-1).argmax(), differs.shape)
-    return _with_reason(_at_worst(found, index, expected.data, actual.data))
+    return _with_reason(_at_worst(comparison, index, expected.data, actual.data))
 
 
 def _compare_integers(
@@ -533,29 +539,33 @@ def _compare_integers(
     """Compare integers or booleans; with *flips*, a few may be one step off."""
     differs = np.asarray(expected != actual)
     ours, theirs = expected.astype(np.float64), actual.astype(np.float64)
-    found = _with_distances(blank, ours, theirs)
+    comparison = _with_distances(blank, ours, theirs)
     if not differs.any():
-        return replace(found, figures=replace(found.figures, steps=0 if flips else None))
+        return replace(comparison, figures=replace(comparison.figures, steps=0 if flips else None))
     # Integers beyond 2**53 can differ where their nearest floats do not.
     difference = np.where(differs, np.maximum(np.abs(theirs - ours), 1.0), 0.0)
     outside = difference > blank.atol + blank.rtol * np.abs(ours)
     moved = int(differs.sum())
     too_many = flips and moved > max(1, int(_FLIPPED * differs.size))
-    found = _with_needed(found, np.abs(ours), difference)
-    found = replace(
-        found,
+    comparison = _with_needed(comparison, np.abs(ours), difference)
+    comparison = replace(
+        comparison,
         mismatches=moved if too_many else int(outside.sum()),
         ok=not outside.any() and not too_many,
-        figures=replace(found.figures, steps=moved if flips else None),
+        figures=replace(comparison.figures, steps=moved if flips else None),
     )
-    found = _at_worst(found, _index(difference.reshape(-1).argmax(), ours.shape), expected, actual)
+    comparison = _at_worst(
+        comparison, _index(difference.reshape(-1).argmax(), ours.shape), expected, actual
+    )
     if too_many and not outside.any():
         reason = f"{moved} of {differs.size} elements are one quantisation step off, all at once"
-        return replace(found, reason=reason)
-    return found if found.ok else _with_reason(found)
+        return replace(comparison, reason=reason)
+    return comparison if comparison.ok else _with_reason(comparison)
 
 
-def _compare_floats(blank: OutputComparison, expected: Leaf, actual: Leaf) -> OutputComparison:
+def _compare_floats(
+    blank: OutputComparison, expected: Leaf, actual: Leaf, *, is_brief: bool = False
+) -> OutputComparison:
     ours, theirs = expected.data.astype(np.float64), actual.data.astype(np.float64)
     both = np.isfinite(ours) & np.isfinite(theirs)
     nan_differs = np.isnan(ours) != np.isnan(theirs)
@@ -566,30 +576,33 @@ def _compare_floats(blank: OutputComparison, expected: Leaf, actual: Leaf) -> Ou
         difference = np.abs(theirs_finite - ours_finite)
         excess = difference - (blank.atol + blank.rtol * magnitude)
     outside = (excess > 0) | other_differs
-    steps = _ulps(expected, actual)[both]
-    found = _with_distances(blank, ours_finite, theirs_finite) if both.any() else blank
+    if is_brief and not outside.any():
+        return blank
+    places = _ordered(expected), _ordered(actual)  # by how many representable numbers they are off
+    steps = (np.maximum(*places) - np.minimum(*places))[both]
+    comparison = _with_distances(blank, ours_finite, theirs_finite) if both.any() else blank
     if other_differs.any():
-        found = _beyond_help(found, "")
+        comparison = _beyond_help(comparison, "")
     else:
-        found = _with_needed(found, magnitude, difference)
-    found = replace(
-        found,
+        comparison = _with_needed(comparison, magnitude, difference)
+    comparison = replace(
+        comparison,
         max_ulp=int(steps.max()) if steps.size else None,
         mismatches=int(outside.sum()),
         nan_mismatches=int(nan_differs.sum()),
         ok=not outside.any(),
         figures=replace(
-            found.figures,
+            comparison.figures,
             inf_mismatches=int((other_differs & ~nan_differs).sum()),
             ulp_histogram=ulp_histogram(steps),
         ),
     )
-    if not difference.any() and found.ok:
-        return found
+    if not difference.any() and comparison.ok:
+        return comparison
     badness = np.where(other_differs, np.inf, np.where(difference > 0, excess, -np.inf))
     index = _index(badness.reshape(-1).argmax(), badness.shape)
-    found = _at_worst(found, index, ours, theirs)
-    return found if found.ok else _with_reason(found)
+    comparison = _at_worst(comparison, index, ours, theirs)
+    return comparison if comparison.ok else _with_reason(comparison)
 
 
 def _within_limit(
@@ -707,12 +720,6 @@ def ulp_histogram(steps: Steps) -> tuple[int, ...]:
     return tuple(int(count) for count in np.bincount(exponents.reshape(-1)))
 
 
-def _ulps(expected: Leaf, actual: Leaf) -> Steps:
-    """Return how many representable numbers each element is off; only finite ones count."""
-    ours, theirs = _ordered(expected), _ordered(actual)
-    return np.maximum(ours, theirs) - np.minimum(ours, theirs)
-
-
 def _ordered(leaf: Leaf) -> Steps:
     """Number the floats of a type in increasing order; both zeros get the same number."""
     width = leaf.data.dtype.itemsize * 8
@@ -786,14 +793,14 @@ def measure_limits(
         outputs: What it gave, per case.
         open_session: Creates a session for a changed copy.
     """
-    found: dict[str, Limit] = {}
+    limits: dict[str, Limit] = {}
     for units in (_QUIET, _LOUD):
         for name, limit in _measure(source, feeds, outputs, open_session, units).items():
-            if not _crosses_a_step(found.get(name), name, outputs):
-                found[name] = limit
-        if found and all(_crosses_a_step(limit, name, outputs) for name, limit in found.items()):
+            if not _crosses_a_step(limits.get(name), name, outputs):
+                limits[name] = limit
+        if limits and all(_crosses_a_step(limit, name, outputs) for name, limit in limits.items()):
             break
-    return found
+    return limits
 
 
 def _measure(
@@ -804,7 +811,7 @@ def _measure(
     units: float,
 ) -> dict[str, Limit]:
     """Return how far each output moves when numbers move by so many units in the last place."""
-    found: dict[str, Limit] = {}
+    limits: dict[str, Limit] = {}
     for draw in range(_DRAWS):
         rng = np.random.default_rng(draw)
         try:
@@ -812,20 +819,20 @@ def _measure(
             for case, given in feeds.items():
                 moved = runner.run(map_feeds(partial(_moved, rng=rng, units=units), given))
                 for name, move in movements({case: outputs[case]}, {case: moved}).items():
-                    found[name] = _further(found.get(name, _STILL), move)
+                    limits[name] = _further(limits.get(name, _STILL), move)
         except (RunError, StoppedError, EncodeError):
             continue
-    return found
+    return limits
 
 
 def movements(before: Mapping[int, Outputs], after: Mapping[int, Outputs]) -> dict[str, Limit]:
     """Return how far each output is from what it was, in the worst of the cases."""
-    found: dict[str, Limit] = {}
+    limits: dict[str, Limit] = {}
     for case, outputs in before.items():
         for name, leaves in outputs.items():
             for ours, theirs in zip(leaves, after[case][name], strict=False):
-                found[name] = _further(found.get(name, _STILL), _movement(ours, theirs))
-    return found
+                limits[name] = _further(limits.get(name, _STILL), _movement(ours, theirs))
+    return limits
 
 
 def _further(one: Limit, other: Limit) -> Limit:
@@ -907,17 +914,19 @@ def judge_level(
         runs: What the candidate gave, per case.
         witness: Asked only if an output fails.
     """
-    found = _worst(judge, reference, runs)
-    if judge.is_exact or all(comparison.ok for comparison in found):
-        return found
+    comparisons = _worst(judge, reference, runs)
+    if judge.is_exact or all(comparison.ok for comparison in comparisons):
+        return comparisons
     level = judge.level
     if level != REFERENCE_LEVEL and (alike := witness.original_at(level)) is not None:
         again = _worst(replace(judge, baseline=level), alike, runs)
-        found = [b if b.ok and not a.ok else a for a, b in zip(found, again, strict=True)]
-    if all(comparison.ok for comparison in found) or not (limits := witness.limits()):
-        return found
+        comparisons = [
+            b if b.ok and not a.ok else a for a, b in zip(comparisons, again, strict=True)
+        ]
+    if all(comparison.ok for comparison in comparisons) or not (limits := witness.limits()):
+        return comparisons
     again = _worst(replace(judge, limits=limits), reference, runs)
-    return [a if a.ok else b for a, b in zip(found, again, strict=True)]
+    return [a if a.ok else b for a, b in zip(comparisons, again, strict=True)]
 
 
 def _worst(judge: Judge, expected: Runs, actual: Runs) -> list[OutputComparison]:

@@ -143,8 +143,8 @@ class CutSide:
     def stored(self, name: str) -> TensorProto | None:
         """Return the constant of a name, if there is one."""
         if name in self.wiring.initializers:
-            found: TensorProto = self.wiring.initializers[name]
-            return found
+            tensor: TensorProto = self.wiring.initializers[name]
+            return tensor
         row = self.wiring.makers.get(name)
         value = None if row is None else attribute(self.wiring.nodes[row], "value")
         return None if value is None else value.t
@@ -225,10 +225,10 @@ class CutModels:
         self.defaults = _without_defaults(ours, theirs)
         self.inputs = inputs = {**self.defaults, **inputs}
         self.ours, self.theirs = Wiring(ours), Wiring(theirs)
-        self.sides = (
-            CutSide(0, _as_read(original, ours), self.ours),
-            CutSide(1, candidate, self.theirs),
-        )
+        source = original
+        if ours.ByteSize() <= _KEPT_BYTES or model_of(original).functions:  # large files stay files
+            source = replace(original, content=ours.SerializeToString())
+        self.sides = CutSide(0, source, self.ours), CutSide(1, candidate, self.theirs)
         aligned, self.models = align((self.ours, self.theirs), (original, candidate))
         given = {info.name for info in self.theirs.model.graph.input}
         entering = [Pair(name, name, "structure") for name in inputs if name in given]
@@ -240,8 +240,8 @@ class CutModels:
 
     def pairs(self) -> list[Pair]:
         """Return the pairs of values that nodes make, in the original's order."""
-        made = (pair for pair in self.cuts.values() if pair.original in self.order)
-        return sorted(made, key=lambda pair: self.order[pair.original])
+        computed = (pair for pair in self.cuts.values() if pair.original in self.order)
+        return sorted(computed, key=lambda pair: self.order[pair.original])
 
     def changed(self) -> list[Pair]:
         """Return the pairs between whose nearest cuts the models do not say the same."""
@@ -342,7 +342,7 @@ class CutModels:
             feedings: What is fed.
             precision: How to compute in float64; None for onnxruntime.
         """
-        found: dict[tuple[Place, int], Sequence[Leaf] | RunError] = {}
+        leaves: dict[tuple[Place, int], Sequence[Leaf] | RunError] = {}
         pending = [(list(places), True)] if places and feedings else []
         while pending:
             some, is_sized = pending.pop()
@@ -358,10 +358,10 @@ class CutModels:
             for number, outputs in enumerate(given):
                 for place in some:
                     end = made_name(place.parts[side.place].end)
-                    found[place, number] = (
+                    leaves[place, number] = (
                         outputs if isinstance(outputs, RunError) else outputs[end]
                     )
-        return found
+        return leaves
 
     def _runs(
         self,
@@ -372,23 +372,35 @@ class CutModels:
         *,
         is_sized: bool,
     ) -> list[Outputs | RunError]:
-        """Run places as one model on each feeding; those of the same sizes in one session."""
-        opened: dict[object, Callable[[Mapping[str, Feed]], Outputs]] = {}
-        given: list[Outputs | RunError] = []
-        for feeding in feedings:
+        """Run places as one model on each feeding; those of the same sizes in one session.
+
+        One session is open at a time: a second one would start another process.
+        """
+        given: dict[int, Outputs | RunError] = {}
+        groups: dict[object, dict[int, dict[str, Feed]]] = {}
+        for number, feeding in enumerate(feedings):
             try:
                 feeds = self.fed(side, places, feeding)
-                arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
-                sizes = tuple(array.shape for array in arrays)
-                if sizes not in opened:
-                    source, _ = self.cut_out(side, places, feeding, is_sized=is_sized)
-                    opened[sizes] = (
-                        partial(precision.run, source) if precision else _opened(source).run
-                    )
-                given.append(opened[sizes](feeds))
             except RunError as error:
-                given.append(RunError(str(error)))  # the other holds on to the session
-        return given
+                given[number] = error
+                continue
+            arrays = (f for f in feeds.values() if is_sized and isinstance(f, np.ndarray))
+            groups.setdefault(tuple(array.shape for array in arrays), {})[number] = feeds
+        for group in groups.values():
+            run: Callable[[Mapping[str, Feed]], Outputs] | None = None
+            for number, feeds in group.items():
+                try:
+                    if run is None:
+                        source, _ = self.cut_out(side, places, feedings[number], is_sized=is_sized)
+                        run = (
+                            partial(precision.run, source)
+                            if precision
+                            else Runner(source, REFERENCE_LEVEL).run
+                        )
+                    given[number] = run(feeds)
+                except RunError as error:
+                    given[number] = RunError(str(error))  # the other holds on to the session
+        return [given[number] for number in range(len(feedings))]
 
     def cut_out(
         self,
@@ -464,10 +476,10 @@ def _bound_loops(model: ModelProto) -> None:
                 asked = node.input[0]
                 node.input[0] = f"{most} {len(bounds)}"
                 bounds.add(node.input[0])
-                made = onnx.helper.make_node(
+                bound = onnx.helper.make_node(
                     "Min" if asked else "Identity", [most, *filter(None, [asked])], node.input[:1]
                 )
-                scope.node.insert(position, made)
+                scope.node.insert(position, bound)
                 position += 1
             position += 1
     if bounds:
@@ -481,17 +493,6 @@ def _take(model: ModelProto, ranges: Ranges, *, taken: bool) -> None:
         if _is_open_if(node, ranges):
             node.input[0] = name
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(taken), name))
-
-
-def _as_read(source: ModelSource, model: ModelProto) -> ModelSource:
-    """Return what runs a model as it was read, functions written out; large files stay files."""
-    if model.ByteSize() > _KEPT_BYTES and not model_of(source).functions:
-        return source
-    return replace(source, content=model.SerializeToString())
-
-
-def _opened(source: ModelSource) -> Runner:
-    return Runner(source, REFERENCE_LEVEL)
 
 
 def truncates(node: NodeProto) -> bool:

@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.analysis.extract import subgraphs
-from dplcli.ir.operators import BOUNDING, MEASURING, SIZED_FROM
+from dplcli.ir.operators import (
+    AXIS_SLOTS,
+    BOUNDING,
+    INDEXED,
+    LENGTHS,
+    MEASURING,
+    PART_SLOTS,
+    SIZED_FROM,
+    TUPLE_SLOTS,
+)
 from dplcli.verify.draws import DrawSpec
-from dplcli.verify.layers import type_of
 from dplcli.verify.model import Dataflow, input_domain, model_of, port_of, small_values
 
 if TYPE_CHECKING:
@@ -47,6 +55,10 @@ _KNEES = {
 }
 """Where operators bend, which hold no constant that says so."""
 
+_LIMITING = {op for op, _ in (*INDEXED, *LENGTHS, *TUPLE_SLOTS, *AXIS_SLOTS, *PART_SLOTS)}
+_LIMITING |= {"Equal", "OneHot"}
+"""Operators that say within what whole numbers have to be."""
+
 _TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
 
 _ASKING = frozenset({"IsInf", "IsNaN"}) | _TREES
@@ -76,7 +88,7 @@ class DrawSpecs:
         still = {name for place in self._places for name in self._deciding(place, _sizes)}
         turning = {name for place in self._places for name in self._deciding(place, _turns)} - still
         limits = self._limits()
-        found: dict[str, DrawSpec] = {}
+        specs: dict[str, DrawSpec] = {}
         for name, places in readers.items():
             like = self._seen.feeds.get(name)
             turns = name in turning
@@ -89,7 +101,7 @@ class DrawSpecs:
             if (is_still and not turns) or grid == "unknown":
                 continue
             is_input = name in self._of.inputs
-            found[name] = DrawSpec(
+            specs[name] = DrawSpec(
                 low=interval.low,
                 high=interval.high,
                 constants=held.told_apart(),
@@ -103,7 +115,7 @@ class DrawSpecs:
                 is_turns=turns,
                 never_zero=any(map(_divides, (n for p in places for n in p.any_node()))),
             )
-        return found
+        return specs
 
     def _deciding(self, place: Place, what: Callable[[NodeProto], Sequence[str]]) -> Iterator[str]:
         """Yield what a place reads that decides over some operands, sizes of tensors aside.
@@ -132,43 +144,37 @@ class DrawSpecs:
 
     def _limits(self) -> dict[str, tuple[int, bool]]:
         """Return for whole numbers which axis they choose from, and whether they have to stay."""
-        found: dict[str, tuple[int, bool]] = {}
-        for place in self._places:
-            whole = [
-                name
-                for name in place.reads
-                if isinstance(like := self._seen.feeds.get(name), np.ndarray)
-                and like.dtype.kind in "iu"
+        limits: dict[str, tuple[int, bool]] = {}
+        whole = {
+            name
+            for place in self._places
+            for name in place.reads
+            if isinstance(like := self._seen.feeds.get(name), np.ndarray)
+            and like.dtype.kind in "iu"
+        }
+        for side in self._of.sides:
+            places = [
+                place
+                for place in self._places
+                if not whole.isdisjoint(place.reads)
+                and any(node.op_type in _LIMITING for node in place.nodes[side.place])
             ]
-            if not whole:
+            if not places:
                 continue
-            for side in self._of.sides:
-                cuts = self._of.cuts_of(side.place, place.without)
-                source, _ = self._of.cut_out(side, [place], self._seen)
-                model = model_of(source)
-                for info in model.graph.input:
-                    shape = self._seen.feeds[cuts[info.name].original]
-                    if isinstance(shape, np.ndarray):
-                        info.type.CopyFrom(type_of(shape))
-                flow = Dataflow(model, infers=False)
-                for info in model.graph.input:
-                    name = cuts[info.name].original
-                    if name in whole:
-                        axis, is_still = found.get(name, (0, False))
-                        more, stays = _limit(flow, info)
-                        axis = min(filter(None, (axis, more)), default=0)
-                        found[name] = axis, is_still or stays
-        return found
-
-
-def _limit(flow: Dataflow, info: onnx.ValueInfoProto) -> tuple[int, bool]:
-    """Return the axis that an input of whole numbers chooses from, and whether it has to stay."""
-    domain = input_domain(flow, port_of(info))
-    limits = [bound.limit for bound in domain.bounds]
-    known = [limit for limit in limits if isinstance(limit, int)]
-    is_odd = len(known) < len(limits) or any(bound.offset for bound in domain.bounds)
-    stays = is_odd or bool(domain.parts)
-    return min(known, default=0), stays
+            cuts = self._of.cuts_of(side.place, places[0].without)
+            source, _ = self._of.cut_out(side, places, self._seen)
+            flow = Dataflow(model_of(source), infers=False)
+            for info in flow.model.graph.input:
+                name = cuts[info.name].original
+                if name in whole:
+                    domain = input_domain(flow, port_of(info))
+                    axes = [bound.limit for bound in domain.bounds if isinstance(bound.limit, int)]
+                    is_odd = len(axes) < len(domain.bounds) or bool(domain.parts)
+                    is_odd = is_odd or any(bound.offset for bound in domain.bounds)
+                    axis, is_still = limits.get(name, (0, False))
+                    axis = min(filter(None, (axis, *axes)), default=0)
+                    limits[name] = axis, is_still or is_odd
+        return limits
 
 
 def _turns(node: NodeProto) -> Sequence[str]:
@@ -215,8 +221,8 @@ class _Held:
         """Return the numbers; those first that only one model holds."""
         ours, theirs = self.numbers
         alone = [number for number in ours | theirs if ours[number] != theirs[number]]
-        known = dict.fromkeys([*sorted(alone, key=abs), *ours])
-        return tuple(number for number in known if abs(number) <= _MOST_BOUND)
+        ordered = dict.fromkeys([*sorted(alone, key=abs), *ours])
+        return tuple(number for number in ordered if abs(number) <= _MOST_BOUND)
 
     def _add_node(self, side: CutSide, node: NodeProto) -> None:
         self.numbers[side.place].update(_KNEES.get(node.op_type, ()))
@@ -230,18 +236,15 @@ class _Held:
             self._add_tensor(side, tensor, tells=node.op_type == "Equal")
         for item in node.attribute:
             if node.op_type not in _TREES or item.name == "nodes_values":  # the thresholds
-                self._add_attribute(side, item)
-
-    def _add_attribute(self, side: CutSide, item: onnx.AttributeProto) -> None:
-        if item.name == "ignore_index":
-            self.ignored[item.i] = None
-        listed = [item.f] if item.HasField("f") else [*item.floats, *item.ints]
-        if item.name == "nodes_values":
-            listed = [*dict.fromkeys(listed)][:LARGE_CONSTANT]
-        if len(listed) <= LARGE_CONSTANT:
-            self.numbers[side.place].update(map(float, listed))
-        texts = [item.s] if item.HasField("s") else item.strings
-        self.words |= dict.fromkeys(text.decode("utf-8", "replace") for text in texts)
+                if item.name == "ignore_index":
+                    self.ignored[item.i] = None
+                listed = [item.f] if item.HasField("f") else [*item.floats, *item.ints]
+                if item.name == "nodes_values":
+                    listed = [*dict.fromkeys(listed)][:LARGE_CONSTANT]
+                if len(listed) <= LARGE_CONSTANT:
+                    self.numbers[side.place].update(map(float, listed))
+                texts = [item.s] if item.HasField("s") else item.strings
+                self.words |= dict.fromkeys(text.decode("utf-8", "replace") for text in texts)
 
     def _add_ends(self, side: CutSide, tensor: onnx.TensorProto) -> None:
         """Add the least and the largest of a vector of bounds."""

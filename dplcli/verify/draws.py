@@ -118,11 +118,11 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
     rng = np.random.default_rng([crc32(name.encode()), MANNERS.index(manner)])
     shape = like.shape
     if like.dtype.kind in "OUS":
-        known = [*_WORDS, *spec.words, *(word.upper() for word in spec.words)]
-        known += [f"one{word}two{word}{word}three" for word in spec.words]  # to be split there
+        words = [*_WORDS, *spec.words, *(word.upper() for word in spec.words)]
+        words += [f"one{word}two{word}{word}three" for word in spec.words]  # to be split there
         start = MANNERS.index(manner) * like.size  # all of them come up, in few elements, too
-        places = (start + np.arange(like.size)) % len(known)
-        return rng.permutation(np.array(known, dtype=object)[places]).reshape(shape)
+        places = (start + np.arange(like.size)) % len(words)
+        return rng.permutation(np.array(words, dtype=object)[places]).reshape(shape)
     if like.dtype.kind == "b" and (spec.low > 0 or spec.high < 1):
         return np.full(shape, spec.low > 0)
     if like.dtype.kind == "b":
@@ -162,9 +162,9 @@ def _turns(spec: DrawSpec, manner: Manner) -> int:
     """Return how often a loop is to go round: a few times, or just more often than a constant."""
     if manner in _TURNS:
         return _TURNS[manner]
-    known = [int(c) for c in spec.constants if c == int(c) and 0 < c <= MOST_TURNS - _MORE_TURNS]
+    bounds = [int(c) for c in spec.constants if c == int(c) and 0 < c <= MOST_TURNS - _MORE_TURNS]
     number = _BOUNDS[manner]
-    return known[number] + _MORE_TURNS if number < len(known) else _FEW_TURNS + number
+    return bounds[number] + _MORE_TURNS if number < len(bounds) else _FEW_TURNS + number
 
 
 def _real(
@@ -172,9 +172,9 @@ def _real(
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     plain = rng.standard_normal(shape) * (spec.scale / 2)
     ties = rng.integers(-5, 6, shape) / 2
-    known = np.array([*spec.constants] or [0.0, 1.0, -1.0], np.float64)
+    bounds = np.array([*spec.constants] or [0.0, 1.0, -1.0], np.float64)
     if manner in _BOUNDS:
-        chosen = known[_BOUNDS[manner] % known.size]
+        chosen = bounds[_BOUNDS[manner] % bounds.size]
         close = np.where(rng.random(shape) < _OPPOSITE, -chosen, chosen)
         values = np.where(rng.random(shape) < _OPPOSITE, plain, _near(rng, close))
         values.reshape(-1)[::3] = chosen  # on it in every column, in few rows, too
@@ -195,7 +195,7 @@ def _real(
         case _:
             where = rng.random(shape)
             kinds = [where < share for share in _SHARES]
-            return np.select(kinds, [plain, ties, _near(rng, rng.choice(known, shape))], 0.0)
+            return np.select(kinds, [plain, ties, _near(rng, rng.choice(bounds, shape))], 0.0)
 
 
 def _near(
@@ -243,12 +243,12 @@ def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner
         spread = 3 if manner in {"ties", "flat"} else 9
         one = (*like.shape[:-1], 1) if manner == "flat" and like.ndim else like.shape
         values = np.broadcast_to(rng.integers(-spread, spread, one), like.shape)
-    known = [c for c in spec.constants if low <= c <= high and c == int(c)]
-    if like.size == 1 and known and manner in _ONE:
+    bounds = [c for c in spec.constants if low <= c <= high and c == int(c)]
+    if like.size == 1 and bounds and manner in _ONE:
         which, step = _ONE[manner]
-        values = np.full(like.shape, int(known[which % len(known)]) + step)
-    elif known and manner in {"mixed", *_BOUNDS}:
-        chosen = np.array(known, np.int64)
+        values = np.full(like.shape, int(bounds[which % len(bounds)]) + step)
+    elif bounds and manner in {"mixed", *_BOUNDS}:
+        chosen = np.array(bounds, np.int64)
         if manner in _BOUNDS:
             chosen = chosen[_BOUNDS[manner] % chosen.size :][:1]
         close = rng.choice(chosen, like.shape) + rng.integers(-2, 3, like.shape)

@@ -187,8 +187,8 @@ class Session:
 
     def ports(self) -> list[ort.NodeArg]:
         """Return the outputs, each with a name, a type and a shape."""
-        found: list[ort.NodeArg] = self._session.get_outputs()
-        return found
+        arguments: list[ort.NodeArg] = self._session.get_outputs()
+        return arguments
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
@@ -222,12 +222,12 @@ def output_types(source: ModelSource) -> dict[str, TensorType]:
     Raises:
         RunError: onnxruntime does not accept the model.
     """
-    found = {}
+    types = {}
     for output in Session(source, "disable").ports():
         inner = output.type.removeprefix("tensor(").removesuffix(")")
         dtype = None if output.type != f"tensor({inner})" else _OTHER_NAMES.get(inner, inner)
-        found[output.name] = TensorType(dtype, tuple(output.shape) or None)
-    return found
+        types[output.name] = TensorType(dtype, tuple(output.shape) or None)
+    return types
 
 
 def check_provider_and_libraries(libraries: Sequence[Path], execution: Execution) -> None:
@@ -263,8 +263,8 @@ def _onnxruntime_error(error: Exception) -> RunError:
 
 def providers() -> list[str]:
     """Return the execution providers that this onnxruntime has."""
-    found: list[str] = ort.get_available_providers()
-    return found
+    names: list[str] = ort.get_available_providers()
+    return names
 
 
 def _check_provider(provider: str) -> None:

@@ -186,10 +186,10 @@ class Evaluator:
                 self._results[which, case] = runner.run(self._feeds[case])
             except Exception as error:  # noqa: BLE001  # it may raise anything
                 self._results[which, case] = error
-        found = self._results[which, case]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        outputs = self._results[which, case]
+        if isinstance(outputs, Exception):
+            raise outputs
+        return outputs
 
 
 def _why(error: Exception) -> str:
@@ -211,7 +211,7 @@ _MOST_JUDGED = 8
 # How many places are noted that differ where nothing finite is given.
 _MOST_NOTED = 4
 # With fewer nodes, to start another process takes longer than to wait for one session.
-_WORTH_A_PROCESS = 2_000
+_WORTH_A_PROCESS = 10_000
 # With more weights than this, a gigabyte of floats, one session at a time has to do.
 _MANY_WEIGHTS = 1 << 28
 # How many times as far as the optimiser or its own last bits an output may move, if it is excused.
@@ -263,7 +263,7 @@ def verify_equivalence(
         )
         return _with_opinions(result, original, candidate, settings)
     nodes = (len(ours.graph.node), len(theirs.graph.node))
-    made = names_made_by_shape(theirs.graph)
+    shaped = names_made_by_shape(theirs.graph)
     refusal: VerificationError | None = None
     try:
         for path, model in ((original, ours), (candidate, theirs)):
@@ -273,9 +273,9 @@ def verify_equivalence(
     lost = lost_defaults(ours, theirs)
     del theirs
     say = progress or (lambda _: None)
-    known = VerificationResult(equivalent=True, seeds=settings.first_seeds, levels=())
-    known = replace(
-        known,
+    blank = VerificationResult(equivalent=True, seeds=settings.first_seeds, levels=())
+    blank = replace(
+        blank,
         min_power=settings.min_power,
         doubts=tuple(
             f"input {name!r}, which has a default that a caller may replace, is gone"
@@ -285,26 +285,26 @@ def verify_equivalence(
     if prove:
         say("putting the functions back, to prove that nothing else was changed")
         try:
-            known = replace(known, proof=prove_same(original, candidate))
+            blank = replace(blank, proof=prove_same(original, candidate))
         except UnprovedError as error:
-            known = replace(known, unproved=str(error))
+            blank = replace(blank, unproved=str(error))
     decides = settings.execution.is_plain and not settings.custom_ops
-    is_proved = decides and known.proof is not None
+    is_proved = decides and blank.proof is not None
     flow = Dataflow(ours, infers=not is_proved or settings.mutants > 0)
     try:
         if refusal is not None:
             raise refusal
-        check = _Check(original, flow, made, settings, say=say, nodes=nodes, is_proved=is_proved)
+        check = _Check(original, flow, shaped, settings, say=say, nodes=nodes, is_proved=is_proved)
     except VerificationError as error:
         if is_proved:
-            return replace(known, warnings=(f"it was not run: {error.message}",))
+            return replace(blank, warnings=(f"it was not run: {error.message}",))
         is_stopped = isinstance(error, StoppedError)
         is_refused = refusal is None and not is_stopped
-        if is_refused and (found := _without_refused(original, candidate, settings, known)):
-            return found
+        if is_refused and (without := _without_refused(original, candidate, settings, blank)):
+            return without
         message = f"no verdict: {error.message}" if is_stopped else error.message
         raise VerificationError(message, hint=error.hint) from error
-    result = check.run(candidate, known)
+    result = check.run(candidate, blank)
     return _with_opinions(result, original, candidate, settings)
 
 
@@ -378,9 +378,9 @@ def _opinions_inside(
                 whole=search.whole,
             )
             names = folder / ORIGINAL, folder / CANDIDATE
-            found = verify_equivalence(*names, part).opinions
-        if found:
-            return [replace(opinion, is_inside=True) for opinion in found]
+            opinions = verify_equivalence(*names, part).opinions
+        if opinions:
+            return [replace(opinion, is_inside=True) for opinion in opinions]
     return [Opinion("", "", regions.case, problem="no place that differs can be cut out")]
 
 
@@ -481,7 +481,11 @@ class _Check:
         runs, failures = run_levels(
             levels, lambda level: self._run(source, level), at_once=self._at_once(source)
         )
-        shared = {level: why for level, why in failures.items() if self._fails_alike(level)}
+        shared = {  # there the original does not run, either: the optimiser is at fault
+            level: why
+            for level, why in failures.items()
+            if level != REFERENCE_LEVEL and self.original_at(level) is None
+        }
         if len(shared) == len(levels) and not self._is_proved:
             raise VerificationError(
                 f"no verdict: neither model runs: {'; '.join(shared.values())}",
@@ -589,11 +593,11 @@ class _Check:
         ran = {item.call for level in self._records.values() for item in level if item.runs}
         if not ran or not cases or is_hopeless or not is_right:
             return None
-        found: ApartJudgement | None = None
+        judgement: ApartJudgement | None = None
         for case in cases:
             self._say("judging partitions by themselves")
             try:
-                found = judge_apart(
+                judgement = judge_apart(
                     candidate,
                     ran,
                     self._reference.feeds[case],
@@ -603,9 +607,9 @@ class _Check:
             except (RunError, StoppedError) as error:
                 self._warnings.append(f"partitions were not judged by themselves: {error}")
                 return None
-            if found.differing:
+            if judgement.differing:
                 break
-        return found
+        return judgement
 
     def _doubts(
         self, outputs: Sequence[OutputComparison], regions: LocalJudgement | None
@@ -613,16 +617,16 @@ class _Check:
         """Say why outputs that pass show too little, where places do not decide, either."""
         if regions is not None:
             return regions.unseen
-        reference, found = self._reference, list[str]()
+        reference, doubts = self._reference, list[str]()
         names = dict.fromkeys(output.name for output in outputs)
-        found += blindness(reference.blind, names, reference.feeds)
+        doubts += blindness(reference.blind, names, reference.feeds)
         if self._settings.chooses_tolerance:
-            return tuple(found)
+            return tuple(doubts)
         if self._unjudged:
-            found.append(
+            doubts.append(
                 f"the places that differ could not be judged by themselves: {self._unjudged}"
             )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(doubts))
 
     def _excused(
         self,
@@ -716,13 +720,6 @@ class _Check:
                 self._at_levels[level] = runs
         return self._at_levels[level]
 
-    def _fails_alike(self, level: str) -> bool:
-        """Tell whether the original does not run at *level*, either: the optimiser is at fault.
-
-        At the level without optimisation it has run, or there would be nothing to compare with.
-        """
-        return level != REFERENCE_LEVEL and self.original_at(level) is None
-
     def limits(self) -> Mapping[str, Limit]:
         """Return how far the original's last bits move its outputs, if it rounds to steps."""
         return self._sensitivity() if self._judge.facts.rounds else {}
@@ -766,17 +763,17 @@ class _Check:
         def is_caught(mutant: ModelSource) -> bool:
             execution = self._for_mutants(mutant.execution)
             runner = Runner(replace(mutant, name="mutant", execution=execution), REFERENCE_LEVEL)
-            found: list[OutputComparison] = []
+            comparisons: list[OutputComparison] = []
             for case in self._reference.stimulus.cases:
                 runs = {case: runner.run(self._reference.feeds[case])}
-                found += self._compare(runs, REFERENCE_LEVEL)
+                comparisons += self._compare(runs, REFERENCE_LEVEL)
             said = list(self._warnings)
-            regions = self._regions(mutant, found)
+            regions = self._regions(mutant, comparisons)
             self._warnings = said  # not of the mutant
             if regions is not None and not (regions.differing or self._settings.chooses_tolerance):
-                found = [self._excused(output, regions) for output in found]
+                comparisons = [self._excused(output, regions) for output in comparisons]
             is_same = regions is None or not (regions.differing or regions.unseen)
-            return not is_same or not all(output.ok for output in found)
+            return not is_same or not all(output.ok for output in comparisons)
 
         return measure_power(candidate, count, self._settings.first_seeds[0], is_caught)
 

@@ -178,8 +178,8 @@ class _Own(OpRun):
 
     def _ask(self, *given: Value, **attributes: Value) -> Values:
         """Return what onnx's own gives."""
-        made: Values = self._own._run(*given, **attributes)  # noqa: SLF001
-        return made
+        values: Values = self._own._run(*given, **attributes)  # noqa: SLF001
+        return values
 
 
 class Cast(_Own):

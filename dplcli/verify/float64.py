@@ -70,15 +70,11 @@ def in_float64(model: ModelProto, moved: np.random.Generator | None = None) -> M
     for tensor in all_tensors(wide):
         if tensor.data_type in _COARSER:
             values = onnx.numpy_helper.to_array(tensor).astype(np.float64)
-            if moved is not None and not _is_exact(values):
+            is_exact = values.size <= _FEW and bool((values == np.round(values)).all())  # exponents
+            if moved is not None and not is_exact:
                 values = _moved(values, _COARSER[tensor.data_type], moved)
             tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     return wide
-
-
-def _is_exact(values: Reals) -> bool:
-    """Tell whether constants are a few whole numbers, as exponents are: these were not rounded."""
-    return values.size <= _FEW and bool((values == np.round(values)).all())
 
 
 def widened(content: bytes) -> bytes:
@@ -87,8 +83,8 @@ def widened(content: bytes) -> bytes:
     Raises:
         ValueError: A constant is damaged.
     """
-    made: bytes = in_float64(onnx.ModelProto.FromString(content)).SerializeToString()
-    return made
+    content_wide: bytes = in_float64(onnx.ModelProto.FromString(content)).SerializeToString()
+    return content_wide
 
 
 def wide_feed(value: Feed, moved: np.random.Generator | None = None) -> Feed:

@@ -121,7 +121,8 @@ def _fit_array(value: object, port: Port, place: str) -> Array:
     wanted = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(port.dtype))
     if array.dtype == wanted:
         return np.ascontiguousarray(array).reshape(array.shape)
-    if array.dtype.kind == "V" and array.dtype.names is None and _is_raw(array.dtype, wanted):
+    is_raw = array.dtype.type is np.void and array.dtype.names is None  # as bfloat16 is saved
+    if is_raw and array.dtype.itemsize == wanted.itemsize and wanted.kind in "Vf":
         return np.ascontiguousarray(array).view(wanted).reshape(array.shape)
     if not _may_become(array.dtype, port.dtype):
         raise UsageError(f"{place} is {array.dtype.name}, but {port.type_name} in the model")
@@ -131,21 +132,16 @@ def _fit_array(value: object, port: Port, place: str) -> Array:
 def _converted(array: Array, wanted: np.dtype[np.generic], place: str) -> Array:
     """Cast; refuse whole numbers that would change and finite ones that would become infinite."""
     with np.errstate(all="ignore"):
-        made: Array = array.astype(wanted)
+        converted: Array = array.astype(wanted)
         if array.dtype.kind in _WHOLE and wanted.kind in _WHOLE:
-            lost = made != array
+            lost = converted != array
         else:
             finite = np.isfinite(array.astype(np.float64))
-            lost = finite & ~np.isfinite(made.astype(np.float64))
+            lost = finite & ~np.isfinite(converted.astype(np.float64))
     if lost.any():
         worst = array.reshape(-1)[int(np.argmax(lost.reshape(-1)))]
         raise UsageError(f"{place} holds {worst}, which is outside of {wanted.name}")
-    return made
-
-
-def _is_raw(found: np.dtype[np.generic], wanted: np.dtype[np.generic]) -> bool:
-    """Tell raw bytes of a type that numpy has no name for: it saves bfloat16 as '|V2'."""
-    return found.type is np.void and found.itemsize == wanted.itemsize and wanted.kind in "Vf"
+    return converted
 
 
 def _may_become(found: np.dtype[np.generic], wanted: int) -> bool:
@@ -323,8 +319,8 @@ def _read_test_data(folder: Path, graph: onnx.GraphProto, ports: Sequence[Port])
                 f"{folder.name}: holds {entry.name}, but the model has {len(graph.input)} inputs"
             )
     named = [read_pb(entry, kind_of(graph.input[index].type)[0]) for index, entry in files]
-    known = {info.name for info in graph.input}
-    by_name = len({name for name, _ in named} & known) == len(files)
+    input_names = {info.name for info in graph.input}
+    by_name = len({name for name, _ in named} & input_names) == len(files)
     for (index, _), (name, value) in zip(files, named, strict=True):
         values[name if by_name else graph.input[index].name] = value
     return _fitted(folder.name, values, ports)
@@ -420,8 +416,8 @@ def _cases(arrays: Mapping[str, Array], names: set[str]) -> dict[str, dict[str, 
 
 
 def _element_of(key: str) -> str:
-    found = _ELEMENT.fullmatch(key)
-    return found.group(1) if found else key
+    element = _ELEMENT.fullmatch(key)
+    return element.group(1) if element else key
 
 
 def _joined(arrays: Mapping[str, Array], ports: Sequence[Port]) -> dict[str, object]:
@@ -430,9 +426,9 @@ def _joined(arrays: Mapping[str, Array], ports: Sequence[Port]) -> dict[str, obj
     values: dict[str, object] = {}
     elements: dict[str, dict[int, Array]] = {}
     for key, array in arrays.items():
-        found = _ELEMENT.fullmatch(key)
-        name, index = found.groups() if found else (key, "")
-        if not found or name not in kinds:
+        element = _ELEMENT.fullmatch(key)
+        name, index = element.groups() if element else (key, "")
+        if not element or name not in kinds:
             values[key] = array
         elif not index:
             values[name] = None if kinds[name].may_be_absent else []
@@ -455,8 +451,8 @@ def _call(function: InputFunction, seed: int, ports: Sequence[Port], label: str)
             hint="return a dict from input names to arrays",
         )
     named = {str(name): value for name, value in values.items()}
-    made = _fitted(label, named, ports)
-    return GivenSet(f"{label}, seed {seed}", made.values)
+    fitted = _fitted(label, named, ports)
+    return GivenSet(f"{label}, seed {seed}", fitted.values)
 
 
 # Random values for weights that ConstantOfShape makes, the same ones in both models.
@@ -678,8 +674,8 @@ class SizePlan:
 
     def size(self, role: str) -> int:
         """Return the size of a dimension by its role."""
-        known = {"batch": self.batch, "channel": _CHANNELS, "image": self.spatial}
-        return known.get(role, self.length)
+        by_role = {"batch": self.batch, "channel": _CHANNELS, "image": self.spatial}
+        return by_role.get(role, self.length)
 
 
 _PLANS = (
@@ -933,20 +929,20 @@ def _apart(
     """
     roles, lengths = _roles(ports), _Lengths(ports)
     sizes = {symbol: pinned[symbol] for symbol in roles if symbol in pinned}
-    made = {size for size in (*sizes.values(), *lengths.sums(sizes)) if size > 1}
+    sizes_taken = {size for size in (*sizes.values(), *lengths.sums(sizes)) if size > 1}
     chosen: dict[Hashable, list[int]] = {}
     for role, (step, most) in _TRIED.items():
         for symbol in (symbol for symbol in roles if roles[symbol] == role):
             if symbol in sizes or lengths.is_total(symbol):
                 continue
             if (key := same[symbol]) not in chosen:
-                numbers = (size for size in count(starts[symbol], step) if size not in made)
+                numbers = (size for size in count(starts[symbol], step) if size not in sizes_taken)
                 tried = [
                     [size, *lengths.sums_with(symbol, size, sizes)]
                     for size in islice(numbers, most)
                 ]
-                chosen[key] = min(tried, key=lambda new: _clashes(new, made, fixed))
-                made |= {*chosen[key]} - {1}
+                chosen[key] = min(tried, key=lambda new: _clashes(new, sizes_taken, fixed))
+                sizes_taken |= {*chosen[key]} - {1}
             sizes[symbol] = chosen[key][0]
     sizes = {symbol: sizes.get(symbol, 0) for symbol in roles}
     lengths.add_up(sizes, pinned)
@@ -1006,8 +1002,8 @@ class _Lengths:
 
 
 def _known(dims: Iterable[str | int], sizes: Mapping[str, int]) -> list[int]:
-    known = (dim if isinstance(dim, int) else sizes.get(dim, 0) for dim in dims)
-    return [size for size in known if size]
+    numbers = (dim if isinstance(dim, int) else sizes.get(dim, 0) for dim in dims)
+    return [size for size in numbers if size]
 
 
 def _is_total(symbol: str | None) -> bool:
@@ -1064,7 +1060,9 @@ def _role(port: Port, axis: int, symbol: str) -> str:
     if "batch" in symbol.lower() or (axis == 0 and rank > 1) or _is_state(port, axis, symbol):
         return "batch"
     if rank < _IMAGE_RANK or any(word in symbol.lower() for word in _SEQUENCE_WORDS):
-        return "length" if rank != _IMAGE_RANK - 1 or _holds_integers(port) else _in_three(port)
+        is_image = rank == _IMAGE_RANK - 1 and not _holds_integers(port)  # the channels come first
+        is_image = is_image and port.shape is not None and port.shape[0] in {1, _CHANNELS}
+        return "image" if is_image else "length"
     if axis == 1 and all(dim is not None for dim in port.symbols):
         return "channel"
     return "image"
@@ -1076,11 +1074,6 @@ def _is_state(port: Port, axis: int, symbol: str) -> bool:
         return False
     first, _, last = port.shape or (None, None, None)
     return isinstance(first, int) and first > 1 and isinstance(last, int)
-
-
-def _in_three(port: Port) -> str:
-    """Return the role of an axis of a tensor of rank 3, an image if the channels come first."""
-    return "image" if port.shape is not None and port.shape[0] in {1, _CHANNELS} else "length"
 
 
 def _holds_integers(port: Port) -> bool:
@@ -1211,8 +1204,8 @@ def _choose(port: Port, domain: Domain, sizes: Mapping[str, int], mood: Mood) ->
 
 
 def _parts(domain: Domain, sizes: Mapping[str, int]) -> int | None:
-    known = [sizes.get(str(part), part) for part in domain.parts]
-    return next((part for part in known if isinstance(part, int)), None)
+    sizes_of_parts = [sizes.get(str(part), part) for part in domain.parts]
+    return next((part for part in sizes_of_parts if isinstance(part, int)), None)
 
 
 def _index_range(domain: Domain, sizes: Mapping[str, int]) -> tuple[int, int]:
@@ -1221,13 +1214,13 @@ def _index_range(domain: Domain, sizes: Mapping[str, int]) -> tuple[int, int]:
     What only negative indices can meet is no bound: a model may add the size of the axis to them.
     """
     limits = [(sizes.get(str(b.limit), b.limit), b.offset) for b in domain.bounds]
-    known = [
+    positive = [
         (limit, offset) for limit, offset in limits if isinstance(limit, int) and limit > offset
     ]
-    if not known:
+    if not positive:
         return 0, 1
-    low = max(0, *(-offset for _, offset in known))
-    high = min(limit - 1 - offset for limit, offset in known)
+    low = max(0, *(-offset for _, offset in positive))
+    high = min(limit - 1 - offset for limit, offset in positive)
     return low, max(low, high)
 
 
@@ -1358,16 +1351,13 @@ def corner_feeds(
     """
     moved = dict(feeds)
     for name, chosen in ranges.items():
-        if chosen.kind in _ORDERED and (corner != "negative" or _may_be_negative(chosen)):
+        is_signed = chosen.kind == "normal" or chosen.low < 0
+        if chosen.kind in _ORDERED and (corner != "negative" or is_signed):
             moved |= map_feeds(partial(_at_corner, corner, chosen), {name: feeds[name]})
     before, after = (
         [array for feed in fed.values() for array in _arrays(feed)] for fed in (feeds, moved)
     )
     return None if all(map(np.array_equal, before, after)) else moved
-
-
-def _may_be_negative(chosen: Range) -> bool:
-    return chosen.kind == "normal" or chosen.low < 0
 
 
 def _arrays(feed: Feed) -> list[Array]:
@@ -1405,8 +1395,8 @@ def _at_corner(corner: str, chosen: Range, array: Array) -> Array:
 
 def _info(dtype: np.dtype[np.generic]) -> "np.finfo[np.floating]":  # no numpy 1 has [] here
     """Return the limits of a float type, also of one that numpy lacks."""
-    found: np.finfo[np.floating] = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return found
+    limits: np.finfo[np.floating] = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return limits
 
 
 # Finding inputs that the original accepts: plans of sizes and ranges, tried until one runs.
@@ -1511,19 +1501,19 @@ def find_stimulus(  # noqa: PLR0913  # what there is, and what is asked
     search = _Search(flow, ports, runner, request, sizes)
     drawn = tuple(dict.fromkeys(seeds))
     if given:
-        found, cases = search.with_given(given, seeds)
+        inputs, cases = search.with_given(given, seeds)
     else:
         # without a second case, nobody knows whether an output depends on the inputs
-        found = search.run(drawn if len(drawn) > 1 else (*drawn, drawn[0] + 1), {})
+        inputs = search.run(drawn if len(drawn) > 1 else (*drawn, drawn[0] + 1), {})
         cases = {seed: f"seed {seed}" for seed in drawn}
     notes: list[str] = []
     if request.corners:
-        names, notes = _add_corners(found, runner)
+        names, notes = _add_corners(inputs, runner)
         cases |= names
     if resize and not given and not request.shapes:
-        cases |= search.add_other_sizes(found, drawn[0])
-    choices = [search.describe(port, found, cases) for port in ports]
-    return Stimulus(found.feeds, tuple(choices), cases, drawn, tuple(notes)), found.outputs
+        cases |= search.add_other_sizes(inputs, drawn[0])
+    choices = [search.describe(port, inputs, cases) for port in ports]
+    return Stimulus(inputs.feeds, tuple(choices), cases, drawn, tuple(notes)), inputs.outputs
 
 
 class _Search:
@@ -1710,10 +1700,10 @@ class _Search:
             check_feedable([port for port in self._ports if port.name not in self._asked])
             sizes = {**self._sizes, **_fitting(self._ports, one.values)}
             plan = next(size_plans(self._ports, sizes, (), fixed=self._fixed))
-            made = self._attempt(plan, Mood.PLAIN, [seed])
+            attempt = self._attempt(plan, Mood.PLAIN, [seed])
         except (RunError, VerificationError, UsageError, StopIteration):
             return
-        found.add(made.feeds[seed], made.outputs[seed])
+        found.add(attempt.feeds[seed], attempt.outputs[seed])
 
     def add_other_sizes(self, found: _Found, seed: int) -> dict[int, str]:
         """Add a case of other sizes to *found*, and one of larger sizes; return their names.
@@ -1726,17 +1716,17 @@ class _Search:
         for kind, tried in (("other", smaller), ("larger", larger)):
             for sizes in islice(tried, _MOST_OTHERS):
                 try:
-                    made = self._attempt(sizes, found.mood, (seed,))
+                    attempt = self._attempt(sizes, found.mood, (seed,))
                 except RunError:
                     continue
                 except StoppedError:
                     self._runner.restart()
                     continue
-                is_usable = made.is_finite or not found.is_finite
-                if is_usable and self._are_as_declared(made.outputs[seed], sizes):
+                is_usable = attempt.is_finite or not found.is_finite
+                if is_usable and self._are_as_declared(attempt.outputs[seed], sizes):
                     changed = [f"{n}={size}" for n, size in sizes.items() if size != found.sizes[n]]
                     shown = [*changed[:_MOST_SHOWN], *["…"] * (len(changed) > _MOST_SHOWN)]
-                    number = found.add(made.feeds[seed], made.outputs[seed])
+                    number = found.add(attempt.feeds[seed], attempt.outputs[seed])
                     cases[number] = f"{kind} sizes ({', '.join(shown)})"
                     break
         return cases
@@ -1789,10 +1779,10 @@ class _Search:
         """
         tensors = (stored(value) for value in self._flow.values())
         weights = sum(math.prod(tensor.shape) for tensor in tensors if tensor is not None)
-        made = sum(value.producer is not None for value in self._flow.values())
+        value_count = sum(value.producer is not None for value in self._flow.values())
         shapes = [shape_of(port, sizes) for port in self._ports]
         positions = max(map(_positions, self._ports, shapes), default=1)
-        return weights * positions + made * sum(map(math.prod, shapes))
+        return weights * positions + value_count * sum(map(math.prod, shapes))
 
     def describe(self, port: Port, found: _Found, cases: Iterable[int]) -> InputChoice:
         """Return what one input was fed over the *cases* that are judged."""
@@ -1947,8 +1937,8 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     Raises:
         VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
     """
-    found = find_weights(flow) if settings.refill_weights else []
-    weights = [weight for weight in found if made is None or weight.name in made]
+    every = find_weights(flow) if settings.refill_weights else []
+    weights = [weight for weight in every if made is None or weight.name in made]
     ports = input_ports(flow.model.graph)
     judge = Judge(settings, facts, settings.first_seeds[0])
 
@@ -2044,7 +2034,7 @@ def save_inputs(path: Path, stimulus: Stimulus) -> None:
         UsageError: The file cannot be written.
     """
     cases = {
-        str(case) if label == f"seed {case}" else _plain(label): stimulus.feeds[case]
+        str(case) if label == f"seed {case}" else label.rpartition("@")[2]: stimulus.feeds[case]
         for case, label in stimulus.cases.items()
     }
     _write_arrays("--save-inputs", path, _members(cases))
@@ -2075,11 +2065,6 @@ def _write_arrays(option: str, path: Path, arrays: Iterable[tuple[str, Array]]) 
         write_file(path, write)
     except OSError as error:
         raise UsageError(f"{option} {path}: cannot be written: {error.strerror}") from error
-
-
-def _plain(label: str) -> str:
-    """Return a name for a case that can be read back: one without ``@``."""
-    return label.rpartition("@")[2]
 
 
 def _members(cases: Mapping[str, Mapping[str, Feed]]) -> Iterator[tuple[str, Array]]:

@@ -145,12 +145,12 @@ def _opened_for(source: ModelSource, model: onnx.ModelProto, names: Iterable[str
 def value_of(leaves: Sequence[Leaf]) -> Array | list[Array] | None:
     """Return what was captured in a form that can be fed; None if there is none."""
     arrays = [_array_of(leaf) for leaf in leaves]
-    known = [array for array in arrays if array is not None]
-    if len(known) < len(arrays) or not arrays or any(leaf.label[:1] == "." for leaf in leaves):
+    readable = [array for array in arrays if array is not None]
+    if len(readable) < len(arrays) or not arrays or any(leaf.label[:1] == "." for leaf in leaves):
         return None
     if leaves[0].label:
-        return known
-    return known[0]
+        return readable
+    return readable[0]
 
 
 def _array_of(leaf: Leaf) -> Array | None:
@@ -202,18 +202,18 @@ class ValueStream:
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Return how many bytes each tensor takes at most; other values are left out."""
-        found: dict[str, int] = {}
+        by_name: dict[str, int] = {}
         pending = [list(names)]
         while pending:
             part = pending.pop()
             if not part:
                 continue
             try:
-                found |= self._measure(part)
+                by_name |= self._measure(part)
             except RunError:
                 middle = len(part) // 2
                 pending += [part[middle:], part[:middle]] if middle else []
-        return {name: found[name] for name in names if name in found}
+        return {name: by_name[name] for name in names if name in by_name}
 
     def _measure(self, names: Sequence[str]) -> dict[str, int]:
         """Let the model itself count elements, so that nothing large is copied."""
@@ -244,10 +244,10 @@ class ValueStream:
         Raises:
             RunError: The model does not run when it is asked for them.
         """
-        found = capture(self.source, names, self.feeds)
-        held = sum(leaf.data.nbytes for leaves in found.values() for leaf in leaves)
+        outputs = capture(self.source, names, self.feeds)
+        held = sum(leaf.data.nbytes for leaves in outputs.values() for leaf in leaves)
         self.peak = max(self.peak, held)
-        return found
+        return outputs
 
     def runs(
         self, names: Sequence[str], feeds: Mapping[int, Mapping[str, Feed]]
@@ -362,17 +362,17 @@ class Inside:
         aligned, _ = align(self.wirings, (ours.source, theirs.source))
         makers = self.wirings[0].makers
         pairs = [aligned[name] for name in makers if name in aligned]
-        found = dict(self._compared(pairs))
+        comparisons = dict(self._compared(pairs))
         layers = tuple(
             Layer(
                 pair.original,
                 pair.candidate,
                 self.wirings[0].nodes[makers[pair.original]].op_type,
                 pair.how,
-                found[pair.original],
+                comparisons[pair.original],
             )
             for pair in pairs
-            if pair.original in found
+            if pair.original in comparisons
         )
         kept = self._meant(layers)
         meant = set(map(id, kept))
@@ -417,6 +417,6 @@ class Inside:
             if partners[name] in other
         }
         for chunk in ours.chunks(sizes):
-            mine, found = ours.values(chunk), theirs.values([partners[n] for n in chunk])
+            mine, theirs_given = ours.values(chunk), theirs.values([partners[n] for n in chunk])
             for name in chunk:
-                yield name, self.judge.compare(name, mine[name], found[partners[name]])
+                yield name, self.judge.compare(name, mine[name], theirs_given[partners[name]])

@@ -200,10 +200,10 @@ def load_unshared(*models: tuple[onnx.ModelProto, Path, Container[str]]) -> list
         OSError: A file cannot be read.
         ValueError: It is not what a tensor needs, or has no possible name.
     """
-    found = [external_places(*model) for model in models]
-    shared = set.intersection(*({place for _, place in places} for places in found))
+    located = [external_places(*model) for model in models]
+    shared = set.intersection(*({place for _, place in places} for places in located))
     read = []
-    for (_, folder, _), places in zip(models, found, strict=True):
+    for (_, folder, _), places in zip(models, located, strict=True):
         for tensor, place in places:
             if place not in shared:
                 load_data(tensor, folder)
@@ -293,18 +293,20 @@ def signature_differences(original: onnx.GraphProto, candidate: onnx.GraphProto)
 
 def _differences(what: str, ours: Sequence[Port], theirs: Sequence[Port]) -> list[str]:
     names, other_names = [port.name for port in ours], [port.name for port in theirs]
-    found = [f"the candidate has no {what} {n!r}" for n in names if n not in other_names]
-    found += [f"the candidate has another {what} {n!r}" for n in other_names if n not in names]
-    if found:
-        return found
+    differences = [f"the candidate has no {what} {n!r}" for n in names if n not in other_names]
+    differences += [
+        f"the candidate has another {what} {n!r}" for n in other_names if n not in names
+    ]
+    if differences:
+        return differences
     if names != other_names:
         return [f"the {what}s are in another order: {other_names} where the original has {names}"]
     for port, other in zip(ours, theirs, strict=True):
         if port.type_name != other.type_name and "unknown" not in (port.kind, other.kind):
-            found.append(f"{what} {port.name!r} is {other.type_name}, not {port.type_name}")
+            differences.append(f"{what} {port.name!r} is {other.type_name}, not {port.type_name}")
         elif None not in (port.shape, other.shape) and _rank(port) != _rank(other):
-            found.append(f"{what} {port.name!r} has rank {_rank(other)}, not {_rank(port)}")
-    return found
+            differences.append(f"{what} {port.name!r} has rank {_rank(other)}, not {_rank(port)}")
+    return differences
 
 
 def lost_defaults(original: onnx.ModelProto, candidate: onnx.ModelProto) -> list[str]:

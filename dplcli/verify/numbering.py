@@ -175,11 +175,11 @@ class Numbering:
             given: Values that others read by these names, whatever computes them.
             bodies: What stands in the place of calls, which are numbered as what that computes.
         """
-        self._found = found = Numbered()
+        self._found = numbered = Numbered()
         stated = {(canonical_domain(each.domain), each.version) for each in model.opset_import}
         self._opsets = dict(stated or {("", 1)})
         if len(self._opsets) < len(stated):
-            found.doubts.append("a domain is imported twice, in two versions")
+            numbered.doubts.append("a domain is imported twice, in two versions")
         self._functions = _contents(model)
         self._bodies, self._kinds, self._called = bodies or {}, {}, {}
         stored = self._stored(model.graph)
@@ -187,13 +187,17 @@ class Numbering:
         for info in model.graph.input:
             if info.name not in stored or model.ir_version >= _FIRST_IR_WITH_DEFAULTS:
                 scope[info.name] = self._value("input", info.name, stored.get(info.name))
-        made = self._run(self._steps(model.graph.node), [scope], found.nodes, given or {})
-        found.values = scope | made
-        found.outputs = self._returned((info.name for info in model.graph.output), [found.values])
-        for number, times in found.nodes.items():
-            if times > 1 and _may_draw(node := found.example[number]):
-                found.doubts.append(f"{node.op_type} may draw random numbers, and two are alike")
-        return found
+        given_values = self._run(
+            self._steps(model.graph.node), [scope], numbered.nodes, given or {}
+        )
+        numbered.values = scope | given_values
+        numbered.outputs = self._returned(
+            (info.name for info in model.graph.output), [numbered.values]
+        )
+        for number, times in numbered.nodes.items():
+            if times > 1 and _may_draw(node := numbered.example[number]):
+                numbered.doubts.append(f"{node.op_type} may draw random numbers, and two are alike")
+        return numbered
 
     def _number(self, *key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
@@ -211,14 +215,14 @@ class Numbering:
 
     def _stored(self, graph: GraphProto) -> Scope:
         """Number what a graph stores, by name."""
-        found: Scope = {}
+        scope: Scope = {}
         for tensor in graph.initializer:
-            found[tensor.name] = self._tensor(tensor)
+            scope[tensor.name] = self._tensor(tensor)
         for sparse in graph.sparse_initializer:
-            found[sparse.values.name] = self._tensor(sparse)
-        if len(found) < len(graph.initializer) + len(graph.sparse_initializer):
+            scope[sparse.values.name] = self._tensor(sparse)
+        if len(scope) < len(graph.initializer) + len(graph.sparse_initializer):
             self._found.doubts.append("two constants have the same name")
-        return found
+        return scope
 
     def _tensor(self, tensor: TensorProto | SparseTensorProto) -> ValueNumber:
         """Number a constant."""
@@ -294,7 +298,7 @@ class Numbering:
     ) -> Scope:
         """Number steps, into the innermost scope; return those values that are given, as made."""
         scope = scopes[-1]
-        made: Scope = {}
+        given_values: Scope = {}
         for step in steps:
             for name, number in zip(step.makes, self._made_by(step, scopes, nodes), strict=True):
                 if not name:
@@ -303,19 +307,19 @@ class Numbering:
                     self._found.doubts.append(f"two values have the name {name!r}")
                 scope[name] = number
                 if name in given:
-                    made[name] = number
+                    given_values[name] = number
                     scope[name] = self._value("given", given[name])
-        return made
+        return given_values
 
     def _returned(self, names: Iterable[str], scopes: list[Scope]) -> list[ValueNumber]:
         """Return what a graph returns."""
-        found = []
+        values = []
         for name in names:
             try:
-                found.append(_read(name, scopes))
+                values.append(_read(name, scopes))
             except _DoubtError as doubt:
-                found.append(self._doubtful(doubt))
-        return found
+                values.append(self._doubtful(doubt))
+        return values
 
     def _made_by(
         self, step: _Step, scopes: list[Scope], nodes: Counter[int]
@@ -477,18 +481,18 @@ def _read(name: str, scopes: Sequence[Scope]) -> ValueNumber:
 
 def _contents(model: ModelProto) -> dict[FunctionKey, str]:
     """Return what the functions of a model say, and the functions that they call."""
-    known = {(canonical_domain(f.domain), f.name, f.overload): f for f in model.functions}
-    calls = {key: count_calls(function.node, known)[1] for key, function in known.items()}
-    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in known}
+    functions = {(canonical_domain(f.domain), f.name, f.overload): f for f in model.functions}
+    calls = {key: count_calls(function.node, functions)[1] for key, function in functions.items()}
+    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in functions}
     for key, inside in calls.items():
         for inner in inside:
             callers[inner].append(key)
-    found: dict[FunctionKey, str] = {}
+    contents: dict[FunctionKey, str] = {}
     for key in in_order(callers):
-        text = known[key].SerializeToString(deterministic=True)
-        called = sorted((inner, found[inner]) for inner in calls[key])
-        found[key] = digest(repr((text, called)).encode())
-    return found
+        text = functions[key].SerializeToString(deterministic=True)
+        called = sorted((inner, contents[inner]) for inner in calls[key])
+        contents[key] = digest(repr((text, called)).encode())
+    return contents
 
 
 def name_of(node: NodeProto) -> str:

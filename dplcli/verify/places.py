@@ -260,19 +260,23 @@ class _Places(CutModels):
         """Judge all places that are not the same node for node."""
         changed = self._settled()
         pairs = self.pairs()
-        if missing := [name for name in self.theirs.outputs if not self._is_known(name)]:
+        if missing := [
+            name
+            for name in self.theirs.outputs
+            if name in self.theirs.makers and name not in self.cuts
+        ]:
             raise RunError(f"the output {missing[0]!r} cannot be told from others")
         every = self._agreed()
         failed = self._failed(changed)
         while taken := self._misfits(failed) or self._first(failed):
             failed = self._without(taken, failed)
-        found = {pair: self._said(pair, failure) for pair, failure in self._stored().items()}
+        objections = {pair: self._said(pair, failure) for pair, failure in self._stored().items()}
         doubts: dict[Pair, str] = {}
         for pair, failure in failed.items():
             first, why = self.causes.get(pair.candidate, (pair, failure))
             if why.is_drawn != failure.is_drawn:
                 first, why = pair, failure
-            (doubts if failure.is_drawn else found)[first] = self._said(first, why)
+            (doubts if failure.is_drawn else objections)[first] = self._said(first, why)
         seen = [pair for pair in self.changed() if pair not in failed]
         unseen = dict(self._unseen(seen))
         noted = {
@@ -281,13 +285,13 @@ class _Places(CutModels):
             if pair in seen
         }
         if self._judge.settings.strict:
-            found |= noted
+            objections |= noted
             noted = {}
-        doubtful = [*found, *doubts, *unseen]
+        doubtful = [*objections, *doubts, *unseen]
         return LocalJudgement(
             judged=len(changed),
             unchanged=len(pairs) - len(changed),
-            differing=tuple(found.values()),
+            differing=tuple(objections.values()),
             exact=self.exact,
             unseen=(*doubts.values(), *unseen.values()),
             changes=tuple(self._changes(doubtful)) if doubtful else (),
@@ -301,10 +305,6 @@ class _Places(CutModels):
         )
 
     # Which places there are.
-
-    def _is_known(self, name: str) -> bool:
-        """Tell whether an output of the candidate is a cut, or was there before anything ran."""
-        return name in self.cuts or name not in self.theirs.makers
 
     def _settled(self) -> list[Pair]:
         """Return the changed pairs, after cuts at what cannot be fed were given up."""
@@ -331,21 +331,23 @@ class _Places(CutModels):
 
     def _stored(self) -> dict[Pair, _Failure]:
         """Compare outputs that the candidate stores with what the original computes."""
-        made = [name for name in self.ours.outputs if name in self.order]
+        computed = [name for name in self.ours.outputs if name in self.order]
         stored = {
             Pair(name, name, "output"): onnx.numpy_helper.to_array(tensor)
-            for name in made
+            for name in computed
             if (tensor := self.theirs.initializers.get(name)) is not None
             and tensor.data_location != TensorProto.EXTERNAL
         }
         values = self.stream.values([pair.original for pair in stored]) if stored else {}
         judge = replace(self._judge, facts=Facts(), roundings=_THOUSAND)
-        found = {}
+        failures = {}
         for pair, array in stored.items():
             compared = judge.compare(pair.original, values[pair.original], leaves_of(array))
             if not compared.ok:
-                found[pair] = _Failure(compared.reason or "another value is stored", is_final=True)
-        return found
+                failures[pair] = _Failure(
+                    compared.reason or "another value is stored", is_final=True
+                )
+        return failures
 
     def _agreed(self) -> dict[str, str]:
         return {pair.original: pair.candidate for pair in self.cuts.values()}
@@ -377,13 +379,13 @@ class _Places(CutModels):
         """Say what the models say differently at places."""
         places = [self.place(pair) for pair in pairs]
         rows = ({row for place in places for row in place.parts[which].nodes} for which in (0, 1))
-        made = [
+        outputs_of = [
             {name for row in some for name in side.wiring.nodes[row].output if name}
             for side, some in zip(self.sides, rows, strict=True)
         ]
         chosen = {
             node
-            for model, names in zip(self.models, made, strict=True)
+            for model, names in zip(self.models, outputs_of, strict=True)
             for node in model.graph
             if any(output is not None and output.name in names for output in node.outputs)
         }
@@ -488,14 +490,13 @@ class _Places(CutModels):
                 length = self.lengths.get(pair.candidate, 0) + failure.fits
                 self.lengths[reader.candidate] = max(length, self.lengths.get(reader.candidate, 0))
                 known = self.causes.get(reader.candidate, cause)
-                self.causes[reader.candidate] = min(cause, known, key=self._position)
+                self.causes[reader.candidate] = min(
+                    cause, known, key=lambda each: self.order[each[0].original]
+                )
                 is_only = reader.candidate not in self.nearest
                 self.nearest[reader.candidate] = (pair, failure) if is_only else None
         left = {pair: why for pair, why in failed.items() if pair.candidate not in again}
         return left | self._failed([p for p in again.values() if p.candidate in self.cuts])
-
-    def _position(self, cause: tuple[Pair, _Failure]) -> int:
-        return self.order[cause[0].original]
 
     def _said(self, pair: Pair, failure: _Failure) -> str:
         called = _label(self.ours, pair.original)
@@ -508,12 +509,12 @@ class _Places(CutModels):
         pending, seen = [name], {name}
         while pending:
             for row in self.theirs.readers.get(pending.pop(), ()):
-                for made in filter(None, self.theirs.nodes[row].output):
-                    if made in self.cuts:
-                        yield self.cuts[made]
-                    elif made not in seen:
-                        seen.add(made)
-                        pending.append(made)
+                for output in filter(None, self.theirs.nodes[row].output):
+                    if output in self.cuts:
+                        yield self.cuts[output]
+                    elif output not in seen:
+                        seen.add(output)
+                        pending.append(output)
 
     # Places that run: on what the original computes there, then on what is drawn.
 
@@ -524,15 +525,15 @@ class _Places(CutModels):
         while not self._are_feedable(places):
             places = [self.place(pair) for pair in wanted if pair.candidate in self.cuts]
         places = [place for place in places if not self.draws_random(place)]
-        found: dict[Pair, _Failure] = {}
+        failures: dict[Pair, _Failure] = {}
         is_fed = {place: bool(place.reads) for place in places}
         for cases, some in (
             ([*self.feeds][:1], [place for place in places if not is_fed[place]]),
             ([*self.feeds], [place for place in places if is_fed[place]]),
         ):
             for group in self._groups(some):
-                found |= self._failed_of(group, cases)
-        return found
+                failures |= self._failed_of(group, cases)
+        return failures
 
     def _failed_of(self, group: Sequence[Place], cases: Sequence[int]) -> dict[Pair, _Failure]:
         """Return the pairs of a group whose places give something else in some cases."""
@@ -540,9 +541,9 @@ class _Places(CutModels):
         feedings = list(self._seen_in(names, cases))
         for place in group:
             self.sights[place.pair.candidate] = _Seen()
-        found = self._failures(group, feedings)
-        rest = [place for place in group if place.pair not in found]
-        return found | self._drawn_failures(rest, feedings[0])
+        failures = self._failures(group, feedings)
+        rest = [place for place in group if place.pair not in failures]
+        return failures | self._drawn_failures(rest, feedings[0])
 
     def _needed(self, place: Place) -> list[str]:
         return [name for name in (*place.reads, place.pair.original) if name in self.order]
@@ -579,13 +580,13 @@ class _Places(CutModels):
         self, places: Sequence[Place], feedings: Sequence[Feeding]
     ) -> dict[Pair, _Failure]:
         """Run places on the original's values; say what is wrong with what some give."""
-        found: dict[Pair, _Failure] = {}
+        failures: dict[Pair, _Failure] = {}
         results = self.results(self.sides[1], places, feedings)
         for number, feeding in enumerate(feedings):
-            left = [place for place in places if place.pair not in found]
+            left = [place for place in places if place.pair not in failures]
             given = {place: results[place, number] for place in left}
-            found |= self._failures_of(feeding, given, is_first=not number)
-        return found
+            failures |= self._failures_of(feeding, given, is_first=not number)
+        return failures
 
     def _failures_of(
         self,
@@ -595,14 +596,15 @@ class _Places(CutModels):
         is_first: bool,
     ) -> dict[Pair, _Failure]:
         """Say what is wrong with what places give in one feeding; note the others."""
-        found: dict[Pair, _Failure] = {}
+        failures: dict[Pair, _Failure] = {}
         doubtful: dict[Place, Sequence[Leaf]] = {}
         for place, given in results.items():
             if isinstance(given, RunError):
                 reason = f"{feeding.what}: onnxruntime does not run it: {given}"
-                found[place.pair] = _Failure(reason)
+                failures[place.pair] = _Failure(reason)
             elif not _is_same(feeding.expected[place.pair.original], given) and (
-                self._is_joined(place) or not self._compared(place, feeding, given, _FEW).ok
+                self._is_joined(place)
+                or not self._compared(place, feeding, given, _FEW, is_brief=True).ok
             ):
                 doubtful[place] = given
         exact = self._in_float64(
@@ -618,14 +620,14 @@ class _Places(CutModels):
             if failure and (alone := self._by_itself(place, feeding)) is not None:
                 failure = self._failure(place, alone, given, exact.get(place))
             if failure:
-                found[place.pair] = failure
+                failures[place.pair] = failure
         for place in results:
-            if place.pair not in found:
+            if place.pair not in failures:
                 if failure := self._hidden(place, feeding, is_same=place not in doubtful):
-                    found[place.pair] = failure
+                    failures[place.pair] = failure
                 self.sights[place.pair.candidate].add(feeding.expected[place.pair.original])
                 self._note_sizes(place, feeding)
-        return found
+        return failures
 
     def _by_itself(self, place: Place, feeding: Feeding) -> Feeding | None:
         """Return what the original's part gives by itself, where it gives something else so.
@@ -641,9 +643,9 @@ class _Places(CutModels):
     def _note_sizes(self, place: Place, feeding: Feeding) -> None:
         """Note how large what enters and leaves a place is, and what of it is whole numbers."""
         fed = {name: feeding.feeds.get(name) for name in place.reads}
-        known = {name: v for name, v in fed.items() if isinstance(v, np.ndarray)}
-        self.whole |= {name for name, value in known.items() if value.dtype.kind in "iu"}
-        shapes = {value.shape for value in known.values()}
+        arrays = {name: v for name, v in fed.items() if isinstance(v, np.ndarray)}
+        self.whole |= {name for name, value in arrays.items() if value.dtype.kind in "iu"}
+        shapes = {value.shape for value in arrays.values()}
         shapes |= {leaf.data.shape for leaf in feeding.expected[place.pair.original]}
         self.shapes.setdefault(place.pair.candidate, set()).update(shapes)
 
@@ -698,8 +700,8 @@ class _Places(CutModels):
         """Say what is wrong with what a place gives, if something is."""
         pair, expected = place.pair, feeding.expected[place.pair.original]
         fits = _forms(expected) == _forms(given)
-        found = self._compared(place, feeding, given, _THOUSAND)
-        reason = "" if found.ok else found.reason or "it differs"
+        comparison = self._compared(place, feeding, given, _THOUSAND)
+        reason = "" if comparison.ok else comparison.reason or "it differs"
         unit = UNITS.get(self._coarsest(place, feeding))
         if exact is not None and fits and unit is not None:
             reason = exact.objection(
@@ -719,7 +721,7 @@ class _Places(CutModels):
                 reason = ""
         if not reason:
             return None
-        reason = f"{feeding.what}{_at(found, feeding, place)}: {reason}"
+        reason = f"{feeding.what}{_at(comparison, feeding, place)}: {reason}"
         if pair.candidate in self.theirs.outputs:
             return _Failure(reason)
         is_index = expected[0].dtype in _INDICES if expected else False
@@ -802,20 +804,22 @@ class _Places(CutModels):
         outputs: dict[int, Outputs] = {case: {made_name(name): tuple(feeding.expected[name])}}
         create = partial(Runner, level=REFERENCE_LEVEL)
         limits = measure_limits(source, {case: feeds}, outputs, create)
-        found = limits.get(made_name(name))
-        if found is None:
+        limit = limits.get(made_name(name))
+        if limit is None:
             return {}
         if feeding.manner is not None:  # rows of one number, say, leave nothing but rounding
-            found = Limit(TOO_COARSE * found.max_abs, np.inf)
-        return {name: found}
+            limit = Limit(TOO_COARSE * limit.max_abs, np.inf)
+        return {name: limit}
 
-    def _compared(
+    def _compared(  # noqa: PLR0913  # what is compared, and how
         self,
         place: Place,
         feeding: Feeding,
         given: Sequence[Leaf],
         roundings: int,
         limits: Mapping[str, Limit] = _NO_LIMITS,
+        *,
+        is_brief: bool = False,
     ) -> OutputComparison:
         """Compare what a place gives with what the original gives there."""
         name = place.pair.original
@@ -823,7 +827,9 @@ class _Places(CutModels):
         coarsest = self._coarsest(place, feeding)
         is_stepped = quantises(maker) or (maker.op_type == "Cast" and coarsest != "")
         facts = Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
-        judge = replace(self._judge, facts=facts, roundings=roundings, limits=limits)
+        judge = replace(
+            self._judge, facts=facts, roundings=roundings, limits=limits, is_brief=is_brief
+        )
         return judge.compare(name, feeding.expected[name], given)
 
     def _coarsest(self, place: Place, feeding: Feeding) -> str:
@@ -846,7 +852,7 @@ class _Places(CutModels):
             and self._is_small(place, feeding)
             and self._coarsest(place, feeding) != "float64"  # that would be no finer
         ]
-        found: dict[Place, tuple[Array, ...]] = dict.fromkeys(asked, ())
+        arrays_of: dict[Place, tuple[Array, ...]] = dict.fromkeys(asked, ())
         for side, precision in (
             (ours, PLAIN),
             (theirs, PLAIN),
@@ -854,39 +860,39 @@ class _Places(CutModels):
             (ours, CONSTANTS_MOVED),
             (theirs, CONSTANTS_MOVED),
         ):
-            if not found:
+            if not arrays_of:
                 return {}
             try:
-                given = self.results(side, [*found], [feeding], precision)
+                given = self.results(side, [*arrays_of], [feeding], precision)
             except StoppedError:
                 return {}
-            found = {
+            arrays_of = {
                 place: arrays
-                for place, known in found.items()
+                for place, known in arrays_of.items()
                 if (arrays := extended(known, given[place, 0]))
             }
-        self.exact += len(found)
-        return {place: Exact(*arrays) for place, arrays in found.items()}
+        self.exact += len(arrays_of)
+        return {place: Exact(*arrays) for place, arrays in arrays_of.items()}
 
     def _is_small(self, place: Place, feeding: Feeding) -> bool:
         fed = (feeding.feeds.get(name) for name in place.reads)
         read = sum(array.nbytes for array in fed if isinstance(array, np.ndarray))
-        made = sum(leaf.data.nbytes for leaf in feeding.expected.get(place.pair.original, ()))
+        size_out = sum(leaf.data.nbytes for leaf in feeding.expected.get(place.pair.original, ()))
         is_light = self._work(place, feeding) <= _EVALUATED_WORK
-        return is_light and read + made <= _EVALUATED_BYTES
+        return is_light and read + size_out <= _EVALUATED_BYTES
 
     def _work(self, place: Place, feeding: Feeding) -> int:
         """Estimate the multiplications of one run of the original's part."""
         fed = (feeding.feeds.get(name) for name in place.reads)
-        made = sum(leaf.data.size for leaf in feeding.expected.get(place.pair.original, ()))
-        work = sum(array.size for array in fed if isinstance(array, np.ndarray)) + made
+        size_out = sum(leaf.data.size for leaf in feeding.expected.get(place.pair.original, ()))
+        work = sum(array.size for array in fed if isinstance(array, np.ndarray)) + size_out
         work *= _EACH
         for node in place.nodes[0]:
             if (slot := WEIGHT_AXES.get(node.op_type)) is None or len(node.input) <= slot[0]:
                 continue
             weight = self.ours.initializers.get(node.input[slot[0]])
             if weight is not None and weight.dims:
-                positions = made // max(weight.dims[slot[1]], 1)
+                positions = size_out // max(weight.dims[slot[1]], 1)
                 work += int(np.prod(weight.dims)) * positions
         return work
 
@@ -899,7 +905,7 @@ class _Places(CutModels):
             places: Where; they gave the same on what the original computes.
             seen: What it computes.
         """
-        found: dict[Pair, _Failure] = {}
+        failures: dict[Pair, _Failure] = {}
         for some, manners in self._affordable(places, seen):
             seen = self._with_more(some, seen)
             specs = DrawSpecs(self, some, seen).found()
@@ -917,12 +923,12 @@ class _Places(CutModels):
                 )
                 for manner in manners
             ]
-            found |= self._drawn(some, feedings, seen)
+            failures |= self._drawn(some, feedings, seen)
             for taken in (True, False):
-                with_if = [p for p in some if p.pair not in found and self.has_same_ifs(p)]
+                with_if = [p for p in some if p.pair not in failures and self.has_same_ifs(p)]
                 forced = [replace(t, taken=taken, what=_TAKEN[taken]) for t in feedings[:2]]
-                found |= self._drawn(with_if, forced, seen)
-        return found
+                failures |= self._drawn(with_if, forced, seen)
+        return failures
 
     def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
         """Add what places read that look past cuts."""
@@ -935,7 +941,7 @@ class _Places(CutModels):
         self, places: Sequence[Place], feedings: Sequence[Feeding], seen: Feeding
     ) -> dict[Pair, _Failure]:
         """Run places of both models on drawn values."""
-        found: dict[Pair, _Failure] = {}
+        failures: dict[Pair, _Failure] = {}
         try:
             ours, theirs = (self.results(side, places, feedings) for side in self.sides)
         except StoppedError:
@@ -944,13 +950,13 @@ class _Places(CutModels):
             for place in places:
                 end, expected = place.pair.original, ours[place, number]
                 given = theirs[place, number]
-                if place.pair in found or isinstance(expected, RunError):
+                if place.pair in failures or isinstance(expected, RunError):
                     continue
                 feeding = replace(drawn, expected={end: expected})
                 if isinstance(given, RunError):
                     if drawn.manner != "wide":  # an index from the other end may be refused
                         reason = f"{feeding.what}: onnxruntime does not run it: {given}"
-                        found[place.pair] = _Failure(reason, is_drawn=True)
+                        failures[place.pair] = _Failure(reason, is_drawn=True)
                     continue
                 finite = _where_finite(expected, given)
                 if not _is_same(given, finite) or _has_other_zeros(expected, given):
@@ -961,16 +967,16 @@ class _Places(CutModels):
                         continue
                     if failure.is_drawn:
                         failure = replace(failure, reason=failure.reason + _reach(place, seen))
-                    found[place.pair] = failure
+                    failures[place.pair] = failure
                 else:
                     self.sights[place.pair.candidate].add(expected)
-        return found
+        return failures
 
     def _drawn_failure(
         self, place: Place, feeding: Feeding, given: Sequence[Leaf]
     ) -> _Failure | None:
         """Say what is wrong with what a place gives for drawn values, if something is."""
-        if self._compared(place, feeding, given, _THOUSAND).ok:
+        if self._compared(place, feeding, given, _THOUSAND, is_brief=True).ok:
             return None
         exact = self._in_float64([place], feeding)
         failure = self._failure(place, feeding, given, exact.get(place))
@@ -1029,7 +1035,7 @@ class _Places(CutModels):
 
     def _kind(self, place: Place) -> object:
         """Return what two places share that differ in weights alone."""
-        found = []
+        forms_of = []
         for side, part in zip(self.sides, place.parts, strict=True):
             for row in sorted(part.nodes):
                 node = side.wiring.nodes[row]
@@ -1037,8 +1043,8 @@ class _Places(CutModels):
                 read = [side.wiring.initializers.get(name) for name in node.input]
                 most = BOUND_CONSTANT if node.op_type in BOUNDING else LARGE_CONSTANT
                 forms = (_form_of(tensor, most) for tensor in read)
-                found.append((node.domain, node.op_type, attributes, *forms))
-        return tuple(found)
+                forms_of.append((node.domain, node.op_type, attributes, *forms))
+        return tuple(forms_of)
 
 
 _MANNER_WORDS: dict[Manner, str] = {

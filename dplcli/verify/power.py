@@ -43,9 +43,9 @@ class Idleness:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        known = onnx.ModelProto()
-        known.CopyFrom(model)  # which loses its large weights
-        self._values = {value.name: value for value in Dataflow(known).values()}
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)  # which loses its large weights
+        self._values = {value.name: value for value in Dataflow(copy).values()}
         self._ends = {f.name: f.node[-1].op_type for f in model.functions if f.node}
         self._spreading = {"ConvTranspose"} | {
             function.name
@@ -272,7 +272,7 @@ def _weight_sites(
 ) -> list[_Site]:
     """Return changes of the weights that the places read, or hold in themselves."""
     tensors = {t.name: i for i, t in enumerate(model.graph.initializer)}
-    found: dict[str, _Site] = {}
+    sites: dict[str, _Site] = {}
     held: list[_Site] = []
     for place in places:
         node = place.find(model)
@@ -285,11 +285,11 @@ def _weight_sites(
             if idleness.is_key_bias(name):
                 continue
             if name in weights:
-                found[name] = _refilled_site(name, whole=whole)
+                sites[name] = _refilled_site(name, whole=whole)
             elif name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
                 find = partial(_initializer_at, tensors[name])
-                found[name] = _tensor_site(find, home, whole=whole)
-    return [*found.values(), *held]
+                sites[name] = _tensor_site(find, home, whole=whole)
+    return [*sites.values(), *held]
 
 
 def _held(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.TensorProto]]:
@@ -544,17 +544,17 @@ def blind_warnings(blind: Sequence[str], *, refillable: bool) -> list[str]:
 
 def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
     """Name outputs, other than the *blind*, that are all NaN or one number throughout."""
-    found = []
+    warnings = []
     for name in runs[0]:
         leaves = [leaf.data for outputs in runs for leaf in outputs[name]]
         numbers = [data for data in leaves if data.size and data.dtype.kind in "fiu"]
         if not numbers or name in blind:
             continue
         if all(np.isnan(data).all() for data in numbers):
-            found.append(f"output {name!r} is NaN everywhere")
+            warnings.append(f"output {name!r} is NaN everywhere")
         elif all(data.size > 1 and (data == data.flat[0]).all() for data in numbers):
-            found.append(f"output {name!r} has the same number in every element")
-    return found
+            warnings.append(f"output {name!r} has the same number in every element")
+    return warnings
 
 
 def random_warnings(flow: Dataflow) -> list[str]:
@@ -565,7 +565,7 @@ def random_warnings(flow: Dataflow) -> list[str]:
         return None if numbers is None else bool(numbers.any())
 
     for node in flow.nodes():
-        made = next(filter(None, node.outputs), None)
-        if made is not None and is_random(node.domain, node.op_type, node.inputs, is_true):
-            return [f"the model draws random numbers ({node.op_type} {made.name!r})"]
+        output = next(filter(None, node.outputs), None)
+        if output is not None and is_random(node.domain, node.op_type, node.inputs, is_true):
+            return [f"the model draws random numbers ({node.op_type} {output.name!r})"]
     return []

@@ -91,7 +91,8 @@ def _prove_same(original: Path, candidate: Path) -> Proof:
     (ours, outside), (theirs, other) = _read(original), _read(candidate)
     if outside or other:
         _read_weights((ours, original.parent), (theirs, candidate.parent))
-    if outside == other and _are_same_bytes(original, candidate):
+    is_as_long = original.stat().st_size == candidate.stat().st_size
+    if outside == other and is_as_long and original.read_bytes() == candidate.read_bytes():
         return Proof(Expansion(ours, _NO_NODES | {key[:2] for key in _functions(ours)}).total)
     for difference in signature_differences(ours.graph, theirs.graph):
         raise UnprovedError(difference)
@@ -127,11 +128,6 @@ def _read(path: Path) -> tuple[ModelProto, list[TensorProto]]:
         data, model = _MARK, read_model(path)  # which says what is wrong
     tensors = all_tensors(model) if _MARK in data else ()
     return model, [each for each in tensors if each.data_location == TensorProto.EXTERNAL]
-
-
-def _are_same_bytes(one: Path, other: Path) -> bool:
-    is_as_long = one.stat().st_size == other.stat().st_size
-    return is_as_long and one.read_bytes() == other.read_bytes()
 
 
 def _difference(before: Numbered, after: Numbered) -> str:
@@ -250,9 +246,9 @@ def _alone(text: bytes, reads: Sequence[bool], makes: Sequence[bool]) -> GraphPr
 def _check_references(model: ModelProto) -> None:
     """Refuse functions that read attributes that they do not have."""
     for function in model.functions:
-        known = {*function.attribute, *(item.name for item in function.attribute_proto)}
+        declared = {*function.attribute, *(item.name for item in function.attribute_proto)}
         read = (item.ref_attr_name for node in all_nodes(function) for item in node.attribute)
-        if unknown := {name for name in read if name} - known:
+        if unknown := {name for name in read if name} - declared:
             raise UnprovedError(f"{function.name} has no attribute {min(unknown)!r}, but reads it")
 
 

@@ -172,7 +172,7 @@ class Ranges:
             current = pending[-1]
             node = self._maker(current)
             missing = [n for n in node.input if n and n not in self._known] if node else []
-            if missing and walked < _MOST_WALKED and not self._is_constant(current):
+            if missing and walked < _MOST_WALKED and current not in self._stored:
                 pending += missing
                 continue
             pending.pop()
@@ -185,9 +185,6 @@ class Ranges:
         if node is None or canonical_domain(node.domain) or node.op_type in _ALWAYS:
             return None
         return node
-
-    def _is_constant(self, name: str) -> bool:
-        return name in self._stored
 
     def _found(  # noqa: PLR0911  # a way for each kind of value
         self, name: str, node: NodeProto | None
@@ -206,8 +203,8 @@ class Ranges:
             return _NOT_NEGATIVE if node.op_type in {"MaxPool", "TopK"} else ANYTHING  # places
         if node.op_type == "Dropout" and any(node.input[2:3]):
             return ANYTHING  # it may be in training
-        found = _computed(node, read)
-        return self._as_whole(name, node, found) if self.is_whole(name) else found
+        interval = _computed(node, read)
+        return self._as_whole(name, node, interval) if self.is_whole(name) else interval
 
     def is_whole(self, name: str) -> bool:
         """Tell whether a value holds whole numbers, or may."""

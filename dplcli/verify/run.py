@@ -122,7 +122,15 @@ def receive(
         )
         header = cast("Header", json.loads(_read(at, of_text, deadline, descriptors)))
         content = _read(at, of_content, deadline, descriptors)
-        return header, _unpack(header, content, descriptors, writable=writable)
+        places, size = header.pop("arrays"), header.pop("size")
+        memory: mmap.mmap | bytearray = content
+        if descriptors:
+            access = mmap.ACCESS_COPY if writable else mmap.ACCESS_WRITE
+            try:
+                memory = mmap.mmap(descriptors[0], size, access=access)
+            except OSError as error:
+                raise MemoryError from error
+        return header, ([_array(memory, place) for place in places])
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -131,12 +139,12 @@ def receive(
 def _read(
     at: socket.socket, size: int, deadline: float | None, descriptors: list[int]
 ) -> bytearray:
-    found = bytearray()
+    content = bytearray()
     room = socket.CMSG_SPACE(array.array("i", [0]).itemsize)
-    while len(found) < size:
+    while len(content) < size:
         at.settimeout(None if deadline is None else max(deadline - time.monotonic(), 1e-3))
         try:
-            part, extra, _, _ = at.recvmsg(min(size - len(found), _CHUNK), room)
+            part, extra, _, _ = at.recvmsg(min(size - len(content), _CHUNK), room)
         except TimeoutError:
             raise
         except OSError as error:
@@ -146,8 +154,8 @@ def _read(
                 descriptors += array.array("i", data).tolist()
         if not part:
             raise ClosedError
-        found += part
-    return found
+        content += part
+    return content
 
 
 def _pack(values: Array) -> tuple[Header, Array]:
@@ -204,20 +212,6 @@ def _nameless() -> int:
 
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-def _unpack(
-    header: Header, content: bytearray, descriptors: Sequence[int], *, writable: bool
-) -> list[Array]:
-    places, size = header.pop("arrays"), header.pop("size")
-    memory: mmap.mmap | bytearray = content
-    if descriptors:
-        access = mmap.ACCESS_COPY if writable else mmap.ACCESS_WRITE
-        try:
-            memory = mmap.mmap(descriptors[0], size, access=access)
-        except OSError as error:
-            raise MemoryError from error
-    return [_array(memory, place) for place in places]
 
 
 def _array(memory: mmap.mmap | bytearray, place: Header) -> Array:
@@ -646,14 +640,14 @@ def run_cases(
         StoppedError: The process crashed, or took longer than allowed; the message says in which
             case.
     """
-    found = {}
+    outputs = {}
     for case in cases:
         try:
-            found[case] = runner.run(feeds[case])
+            outputs[case] = runner.run(feeds[case])
         except StoppedError as error:
             doing = f"{error.doing}, seed {case}"
             raise StoppedError(error.how, doing, hint=error.hint) from error
-    return found
+    return outputs
 
 
 def run_levels(
@@ -983,7 +977,10 @@ def serve(at: socket.socket) -> None:
                 case "list":
                     answer = {"providers": engines.providers()}
                 case "plan":
-                    answer = _plan(header)
+                    text, partitions = import_module(header["module"]).plan_model(
+                        Path(header["path"]), header["target"]
+                    )
+                    answer = {"text": text, "partitions": [asdict(each) for each in partitions]}
                 case "run" | "time" | "profile" if engine is not None:
                     answer, given = _run(engine, header, arrays)
                 case _:
@@ -996,13 +993,6 @@ def serve(at: socket.socket) -> None:
             answer = {"error": "usage", "message": error.message, "hint": error.hint}
         send(at, answer, given)
         del arrays, given
-
-
-def _plan(header: Header) -> Header:
-    text, partitions = import_module(header["module"]).plan_model(
-        Path(header["path"]), header["target"]
-    )
-    return {"text": text, "partitions": [asdict(each) for each in partitions]}
 
 
 def _try(header: Header) -> None:
@@ -1064,8 +1054,8 @@ def _run(engine: Engine, header: Header, arrays: Sequence[Array]) -> tuple[Heade
     if header["do"] == "time":
         return {"seconds": timed(engine, feeds, header["times"])}, []
     if header["do"] == "profile":
-        found = engine.profile(feeds) if isinstance(engine, KernelEngine) else []
-        return {"profile": [asdict(item) for item in found]}, []
+        profile = engine.profile(feeds) if isinstance(engine, KernelEngine) else []
+        return {"profile": [asdict(item) for item in profile]}, []
     outputs = engine.run(feeds)
     given = [leaf.data for leaves in outputs.values() for leaf in leaves]
     places = iter(range(len(given)))

@@ -56,7 +56,9 @@ def without_refused(original: Path, candidate: Path, execution: Execution) -> Ru
     )
     models = CutModels(ours, theirs, inputs)
     types = [_types(side) for side in models.sides]
-    refused = [_refused(side, known) for side, known in zip(models.sides, types, strict=True)]
+    refused = [
+        _refused(side, types_there) for side, types_there in zip(models.sides, types, strict=True)
+    ]
     if not refused[0]:
         return None
     changed = {pair.original for pair in models.changed()}
@@ -76,11 +78,11 @@ def without_refused(original: Path, candidate: Path, execution: Execution) -> Ru
     if any(name not in types[0] for name in given):
         return None
     names = {name: name for name in given}, {pairs[name]: name for name in given}
-    made = [
+    models_left = [
         _without(side, rows, own, types[0])
         for side, rows, own in zip(models.sides, refused, names, strict=True)
     ]
-    return Runnable((made[0], made[1]), tuple(_not_run(models.sides[0], refused[0])))
+    return Runnable((models_left[0], models_left[1]), tuple(_not_run(models.sides[0], refused[0])))
 
 
 def _types(side: CutSide) -> dict[str, TypeProto]:
