@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from dplcli.analysis.pairing import ChangedRegion
     from dplcli.dpl.rule import RewriteEscapePolicy
     from dplcli.ir import Model, Node, TensorType, Value
-    from dplcli.outcomes import Trial, Verdict
+    from dplcli.outcomes import Delivery, Trial
     from dplcli.passes.rewrite import Rewriting
     from dplcli.pipeline.writing import Progress
 
@@ -1152,20 +1152,22 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
         explained=min(changed, sum(done.counts.values())),
         left=tuple(LeftPlaces(*each) for each in left.most_common()),
         beyond=beyond,
-        verdict=_verdict(before, model, learner.schemas, say) if rules and verify else None,
+        delivery=_delivery(before, model, learner.schemas, say) if rules and verify else None,
         yaml=write_catalog(rules, doc=doc, comments=comments) if rules else "",
     )
 
 
-def _verdict(before: Path, rewritten: Model, schemas: OnnxSchemas, say: Progress) -> Verdict | str:
+def _delivery(
+    before: Path, rewritten: Model, schemas: OnnxSchemas, say: Progress
+) -> Delivery | str:
     """Compare a model with what rules made of it; return why that was impossible, if it was."""
     try:
         with temporary_folder() as folder, staged(rewritten, folder / before.name) as written:
-            verdict = check_result(before, written.path, VerifySettings(), say)
+            delivery = check_result(before, written.path, VerifySettings(), say)
     except DplError as error:
         return error.message
-    alien = "" if verdict.is_sound else unknown_operator(load_model(before), rewritten, schemas)
-    return alien or verdict
+    alien = "" if delivery.is_sound else unknown_operator(load_model(before), rewritten, schemas)
+    return alien or delivery
 
 
 def _comment(trial: Trial) -> str:
