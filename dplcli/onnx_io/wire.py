@@ -179,7 +179,7 @@ class Fields(NamedTuple):
         return Fields(*[column[which] for column in self])
 
 
-class _Form(NamedTuple):
+class _Layout(NamedTuple):
     """What regular messages of one type look like.
 
     Attributes:
@@ -205,7 +205,7 @@ class _Form(NamedTuple):
 
 
 @cache
-def _form(descriptor: Descriptor) -> _Form:
+def _layout(descriptor: Descriptor) -> _Layout:
     known = descriptor.fields_by_number
     kinds = np.full(max(known) + 2, -1)  # the last is for what is not known
     others = kinds.copy()
@@ -223,7 +223,7 @@ def _form(descriptor: Descriptor) -> _Form:
             alone[number] = number
     for union in descriptor.oneofs:
         alone[[field.number for field in union.fields]] = union.fields[0].number
-    return _Form(
+    return _Layout(
         kinds,
         others,
         alone,
@@ -286,36 +286,36 @@ def fields(
             column[where] = part
     number, kind, head, start, stop = columns
     found = Fields(owner, number, head, start, stop)
-    _require_form(data, descriptor, found, kind)
+    _require_layout(data, descriptor, found, kind)
     if in_order:
         _require_order(descriptor, found)
     return found
 
 
-def _require_form(data: Bytes, descriptor: Descriptor, found: Fields, kind: Places) -> None:
+def _require_layout(data: Bytes, descriptor: Descriptor, found: Fields, kind: Places) -> None:
     """Refuse fields that protobuf would not write so; those that it does not know become 0."""
-    form = _form(descriptor)
-    number = np.minimum(found.number, form.kinds.size - 1)
-    if (form.others[number] == kind).any():
+    layout = _layout(descriptor)
+    number = np.minimum(found.number, layout.kinds.size - 1)
+    if (layout.others[number] == kind).any():
         raise IrregularError(f"numbers of {descriptor.name} are packed otherwise")
     known = found.number
-    known[form.kinds[number] != kind] = 0
-    for which, packed in form.packed:
+    known[layout.kinds[number] != kind] = 0
+    for which, packed in layout.packed:
         rows = np.flatnonzero(known == which)
         begin, end = found.begin[rows], found.end[rows]
-        _require_numbers(data, begin, end, packed, is_small=bool(form.is_small[which]))
-    rows = np.flatnonzero(form.is_small[known] & (kind == VARINT))
+        _require_numbers(data, begin, end, packed, is_small=bool(layout.is_small[which]))
+    rows = np.flatnonzero(layout.is_small[known] & (kind == VARINT))
     value, _ = varints(data, found.begin[rows], found.end[rows])
     if (value.astype(np.int32) != value).any():
         raise IrregularError(f"a number of {descriptor.name} takes more than 32 bits")
-    for which, choices in form.choices:
+    for which, choices in layout.choices:
         rows = np.flatnonzero(known == which)
         value, _ = varints(data, found.begin[rows], found.end[rows])
         known[rows[~np.isin(value, choices)]] = 0
-    rows = np.flatnonzero(form.is_text[known])
+    rows = np.flatnonzero(layout.is_text[known])
     _require_text(data, found.begin[rows], found.end[rows])
-    alone = form.alone[known]
-    once = (found.owner * form.alone.size + alone)[alone > 0]
+    alone = layout.alone[known]
+    once = (found.owner * layout.alone.size + alone)[alone > 0]
     is_there = np.zeros(int(once.max(initial=-1)) + 1, np.bool_)
     is_there[once] = True
     if np.count_nonzero(is_there) < once.size:
@@ -393,7 +393,7 @@ def inside(
 ) -> Iterator[tuple[Descriptor, Places, Places]]:
     """Yield the messages in fields *found*, type by type, but those of some numbers."""
     present = np.flatnonzero(np.bincount(found.number)).tolist()
-    for number, inner in _form(descriptor).nested:
+    for number, inner in _layout(descriptor).nested:
         if number in present and number not in but:
             rows = found.of(number)
             yield inner, rows.begin, rows.end
