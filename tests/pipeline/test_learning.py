@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dplcli.analysis.pairing import find_regions
+from dplcli.analysis.pairing import find_differences
 from dplcli.dpl import RewriteRule
 from dplcli.outcomes import Delivery, RewritesOutcome
 from dplcli.passes.rewrite import rewrite
@@ -51,7 +51,7 @@ def check_catalogue(outcome: RewritesOutcome, paths: list[Path]) -> None:
     counts = rewrite(first, rules).counts
     assert all(counts.get(rule.name) for rule in rules)
     if not outcome.left and not outcome.beyond:
-        assert not find_regions(first, second, is_near=is_near)
+        assert not find_differences(first, second, is_near=is_near)
     failed = {item.rule.name for item in outcome.learned if item.trial.verdict == "failed"}
     for trial in try_catalogs([str(catalogue)], trials=FEW, seed=1):
         assert trial.verdict != "failed" or trial.rule.name in failed
