@@ -569,7 +569,7 @@ class ExplainOutcome(ModelOutcome):
 
 @keys("objection verification stripped? external_data=data? fault?")
 @dataclass(frozen=True)
-class Verdict:
+class Delivery:
     """Whether a result is sound, and where it was written.
 
     Attributes:
@@ -618,7 +618,7 @@ class WrittenOutcome(StoredOutcome):
         is_verified: Whether a check was asked for.
     """
 
-    delivery: Verdict = Verdict()
+    delivery: Delivery = Delivery()
     is_verified: bool = False
 
     @property
@@ -845,14 +845,14 @@ class BrokenTurn:
         round: The round.
         applications: What the rule did in it.
         reason: What is wrong.
-        verdict: What was said of the result.
+        delivery: What became of the result.
     """
 
     rule: str
     round: int
     applications: tuple[Application, ...]
     reason: str
-    verdict: Verdict
+    delivery: Delivery
 
 
 class Ends(NamedTuple):
@@ -1142,7 +1142,7 @@ class RewritesOutcome(RulesOutcome):
         explained: How many changed places they explain.
         left: The changed places that no rule explains: what they are and why, and how many.
         beyond: How many places the rules change that the second model has as the first.
-        verdict: Whether the first model computes the same when they are applied, or why that could
+        delivery: Whether the first model computes the same when they are applied, or why that could
             not be asked; None if it was not asked.
     """
 
@@ -1152,7 +1152,7 @@ class RewritesOutcome(RulesOutcome):
     explained: int
     left: tuple[LeftPlaces, ...]
     beyond: int
-    verdict: Verdict | str | None = None
+    delivery: Delivery | str | None = None
 
     @property
     def rules(self) -> list[PatternRule | RewriteRule]:
@@ -1160,14 +1160,14 @@ class RewritesOutcome(RulesOutcome):
         return [item.rule for item in self.learned]
 
     @property
-    def checked(self) -> Verdict | None:
+    def checked(self) -> Delivery | None:
         """What the check said, if it ran."""
-        return None if isinstance(self.verdict, str) else self.verdict
+        return None if isinstance(self.delivery, str) else self.delivery
 
     @property
     def not_run(self) -> str:
         """Why that could not be asked, or ""."""
-        return self.verdict if isinstance(self.verdict, str) else ""
+        return self.delivery if isinstance(self.delivery, str) else ""
 
 
 # In what two models differ, and what makes them.

@@ -1,6 +1,6 @@
 """Pair the nodes, inputs, outputs and functions of two models, by dataflow and not by name.
 
-What has no partner falls apart into regions, with the values around them.
+What has no partner falls apart into differences, with the values around them.
 """
 
 from __future__ import annotations
@@ -706,7 +706,7 @@ _MOST_TRIED = 64
 
 
 @dataclass(frozen=True, eq=False)
-class ChangedRegion:
+class Difference:
     """Connected nodes of one graph, and what stands in their place in the other.
 
     Attributes:
@@ -722,12 +722,12 @@ class ChangedRegion:
     originals: Mapping[Value, Value]
 
 
-def find_regions(
+def find_differences(
     first: Model, second: Model, *, is_near: Nearness | None = None
-) -> list[ChangedRegion]:
+) -> list[Difference]:
     """Find where two models differ, in the main graphs, in bodies and in functions.
 
-    A region without removed nodes has been inserted, or cannot be told from its surroundings.
+    A difference without removed nodes has been inserted, or cannot be told from its surroundings.
 
     Args:
         first: One model.
@@ -736,7 +736,7 @@ def find_regions(
             be equal.
     """
     pairings = (pairing for pairing, _ in ModelPairing(first, second).pairings())
-    return [region for pairing in pairings for region in _Border(pairing, is_near).regions()]
+    return [each for pairing in pairings for each in _Border(pairing, is_near).differences()]
 
 
 def corresponding_values(
@@ -802,8 +802,8 @@ class _Border:
         removed = [node for node in self.ours.nodes if node not in self.kept]
         return removed, [node for node in self.theirs.nodes if node not in partners]
 
-    def regions(self) -> list[ChangedRegion]:
-        """Return the regions in the order of the first graph."""
+    def differences(self) -> list[Difference]:
+        """Return the differences in the order of the first graph."""
         equations = self.settled()
         partners = {second: first for first, second in reversed(self.kept.items())}
         removed, added = self._alone()
@@ -813,9 +813,7 @@ class _Border:
         originals |= {second: first for first, second in self.pairing.inputs}
         for second, first in partners.items():
             originals |= _by_partner(second, first)
-        return [
-            ChangedRegion(*parts, originals) for parts in _components(removed, added, equations)
-        ]
+        return [Difference(*parts, originals) for parts in _components(removed, added, equations)]
 
     def _equations(self) -> list[ValuePair]:
         """Dissolve pairs until all others read the same, or what takes the place of it.

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Ids: TypeAlias = "NDArray[np.int32]"
-Places: TypeAlias = "NDArray[np.int64]"
+Ints: TypeAlias = "NDArray[np.int64]"
 Flags: TypeAlias = "NDArray[np.bool_]"
 
 _DENSE = 4
 """Up to how many places a row :func:`lookup` joins by a table of all numbers there may be."""
 
 
-def offsets(count: NDArray[Any]) -> Places:
+def offsets(count: NDArray[Any]) -> Ints:
     """Return where each row's items begin if all are laid out in order: counts (n,) to (n,)."""
-    begin: Places = np.cumsum(count, dtype=np.int64) - count
+    begin: Ints = np.cumsum(count, dtype=np.int64) - count
     return begin
 
 
-def unnest(at: NDArray[Any], count: NDArray[Any]) -> tuple[Places, Places]:
+def unnest(at: NDArray[Any], count: NDArray[Any]) -> tuple[Ints, Ints]:
     """Return a row an item of a ragged column, in order.
 
     Args:
@@ -39,12 +39,12 @@ def unnest(at: NDArray[Any], count: NDArray[Any]) -> tuple[Places, Places]:
     Returns:
         The row that each item is of, and its place in the heap, both (m,).
     """
-    row: Places = np.repeat(np.arange(count.size), count)
-    place: Places = np.arange(row.size) + np.repeat(at - offsets(count), count)
+    row: Ints = np.repeat(np.arange(count.size), count)
+    place: Ints = np.arange(row.size) + np.repeat(at - offsets(count), count)
     return row, place
 
 
-def group(key: NDArray[Any], size: int) -> tuple[Places, Places, Places]:
+def group(key: NDArray[Any], size: int) -> tuple[Ints, Ints, Ints]:
     """Return an index: which items have which key.
 
     Args:
@@ -70,7 +70,7 @@ def ascending(numbers: NDArray[Any]) -> NDArray[Any]:
     return numbers[is_new]
 
 
-def distinct(*columns: NDArray[Any]) -> tuple[Places, Places]:
+def distinct(*columns: NDArray[Any]) -> tuple[Ints, Ints]:
     """Return equal numbers for equal rows.
 
     Args:
@@ -93,7 +93,7 @@ def distinct(*columns: NDArray[Any]) -> tuple[Places, Places]:
     return which, example
 
 
-def lookup(keys: NDArray[Any], wanted: NDArray[Any]) -> Places:
+def lookup(keys: NDArray[Any], wanted: NDArray[Any]) -> Ints:
     """Join on equality, where at most one row can be found.
 
     Args:
@@ -105,9 +105,9 @@ def lookup(keys: NDArray[Any], wanted: NDArray[Any]) -> Places:
     """
     top = max(int(keys.max(initial=-1)), int(wanted.max(initial=-1))) + 1
     if top <= _DENSE * (keys.size + wanted.size):
-        row: Places = np.full(top, -1, np.int64)
+        row: Ints = np.full(top, -1, np.int64)
         row[keys] = np.arange(keys.size)
-        found: Places = row[wanted]
+        found: Ints = row[wanted]
         return found
     if not keys.size:
         return np.full(wanted.size, -1, np.int64)

@@ -897,7 +897,7 @@ class AdaptedNode(NamedTuple):
     where: str
 
 
-class OpsetPlan:
+class OpsetRaise:
     """The changes that raise a model to another opset.
 
     Args:
@@ -909,7 +909,7 @@ class OpsetPlan:
         target: As given.
         adapted: The nodes to change.
         refused: The nodes that cannot be raised: what each is and where, and why not. If there
-            are any, the plan is void.
+            are any, it cannot be applied.
         raised_functions: The functions that import the standard at an older opset.
     """
 
@@ -1120,10 +1120,10 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
     before = _checked_opset(proto, version, label)
     ir_version = proto.ir_version
     types = InferredTypes(proto)
-    plan = OpsetPlan(proto, version, types)
-    if plan.refused:
-        raise _refusal(plan, proto, label, types)
-    plan.apply()
+    change = OpsetRaise(proto, version, types)
+    if change.refused:
+        raise _refusal(change, proto, label, types)
+    change.apply()
     if before is None:
         proto.opset_import.add(domain="", version=version)
     if before != version:
@@ -1132,8 +1132,8 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
         before,
         version,
         (ir_version, proto.ir_version),
-        tuple(plan.adapted),
-        tuple(f"{function.domain}::{function.name}" for function in plan.raised_functions),
+        tuple(change.adapted),
+        tuple(f"{function.domain}::{function.name}" for function in change.raised_functions),
     )
 
 
@@ -1163,22 +1163,22 @@ def _checked_opset(proto: ModelProto, version: int, label: str) -> int | None:
     return before
 
 
-def _refusal(plan: OpsetPlan, proto: ModelProto, label: str, types: InferredTypes) -> OpsetError:
+def _refusal(change: OpsetRaise, proto: ModelProto, label: str, types: InferredTypes) -> OpsetError:
     """Say which nodes stand in the way, and how far the model can be raised."""
     before = imported_standard(proto.opset_import) or 0
-    what, why = plan.refused[0]
-    others = len(plan.refused) - 1
+    what, why = change.refused[0]
+    others = len(change.refused) - 1
     more = f"; {others} more such node{'s' * (others > 1)}" if others else ""
     possible = before
-    refused = plan.refused
+    refused = change.refused
     while refused:
         possible = min(refusal.version for _, refusal in refused) - 1
-        refused = OpsetPlan(proto, possible, types).refused if possible > before else []
+        refused = OpsetRaise(proto, possible, types).refused if possible > before else []
     stay = f"raise it to {possible}" if possible > before else f"keep it at opset {before}"
     return OpsetError(
-        f"{label}: cannot be raised from opset {before or 'none'} to {plan.target}: {what}: "
+        f"{label}: cannot be raised from opset {before or 'none'} to {change.target}: {what}: "
         f"{why}{more}",
-        hint=f"{stay}, or export it anew at opset {plan.target}" if before else None,
+        hint=f"{stay}, or export it anew at opset {change.target}" if before else None,
     )
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dplcli.ir import Model
-    from dplcli.onnx_io.arrays import Ids, Places
+    from dplcli.onnx_io.arrays import Ids, Ints
     from dplcli.onnx_io.table import Table
     from dplcli.onnx_io.wire import Bytes
 
@@ -180,7 +180,7 @@ class Source:
         """Copy bytes of the file."""
         return bytes(self.view[begin:end])
 
-    def runs(self, begin: Places, end: Places) -> Iterator[memoryview]:
+    def runs(self, begin: Ints, end: Ints) -> Iterator[memoryview]:
         """Yield the bytes of spans (n,), neighbours together."""
         if begin.size:
             gap = np.flatnonzero(begin[1:] != end[:-1])
@@ -233,16 +233,16 @@ class Source:
         is_function = self.table.graphs[graph].kind is GraphKind.FUNCTION
         return self.function_header(graph) if is_function else self.graph_header(graph, _DENSE)
 
-    def _spans(self, graph: int, but: tuple[int, ...] = ()) -> tuple[Places, Places]:
+    def _spans(self, graph: int, but: tuple[int, ...] = ()) -> tuple[Ints, Ints]:
         rows = self._rows(graph)
         rows = rows[~np.isin(self.table.parts.number[rows], but)]
         return self.table.parts.head[rows], self.table.parts.end[rows]
 
-    def _rows(self, graph: int) -> Places:
+    def _rows(self, graph: int) -> Ints:
         """Return the parts of a graph; they stand together."""
         return np.arange(*np.searchsorted(self.table.parts.graph, (graph, graph + 1)))
 
-    def spans_of(self, graph: int, number: int) -> tuple[Places, Places, Places]:
+    def spans_of(self, graph: int, number: int) -> tuple[Ints, Ints, Ints]:
         """Return where the fields of a number of a graph stand: head, begin and end of each."""
         parts, rows = self.table.parts, self._rows(graph)
         rows = rows[parts.number[rows] == number]
@@ -268,7 +268,7 @@ class Source:
         data = self.copied(tensors.begin[row], tensors.end[row])
         return SparseTensor(SparseTensorProto.FromString(data), self.home)
 
-    def texts(self, at: Places, size: Ids | Places) -> list[str]:
+    def texts(self, at: Ints, size: Ids | Ints) -> list[str]:
         """Return texts of the file, n of them."""
         view = self.view
         spans = zip(at.tolist(), (at + size).tolist(), strict=True)
@@ -297,7 +297,7 @@ class Source:
         spans = zip(begin[example].tolist(), infos.end[example].tolist(), strict=True)
         return number, [self.copied(a, b) for a, b in spans]
 
-    def values_stated(self) -> Places:
+    def values_stated(self) -> Ints:
         """Return the value that each of the table's ``infos`` is of; 0 for none."""
         infos, values = self.table.infos, self.table.values
         at = np.concatenate([values.name_at, infos.name_at])

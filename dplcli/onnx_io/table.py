@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from dplcli.onnx_io.arrays import Flags, Ids, Places
+    from dplcli.onnx_io.arrays import Flags, Ids, Ints
     from dplcli.onnx_io.wire import Bytes
 
 # Numbers of fields, by message.
@@ -142,17 +142,17 @@ class Nodes(NamedTuple):
         remarked: Whether it has documentation, metadata, or what else a node may carry.
     """
 
-    operator: Places
-    attributes: Places
-    graph: Places
-    in_at: Places
-    in_count: Places
-    out_at: Places
-    out_count: Places
-    head: Places
-    end: Places
-    name_at: Places
-    name_size: Places
+    operator: Ints
+    attributes: Ints
+    graph: Ints
+    in_at: Ints
+    in_count: Ints
+    out_at: Ints
+    out_count: Ints
+    head: Ints
+    end: Ints
+    name_at: Ints
+    name_size: Ints
     remarked: Flags
 
 
@@ -168,11 +168,11 @@ class Values(NamedTuple):
         given: Whether it is an input of its graph.
     """
 
-    name_at: Places
-    name_size: Places
-    graph: Places
-    producer: Places
-    tensor: Places
+    name_at: Ints
+    name_size: Ints
+    graph: Ints
+    producer: Ints
+    tensor: Ints
     given: Flags
 
 
@@ -186,16 +186,16 @@ class Tensors(NamedTuple):
         external: Whether its data lies in a file beside the model.
     """
 
-    begin: Places
-    end: Places
-    type: Places
+    begin: Ints
+    end: Ints
+    type: Ints
     external: Flags
 
-    def at(self, rows: Places) -> Tensors:
+    def at(self, rows: Ints) -> Tensors:
         """Return some of them."""
         return Tensors(self.begin[rows], self.end[rows], self.type[rows], self.external[rows])
 
-    def moved(self, by: Places) -> Tensors:
+    def moved(self, by: Ints) -> Tensors:
         """Return equal ones that stand elsewhere."""
         return Tensors(self.begin + by, self.end + by, self.type, self.external)
 
@@ -211,11 +211,11 @@ class FileParts(NamedTuple):
         end: Where it ends.
     """
 
-    graph: Places
-    number: Places
-    head: Places
-    begin: Places
-    end: Places
+    graph: Ints
+    number: Ints
+    head: Ints
+    begin: Ints
+    end: Ints
 
 
 class Infos(NamedTuple):
@@ -230,12 +230,12 @@ class Infos(NamedTuple):
         end: Where it ends.
     """
 
-    graph: Places
-    number: Places
-    head: Places
-    name_at: Places
-    name_size: Places
-    end: Places
+    graph: Ints
+    number: Ints
+    head: Ints
+    name_at: Ints
+    name_size: Ints
+    end: Ints
 
 
 @dataclass(eq=False)
@@ -270,12 +270,12 @@ class Table:
     graphs: list[GraphRow]
     nodes: Nodes
     values: Values
-    inputs: Places
-    outputs: Places
+    inputs: Ints
+    outputs: Ints
     tensors: Tensors
     parts: FileParts
     infos: Infos
-    returned: list[Places]
+    returned: list[Ints]
     operators: list[tuple[bytes, bytes, bytes]]
     attribute_sets: list[tuple[bytes, ...]]
     tensor_types: list[bytes]
@@ -434,11 +434,11 @@ def _in_order(protos: Sequence[NodeProto]) -> list[NodeProto]:
 class _Names(NamedTuple):
     """Names that graphs use for one purpose: where each stands, and in which graph, (n,)."""
 
-    begin: Places
-    end: Places
-    graph: Places
+    begin: Ints
+    end: Ints
+    graph: Ints
 
-    def at(self, rows: Places) -> _Names:
+    def at(self, rows: Ints) -> _Names:
         """Return some of them."""
         return _Names(self.begin[rows], self.end[rows], self.graph[rows])
 
@@ -450,14 +450,14 @@ class _Nodes(NamedTuple):
     its name does, (2, n).
     """
 
-    graph: Places
-    head: Places
-    end: Places
-    attributes: Places
-    in_count: Places
-    out_count: Places
-    operator: Places
-    name: Places
+    graph: Ints
+    head: Ints
+    end: Ints
+    attributes: Ints
+    in_count: Ints
+    out_count: Ints
+    operator: Ints
+    name: Ints
     remarked: Flags
 
 
@@ -489,9 +489,9 @@ class _Reader:
         # which tensors are stored, and which are in attributes of which nodes
         self.tensor_types: dict[bytes, int] = {}
         self.tensors: list[Tensors] = []
-        self.in_attributes: list[tuple[Places, Tensors]] = []
-        self.parts: list[tuple[Places, Fields]] = []
-        self.infos: list[tuple[Places, Fields, Fields]] = []
+        self.in_attributes: list[tuple[Ints, Tensors]] = []
+        self.parts: list[tuple[Ints, Fields]] = []
+        self.infos: list[tuple[Ints, Fields, Fields]] = []
         self.is_spread = False
 
     def table(self) -> Table:
@@ -521,7 +521,7 @@ class _Reader:
         return self._assemble()
 
     def _walk(
-        self, kind: type[Message], begin: Places, end: Places, but: tuple[int, ...] = ()
+        self, kind: type[Message], begin: Ints, end: Ints, but: tuple[int, ...] = ()
     ) -> Fields:
         """Walk messages and check those inside them, but those of some numbers.
 
@@ -533,13 +533,13 @@ class _Reader:
             require_regular(self.data, descriptor, first, last)
         return found
 
-    def _keep(self, found: Fields, graphs: Places, but: tuple[int, ...]) -> None:
+    def _keep(self, found: Fields, graphs: Ints, but: tuple[int, ...]) -> None:
         """List the fields of *graphs*, but those of some numbers."""
         which = np.flatnonzero(~np.isin(found.number, but))
         kept = Fields(*[column[which] for column in found])
         self.parts.append((graphs[kept.owner], kept))
 
-    def _read_infos(self, found: Fields, graphs: Places, number: int) -> _Names:
+    def _read_infos(self, found: Fields, graphs: Ints, number: int) -> _Names:
         """Read what graphs state of values; return the names."""
         rows = found.of(number)
         infos = self._walk(ValueInfoProto, rows.begin, rows.end, (_INFO_TYPE,))
@@ -555,7 +555,7 @@ class _Reader:
         self.infos.append((graphs[rows.owner], rows, named))
         return _Names(begin, end, graphs[rows.owner])
 
-    def _read_tensors(self, begin: Places, end: Places) -> tuple[Tensors, Fields]:
+    def _read_tensors(self, begin: Ints, end: Ints) -> tuple[Tensors, Fields]:
         """Read what tensors are, n of them, but not their data; return their fields, too."""
         found = self._walk(TensorProto, begin, end)
         is_type = np.isin(found.number, _TENSOR_TYPE)
@@ -572,7 +572,7 @@ class _Reader:
 
     # One level of graphs.
 
-    def _read_level(self, level: Places) -> None:
+    def _read_level(self, level: Ints) -> None:
         is_function = np.array([self.graphs[k].kind is GraphKind.FUNCTION for k in level.tolist()])
         nodes = []
         if not is_function.all():
@@ -582,11 +582,11 @@ class _Reader:
         head, begin, end, graph = (np.concatenate(parts) for parts in zip(*nodes, strict=True))
         self._read_nodes(head, begin, end, graph)
 
-    def _spans(self, graphs: Places) -> tuple[Places, Places]:
+    def _spans(self, graphs: Ints) -> tuple[Ints, Ints]:
         rows = [self.graphs[graph] for graph in graphs.tolist()]
         return np.array([row.begin for row in rows]), np.array([row.end for row in rows])
 
-    def _read_graphs(self, graphs: Places) -> tuple[Places, Places, Places, Places]:
+    def _read_graphs(self, graphs: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """Read what graphs declare; return head, begin, end and graph of each of their nodes."""
         found = self._walk(
             GraphProto, *self._spans(graphs), (_NODE, *_DECLARED, _INITIALIZER, _SPARSE)
@@ -611,7 +611,7 @@ class _Reader:
         nodes = found.of(_NODE)
         return nodes.head, nodes.begin, nodes.end, graphs[nodes.owner]
 
-    def _read_functions(self, graphs: Places) -> tuple[Places, Places, Places, Places]:
+    def _read_functions(self, graphs: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """Do for functions as :meth:`_read_graphs` does."""
         found = self._walk(FunctionProto, *self._spans(graphs), (_FUNCTION_NODE, _FUNCTION_INFO))
         self._keep(found, graphs, (_FUNCTION_NODE,))
@@ -625,7 +625,7 @@ class _Reader:
         nodes = found.of(_FUNCTION_NODE)
         return nodes.head, nodes.begin, nodes.end, graphs[nodes.owner]
 
-    def _read_nodes(self, head: Places, begin: Places, end: Places, graph: Places) -> None:
+    def _read_nodes(self, head: Ints, begin: Ints, end: Ints, graph: Ints) -> None:
         """Read the nodes of a level, and list the bodies that they hold."""
         found = self._walk(NodeProto, begin, end, (_ATTRIBUTE,))
         first = sum(level.graph.size for level in self.nodes)
@@ -682,7 +682,7 @@ class _Reader:
             )
         )
 
-    def _attribute_sets(self, owner: Places, number: Ids, texts: list[bytes], size: int) -> Places:
+    def _attribute_sets(self, owner: Ints, number: Ids, texts: list[bytes], size: int) -> Ints:
         """Return the number of each node's set of attributes, (size,); new sets are listed."""
         count = np.bincount(owner, minlength=size)
         found = np.zeros(size, np.int64)
@@ -789,7 +789,7 @@ class _Reader:
             end=np.concatenate([found.end for found in rows]),
         )
 
-    def _operators(self, spans: Places) -> tuple[list[tuple[bytes, bytes, bytes]], Places]:
+    def _operators(self, spans: Ints) -> tuple[list[tuple[bytes, bytes, bytes]], Ints]:
         """Number operators: what each number stands for, and the number of each node."""
         numbers, texts = [], []
         for begin, end in zip(spans[::2], spans[1::2], strict=True):
@@ -802,9 +802,7 @@ class _Reader:
         rows = np.stack(numbers, axis=1)[example].tolist()
         return [(domains[a], types[b], overloads[c]) for a, b, c in rows], operator
 
-    def _require_order(
-        self, graph: Places, producer: Places, read: Places, in_count: Places
-    ) -> None:
+    def _require_order(self, graph: Ints, producer: Ints, read: Ints, in_count: Ints) -> None:
         """Refuse nodes that do not follow what they, or the nodes in their bodies, read."""
         reader = np.repeat(np.arange(graph.size), in_count)
         maker = producer[read]
@@ -899,7 +897,7 @@ class _Resolved:
         _UnresolvedError: A name is defined twice in a graph, or nowhere it could be seen.
     """
 
-    def __init__(self, data: Bytes, parent: Places, *parts: _Names) -> None:
+    def __init__(self, data: Bytes, parent: Ints, *parts: _Names) -> None:
         # the name of what is omitted is the first, so it has number 0
         omitted = np.zeros(1, np.int64)
         every = _joined([_Names(omitted, omitted, omitted), *parts])
@@ -933,7 +931,7 @@ class _Resolved:
                 raise _UnresolvedError(part, int(found.argmin()))
 
 
-def _visible(defined: Places, width: int, parent: Places, names: _Names, text: Places) -> Places:
+def _visible(defined: Ints, width: int, parent: Ints, names: _Names, text: Ints) -> Ints:
     """Return the value that each name (n,) stands for where it is read; -1 if it has none."""
     value = np.zeros(text.size, np.int64)
     graph = names.graph.copy()
@@ -949,7 +947,7 @@ def _visible(defined: Places, width: int, parent: Places, names: _Names, text: P
     return value
 
 
-def _require_once(keys: Places, part: int, rows: Places | None = None, declared: int = 0) -> None:
+def _require_once(keys: Ints, part: int, rows: Ints | None = None, declared: int = 0) -> None:
     """Refuse a key that comes twice; behind the declared ones they are those of *rows*."""
     _, first = np.unique(keys, return_index=True)
     if first.size < keys.size:
@@ -967,13 +965,13 @@ def _joined(parts: Sequence[_Names]) -> _Names:
     return _Names(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _named(found: Fields, number: int, graph: Places) -> _Names:
+def _named(found: Fields, number: int, graph: Ints) -> _Names:
     """Return the names that messages (n,) of graphs (n,) have in a field."""
     begin, end = _single(found, number, graph.size)
     return _Names(begin, end, graph)
 
 
-def _single(found: Fields, number: int, size: int) -> Places:
+def _single(found: Fields, number: int, size: int) -> Ints:
     """Return where each message's field of a number begins and ends, (2, size); 0 without one."""
     rows = found.of(number)
     spans = np.zeros((2, size), np.int64)

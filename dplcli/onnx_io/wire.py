@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
     from numpy.typing import NDArray
 
-    from dplcli.onnx_io.arrays import Flags, Ids, Places
+    from dplcli.onnx_io.arrays import Flags, Ids, Ints
 
     Bytes = NDArray[np.uint8]
 
@@ -104,7 +104,7 @@ def padded_file(path: Path) -> Bytes:
 # Numbers.
 
 
-def varints(data: Bytes, at: Places, limit: Places) -> tuple[Places, Places]:
+def varints(data: Bytes, at: Ints, limit: Ints) -> tuple[Ints, Ints]:
     """Read numbers, each as protobuf writes it.
 
     Args:
@@ -167,11 +167,11 @@ class Fields(NamedTuple):
         end: Where it ends, (m,).
     """
 
-    owner: Places
-    number: Places
-    head: Places
-    begin: Places
-    end: Places
+    owner: Ints
+    number: Ints
+    head: Ints
+    begin: Ints
+    end: Ints
 
     def of(self, number: int) -> Fields:
         """Return those of one number."""
@@ -179,7 +179,7 @@ class Fields(NamedTuple):
         return Fields(*[column[which] for column in self])
 
 
-class _Form(NamedTuple):
+class _Layout(NamedTuple):
     """What regular messages of one type look like.
 
     Attributes:
@@ -205,7 +205,7 @@ class _Form(NamedTuple):
 
 
 @cache
-def _form(descriptor: Descriptor) -> _Form:
+def _layout(descriptor: Descriptor) -> _Layout:
     known = descriptor.fields_by_number
     kinds = np.full(max(known) + 2, -1)  # the last is for what is not known
     others = kinds.copy()
@@ -223,7 +223,7 @@ def _form(descriptor: Descriptor) -> _Form:
             alone[number] = number
     for union in descriptor.oneofs:
         alone[[field.number for field in union.fields]] = union.fields[0].number
-    return _Form(
+    return _Layout(
         kinds,
         others,
         alone,
@@ -236,7 +236,7 @@ def _form(descriptor: Descriptor) -> _Form:
 
 
 def fields(
-    data: Bytes, descriptor: Descriptor, begin: Places, end: Places, *, in_order: bool = True
+    data: Bytes, descriptor: Descriptor, begin: Ints, end: Ints, *, in_order: bool = True
 ) -> Fields:
     """Walk messages: in lockstep while there are enough of them, the longest ones by themselves.
 
@@ -258,7 +258,7 @@ def fields(
     count = np.zeros(begin.size, np.int64)
     live = np.flatnonzero(begin < end)
     at, limit = begin[live], end[live]
-    steps: list[tuple[Places, ...]] = []
+    steps: list[tuple[Ints, ...]] = []
     while live.size > _FEW:
         number, kind, start, stop = _field(data, at, limit)
         steps.append((live, count[live], number, kind, at, start, stop))
@@ -286,43 +286,43 @@ def fields(
             column[where] = part
     number, kind, head, start, stop = columns
     found = Fields(owner, number, head, start, stop)
-    _require_form(data, descriptor, found, kind)
+    _require_layout(data, descriptor, found, kind)
     if in_order:
         _require_order(descriptor, found)
     return found
 
 
-def _require_form(data: Bytes, descriptor: Descriptor, found: Fields, kind: Places) -> None:
+def _require_layout(data: Bytes, descriptor: Descriptor, found: Fields, kind: Ints) -> None:
     """Refuse fields that protobuf would not write so; those that it does not know become 0."""
-    form = _form(descriptor)
-    number = np.minimum(found.number, form.kinds.size - 1)
-    if (form.others[number] == kind).any():
+    layout = _layout(descriptor)
+    number = np.minimum(found.number, layout.kinds.size - 1)
+    if (layout.others[number] == kind).any():
         raise IrregularError(f"numbers of {descriptor.name} are packed otherwise")
     known = found.number
-    known[form.kinds[number] != kind] = 0
-    for which, packed in form.packed:
+    known[layout.kinds[number] != kind] = 0
+    for which, packed in layout.packed:
         rows = np.flatnonzero(known == which)
         begin, end = found.begin[rows], found.end[rows]
-        _require_numbers(data, begin, end, packed, is_small=bool(form.is_small[which]))
-    rows = np.flatnonzero(form.is_small[known] & (kind == VARINT))
+        _require_numbers(data, begin, end, packed, is_small=bool(layout.is_small[which]))
+    rows = np.flatnonzero(layout.is_small[known] & (kind == VARINT))
     value, _ = varints(data, found.begin[rows], found.end[rows])
     if (value.astype(np.int32) != value).any():
         raise IrregularError(f"a number of {descriptor.name} takes more than 32 bits")
-    for which, choices in form.choices:
+    for which, choices in layout.choices:
         rows = np.flatnonzero(known == which)
         value, _ = varints(data, found.begin[rows], found.end[rows])
         known[rows[~np.isin(value, choices)]] = 0
-    rows = np.flatnonzero(form.is_text[known])
+    rows = np.flatnonzero(layout.is_text[known])
     _require_text(data, found.begin[rows], found.end[rows])
-    alone = form.alone[known]
-    once = (found.owner * form.alone.size + alone)[alone > 0]
+    alone = layout.alone[known]
+    once = (found.owner * layout.alone.size + alone)[alone > 0]
     is_there = np.zeros(int(once.max(initial=-1)) + 1, np.bool_)
     is_there[once] = True
     if np.count_nonzero(is_there) < once.size:
         raise IrregularError(f"a field of {descriptor.name} is stated twice")
 
 
-def _require_numbers(data: Bytes, begin: Places, end: Places, kind: int, *, is_small: bool) -> None:
+def _require_numbers(data: Bytes, begin: Ints, end: Ints, kind: int, *, is_small: bool) -> None:
     """Refuse packed numbers that protobuf would not write so.
 
     Args:
@@ -354,7 +354,7 @@ def _require_order(descriptor: Descriptor, found: Fields) -> None:
         raise IrregularError(f"fields of {descriptor.name} are not in order")
 
 
-def _require_text(data: Bytes, begin: Places, end: Places) -> None:
+def _require_text(data: Bytes, begin: Ints, end: Ints) -> None:
     """Refuse text that is not UTF-8, which protobuf lets pass."""
     if not begin.size:
         return
@@ -369,7 +369,7 @@ def _require_text(data: Bytes, begin: Places, end: Places) -> None:
             raise IrregularError("a text is not UTF-8") from error
 
 
-def require_regular(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> None:
+def require_regular(data: Bytes, descriptor: Descriptor, begin: Ints, end: Ints) -> None:
     """Refuse what protobuf would not write, in messages and in all those inside them.
 
     Args:
@@ -390,16 +390,16 @@ def require_regular(data: Bytes, descriptor: Descriptor, begin: Places, end: Pla
 
 def inside(
     descriptor: Descriptor, found: Fields, but: Container[int] = ()
-) -> Iterator[tuple[Descriptor, Places, Places]]:
+) -> Iterator[tuple[Descriptor, Ints, Ints]]:
     """Yield the messages in fields *found*, type by type, but those of some numbers."""
     present = np.flatnonzero(np.bincount(found.number)).tolist()
-    for number, inner in _form(descriptor).nested:
+    for number, inner in _layout(descriptor).nested:
         if number in present and number not in but:
             rows = found.of(number)
             yield inner, rows.begin, rows.end
 
 
-def _walk(data: Bytes, begin: Places, end: Places) -> tuple[Places, Places, Places]:
+def _walk(data: Bytes, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     """Walk messages one by one.
 
     A field's place is known when the one before it has been read, so this is a loop; numbers and
@@ -432,7 +432,7 @@ def _heads(text: memoryview, at: int, end: int) -> list[int]:
     return heads
 
 
-def _field(data: Bytes, at: Places, limit: Places) -> tuple[Places, Places, Places, Places]:
+def _field(data: Bytes, at: Ints, limit: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Read one field at each position: number, wire type, and where its content begins and ends."""
     tag, start = varints(data, at, limit)
     number, kind = tag >> 3, tag & 7
@@ -484,7 +484,7 @@ def _number(text: memoryview, at: int, end: int) -> tuple[int, int]:
 # Equal strings.
 
 
-def intern(data: Bytes, begin: Places, end: Places) -> tuple[Ids, Places]:
+def intern(data: Bytes, begin: Ints, end: Ints) -> tuple[Ids, Ints]:
     """Give equal strings equal numbers.
 
     All rows are put into a hash table at once: each round, the rows that are left try one slot.
@@ -513,7 +513,7 @@ def intern(data: Bytes, begin: Places, end: Places) -> tuple[Ids, Places]:
     return (np.cumsum(is_first, dtype=np.int32) - np.int32(1))[first], np.flatnonzero(is_first)
 
 
-def _words(data: Bytes, begin: Places, size: Places) -> Iterator[tuple[Places, NDArray[np.uint64]]]:
+def _words(data: Bytes, begin: Ints, size: Ints) -> Iterator[tuple[Ints, NDArray[np.uint64]]]:
     """Yield, word by word, the rows that go on and their next eight bytes, zeros behind the end."""
     view = _at_every_byte(data)
     rows, at, left = np.arange(size.size), begin, size
@@ -528,7 +528,7 @@ def _at_every_byte(data: Bytes) -> NDArray[np.uint64]:
     return np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
 
 
-def _hashes(data: Bytes, begin: Places, size: Places, turn: int) -> NDArray[np.uint64]:
+def _hashes(data: Bytes, begin: Ints, size: Ints, turn: int) -> NDArray[np.uint64]:
     """Return a hash of each string; another one each turn (multiply and fold, as FNV does)."""
     prime = _PRIME + np.uint64(2 * turn)
     key = (size + 1).astype(np.uint64) * prime
@@ -541,7 +541,7 @@ def _hashes(data: Bytes, begin: Places, size: Places, turn: int) -> NDArray[np.u
     return key
 
 
-def _first_equal(key: NDArray[np.uint64]) -> Places:
+def _first_equal(key: NDArray[np.uint64]) -> Ints:
     """Return the first row that has the same key, (n,)."""
     bits = max(4, key.size.bit_length() + 1)
     slots = np.full(1 << bits, -1, np.int64)
@@ -561,7 +561,7 @@ def _first_equal(key: NDArray[np.uint64]) -> Places:
     return first
 
 
-def _are_equal(data: Bytes, begin: Places, size: Places, left: Places, right: Places) -> bool:
+def _are_equal(data: Bytes, begin: Ints, size: Ints, left: Ints, right: Ints) -> bool:
     """Tell whether the strings of rows *left* are those of rows *right*."""
     if not np.array_equal(size[left], size[right]):
         return False
@@ -575,7 +575,7 @@ def _are_equal(data: Bytes, begin: Places, size: Places, left: Places, right: Pl
     return all(np.array_equal(a, b) for (_, a), (_, b) in pairs)
 
 
-def _first_equal_by_bytes(data: Bytes, begin: Places, end: Places) -> Places:
+def _first_equal_by_bytes(data: Bytes, begin: Ints, end: Ints) -> Ints:
     """Do what :func:`_first_equal` does, for few strings or some chosen to share their hashes."""
     seen: dict[bytes, int] = {}
     spans = zip(begin.tolist(), end.tolist(), strict=True)

@@ -309,7 +309,7 @@ def first_form(rule: PatternRule, schemas: SchemaLibrary) -> FormKey | None:
         sketch, outputs = next(iter(sketches(rule, schemas)))
     except (NoInstanceError, StopIteration):
         return None
-    return form_of(_drawn(rule, sketch, outputs, schemas)).wiring
+    return form_of(_sketched(rule, sketch, outputs, schemas)).wiring
 
 
 class FurtherForm(NamedTuple):
@@ -334,19 +334,19 @@ def further_forms(rule: PatternRule, schemas: SchemaLibrary) -> dict[str, list[F
     forms: dict[str, list[FurtherForm]] = {}
     try:
         for sketch, outputs in sketches(rule, schemas):
-            drawn = _drawn(rule, sketch, outputs, schemas)
-            name = f"{rule.name}_{form_of(drawn).suffix()}" if forms else rule.name
+            sketched = _sketched(rule, sketch, outputs, schemas)
+            name = f"{rule.name}_{form_of(sketched).suffix()}" if forms else rule.name
             more = forms.setdefault(name, [])
             for number in sorted(sketch.open_nodes):
-                use, wires = drawn.operators[number], drawn.wires[number]
+                use, wires = sketched.operators[number], sketched.wires[number]
                 schema = schemas.find(use.op_type, use.domain, _NEWEST)
                 room = 0 if schema is None else schema.max_inputs - len(wires)
                 for count in range(1, room + 1 if room < _MANY_INPUTS else 1):
-                    given = tuple(len(drawn.names) + each for each in range(count))
-                    of_nodes = list(drawn.wires)
+                    given = tuple(len(sketched.names) + each for each in range(count))
+                    of_nodes = list(sketched.wires)
                     of_nodes[number] = (*wires, *given)
-                    names = (*drawn.names, *((0, ""),) * count)
-                    key = drawn._replace(wires=tuple(of_nodes), names=names)
+                    names = (*sketched.names, *((0, ""),) * count)
+                    key = sketched._replace(wires=tuple(of_nodes), names=names)
                     name = f"{rule.name}_{form_of(key).suffix()}"
                     more.append(FurtherForm(use.op_type, count, name))
     except NoInstanceError:
@@ -354,7 +354,7 @@ def further_forms(rule: PatternRule, schemas: SchemaLibrary) -> dict[str, list[F
     return forms
 
 
-def _drawn(
+def _sketched(
     rule: PatternRule, sketch: VariantSketch, outputs: Sequence[str], schemas: SchemaLibrary
 ) -> FormKey:
     """Return the wiring of a made-up graph."""

@@ -784,10 +784,10 @@ def original_places(graph: Graph, records: Mapping[Node, CallRecord]) -> dict[st
     """
     if not any(record.has_places for record in records.values()):
         return {}
-    return _Places(graph, records).work_out()
+    return _Positions(graph, records).work_out()
 
 
-class _Places:
+class _Positions:
     def __init__(self, graph: Graph, records: Mapping[Node, CallRecord]) -> None:
         self.nodes = list(graph)
         self.records = records

@@ -71,15 +71,15 @@ class Blueprint:
     Attributes:
         form: What the function of such matches is called after.
         structure: Equal for structurally equal matches of one rule, whatever their attributes; the
-            same object where one :class:`OutlineDrawer` has drawn them.
+            same object where one :class:`OutlineMaker` has made them.
         stated: By node, the attributes that the file states.
-        frame: What a call says of its nodes, with places for their names (:meth:`described`).
+        wording: What a call says of its nodes, with blanks for their names.
     """
 
     form: Form
     structure: Structure
     stated: Sequence[Mapping[str, Attribute]]
-    frame: str
+    wording: str
 
 
 @dataclass(slots=True)
@@ -195,7 +195,7 @@ def rule_of(match: Match) -> PatternRule:
     return match.rule
 
 
-class OutlineDrawer:
+class OutlineMaker:
     """Works out interface and structure of matches; what those that are alike share, once."""
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ class OutlineDrawer:
         self._structures: dict[Structure, Structure] = {}
 
     def outline(self, match: Match) -> Outline:
-        """Draw one match as a call."""
+        """Describe one match as a call."""
         may_embed = rule_of(match).constants != "lift"
         numbers: dict[Node, int] = {}
         inputs: dict[Value, int] = {}
@@ -283,7 +283,7 @@ class OutlineDrawer:
         versions = [opsets.get(domain, 0) for domain in dict.fromkeys(n.domain for n in nodes)]
         structure = (form.wiring, *versions)
         structure = self._structures.setdefault(structure, structure)
-        return Blueprint(form, structure, [node.attributes for node in nodes], frame_of(nodes))
+        return Blueprint(form, structure, [node.attributes for node in nodes], wording_of(nodes))
 
 
 _UNNAMED = (0, "")
@@ -329,7 +329,7 @@ def _constant_key(value: Value) -> str:
 
 
 def group(outlines: Iterable[Outline]) -> list[OutlinedFunction]:
-    """Sort outlines of one rule, drawn by one drawer, into kinds; in order of first appearance."""
+    """Sort outlines of one rule, made by one maker, into kinds; in order of first appearance."""
     by_structure: dict[int, list[Outline]] = {}
     for item in outlines:
         by_structure.setdefault(id(item.common.structure), []).append(item)
@@ -523,8 +523,8 @@ class OriginRecorder:
     """Records how a model was before it is partitioned.
 
     Args:
-        model: The model, which is not edited before all *outlines* have been drawn.
-        outlines: What is to be outlined; each is described as soon as it is drawn.
+        model: The model, which is not edited before all *outlines* have been made.
+        outlines: What is to be outlined; each is described as soon as it is made.
 
     Attributes:
         names: The names that nodes have.
@@ -679,7 +679,7 @@ class OriginRecorder:
         return found
 
 
-def frame_of(nodes: Iterable[Node]) -> str:
+def wording_of(nodes: Iterable[Node]) -> str:
     """Write down, as JSON, what a call stands for, so that it can be undone; without names.
 
     One entry per node of the function's body: operator, place for the node's name, places for the
@@ -698,7 +698,7 @@ def _describe_nodes(item: Outline) -> str:
     for node in item.nodes:
         names.append(node.name)
         names += ["" if output is None else output.name for output in node.outputs]
-    return item.common.frame % tuple(map(quoted, names))
+    return item.common.wording % tuple(map(quoted, names))
 
 
 def _with_completed(nodes: str, completed: Iterable[AttributeKey]) -> str:
@@ -861,11 +861,11 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
         return []
     matches = in_program_order(selection.matches)
     by_rule: dict[str, list[Outline]] = {}
-    drawer = OutlineDrawer()
+    maker = OutlineMaker()
 
     def outlines() -> Iterator[Outline]:
         for match in matches:
-            item = drawer.outline(match)
+            item = maker.outline(match)
             by_rule.setdefault(match.rule.qualified_name, []).append(item)
             yield item
 

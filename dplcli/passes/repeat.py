@@ -22,11 +22,11 @@ from dplcli.passes.partition import (
     OriginRecorder,
     Outline,
     OutlinedFunction,
-    OutlineDrawer,
+    OutlineMaker,
     Partition,
     formal_input,
-    frame_of,
     rule_of,
+    wording_of,
     write_calls,
 )
 from dplcli.passes.records import REPEAT_DOMAIN, is_constant_node
@@ -737,11 +737,11 @@ def _is_read_outside(index: RepeatIndex, node: int, output: int, block_of: dict[
 def _outline(kind: RepeatKind, nodes: list[Node], block: int, rule: PatternRule) -> Outline:
     outputs = [value for row, o in kind.outputs if (value := nodes[row].outputs[o]) is not None]
     match = Match(rule, nodes[-1], tuple(nodes), {}, (), {}, tuple(outputs))
-    item = OutlineDrawer().outline(match)
+    item = OutlineMaker().outline(match)
     item.inputs = [given[block] for given in kind.inputs]
     item.outputs = outputs
     item.nodes, item.swapped, item.form = match.nodes, (), None  # blocks have names of their own
-    item.common.frame = frame_of(match.nodes)
+    item.common.wording = wording_of(match.nodes)
     return item
 
 

@@ -9,7 +9,7 @@ from dplcli.errors import InvalidModelError, UsageError, counted, some_of
 from dplcli.onnx_io import check_external_data, check_imports, check_model, load_model
 from dplcli.onnx_io.external_data import locations_of, pack
 from dplcli.onnx_io.source import source_of
-from dplcli.outcomes import ExtractOutcome, Verdict
+from dplcli.outcomes import Delivery, ExtractOutcome
 from dplcli.pipeline.writing import check_output, default_output, say_nothing
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
     inputs = tuple(info.name for info in part.graph.input)
     return ExtractOutcome(
         label=model_path.name,
-        delivery=Verdict(output=output, size=size),
+        delivery=Delivery(output=output, size=size),
         inputs=inputs,
         outputs=tuple(info.name for info in part.graph.output),
         nodes=(len(wiring.nodes), len(part.graph.node)),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from dplcli.analysis.numbering import is_commutative
-from dplcli.analysis.pairing import find_regions
+from dplcli.analysis.pairing import find_differences
 from dplcli.catalog.catalog import write_catalog
 from dplcli.catalog.lint import lint
 from dplcli.catalog.sketch import NoInstanceError
@@ -76,10 +76,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.analysis.pairing import ChangedRegion
+    from dplcli.analysis.pairing import Difference
     from dplcli.dpl.rule import RewriteEscapePolicy
     from dplcli.ir import Model, Node, TensorType, Value
-    from dplcli.outcomes import Trial, Verdict
+    from dplcli.outcomes import Delivery, Trial
     from dplcli.passes.rewrite import Rewriting
     from dplcli.pipeline.writing import Progress
 
@@ -619,7 +619,7 @@ class _RuleWriter:
 
     def _is_read_outside(self, place: ChangedPlace) -> bool:
         """Tell whether nodes of the pattern stay, since others read what they make."""
-        return len(place.nodes) > len(set(place.region.removed) & set(place.nodes))
+        return len(place.nodes) > len(set(place.difference.removed) & set(place.nodes))
 
 
 _LONG = 60
@@ -748,12 +748,12 @@ class _Applied(NamedTuple):
     Attributes:
         model: The first model, rewritten.
         done: What was done.
-        regions: Where it differs from the second model.
+        differences: Where it differs from the second model.
     """
 
     model: Model
     done: Rewriting
-    regions: list[ChangedRegion]
+    differences: list[Difference]
 
 
 class _Learner:
@@ -784,9 +784,9 @@ class _Learner:
     def run(self) -> _Applied:
         """Learn, and apply what was learned."""
         applied = self._apply()
-        self.changed = {name for region in applied.regions for name in _names_of(region)}
+        self.changed = {name for each in applied.differences for name in _names_of(each)}
         for _ in range(_MOST_ROUNDS):
-            found = self._learn_from(filter(self.is_left, applied.regions))
+            found = self._learn_from(filter(self.is_left, applied.differences))
             if not found:
                 break
             self.learned += found
@@ -798,20 +798,20 @@ class _Learner:
             applied = self._apply()
         return applied
 
-    def is_left(self, region: ChangedRegion) -> bool:
-        """Tell whether a region is one that no rule explains, rather than one that a rule made."""
-        return any(name in self.changed for name in _names_of(region))
+    def is_left(self, difference: Difference) -> bool:
+        """Tell whether no rule explains a difference, rather than that a rule made it."""
+        return any(name in self.changed for name in _names_of(difference))
 
     def _sorted(self) -> _Applied:
         """Put the most frequent rules first, or the largest if that leaves fewer places."""
         self.learned.sort(key=lambda item: -item.places)
         applied = self._apply()
-        if not applied.regions or len(self.learned) == 1:
+        if not applied.differences or len(self.learned) == 1:
             return applied
         frequent = list(self.learned)
         self.learned.sort(key=lambda item: -item.rule.largest_match)
         other = self._apply()
-        if len(other.regions) < len(applied.regions):
+        if len(other.differences) < len(applied.differences):
             return other
         self.learned = frequent
         return applied
@@ -822,7 +822,7 @@ class _Learner:
         model = load_model(self.before)
         done = rewrite(model, [item.rule for item in self.learned])
         nearness = is_near if self.learned else None
-        return _Applied(model, done, find_regions(model, self.after, is_near=nearness))
+        return _Applied(model, done, find_differences(model, self.after, is_near=nearness))
 
     def _checked(self, rule: RewriteRule) -> RewriteRule:
         """Apply a rule alone to the first model; if it matches what it makes, let it do so once.
@@ -844,13 +844,13 @@ class _Learner:
             raise NoRuleError(f"the rule learned from it does not apply{why}")
         return rule
 
-    def _learn_from(self, regions: Iterable[ChangedRegion]) -> list[LearnedRewrite]:
+    def _learn_from(self, differences: Iterable[Difference]) -> list[LearnedRewrite]:
         groups: dict[tuple[object, ...], list[ChangedPlace]] = defaultdict(list)
-        for region in regions:
-            if any(RULE_KEY in node.remarks.metadata for node in region.removed):
+        for difference in differences:
+            if any(RULE_KEY in node.remarks.metadata for node in difference.removed):
                 continue
             try:
-                place = read_place(region)
+                place = read_place(difference)
             except NoRuleError:
                 continue
             if place.kind not in self.failed:
@@ -894,7 +894,7 @@ class _Learner:
         wrong: list[tuple[LearnedRewrite, Sequence[ChangedPlace]]] = []
         for around in range(_MOST_AROUND + 1):
             try:
-                wider = [read_place(place.region, around) for place in places] if around else places
+                wider = [read_place(one.difference, around) for one in places] if around else places
                 if len({place.kind for place in wider}) > 1:
                     break
                 for learned in self._candidates(wider):
@@ -1022,9 +1022,9 @@ class _Learner:
         return name
 
 
-def _names_of(region: ChangedRegion) -> Iterator[tuple[bool, str]]:
+def _names_of(difference: Difference) -> Iterator[tuple[bool, str]]:
     """Yield what its nodes make, by name, and whether they are the new ones."""
-    for is_new, nodes in ((False, region.removed), (True, region.added)):
+    for is_new, nodes in ((False, difference.removed), (True, difference.added)):
         yield from ((is_new, v.name) for node in nodes for v in node.outputs if v is not None)
 
 
@@ -1135,12 +1135,12 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
     """
     say = progress or say_nothing
     learner = _Learner(before, after, name, trials, say)
-    model, done, regions = learner.run()
-    beyond = sum(not learner.is_left(region) for region in regions)
+    model, done, differences = learner.run()
+    beyond = sum(not learner.is_left(difference) for difference in differences)
     left: Counter[str] = Counter()
-    for region in regions:
-        if learner.is_left(region):
-            left[f"{_what(region)}: {_why_left(region, learner.failed)}"] += 1
+    for difference in differences:
+        if learner.is_left(difference):
+            left[f"{_what(difference)}: {_why_left(difference, learner.failed)}"] += 1
     changed = sum(item.places for item in learner.learned)
     rules = [item.rule for item in learner.learned]
     comments = {item.rule.name: _comment(item.trial) for item in learner.learned}
@@ -1152,20 +1152,22 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
         explained=min(changed, sum(done.counts.values())),
         left=tuple(LeftPlaces(*each) for each in left.most_common()),
         beyond=beyond,
-        verdict=_verdict(before, model, learner.schemas, say) if rules and verify else None,
+        delivery=_delivery(before, model, learner.schemas, say) if rules and verify else None,
         yaml=write_catalog(rules, doc=doc, comments=comments) if rules else "",
     )
 
 
-def _verdict(before: Path, rewritten: Model, schemas: OnnxSchemas, say: Progress) -> Verdict | str:
+def _delivery(
+    before: Path, rewritten: Model, schemas: OnnxSchemas, say: Progress
+) -> Delivery | str:
     """Compare a model with what rules made of it; return why that was impossible, if it was."""
     try:
         with temporary_folder() as folder, staged(rewritten, folder / before.name) as written:
-            verdict = check_result(before, written.path, VerifySettings(), say)
+            delivery = check_result(before, written.path, VerifySettings(), say)
     except DplError as error:
         return error.message
-    alien = "" if verdict.is_sound else unknown_operator(load_model(before), rewritten, schemas)
-    return alien or verdict
+    alien = "" if delivery.is_sound else unknown_operator(load_model(before), rewritten, schemas)
+    return alien or delivery
 
 
 def _comment(trial: Trial) -> str:
@@ -1180,8 +1182,9 @@ def _comment(trial: Trial) -> str:
     return "\n".join(said)
 
 
-def _what(region: ChangedRegion) -> str:
-    old, new = (Counter(n.op_type for n in nodes) for nodes in (region.removed, region.added))
+def _what(difference: Difference) -> str:
+    both = difference.removed, difference.added
+    old, new = (Counter(node.op_type for node in nodes) for nodes in both)
 
     def said(ops: Counter[str]) -> str:
         texts = [op if count == 1 else f"{count} {op}" for op, count in ops.items()]
@@ -1190,9 +1193,9 @@ def _what(region: ChangedRegion) -> str:
     return f"{said(old) or 'nothing'} -> {said(new) or 'nothing'}"
 
 
-def _why_left(region: ChangedRegion, failed: Mapping[tuple[object, ...], str]) -> str:
+def _why_left(difference: Difference, failed: Mapping[tuple[object, ...], str]) -> str:
     try:
-        place = read_place(region)
+        place = read_place(difference)
     except NoRuleError as error:
         return str(error)
     return failed.get(place.kind, "the rule learned from it does not apply")

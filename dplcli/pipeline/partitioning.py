@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.ir import Function, Model, Node
-    from dplcli.outcomes import Verdict
+    from dplcli.outcomes import Delivery
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.pipeline.writing import Progress
@@ -240,13 +240,13 @@ def partition(model_path: Path, settings: PartitionSettings) -> PartitionOutcome
         outlined = _merged(tried, outlined, job, settings)
     model, outcome, measuring = outlined
     judged = judge_expectations(expected, outcome.counts)
-    verdict = job.finish(
+    delivery = job.finish(
         model,
         is_changed=outcome.is_changed,
         is_wanted=lambda _size: not unmet_of(judged),
     )
-    coverage = measuring.coverage(verdict.verification)
-    outcome = replace(outcome, expected=judged, delivery=verdict, coverage=coverage)
+    coverage = measuring.coverage(delivery.verification)
+    outcome = replace(outcome, expected=judged, delivery=delivery, coverage=coverage)
     outcome = replace(outcome, notes=(*outcome.notes, *losses(model, in_calls=True)))
     if job.preparation is None:
         return outcome
@@ -284,21 +284,21 @@ class _PartitionJob(WriteJob):
         prepared.notes = [*model.notes, *losses(model)]
         return prepared
 
-    def check(self, written: Path) -> Verdict:
+    def check(self, written: Path) -> Delivery:
         """Judge the result against the file; prove that calls stand for the prepared nodes."""
         if self.prepared is None or self.preparation is None:
             return super().check(written)
         self.moves_only = False
-        verdict = super().check(written)
+        delivery = super().check(written)
         how = self.writing.external_data
         with staged(self.prepared, self.output, external_data=how) as file:
             proof, unproved = prove(file.path, written)
         self.preparation = replace(self.preparation, proof=proof, unproved=unproved)
-        found = verdict.verification
+        found = delivery.verification
         if not unproved or found is None:
-            return verdict
+            return delivery
         doubt = f"what calls stand for is not proved by structure: {unproved}"
-        return replace(verdict, verification=replace(found, warnings=(doubt, *found.warnings)))
+        return replace(delivery, verification=replace(found, warnings=(doubt, *found.warnings)))
 
 
 def _count(model: Model) -> int:
@@ -398,10 +398,10 @@ def repeat(model_path: Path, settings: RepeatingSettings) -> RepeatOutcome:
     counts = {rule.qualified_name: 0 for rule in placeholders} | outcome.counts
     judged = judge_expectations(expected, counts)
     before = model_path.stat().st_size
-    verdict = job.finish(
+    delivery = job.finish(
         model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet_of(judged)
     )
-    return replace(outcome, expected=judged, delivery=verdict, size=(before, verdict.size))
+    return replace(outcome, expected=judged, delivery=delivery, size=(before, delivery.size))
 
 
 def _named_in(expectations: Iterable[str]) -> list[PatternRule]:

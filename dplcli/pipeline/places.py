@@ -21,7 +21,7 @@ from dplcli.passes.rewriter import reachable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from dplcli.analysis.pairing import ChangedRegion
+    from dplcli.analysis.pairing import Difference
     from dplcli.ir import Node, Value
 
 Operand: TypeAlias = tuple[Any, ...]
@@ -48,7 +48,7 @@ class ChangedPlace:
     """What was done at one place.
 
     Attributes:
-        region: The old nodes and the new ones.
+        difference: The old nodes and the new ones.
         nodes: The nodes of the pattern, producers first.
         args: What each of them reads.
         leaves: The values that they read from outside.
@@ -60,7 +60,7 @@ class ChangedPlace:
         outputs: What is replaced, and what by.
     """
 
-    region: ChangedRegion
+    difference: Difference
     nodes: list[Node] = field(default_factory=list)
     args: list[list[Operand]] = field(default_factory=list)
     leaves: list[Value] = field(default_factory=list)
@@ -110,27 +110,27 @@ class _PlaceReader:
         NoRuleError: No pattern can describe it.
     """
 
-    def __init__(self, region: ChangedRegion, around: int) -> None:
-        self.region = region
+    def __init__(self, difference: Difference, around: int) -> None:
+        self.difference = difference
         self.around = around
-        self.place = ChangedPlace(region)
-        self.inside = set(region.removed)
-        if not all(map(is_identity, region.removed)):
-            self.inside = {node for node in region.removed if not is_identity(node)}
+        self.place = ChangedPlace(difference)
+        self.inside = set(difference.removed)
+        if not all(map(is_identity, difference.removed)):
+            self.inside = {node for node in difference.removed if not is_identity(node)}
         self.numbered: dict[Node, int] = {}
         self.made: dict[Node, int] = {}
         self.forms: dict[Node, str] = {}
 
     def read(self) -> ChangedPlace:
         """Number the old nodes and the new ones from what they are needed for."""
-        region, place = self.region, self.place
+        difference, place = self.difference, self.place
         self._check()
         self._add_context()
         for _ in range(self.around):
             makers = {value.producer for value in self._read_by(self.inside)}
             self.inside |= {m for m in makers if m is not None and _is_plain_node(m)}
         outputs = sorted(
-            dict.fromkeys((self._origin(old), new) for old, new in region.outputs),
+            dict.fromkeys((self._origin(old), new) for old, new in difference.outputs),
             key=lambda pair: (self._form_of(pair[0]), pair[0].index),
         )
         for old, _ in outputs:
@@ -146,14 +146,14 @@ class _PlaceReader:
 
     def _check(self) -> None:
         """Refuse what cannot be a pattern."""
-        region = self.region
-        if not region.removed:
+        difference = self.difference
+        if not difference.removed:
             raise NoRuleError("nodes were added, and none there before makes what they make")
-        if not region.outputs:
+        if not difference.outputs:
             raise NoRuleError("nobody reads what they make; dpl rewrite drops such nodes by itself")
-        if len(region.removed) > _MOST_NODES:
+        if len(difference.removed) > _MOST_NODES:
             raise NoRuleError(f"more than {_MOST_NODES} connected nodes changed at once")
-        for node in (*region.removed, *region.added):
+        for node in (*difference.removed, *difference.added):
             if node.subgraphs:
                 raise NoRuleError(f"{node.qualified_op} {node.label!r} has a body of its own")
 
@@ -181,12 +181,12 @@ class _PlaceReader:
 
     def _needed(self) -> Iterator[Value]:
         """Yield the values of the first model that the new nodes read or that replace others."""
-        added = set(self.region.added)
-        read = [v for node in self.region.added for v in node.inputs]
-        for value in (*read, *(new for _, new in self.region.outputs)):
+        added = set(self.difference.added)
+        read = [v for node in self.difference.added for v in node.inputs]
+        for value in (*read, *(new for _, new in self.difference.outputs)):
             if value is None or value.producer in added or value.constant is not None:
                 continue
-            original = self.region.originals.get(value)
+            original = self.difference.originals.get(value)
             if original is None:
                 raise NoRuleError(f"{value.name!r} is not in the first model")
             yield self._origin(original)
@@ -203,7 +203,7 @@ class _PlaceReader:
 
     def _why_unread(self, wanted: Value) -> str:
         maker = wanted.producer
-        for node in self.region.removed:
+        for node in self.difference.removed:
             if maker is not None and (node.qualified_op, [*node.inputs]) == (
                 maker.qualified_op,
                 [*maker.inputs],
@@ -301,13 +301,13 @@ class _PlaceReader:
     def _new_operand(self, value: Value | None, slot: Slot) -> Operand:
         if value is None:
             return ("none",)
-        if value.producer in self.region.added and value.constant is None:
+        if value.producer in self.difference.added and value.constant is None:
             return ("new", self._new(value.producer), value.index)
         tensor = value.constant
         if tensor is not None:
             self.place.constants[slot] = tensor
             return ("const", *slot)
-        return self._operand_of(self.region.originals[value])
+        return self._operand_of(self.difference.originals[value])
 
     def _new(self, node: Node) -> int:
         if node not in self.made:
@@ -316,7 +316,7 @@ class _PlaceReader:
                 read.sort(key=lambda value: value is not None and value.constant is not None)
             slots = list(enumerate(read))
             for value in read:
-                if value is not None and value.producer in self.region.added:
+                if value is not None and value.producer in self.difference.added:
                     self._new(value.producer)
             if schema_of(node) is None and not node.domain:
                 version = node.graph.opset_imports.get("", 0)
@@ -368,14 +368,14 @@ def stated_attributes(node: Node) -> dict[str, object]:
     }
 
 
-def read_place(region: ChangedRegion, around: int = 0) -> ChangedPlace:
+def read_place(difference: Difference, around: int = 0) -> ChangedPlace:
     """Read what was done at one place.
 
     Args:
-        region: The nodes.
+        difference: The nodes.
         around: How many nodes above them are part of the pattern, although they stay.
 
     Raises:
         NoRuleError: No rule can say it.
     """
-    return _PlaceReader(region, around).read()
+    return _PlaceReader(difference, around).read()

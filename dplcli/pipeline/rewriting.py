@@ -22,7 +22,7 @@ from dplcli.onnx_io import (
     paused_gc,
     written_size,
 )
-from dplcli.outcomes import RewriteOutcome, Verdict
+from dplcli.outcomes import Delivery, RewriteOutcome
 from dplcli.passes.rewrite import (
     RestrictingObserver,
     Restriction,
@@ -424,27 +424,27 @@ class _RewriteJob(WriteJob):
         if outcome.missing and not outcome.may_miss:
             return outcome
         if outcome.broken is not None and not self.settings.keep_failed:
-            return replace(outcome, delivery=outcome.broken.verdict)
+            return replace(outcome, delivery=outcome.broken.delivery)
         if self.settings.dry_run:
             size, used = written_size(self.model, self.settings.strip)
-            return self._measured(outcome, Verdict(size=size, used=used))
-        verdict = self.finish(
+            return self._measured(outcome, Delivery(size=size, used=used))
+        delivery = self.finish(
             self.model,
             is_changed=outcome.is_changed,
-            is_wanted=lambda verdict: self._measured(outcome, verdict).is_wanted,
-            known=None if self.steps is None else self.steps.verdict,
+            is_wanted=lambda delivery: self._measured(outcome, delivery).is_wanted,
+            known=None if self.steps is None else self.steps.delivery,
         )
-        outcome = replace(self._measured(outcome, verdict), delivery=verdict)
+        outcome = replace(self._measured(outcome, delivery), delivery=delivery)
         total = outcome.size[1]
-        if not outcome.is_changed or not _growth(total, total + verdict.unused, None):
+        if not outcome.is_changed or not _growth(total, total + delivery.unused, None):
             return outcome
         note = (
-            f"the files of its external data have {verdict.unused:,} bytes that the result does "
+            f"the files of its external data have {delivery.unused:,} bytes that the result does "
             "not use; --external-data repack leaves them out"
         )
         return replace(outcome, notes=(*outcome.notes, note))
 
-    def _measured(self, outcome: RewriteOutcome, written: Verdict) -> RewriteOutcome:
+    def _measured(self, outcome: RewriteOutcome, written: Delivery) -> RewriteOutcome:
         """Add the size of the file, and whether it grew too much."""
         before, after = outcome.size[0], written.size + written.used
         growth = _growth(before, after, self.settings.max_growth)

@@ -62,63 +62,63 @@ READERS: dict[str, Callable[[Path], Sequence[RewriteRule]]] = {
 # The rules of a run.
 
 
-def load_rules(source: RuleSettings, model: Model) -> tuple[list[PatternRule], set[Path]]:
-    """Gather the rules of *source* that outline, and the files that they were read from.
+def load_rules(settings: RuleSettings, model: Model) -> tuple[list[PatternRule], set[Path]]:
+    """Gather the rules of *settings* that outline, and the files that they were read from.
 
     Raises:
         UsageError: No rule is named, or a policy names none.
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
-    catalog = _read_sources(source, model)
+    catalog = _read_sources(settings, model)
     rules = catalog.patterns
     hint = "its rules replace: dpl rewrite applies them" if catalog.rewrites else None
-    _check(rules, source, "no rules to apply", hint)
-    return with_policies(rules, _policies_of(source)), catalog.files
+    _check(rules, settings, "no rules to apply", hint)
+    return with_policies(rules, _policies_of(settings)), catalog.files
 
 
-def load_rewrites(source: RuleSettings, model: Model) -> tuple[list[RewriteRule], set[Path]]:
-    """Gather the rules of *source* that replace, and the files that they were read from.
+def load_rewrites(settings: RuleSettings, model: Model) -> tuple[list[RewriteRule], set[Path]]:
+    """Gather the rules of *settings* that replace, and the files that they were read from.
 
     Raises:
         UsageError: No rule is named.
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
-    catalog = _read_sources(source, model)
+    catalog = _read_sources(settings, model)
     rules = catalog.rewrites
     hint = "its rules outline: dpl partition applies them" if catalog.patterns else None
-    _check(rules, source, "no rules that replace", hint)
+    _check(rules, settings, "no rules that replace", hint)
     return rules, catalog.files
 
 
-def load_any_rules(source: RuleSettings, model: Model) -> tuple[list[Rule], set[Path]]:
-    """Gather the rules of *source* that look for patterns, of both kinds.
+def load_any_rules(settings: RuleSettings, model: Model) -> tuple[list[Rule], set[Path]]:
+    """Gather the rules of *settings* that look for patterns, of both kinds.
 
     Raises:
         UsageError: No rule is named, or a policy names none.
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
-    catalog = _read_sources(source, model)
+    catalog = _read_sources(settings, model)
     found: list[Rule] = [*catalog.patterns, *catalog.rewrites]
     rules = [rule for rule in found if not (isinstance(rule, RewriteRule) and rule.is_nodewise)]
-    _check(rules, source, "no rules with a pattern")
-    return with_policies(rules, _policies_of(source)), catalog.files
+    _check(rules, settings, "no rules with a pattern")
+    return with_policies(rules, _policies_of(settings)), catalog.files
 
 
-def _policies_of(source: RuleSettings) -> dict[str, Sequence[str]]:
-    return {name: vars(source).get(name, ()) for name in POLICIES}
+def _policies_of(settings: RuleSettings) -> dict[str, Sequence[str]]:
+    return {name: vars(settings).get(name, ()) for name in POLICIES}
 
 
-def _read_sources(source: RuleSettings, model: Model) -> Catalog:
+def _read_sources(settings: RuleSettings, model: Model) -> Catalog:
     schemas = model.codec.schemas
-    names = [*with_rules_of_texts(source.patterns, schemas), *source.target]
+    names = [*with_rules_of_texts(settings.patterns, schemas), *settings.target]
     if not names:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
-    for target in source.target:
+    for target in settings.target:
         if not is_shipped_target(target):
             known = shipped_targets()
             hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
             raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
-    return read_compiled(names, schemas, allow_code=source.allow_code, readers=READERS)
+    return read_compiled(names, schemas, allow_code=settings.allow_code, readers=READERS)
 
 
 def with_rules_of_texts(
@@ -182,12 +182,12 @@ def rules_named(rules: Iterable[R], names: Sequence[str]) -> list[R]:
 
 
 def _check(
-    rules: Sequence[Rule], source: RuleSettings, problem: str, hint: str | None = None
+    rules: Sequence[Rule], settings: RuleSettings, problem: str, hint: str | None = None
 ) -> None:
     """Refuse a run without rules, or with two rules of one name."""
     if not rules:
-        named = [item if isinstance(item, str) else item.name for item in source.patterns]
-        names = ", ".join([*named, *source.target]) or "the rules given"
+        named = [item if isinstance(item, str) else item.name for item in settings.patterns]
+        names = ", ".join([*named, *settings.target]) or "the rules given"
         raise CatalogError(f"{names}: {problem}", hint=hint)
     check_distinct(rules)
 

@@ -20,7 +20,7 @@ from dplcli.onnx_io import (
     load_model,
     staged,
 )
-from dplcli.outcomes import BrokenTurn, Verdict
+from dplcli.outcomes import BrokenTurn, Delivery
 from dplcli.passes.rewrite import RewriteObserver
 from dplcli.pipeline.verifying import check_of, compare, prepare
 
@@ -98,32 +98,32 @@ class WriteJob:
             if path is self.failed and path.resolve() == self.path.resolve():
                 raise UsageError(f"{path}: a failed result would replace the model itself")
 
-    def check(self, written: Path) -> Verdict:
+    def check(self, written: Path) -> Delivery:
         """Ask onnx.checker and onnxruntime about a result."""
-        verdict = check_result(
+        delivery = check_result(
             self.path, written, self.verification, self.say, prove=self.moves_only
         )
-        found = verdict.verification
+        found = delivery.verification
         if found is None or not found.unproved:
-            return verdict
+            return delivery
         doubt = f"not proved by structure, judged by numbers alone: {found.unproved}"
-        return replace(verdict, verification=replace(found, warnings=(doubt, *found.warnings)))
+        return replace(delivery, verification=replace(found, warnings=(doubt, *found.warnings)))
 
     def finish(
         self,
         model: Model,
         *,
         is_changed: bool,
-        is_wanted: Callable[[Verdict], bool] = lambda _verdict: True,
-        known: Verdict | None = None,
-    ) -> Verdict:
+        is_wanted: Callable[[Delivery], bool] = lambda _delivery: True,
+        known: Delivery | None = None,
+    ) -> Delivery:
         """Write *model* beside the output, check it, and put it there if all is well.
 
         Args:
             model: The result.
             is_changed: Whether it differs from the file; if not, there is nothing to check.
             is_wanted: Tells whether a sound file of such a size is to be written.
-            known: The verdict of an earlier check; None if there was none.
+            known: What an earlier check said; None if there was none.
 
         Raises:
             DplError: The output cannot be written, or no verdict can be reached.
@@ -132,27 +132,27 @@ class WriteJob:
         strip = self.writing.strip
         with staged(model, self.output, strip, self.writing.external_data) as written:
             size = written.path.stat().st_size
-            verdict = Verdict()
+            delivery = Delivery()
             runs_kernels = self.verification.execution.kernels is not None
             if self.writing.verify and (is_changed or strip or runs_kernels):
-                verdict = self.check(written.path) if known is None or strip else known
+                delivery = self.check(written.path) if known is None or strip else known
             elif self.writing.verify:
-                verdict = Verdict(fault=fault_of(model, self.path))
-            verdict = replace(
-                verdict,
+                delivery = Delivery(fault=fault_of(model, self.path))
+            delivery = replace(
+                delivery,
                 size=size,
                 data=written.data_size,
                 used=written.used,
                 unused=written.unused,
                 stripped=written.stripped,
             )
-            if is_wanted(verdict) and verdict.is_sound:
+            if is_wanted(delivery) and delivery.is_sound:
                 written.commit()
-                return replace(verdict, output=self.output)
+                return replace(delivery, output=self.output)
             if self.failed is not None:
                 written.keep_as(self.failed)
-                return replace(verdict, kept=self.failed)
-        return verdict
+                return replace(delivery, kept=self.failed)
+        return delivery
 
 
 def load_editable(path: Path, opset: int | None = None) -> Model:
@@ -191,7 +191,7 @@ def check_result(
     say: Progress,
     *,
     prove: bool = False,
-) -> Verdict:
+) -> Delivery:
     """Check *candidate* with onnx.checker, then compare it in onnxruntime.
 
     With *prove*, a proof that it is the original up to functions is tried first.
@@ -203,9 +203,9 @@ def check_result(
     say("checking the result with onnx.checker")
     objection = check_model(candidate)
     if objection and not check_model(original):
-        return Verdict(objection)
+        return Delivery(objection)
     try:
-        return Verdict(verification=compare(original, candidate, verification, say, prove=prove))
+        return Delivery(verification=compare(original, candidate, verification, say, prove=prove))
     except VerificationError as error:
         without = "pass --no-verify to write the result unverified"
         hint = f"{error.hint}; or {without}" if error.hint else without
@@ -263,13 +263,13 @@ class StepVerifier(RewriteObserver):
         job: The job. What is checked is written beside its output and removed again.
         model: The model that is being edited.
         broken: The turn that broke the model; None as long as none has.
-        verdict: The verdict on the last turn.
+        delivery: What became of the result of the last turn.
     """
 
     job: WriteJob
     model: Model
     broken: BrokenTurn | None = None
-    verdict: Verdict = field(default_factory=Verdict)
+    delivery: Delivery = field(default_factory=Delivery)
     _round: int = 0
     _applications: list[Application] = field(default_factory=list)
 
@@ -308,12 +308,12 @@ class StepVerifier(RewriteObserver):
         if not reason:
             how = self.job.writing.external_data
             with staged(self.model, self.job.output, external_data=how) as written:
-                self.verdict = self.job.check(written.path)
-            if self.verdict.objection:
-                reason = f"onnx.checker refuses the result: {self.verdict.objection}"
-            elif not self.verdict.is_sound:
-                found = self.verdict.verification
+                self.delivery = self.job.check(written.path)
+            if self.delivery.objection:
+                reason = f"onnx.checker refuses the result: {self.delivery.objection}"
+            elif not self.delivery.is_sound:
+                found = self.delivery.verification
                 reason = found.complaint if found is not None else "the result is not sound"
         if reason:
             done = tuple(self._applications)
-            self.broken = BrokenTurn(rule, self._round, done, reason, self.verdict)
+            self.broken = BrokenTurn(rule, self._round, done, reason, self.delivery)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.errors import counted
-from dplcli.outcomes import LearnOutcome, Verdict
+from dplcli.outcomes import Delivery, LearnOutcome
 from dplcli.report.document import Document
 from dplcli.report.layout import Group, Text
 from dplcli.report.tables import check_failure
@@ -90,9 +90,9 @@ def _said(item: LearnedRewrite) -> str:
 
 def _said_of_run(outcome: RewritesOutcome) -> list[str]:
     """Say that the check found no difference, or was not made; a warning says anything else."""
-    if outcome.verdict is None:
+    if outcome.delivery is None:
         return [f"What they make of {outcome.before} was not run, as asked."]
-    is_fine = isinstance(outcome.verdict, Verdict) and outcome.verdict.is_sound
+    is_fine = isinstance(outcome.delivery, Delivery) and outcome.delivery.is_sound
     return [f"What they make of {outcome.before} is equivalent to it in onnxruntime."] * is_fine
 
 
@@ -101,11 +101,11 @@ def _warnings(outcome: RewritesOutcome) -> Iterator[str]:
     for item in outcome.learned:
         if item.trial.verdict == "failed":
             yield f"{item.rule.name} is not right everywhere: {item.trial.reason}"
-    verdict = outcome.verdict
-    if isinstance(verdict, str):
-        yield f"what the rules make of {outcome.before} could not be run: {verdict}"
-    elif verdict is not None and not verdict.is_sound:
-        for failure in check_failure(verdict):
+    delivery = outcome.delivery
+    if isinstance(delivery, str):
+        yield f"what the rules make of {outcome.before} could not be run: {delivery}"
+    elif delivery is not None and not delivery.is_sound:
+        for failure in check_failure(delivery):
             yield f"{outcome.before}, rewritten by the rules: {failure}"
-        found = verdict.verification
+        found = delivery.verification
         yield from () if found is None else (*found.objections, *found.doubts)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Rejection
     from dplcli.ir import Model, Node, Value
-    from dplcli.outcomes import InspectOutcome, Verdict, WrittenOutcome
+    from dplcli.outcomes import Delivery, InspectOutcome, WrittenOutcome
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
@@ -596,7 +596,7 @@ def ending(outcome: WrittenOutcome, *, is_changed: bool, verbose: bool) -> list[
     return [*parts, *delivered(outcome.delivery, is_changed=is_changed)]
 
 
-def delivered(written: Verdict, *, is_changed: bool) -> list[Part]:
+def delivered(written: Delivery, *, is_changed: bool) -> list[Part]:
     """Return what became of the file, and what a reader should know of it."""
     parts: list[Part] = [Text(f"warning: {text}", style="yellow") for text in written.warnings]
     if written.stripped:
@@ -609,7 +609,7 @@ def delivered(written: Verdict, *, is_changed: bool) -> list[Part]:
     return parts
 
 
-def check_failure(written: Verdict) -> list[str]:
+def check_failure(written: Delivery) -> list[str]:
     """Say why the check refuses the result; nothing if it does not."""
     if written.objection:
         found = f"onnx.checker refuses the result: {written.objection}"
@@ -621,7 +621,7 @@ def check_failure(written: Verdict) -> list[str]:
 NOTHING_WRITTEN = "nothing was written"
 
 
-def whereabouts(written: Verdict) -> str:
+def whereabouts(written: Delivery) -> str:
     """Say where a result that failed is."""
     return NOTHING_WRITTEN if written.kept is None else f"kept as {written.kept}"
 

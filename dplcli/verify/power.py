@@ -191,14 +191,14 @@ class NodePosition:
 
 
 @dataclass(frozen=True)
-class Regions:
+class ChangeableNodes:
     """The nodes that may be changed, and what to call them."""
 
     label: str
     places: tuple[NodePosition, ...]
 
 
-def regions_of(model: onnx.ModelProto) -> Regions:
+def changeable_nodes(model: onnx.ModelProto) -> ChangeableNodes:
     """Return the nodes inside what a tool wrote, or all nodes if nothing says so."""
     written = {
         index
@@ -215,15 +215,15 @@ def regions_of(model: onnx.ModelProto) -> Regions:
     calls = [place for place, node in main.items() if (node.domain, node.op_type) in names]
     if calls:
         own = [place for place in inner if place.function in written]
-        return Regions("partitions", (*own, *calls))
+        return ChangeableNodes("partitions", (*own, *calls))
     rewritten = [
         place
         for place, node in main.items()
         if any(entry.key == RULE_KEY for entry in node.metadata_props)
     ]
     if rewritten:
-        return Regions("rewritten nodes", tuple(rewritten))
-    return Regions("whole model", (*main, *inner))
+        return ChangeableNodes("rewritten nodes", tuple(rewritten))
+    return ChangeableNodes("whole model", (*main, *inner))
 
 
 def changes(
@@ -243,7 +243,7 @@ def changes(
         rng: Draws.
         home: The folder in which other files are looked up.
     """
-    places = regions_of(model).places
+    places = changeable_nodes(model).places
     idleness = Idleness(model)
     kinds = (
         _weight_sites(model, weights, places, idleness, home),
@@ -512,7 +512,7 @@ def measure_power(
             caught += 1
         else:
             missed.append(what)
-    return Power(caught, caught + len(missed), tuple(missed), regions_of(model).label)
+    return Power(caught, caught + len(missed), tuple(missed), changeable_nodes(model).label)
 
 
 # What the check cannot see: outputs that say nothing about the computation behind them.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.outcomes import Verdict
+from dplcli.outcomes import Delivery
 from dplcli.pipeline.learning import learn_rewrites
 from tests.corpus.nets import real_model
 
@@ -28,8 +28,8 @@ def test_a_bert_as_onnxruntime_fuses_it() -> None:
     assert places["skip_layer_normalization"] == 24
     (rule,) = (i.rule for i in outcome.learned if i.rule.name == "skip_layer_normalization")
     assert "a.rank == 1" in [condition.text for condition in rule.where]
-    assert isinstance(outcome.verdict, Verdict)
-    assert outcome.verdict.is_sound
+    assert isinstance(outcome.delivery, Delivery)
+    assert outcome.delivery.is_sound
 
 
 @pytest.mark.long
@@ -38,8 +38,8 @@ def test_a_resnet_with_fused_convolutions() -> None:
     outcome = learned("resnet50-legacy17", "resnet50-legacy17-ortextended")
     (item,) = outcome.learned
     assert (item.rule.name, item.places, item.trial.verdict) == ("fused_conv", 33, "passed")
-    assert isinstance(outcome.verdict, Verdict)
-    assert outcome.verdict.is_sound
+    assert isinstance(outcome.delivery, Delivery)
+    assert outcome.delivery.is_sound
 
 
 @pytest.mark.long
@@ -47,6 +47,6 @@ def test_scales_that_differ_everywhere() -> None:
     """What nothing in the first model says is told, rather than tried place by place."""
     outcome = learned("distilbert-dynamo18", "distilbert-dynamo18-qdq-static")
     assert not outcome.learned
-    assert outcome.verdict is None
+    assert outcome.delivery is None
     assert any("each of the 36 places has numbers of its own" in what for what, _ in outcome.left)
     assert any("a rule cannot write a constant of int8" in what for what, _ in outcome.left)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from dplcli.onnx_io.arrays import Places
+    from dplcli.onnx_io.arrays import Ints
     from dplcli.onnx_io.table import Table
 
 
@@ -106,20 +106,20 @@ def graphs_of(model: ModelProto) -> Graphs:
     return found
 
 
-def names(table: Table, rows: Places) -> list[bytes]:
+def names(table: Table, rows: Ints) -> list[bytes]:
     """Return the names of some values."""
     at, size = table.values.name_at[rows], table.values.name_size[rows]
     spans = zip(at.tolist(), (at + size).tolist(), strict=True)
     return [table.data[begin:end].tobytes() for begin, end in spans]
 
 
-def read_by(table: Table, node: int) -> Places:
+def read_by(table: Table, node: int) -> Ints:
     """Return the values that a node reads."""
     begin = table.nodes.in_at[node]
     return table.inputs[begin : begin + table.nodes.in_count[node]]
 
 
-def made_by(table: Table, node: int) -> Places:
+def made_by(table: Table, node: int) -> Ints:
     """Return the values that a node makes."""
     begin = table.nodes.out_at[node]
     return table.outputs[begin : begin + table.nodes.out_count[node]]

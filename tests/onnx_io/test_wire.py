@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from dplcli.onnx_io.arrays import Places
+    from dplcli.onnx_io.arrays import Ints
 
 
-def places(*numbers: int) -> Places:
+def places(*numbers: int) -> Ints:
     """Return positions."""
     return np.array(numbers, np.int64)
 
 
-def spans(parts: list[bytes]) -> tuple[wire.Bytes, Places, Places]:
+def spans(parts: list[bytes]) -> tuple[wire.Bytes, Ints, Ints]:
     """Lay strings out, with a byte between them that belongs to none."""
     size = np.array([len(part) for part in parts], np.int64)
     begin = np.cumsum(size + 1) - size
@@ -290,7 +290,7 @@ def test_strings_that_share_a_hash(turns: int, strings: list[bytes]) -> None:
     hashes = wire._hashes  # noqa: SLF001  # what collides
 
     def colliding(
-        data: wire.Bytes, begin: Places, size: Places, turn: int
+        data: wire.Bytes, begin: Ints, size: Ints, turn: int
     ) -> np.ndarray[Any, np.dtype[np.uint64]]:
         return (
             hashes(data, begin, size, turn) if turn >= turns else np.full(size.size, 7, np.uint64)

@@ -40,14 +40,14 @@ def written(proto: onnx.ModelProto, rules: Sequence[PatternRule], folder: Path) 
 def check(proto: onnx.ModelProto, rules: Sequence[PatternRule], folder: Path) -> onnx.ModelProto:
     """Partition a model both ways; return what is written."""
     result = written(proto, rules, folder)
-    together = outlining.OutlineDrawer.outline
+    together = outlining.OutlineMaker.outline
 
-    def alone(drawer: outlining.OutlineDrawer, match: Match) -> outlining.Outline:
-        drawer._blueprints.clear()  # noqa: SLF001  # none are alike
-        return together(drawer, match)
+    def alone(maker: outlining.OutlineMaker, match: Match) -> outlining.Outline:
+        maker._blueprints.clear()  # noqa: SLF001  # none are alike
+        return together(maker, match)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outlining.OutlineDrawer, "outline", alone)
+        patch.setattr(outlining.OutlineMaker, "outline", alone)
         assert written(proto, rules, folder) == result
     proto = onnx.ModelProto()
     proto.ParseFromString(result)

@@ -19,7 +19,7 @@ from dplcli.dpl import conditions
 from dplcli.dpl.conditions import Expression
 from dplcli.dpl.matcher import Matcher
 from dplcli.onnx_io import infer
-from dplcli.passes.partition import OutlineDrawer, partition
+from dplcli.passes.partition import OutlineMaker, partition
 from dplcli.passes.select import select_matches
 from tests.helpers import SCHEMAS, model_from_bytes, rule
 
@@ -97,7 +97,7 @@ def test_what_is_alike_is_inferred_and_drawn_once(
     count: Callable[[object, str], list[int]], *, typed: bool
 ) -> None:
     """However long the net is: a blueprint for each function, a node of each kind for inference."""
-    drawn, asked = count(OutlineDrawer, "_blueprint"), count(infer, "infer_node")
+    drawn, asked = count(OutlineMaker, "_blueprint"), count(infer, "infer_node")
     for blocks in (10, 100):
         drawn[0] = asked[0] = 0
         model, matches = partitioned(blocks, "conv_relu", typed=typed)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dplcli.analysis.pairing import find_regions
+from dplcli.analysis.pairing import find_differences
 from dplcli.dpl import RewriteRule
-from dplcli.outcomes import RewritesOutcome, Verdict
+from dplcli.outcomes import Delivery, RewritesOutcome
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.catalogs import check_catalogs, load_catalog_rules, try_catalogs
 from dplcli.pipeline.learning import is_near, learn_rewrites
@@ -51,7 +51,7 @@ def check_catalogue(outcome: RewritesOutcome, paths: list[Path]) -> None:
     counts = rewrite(first, rules).counts
     assert all(counts.get(rule.name) for rule in rules)
     if not outcome.left and not outcome.beyond:
-        assert not find_regions(first, second, is_near=is_near)
+        assert not find_differences(first, second, is_near=is_near)
     failed = {item.rule.name for item in outcome.learned if item.trial.verdict == "failed"}
     for trial in try_catalogs([str(catalogue)], trials=FEW, seed=1):
         assert trial.verdict != "failed" or trial.rule.name in failed
@@ -356,15 +356,15 @@ def test_what_the_rules_make_is_run(tmp_path: Path) -> None:
     """A right result is said to be, a wrong one too, and one that nobody asked about is not run."""
     before = "g (float[2] x) => (float[2] y) { a = Softmax (x) y = Log (a) }"
     right = "g (float[2] x) => (float[2] y) { y = LogSoftmax (x) }"
-    verdict = learned(tmp_path, before, right).verdict
-    assert isinstance(verdict, Verdict)
-    assert verdict.is_sound
+    delivery = learned(tmp_path, before, right).delivery
+    assert isinstance(delivery, Delivery)
+    assert delivery.is_sound
     wrong = "g (float[2] x) => (float[2] y) { a = Softmax (x) y = Neg (a) }"
-    verdict = learned(tmp_path, before, wrong).verdict
-    assert isinstance(verdict, Verdict)
-    assert not verdict.is_sound
+    delivery = learned(tmp_path, before, wrong).delivery
+    assert isinstance(delivery, Delivery)
+    assert not delivery.is_sound
     paths = save(tmp_path, before, right)
-    assert learn_rewrites(*paths, verify=False).verdict is None
+    assert learn_rewrites(*paths, verify=False).delivery is None
 
 
 OWN = '<ir_version: 8, opset_import: ["" : 17, "my" : 1]> '
@@ -378,7 +378,7 @@ def test_an_operator_that_onnxruntime_does_not_have(tmp_path: Path) -> None:
     (item,) = outcome.learned
     assert (item.trial.verdict, item.trial.reason) == ("not tried", "onnxruntime has no my.Foo")
     assert "my.Foo" in item.rule.examples[0].after
-    assert outcome.verdict == "onnxruntime has no my.Foo"
+    assert outcome.delivery == "onnxruntime has no my.Foo"
     # but an operator that it has, and uses in another way, is wrong
     outcome = learned(tmp_path, before, before.replace("Neg", "Exp"))
     assert outcome.learned[0].trial.verdict == "failed"

@@ -18,7 +18,7 @@ from dplcli.verify.compare import Depth, output_depths
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.evidence import load_evidence
 from dplcli.verify.model import Dataflow
-from dplcli.verify.power import Idleness, changes, regions_of
+from dplcli.verify.power import Idleness, changeable_nodes, changes
 from tests.calling import exit_code
 from tests.verify.conftest import save_away
 
@@ -98,10 +98,10 @@ def test_mutants_are_drawn_inside_partitions(save: Save) -> None:
     function.node.add(op_type="Relu", input=["a"], output=["c"])
     function.opset_import.add(domain="", version=17)
     model.graph.node.add(op_type="f", domain="t", input=["t"], output=["r"])
-    assert regions_of(model).label == "whole model"
+    assert changeable_nodes(model).label == "whole model"
     function.metadata_props.add(key="Composite", value="t.f")
 
-    found = regions_of(model)
+    found = changeable_nodes(model)
 
     assert found.label == "partitions"
     assert [place.find(model).op_type for place in found.places] == ["Relu", "f"]
