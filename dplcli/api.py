@@ -16,7 +16,7 @@ import weakref
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -235,25 +235,23 @@ def _given(kind: Callable[P, S], *more: str) -> Callable[[Callable[..., R]], Any
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         *models, _ = signature(function).parameters.values()
-        places = [*(model.name for model in models), *more]
+        taken = settings.signature(*models, by_place=more)
+        some = [each for each in taken.parameters.values() if each.kind is not each.KEYWORD_ONLY]
+        places = Signature([*some, Parameter("keywords", Parameter.VAR_KEYWORD)])
 
         @wraps(function)
         def call(*values: object, **keywords: Any) -> R:  # noqa: ANN401  # the settings say
-            given = dict(zip(places, values, strict=False)) | keywords
-            if len(values) > len(places):
-                raise TypeError(f"{function.__name__}() takes {len(places)} positional arguments")
             try:
-                asked = [given.pop(model.name, model.default) for model in models]
-                chosen = settings(**given)
+                given = places.bind(*values, **keywords)
+                given.apply_defaults()
+                asked, also = given.args[: len(models)], given.args[len(models) :]
+                chosen = settings(**dict(zip(more, also, strict=True)), **given.kwargs)
             except TypeError as error:
                 raise TypeError(f"{function.__name__}() {error}") from None
-            if Parameter.empty in asked:
-                missing = models[asked.index(Parameter.empty)].name
-                raise TypeError(f"{function.__name__}() needs {missing!r}")
             return function(*asked, chosen)
 
         JOBS[function.__name__] = _Job(function, settings)
-        call.__signature__ = settings.signature(*models)  # type: ignore[attr-defined]  # for help()
+        call.__signature__ = taken  # type: ignore[attr-defined]  # for help()
         return call
 
     return decorate

@@ -269,13 +269,24 @@ class BaseSettings:
         return cls(**{name: value for name, value in parsed.items() if value is not None} | more)
 
     @classmethod
-    def signature(cls, *models: Parameter) -> Signature:
-        """Return the signature of a function that takes models and these settings."""
-        keywords = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.kind)
+    def signature(cls, *models: Parameter, by_place: Iterable[str] = ()) -> Signature:
+        """Return the signature of a function that takes models and these settings.
+
+        Args:
+            models: What stands before them.
+            by_place: Settings that may also be given by position, after the models.
+        """
+        places = dict.fromkeys(by_place, Parameter.POSITIONAL_OR_KEYWORD)
+        settings = [
+            Parameter(
+                name,
+                places.get(name, Parameter.KEYWORD_ONLY),
+                default=field.default,
+                annotation=field.kind,
+            )
             for name, field in cls.options.items()
         ]
-        return Signature([*models, *keywords])
+        return Signature([*models, *sorted(settings, key=lambda each: each.kind)])
 
 
 def _told_in(doc: str) -> dict[str, str]:
@@ -435,7 +446,10 @@ def _read_percent(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise UsageError(f"Invalid value for '--max-growth': {text!r} is not a number of percent.")
+        raise UsageError(
+            f"Invalid value for '--max-growth': {text!r} is not a number of percent.",
+            hint="write --max-growth 5 or --max-growth 5%",
+        )
     return number
 
 

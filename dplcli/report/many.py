@@ -212,6 +212,14 @@ class AnswerItem(NamedTuple):
     result: Mapping[str, Any] | None
 
 
+class ManyCounts(NamedTuple):
+    """How many models ended how."""
+
+    ok: int
+    no: int
+    error: int
+
+
 @keys("command models rules answers=items", "dpl.models/1")
 class Answers(NamedTuple):
     """What was said of many models, by any command and by dpl build."""
@@ -221,10 +229,10 @@ class Answers(NamedTuple):
     rules: Mapping[str, RuleTotal]
 
     @property
-    def models(self) -> Mapping[str, int]:
+    def models(self) -> ManyCounts:
         """How many models ended how."""
         count: Counter[str] = Counter(answer.status for answer in self.answers)
-        return {_WORDS[status]: count[status] for status in _WORDS}
+        return ManyCounts(ok=count["yes"], no=count["no"], error=count["error"])
 
     @property
     def items(self) -> list[AnswerItem]:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,19 @@ def test_an_unknown_keyword_is_refused_as_python_does(model: Path) -> None:
         dpl.verify(model, model, toleranse=1)  # type: ignore[call-arg]  # that is the test
     with pytest.raises(TypeError, match="'pattern'"):
         dpl.partition(model, **wrong)
+
+
+def test_positions_are_refused_as_python_does(model: Path) -> None:
+    """A model is given once, and not one too many."""
+    run: Any = dpl.run
+    verify: Any = dpl.verify
+    with pytest.raises(TypeError, match=r"^verify\(\) .*'original'"):
+        verify(model, model, original=model)
+    with pytest.raises(TypeError, match=r"^verify\(\) too many positional arguments"):
+        verify(model, model, "x")
+    with pytest.raises(TypeError, match=r"^run\(\) missing a required argument: 'model'"):
+        run()
+    assert str(signature(run)).startswith("(model: 'ModelLike', inputs: 'Inputs' = None, *")
 
 
 def external(path: Path) -> onnx.ModelProto:
