@@ -1024,7 +1024,8 @@ class Trial:
         place: Where the example is written, which variant of the pattern was made up, or how many
             graphs were.
         verdict: "passed", "failed", "not tried" (nothing could be made up), or "by example"
-            (neither, but the rule has examples that it applies to: they are its trials).
+            (neither, but the rule has examples that it applies to: they are its trials). Those of
+            an installed catalogue stayed in the sources of dpl, whose tests run them.
         reason: Why it failed or was not tried.
         graphs: How many graphs were made up that the rule applies to.
         counterexample: The smallest graph found on which the rule is wrong, as ONNX text; or "".

@@ -202,13 +202,13 @@ def _check(catalog: dict[str, Any], kind: Kind) -> None:
         raise CatalogError(f"{key}: {problem['input']!r}{what}") from error
 
 
-# Examples in a file of their own, beside the catalogue: ``dnnl.examples.yaml``.
+# Examples in a file of their own: ``mine.examples.yaml`` beside ``mine.yaml``.
 #
 # It is read only to run or count examples, so that many examples do not make a catalogue slow.
 
 
 def read_examples(catalog: Path, names: Collection[str]) -> dict[str, tuple[Example, ...]]:
-    """Return the examples in the file beside a catalogue, by rule; {} if there is no file.
+    """Return the examples in a catalogue's file of them, by rule; {} if there is no file.
 
     Args:
         catalog: The catalogue's file.
@@ -454,7 +454,7 @@ def read_catalogs(
         schemas: The standard operators.
         allow_code: Whether YAML may name Python functions to import (``check``, ``function``).
         readers: By suffix, what else reads catalogues: files that are neither YAML nor Python.
-        with_examples: Whether to read the files of examples beside the catalogues, too.
+        with_examples: Whether to read the catalogues' files of examples, too.
 
     Raises:
         CatalogError: A catalogue is missing, malformed, or two rules have the same name; all that

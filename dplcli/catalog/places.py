@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import Rule
 
-EXAMPLES_SUFFIX = ".examples.yaml"
 _SUFFIXES = (".yaml", ".yml")
 _TARGET = re.compile(r"^target: *(\w+)", re.MULTILINE)
-_PACKAGE = Path(__file__).parent.parent
-SHIPPED_FOLDERS = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
+_PACKAGE = Path(__file__).resolve().parent.parent
+_INSTALLED, _SOURCES = _PACKAGE / "patterns", _PACKAGE.parent / "patterns"
 """Where shipped catalogues lie: in an installed package, and in a source checkout."""
 
 
@@ -30,21 +29,21 @@ def shipped_catalogs() -> list[str]:
     folder = _shipped_folder()
     if folder is None:
         return []
-    return sorted(path.stem for path in folder.glob("*.yaml") if not is_examples_file(path))
-
-
-def is_examples_file(path: Path) -> bool:
-    """Tell whether a file holds the examples of a catalogue beside it."""
-    return path.name.endswith(EXAMPLES_SUFFIX)
+    return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def examples_file(catalog: Path) -> Path:
-    """Return the path that a catalogue's file of examples would have."""
-    return catalog.with_name(catalog.stem + EXAMPLES_SUFFIX)
+    """Return the path that a catalogue's file of examples would have: beside the catalogue.
+
+    Those of shipped catalogues are for the tests of dpl, and lie there; no user installs them.
+    """
+    is_source = catalog.resolve().parent == _SOURCES
+    folder = _PACKAGE.parent / "tests" / "catalogues" if is_source else catalog.parent
+    return folder / f"{catalog.stem}.examples.yaml"
 
 
 def _shipped_folder() -> Path | None:
-    return next((folder for folder in SHIPPED_FOLDERS if folder.is_dir()), None)
+    return next((folder for folder in (_INSTALLED, _SOURCES) if folder.is_dir()), None)
 
 
 def shipped_catalog(name: str) -> Path:
@@ -83,6 +82,17 @@ def find_catalog(name: str) -> Path:
         f"{name}: no such catalogue, neither a file nor shipped with dpl",
         hint=hint or f"shipped catalogues: {', '.join(names)}",
     )
+
+
+def lacks_examples(name: str) -> bool:
+    """Tell whether *name* means a catalogue of an installed dpl: its examples are in the sources.
+
+    False for the text of a pattern, and for what another package offers.
+    """
+    try:
+        return find_catalog(name).resolve().parent == _INSTALLED
+    except CatalogError:
+        return False
 
 
 def exists(question: Callable[[], bool]) -> bool:

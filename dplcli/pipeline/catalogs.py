@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.catalog.catalog import write_catalog
 from dplcli.catalog.lint import Problem, lint
+from dplcli.catalog.places import lacks_examples
 from dplcli.catalog.python import installed_catalogs
 from dplcli.catalog.schema import json_schema
 from dplcli.catalog.sketch import MOST_VARIANTS, NoInstanceError, instances
@@ -30,6 +32,7 @@ from dplcli.targets.contract import possible_function
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from dplcli.catalog import Catalog
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Model
     from dplcli.passes.forms import FurtherForm
@@ -70,14 +73,27 @@ def load_catalog_rules(
         CatalogError: A catalogue cannot be read.
         UsageError: There is no such rule, or no catalogue is named.
     """
+    return _named(_read(names, allow_code=allow_code).rules, only)
+
+
+def _read(names: Sequence[str], *, allow_code: bool) -> Catalog:
     if not names:
         raise UsageError("no catalogue is named", hint="dpl patterns list shows what there is")
     schemas = OnnxSchemas()
     sources = with_rules_of_texts(names, schemas)
-    catalog = read_catalogs(
+    return read_catalogs(
         sources, schemas, allow_code=allow_code, readers=READERS, with_examples=True
     )
-    return _named(catalog.rules, only)
+
+
+_IN_SOURCES = "its examples come with the sources of dpl"
+
+
+def _shown_in_sources(catalog: Catalog) -> set[str]:
+    """Name the rules whose examples are not installed."""
+    parts = catalog.parts.items()
+    lacking = [part.rules for path, part in parts if lacks_examples(str(path))]
+    return {rule.qualified_name for rules in lacking for rule in rules}
 
 
 def _named(rules: Sequence[AnyRule], only: Sequence[str]) -> list[AnyRule]:
@@ -127,8 +143,15 @@ def try_catalogs(
         CatalogError: A catalogue cannot be read.
     """
     trier = Trier(OnnxSchemas(), trials, seed)
-    rules = load_catalog_rules(names, only=only, allow_code=allow_code)
-    return [trial for rule in rules for trial in trier.trials(rule)]
+    catalog = _read(names, allow_code=allow_code)
+    elsewhere = _shown_in_sources(catalog)
+    return [
+        replace(trial, verdict="by example", reason=f"{trial.reason}; {_IN_SOURCES}")
+        if trial.verdict == "not tried" and rule.qualified_name in elsewhere
+        else trial
+        for rule in _named(catalog.rules, only)
+        for trial in trier.trials(rule)
+    ]
 
 
 def catalog_schema() -> dict[str, Any]:
@@ -163,19 +186,21 @@ def catalog_contract(
         CatalogError: A catalogue cannot be read.
         UsageError: There is no such rule, or no catalogue is named.
     """
-    rules = load_catalog_rules(names, only=only, allow_code=allow_code)
+    catalog = _read(names, allow_code=allow_code)
+    elsewhere = _shown_in_sources(catalog)
     schemas = OnnxSchemas()
     trier = Trier(schemas)
     functions: list[FunctionContract] = []
     notes: dict[str, str] = {}
-    for rule in rules:
+    for rule in _named(catalog.rules, only):
         if not isinstance(rule, PatternRule):
             continue
         models = list(trier.models(rule))
         shown = [] if models else list(trier.shown(rule))
         functions += _possible(rule, models or shown, further_forms(rule, schemas))
         if note := _BY_EXAMPLE if shown else _note(rule, schemas, len(models)):
-            notes[rule.qualified_name] = note
+            lacks = not models and rule.qualified_name in elsewhere
+            notes[rule.qualified_name] = f"{note}; {_IN_SOURCES}" if lacks else note
     label = ", ".join(Path(name).name for name in names)
     return Contract(label, with_parts(functions), is_of_model=False, notes=notes)
 

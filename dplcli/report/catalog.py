@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from dplcli.catalog.places import lacks_examples
 from dplcli.catalog.template import shown
 from dplcli.dpl.explain import describe_part, headline
 from dplcli.dpl.replacement import RewriteRule
@@ -196,8 +197,11 @@ def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose
     counts = Counter(trial.verdict for trial in trials)
     verdict = f"{counts['passed']} passed, {counts['failed']} failed"
     verdict += f", {counts['not tried']} not tried" if counts["not tried"] else ""
+    parts = _trial_parts(trials, verbose=verbose)
+    if any(map(lacks_examples, catalogs)):
+        parts += [Text(), Text(_IN_SOURCES)]
     return Document(
-        text=Group(*_trial_parts(trials, verbose=verbose), Text(), Text(f"{verdict}.")),
+        text=Group(*parts, Text(), Text(f"{verdict}.")),
         of=TrialList(counts["failed"], counts["not tried"], trials),
         command="dpl patterns test",
         subject=", ".join(catalogs),
@@ -290,11 +294,13 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     by_example = sum(trial.verdict == "by example" for trial in trials)
     if by_example:
         parts.append(Text())
-        parts.append(Text(f"{counted(by_example, 'rule')} tried by examples only: {_NO_GRAPH}."))
+        rules = counted(by_example, "rule")
+        parts.append(Text(f"{rules} can be tried by examples only: {_NO_GRAPH}."))
     return parts
 
 
 _NO_GRAPH = "no graph could be made up, --verbose says why"
+_IN_SOURCES = "The examples of shipped catalogues come with the sources of dpl; they were not run."
 
 
 # Contracts: what the kernels for a target must do.

@@ -1,13 +1,14 @@
-"""Examples in a file of their own beside the catalogue."""
+"""Examples in a file of their own: beside the catalogue, or with the tests."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from dplcli import pipeline
 from dplcli.catalog import read_catalogs, shipped_catalogs
+from dplcli.catalog.places import examples_file
 from dplcli.errors import CatalogError
+from tests.cli.support import ROOT
 from tests.helpers import SCHEMAS
 
 CATALOGUE = """\
@@ -114,9 +115,12 @@ def test_what_makes_no_sense_is_said(tmp_path: Path, examples: str, says: str) -
     assert caught.value.message.startswith("c.examples.yaml:")
 
 
-def test_files_of_examples_are_no_catalogues() -> None:
-    """The shipped ones are not listed."""
-    listed = shipped_catalogs()
+def test_examples_of_shipped_catalogues_are_with_the_tests() -> None:
+    """Each file of them belongs to a catalogue, is found by it, and is not in the wheel."""
+    files = sorted((ROOT / "tests" / "catalogues").glob("*.examples.yaml"))
+    catalogues = [ROOT / "patterns" / file.name.replace(".examples", "") for file in files]
 
-    assert {"dnnl", "dnnl_ops"} <= set(listed)
-    assert json.dumps(listed).count("examples") == 0
+    assert len(files) > 5
+    assert {path.stem for path in catalogues} <= set(shipped_catalogs())
+    assert [examples_file(path) for path in catalogues] == files
+    assert not list((ROOT / "patterns").glob("*.examples.yaml"))

@@ -41,7 +41,9 @@ def assert_same(source: YamlSource, expected: Any, where: tuple[Any, ...] = ()) 
         assert_same(source, expected[key], (*where, key))
 
 
-SHIPPED = sorted((ROOT / "patterns").glob("*.yaml"))
+SHIPPED = sorted(
+    path for folder in ("patterns", "tests/catalogues") for path in (ROOT / folder).glob("*.yaml")
+)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Match
 
 PATTERNS = Path(__file__).parents[2] / "patterns"
-CATALOGUES = sorted(path.name for path in PATTERNS.glob("*.yaml") if ".examples" not in path.name)
+CATALOGUES = sorted(path.name for path in PATTERNS.glob("*.yaml"))
 SPARE = "spare"
 """What a variant returns besides, so that it returns something."""
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 import ruamel.yaml
 
+from dplcli.catalog import places
 from tests.cli.support import ROOT, Answer, Dpl
 from tests.helpers import one_in, with_long
 from tests.strategies import within
@@ -17,11 +18,7 @@ Json: TypeAlias = dict[str, Any]
 Write = Callable[..., Path]
 Check = Callable[..., list[tuple[str, str, str]]]
 
-SHIPPED = sorted(
-    path.stem
-    for path in (ROOT / "patterns").glob("*.yaml")
-    if not path.name.endswith(".examples.yaml")
-)
+SHIPPED = sorted(path.stem for path in (ROOT / "patterns").glob("*.yaml"))
 MANY_RULES = set(SHIPPED) - {"conv_relu", "prepare"}
 HEAD = "dpl: 1\ntarget: t\n"
 SCHEMAS = {
@@ -745,6 +742,26 @@ def test_what_cannot_be_made_up_is_not_tried(
     assert trial["reason"]
     assert reason in trial["reason"]
     assert trial["reason"] in dpl("patterns", "test", path).out
+
+
+def test_an_installed_dpl_lacks_the_examples_of_shipped_catalogues(
+    dpl: Dpl, write: Write, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule that only they show is no failure there; report and contract say where they are."""
+    monkeypatch.setattr(places, "_INSTALLED", folder / "installed")
+    (folder / "installed").mkdir()
+    rules = [{"name": "r", "pattern": "com.microsoft.Gelu(x)"}]
+    mine = write(patterns=rules)
+    write(name="installed/shipped.yaml", patterns=rules)
+
+    tested, own = (dpl("patterns", "test", name, "-v") for name in ("shipped", mine))
+    shown, own_shown = (dpl("patterns", "contract", name) for name in ("shipped", mine))
+
+    assert (tested.code, own.code, shown.code) == (0, 1, 0)
+    assert "by example: operators of com.microsoft are not made up; its examples" in tested.out
+    assert "not made up; its examples come with the sources of dpl" in shown.out
+    assert "\nThe examples of shipped catalogues come with the sources of dpl" in tested.out
+    assert "sources" not in own.out + own_shown.out + dpl("patterns", "test", "Relu(Abs(x))").out
 
 
 def test_verbose_lists_every_trial(dpl: Dpl, write: Write) -> None:
