@@ -36,7 +36,7 @@ from dplcli.passes.rewriter import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from dplcli.ir import Dim, Function, Model, Remarks
+    from dplcli.ir import Dim, Function, Model
     from dplcli.passes.records import ConstantRecord
 
     Values = dict[Value, Value | None]
@@ -149,19 +149,15 @@ def _object_to_opsets(call: Node, function: Function) -> str:
             old, new = there.get(node.domain, 0), here.get(node.domain, 0)
             if new in {0, old} or called_function(node) is not None:
                 continue
-            if not _means_the_same(node, old, new):
+            schemas = node.graph.model.codec.schemas
+            first = schemas.find(node.op_type, node.domain, old)
+            second = schemas.find(node.op_type, node.domain, new)
+            if not (first is not None and second is not None and first.since == second.since):
                 return (
                     f"{node.qualified_op} is of opset {old} in the function, "
                     f"and of opset {new} where it is called"
                 )
     return ""
-
-
-def _means_the_same(node: Node, old: int, new: int) -> bool:
-    schemas = node.graph.model.codec.schemas
-    first = schemas.find(node.op_type, node.domain, old)
-    second = schemas.find(node.op_type, node.domain, new)
-    return first is not None and second is not None and first.since == second.since
 
 
 # Names for what an inlined call puts back: those of the record, or new ones.
@@ -397,7 +393,18 @@ class EmbeddedConstants:
             copies.append(name)
             name = record.reads
         if found is None and record is not None:
-            found = self._make(name, record, constant)
+            graph = self._graph(record)
+            name = self.names.value(graph, name)
+            rewriter = GraphRewriter(graph)
+            # The body of a function cannot have initializers.
+            if record.node is None and (graph.owner is not None or graph is graph.model.graph):
+                value = rewriter.add_initializer(name, constant)
+            else:
+                attributes = _attributes(record.attribute, constant, record.rest)
+                value = self._insert(graph, "Constant", (), name, record)
+                assert value.producer is not None  # noqa: S101  # it was just made
+                value.producer.attributes = attributes
+            found = self._typed(value, record)
         for copy in reversed(copies):
             if found is not None:
                 found = self._copy(copy, self.records[copy], found)
@@ -410,19 +417,6 @@ class EmbeddedConstants:
             return None
         tensor = _constant_behind(value)
         return value if tensor is not None and same_data(tensor, constant) else None
-
-    def _make(self, name: str, record: ConstantRecord, constant: Tensor) -> Value:
-        graph = self._graph(record)
-        name = self.names.value(graph, name)
-        rewriter = GraphRewriter(graph)
-        if record.node is None and _holds_data(graph):
-            value = rewriter.add_initializer(name, constant)
-        else:
-            attributes = _attributes(record.attribute, constant, record.rest)
-            value = self._insert(graph, "Constant", (), name, record)
-            assert value.producer is not None  # noqa: S101  # it was just made
-            value.producer.attributes = attributes
-        return self._typed(value, record)
 
     def _copy(self, name: str, record: ConstantRecord, source: Value) -> Value:
         graph = self._graph(record)
@@ -479,11 +473,6 @@ def _constant_behind(value: Value | None) -> Tensor | None:
         place = function.body.inputs.index(inner)
         value = call.inputs[place] if place < len(call.inputs) else None
     return None
-
-
-def _holds_data(graph: Graph) -> bool:
-    """Tell whether a graph can have initializers: the body of a function cannot."""
-    return graph.owner is not None or graph is graph.model.graph
 
 
 def _attributes(name: str, constant: Tensor, rest: bytes) -> Mapping[str, Attribute]:
@@ -557,7 +546,12 @@ class _Inliner:
         for node in self.body:
             self._put(node)
         for inner, outer in self.copies:
-            self._put_copy(inner, outer)
+            # Copy a value that the function only passes on, or returns twice.
+            source = self.values[inner]
+            name = self.names.node(f"{self._prefix}/Identity")
+            copy = self.rewriter.insert(self.call, "Identity", [source], name=name)
+            self.rewriter.take_over_outputs(copy, [outer])
+            self.made.append(copy)
         for index, value in enumerate(self.call.outputs):
             if value is not None and index in self.record.stated:
                 self.graph.stated_types[value.name] = StatedType(None)
@@ -577,7 +571,15 @@ class _Inliner:
         attributes = self.attributes.applied_to(node, left_out)
         if number is None or not self._is_there(node, number, inputs, attributes):
             self._insert(node, number, inputs, attributes)
-        self._state_types(node, number)
+        for index, value in enumerate(node.outputs):
+            made = None if value is None else self.values.get(value)
+            if value is None or made is None or (number is not None and value in self.returned):
+                continue
+            known = self._stated(value, made)
+            if number is not None:
+                known = self.record.types.get((number, index))
+            if known is not None:
+                self.graph.stated_types[made.name] = known
 
     def _inputs(self, node: Node, number: int | None) -> list[Value | None]:
         reads = {} if number is None else self.record.reads.get(number, {})
@@ -648,6 +650,7 @@ class _Inliner:
         inputs: list[Value | None],
         attributes: Mapping[str, Attribute],
     ) -> None:
+        # What the node carried; a call in a body says itself what it stands for.
         copy = self.rewriter.insert(
             self.call,
             node.op_type,
@@ -655,7 +658,9 @@ class _Inliner:
             domain=node.domain,
             name=self._name(node, number),
             attributes=attributes,
-            remarks=self._remarks(node, number),
+            remarks=node.remarks
+            if number is None
+            else self.record.remarks.get(number) or node.remarks,
         )
         copy.overload = node.overload
         if node.subgraphs:
@@ -696,23 +701,6 @@ class _Inliner:
         name = self.record.entries[number].name
         return self.names.node(name, repeated=number in self.record.repeated)
 
-    def _remarks(self, node: Node, number: int | None) -> Remarks:
-        """Return what the node carried; a call in a body says itself what it stands for."""
-        if number is None:
-            return node.remarks
-        return self.record.remarks.get(number) or node.remarks
-
-    def _state_types(self, node: Node, number: int | None) -> None:
-        for index, value in enumerate(node.outputs):
-            made = None if value is None else self.values.get(value)
-            if value is None or made is None or (number is not None and value in self.returned):
-                continue
-            known = self._stated(value, made)
-            if number is not None:
-                known = self.record.types.get((number, index))
-            if known is not None:
-                self.graph.stated_types[made.name] = known
-
     def _stated(self, inner: Value, outer: Value) -> StatedType | None:
         """Return what the function states of a value, as it holds where the call is.
 
@@ -733,14 +721,6 @@ class _Inliner:
                 is_open = found is None or here is None or is_made_up(here)
                 self.symbols.setdefault(dim, f"{self._prefix}/{dim}" if is_open else here)
         return self.graph.model.codec.restated(stated, self.symbols)
-
-    def _put_copy(self, inner: Value, outer: Value) -> None:
-        """Copy a value that the function only passes on, or returns twice."""
-        source = self.values[inner]
-        name = self.names.node(f"{self._prefix}/Identity")
-        copy = self.rewriter.insert(self.call, "Identity", [source], name=name)
-        self.rewriter.take_over_outputs(copy, [outer])
-        self.made.append(copy)
 
 
 def _most_inputs(node: Node) -> int:
@@ -833,23 +813,20 @@ class _Places:
             record = self.records.get(current)
             if record is None:
                 continue
-            self._place_others(record, last)
+            for number, entry in sorted(
+                enumerate(record.entries), key=lambda item: record.offset(item[0])
+            )[1:]:
+                names = set(entry.outputs) - {""}
+                if not names & self.present:
+                    self._occupy_near(last - record.offset(number), names)
+            for name, constant in record.constants.items():
+                if constant.at is not None and name not in self.present:
+                    self._occupy_near(last - constant.at, {name})
             pending += [
                 (self.waiting[name], last - offset)
                 for name, offset in record.moved.items()
                 if name in self.waiting and name not in self.places
             ]
-
-    def _place_others(self, record: CallRecord, last: int) -> None:
-        for number, entry in sorted(
-            enumerate(record.entries), key=lambda item: record.offset(item[0])
-        )[1:]:
-            names = set(entry.outputs) - {""}
-            if not names & self.present:
-                self._occupy_near(last - record.offset(number), names)
-        for name, constant in record.constants.items():
-            if constant.at is not None and name not in self.present:
-                self._occupy_near(last - constant.at, {name})
 
     def _occupy_near(self, place: int, names: Collection[str]) -> None:
         if not any(name in self.places for name in names):
@@ -1002,7 +979,11 @@ class _Worker:
             for node in graph
             if (function := called_function(node)) is not None and node not in self.refused
         }
-        chosen = [node for node in calls if self._is_chosen(node, calls[node])]
+        chosen = [
+            node
+            for node in calls
+            if calls[node] in self.chosen and (self.only is None or node in self.only)
+        ]
         if not chosen:
             return False
         found = {node: read_call(node) for node in calls}
@@ -1017,9 +998,6 @@ class _Worker:
             arrange(graph, places)
         return True
 
-    def _is_chosen(self, call: Node, function: Function) -> bool:
-        return function in self.chosen and (self.only is None or call in self.only)
-
     def _inline(
         self, call: Node, function: Function, record: CallRecord | None, names: InlinedNames
     ) -> None:
@@ -1029,7 +1007,10 @@ class _Worker:
             self.result.refused.append(RefusedCall(function, call, reason))
             return
         graph = call.graph
-        scope = self._scope_of(graph)
+        # Name a graph, before a node that its name mentions goes.
+        if graph not in self.scopes:
+            self.scopes[graph] = scope_of(graph)
+        scope = self.scopes[graph]
         _import_domains(function, graph)
         numbers = None if record is None else align(record, function.body)
         if numbers is None:
@@ -1040,12 +1021,6 @@ class _Worker:
         is_restored = record is not None
         self.restored.update(nodes if is_restored else ())
         self.result.calls.append(InlinedCall(function, call, scope, tuple(nodes), is_restored))
-
-    def _scope_of(self, graph: Graph) -> str:
-        """Name a graph, before a node that its name mentions goes."""
-        if graph not in self.scopes:
-            self.scopes[graph] = scope_of(graph)
-        return self.scopes[graph]
 
 
 def _import_domains(function: Function, graph: Graph) -> None:

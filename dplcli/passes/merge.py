@@ -70,15 +70,11 @@ class Contraction:
 
     Args:
         graph: The graph; not to be edited meanwhile.
-
-    Attributes:
-        edges_seen: How many edges were looked at so far.
     """
 
     def __init__(self, graph: Graph) -> None:
         """Let every node of *graph* be a set of its own."""
         self.graph = graph
-        self.edges_seen = 0
         self._rewriter = GraphRewriter(graph)
         self._parent: dict[Node, Node] = {}
         self._members: dict[Node, list[Node]] = {}
@@ -130,7 +126,25 @@ class Contraction:
             self._apart.setdefault(first, set()).add(last)
             self._apart.setdefault(last, set()).add(first)
             return False
-        self._unite(first, last, moved)
+        # Make one set of two, and move what *moved* reached from between them.
+        between = [self._place.get(node, node) for node in moved.reached]
+        between.sort(key=lambda node: node.position)
+        place = self.place(moved.goal)
+        if moved.goal is last:
+            self._rewriter.move_behind(place, between)
+        else:
+            self._rewriter.move_before(place, between)
+        few, many = last, first
+        if len(self.members(few)) > len(self.members(many)):
+            few, many = many, few
+        self._parent[few] = many
+        self._members.setdefault(many, [many]).extend(self._members.pop(few, [few]))
+        self._place.pop(few, None)
+        self._place[many] = place
+        for other in self._apart.pop(few, ()):
+            self._apart[other].discard(few)
+            self._apart[other].add(many)
+            self._apart.setdefault(many, set()).add(other)
         return True
 
     def _search(self, first: Node, last: Node) -> _Front | None:
@@ -143,7 +157,6 @@ class Contraction:
                 edge = next(front.edges, None)
                 if edge is None:
                     return front
-                self.edges_seen += 1
                 origin, node = edge
                 if node in front.reached or node is front.start:
                     continue
@@ -194,27 +207,6 @@ class Contraction:
         if known is None:
             known = self._captured[node] = captured_values(node)
         return known
-
-    def _unite(self, first: Node, last: Node, moved: _Front) -> None:
-        """Make one set of two, and move what *moved* reached from between them."""
-        between = [self._place.get(node, node) for node in moved.reached]
-        between.sort(key=lambda node: node.position)
-        place = self.place(moved.goal)
-        if moved.goal is last:
-            self._rewriter.move_behind(place, between)
-        else:
-            self._rewriter.move_before(place, between)
-        few, many = last, first
-        if len(self.members(few)) > len(self.members(many)):
-            few, many = many, few
-        self._parent[few] = many
-        self._members.setdefault(many, [many]).extend(self._members.pop(few, [few]))
-        self._place.pop(few, None)
-        self._place[many] = place
-        for other in self._apart.pop(few, ()):
-            self._apart[other].discard(few)
-            self._apart[other].add(many)
-            self._apart.setdefault(many, set()).add(other)
 
 
 class _Front:
@@ -484,15 +476,7 @@ class RegionOutline:
         remarks = {
             str(i): describe_remarks(s.remarks) for i, s in enumerate(inner_calls) if any(s.remarks)
         }
-        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types()}
-        if len(inner_calls) == len(self.calls):
-            rest["offsets"] = [] if place.is_row else place.offsets
-            rest["moved"] = place.moved
-        rest = {key: value for key, value in rest.items() if value}
-        return {NODES_KEY: _dump(nodes), UNDO_KEY: _dump(rest)}
-
-    def _types(self) -> dict[str, object]:
-        """Write down what the file states of values that are inside from now on."""
+        # Write down what the file states of values that are inside from now on.
         found: dict[str, object] = {}
         leaving = set(self.outputs)
         for number, inner in enumerate(self.inner_calls):
@@ -503,7 +487,12 @@ class RegionOutline:
                 if known is not None:
                     key = f"{number}.{index}" if index else f"{number}"
                     found[key] = describe_type(known)
-        return found
+        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": found}
+        if len(inner_calls) == len(self.calls):
+            rest["offsets"] = [] if place.is_row else place.offsets
+            rest["moved"] = place.moved
+        rest = {key: value for key, value in rest.items() if value}
+        return {NODES_KEY: _dump(nodes), UNDO_KEY: _dump(rest)}
 
 
 def _dump(item: object) -> str:
@@ -661,7 +650,11 @@ def sets_in(graph: Graph) -> list[list[Node]]:
     functions = {node: function for node in graph if (function := _unit_called(node)) is not None}
     contraction = Contraction(graph)
     for node in functions:
-        for source in _sources(node, functions):
+        # The calls of the same target that *node* reads from, each once.
+        makers = {value.producer: None for value in node.inputs if value is not None}
+        for source in [
+            m for m in makers if m is not None and m in functions and m.domain == node.domain
+        ]:
             both = (source, node) if graph.model.is_spread else ()
             if object_to_devices(member for end in both for member in contraction.members(end)):
                 continue
@@ -677,12 +670,6 @@ def _unit_called(node: Node) -> Function | None:
     if function is None or node.subgraphs or not is_for_target(function):
         return None
     return function
-
-
-def _sources(node: Node, functions: Mapping[Node, Function]) -> list[Node]:
-    """Return the calls of the same target that *node* reads from, each once."""
-    makers = {value.producer: None for value in node.inputs if value is not None}
-    return [m for m in makers if m is not None and m in functions and m.domain == node.domain]
 
 
 def _alone(call: Node) -> Region:

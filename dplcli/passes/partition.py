@@ -182,9 +182,25 @@ class OutlinedFunction:
     def fill(self, body: BodyWriter) -> None:
         """Write the nodes of the first member into *body*, attributes by reference."""
         first = self.outlines[0]
-        values = _formal_inputs(body, first)
+        # Name the inputs after the pattern's names, else after the operator's formal inputs.
+        named = {value: name for name, value in reversed(tuple(first.match.bindings.items()))}
+        values: dict[Value, Value] = {}
+        for value in first.inputs:
+            origin = behind_identities(value)
+            values[origin] = body.add_input(named.get(origin) or _formal_name(origin, first))
         for number in range(len(first.nodes)):
-            _copy_node(body, first, number, self.references(number), values)
+            attributes = self.references(number)
+            node = first.nodes[number]
+            read = _operands(first, number)
+            inputs = [None if value is None else _inside(body, value, values) for value in read]
+            while inputs and inputs[-1] is None:
+                inputs.pop()
+            operator = (node.domain, node.op_type, node.overload)
+            wanted = f"{node.op_type}_{number}".lower()
+            names = ["" if output is None else f"{wanted}_out" for output in node.outputs]
+            copy = body.add_node(operator, f"{node.op_type}_{number}", inputs, attributes, names)
+            pairs = zip(node.outputs, copy.outputs, strict=True)
+            values.update((old, new) for old, new in pairs if old is not None and new is not None)
         for output in first.outputs:
             body.graph.add_output(values[output])
 
@@ -420,16 +436,6 @@ def _name_attributes(item: Outline) -> dict[AttributeKey, str]:
     return {where: found[where] for where in item.attributes}
 
 
-def _formal_inputs(body: BodyWriter, item: Outline) -> dict[Value, Value]:
-    """Name the inputs after the pattern's names, else after the operator's formal inputs."""
-    named = {value: name for name, value in reversed(tuple(item.match.bindings.items()))}
-    values: dict[Value, Value] = {}
-    for value in item.inputs:
-        origin = behind_identities(value)
-        values[origin] = body.add_input(named.get(origin) or _formal_name(origin, item))
-    return values
-
-
 def _formal_name(origin: Value, item: Outline) -> str:
     """Return what the first node that reads a value calls it."""
     for number in range(len(item.nodes)):
@@ -450,26 +456,6 @@ def formal_input(node: Node, slot: int) -> str:
     schema = schema_of(node)
     formals = () if schema is None else schema.inputs
     return formals[min(slot, len(formals) - 1)] if formals else ""
-
-
-def _copy_node(
-    body: BodyWriter,
-    item: Outline,
-    number: int,
-    attributes: Mapping[str, Attribute],
-    values: dict[Value, Value],
-) -> None:
-    node = item.nodes[number]
-    read = _operands(item, number)
-    inputs = [None if value is None else _inside(body, value, values) for value in read]
-    while inputs and inputs[-1] is None:
-        inputs.pop()
-    operator = (node.domain, node.op_type, node.overload)
-    wanted = f"{node.op_type}_{number}".lower()
-    names = ["" if output is None else f"{wanted}_out" for output in node.outputs]
-    copy = body.add_node(operator, f"{node.op_type}_{number}", inputs, attributes, names)
-    pairs = zip(node.outputs, copy.outputs, strict=True)
-    values.update((old, new) for old, new in pairs if old is not None and new is not None)
 
 
 def _inside(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
@@ -572,7 +558,14 @@ class OriginRecorder:
         """
         nodes, rest = self._found.pop(id(item))
         if item.completed:
-            nodes = _with_completed(nodes, item.completed)
+            # Add to the entries of nodes the attributes that the file left to their defaults.
+            entries = json.loads(nodes)
+            names: dict[int, list[str]] = {}
+            for number, name in item.completed:
+                names.setdefault(number, []).append(name)
+            for number, of_node in names.items():
+                entries[number].append(of_node)
+            nodes = encode_json(entries)
         if moved:
             places = encode_json(self._moved(moved, self._anchors.get(id(item))))
             rest += f'{rest and ","}"moved":{places}'
@@ -699,17 +692,6 @@ def _describe_nodes(item: Outline) -> str:
         names.append(node.name)
         names += ["" if output is None else output.name for output in node.outputs]
     return item.common.frame % tuple(map(quoted, names))
-
-
-def _with_completed(nodes: str, completed: Iterable[AttributeKey]) -> str:
-    """Add to the entries of nodes the attributes that the file left to their defaults."""
-    entries = json.loads(nodes)
-    names: dict[int, list[str]] = {}
-    for number, name in completed:
-        names.setdefault(number, []).append(name)
-    for number, of_node in names.items():
-        entries[number].append(of_node)
-    return encode_json(entries)
 
 
 def _runs_of(graph: Graph) -> int:
@@ -873,7 +855,10 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
     kinds = [kind for items in by_rule.values() for kind in group(items)]
     made = write_calls(model, kinds, {rule.name for rule in selection.rules}, origins)
     raise_ir_version(model)
-    _drop_unread_constants(kinds)
+    for kind in kinds:
+        for item in kind.outlines:
+            for value in item.embedded:
+                _drop_if_unread(value)
     return [made[id(match)] for match in matches]
 
 
@@ -1070,14 +1055,6 @@ def _is_foreign(node: Node) -> bool:
         elif function is None and node.domain and not node.domain.startswith("ai.onnx"):
             return True
     return False
-
-
-def _drop_unread_constants(kinds: Iterable[OutlinedFunction]) -> None:
-    """Take out embedded constants that nothing reads any more."""
-    for kind in kinds:
-        for item in kind.outlines:
-            for value in item.embedded:
-                _drop_if_unread(value)
 
 
 def _drop_if_unread(value: Value) -> None:

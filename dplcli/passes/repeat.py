@@ -110,7 +110,21 @@ class RepeatIndex:
             self._add(graph)
         self.colours = [self.labels]
         for _ in range(_COLOURINGS):
-            self.colours.append(self._refined(self.colours[-1]))
+            # Finer colours: nodes share one if their neighbours are of equal colours, too.
+            colours = self.colours[-1]
+            number_of = Numbers()
+            refined = []
+            for number, colour in enumerate(colours):
+                if colour == FIXED:
+                    refined.append(FIXED)
+                    continue
+                above = tuple(
+                    [None if m is None else (colours[m[0]], m[1]) for m in self.makers[number]]
+                )
+                below = [(index, slot, colours[user]) for index, slot, user in self.readers[number]]
+                below.sort()
+                refined.append(number_of((colour, above, tuple(below))))
+            self.colours.append(refined)
 
     def __len__(self) -> int:
         """Count the nodes."""
@@ -133,7 +147,14 @@ class RepeatIndex:
                 makers.append((maker, value.index))
                 self.readers[maker].append((value.index, slot, number))
             self.makers.append(tuple(makers))
-        self.shown += [_shown_outputs(node) for node in self.nodes[first:]]
+        self.shown += [
+            tuple(
+                value.index
+                for value in node.outputs
+                if value is not None and is_read_elsewhere(value)
+            )
+            for node in self.nodes[first:]
+        ]
         self.full_size += sum(self._size(node) for node in self.nodes[first:])
 
     def _size(self, node: Node) -> int:
@@ -163,22 +184,6 @@ class RepeatIndex:
         )
         key = (operator, tuple(inputs), tuple(outputs), tuple(sorted(attributes)))
         return self._number(key)
-
-    def _refined(self, colours: Sequence[int]) -> list[int]:
-        """Return finer colours: nodes share one if their neighbours are of equal colours, too."""
-        number_of = Numbers()
-        refined = []
-        for number, colour in enumerate(colours):
-            if colour == FIXED:
-                refined.append(FIXED)
-                continue
-            above = tuple(
-                [None if m is None else (colours[m[0]], m[1]) for m in self.makers[number]]
-            )
-            below = [(index, slot, colours[user]) for index, slot, user in self.readers[number]]
-            below.sort()
-            refined.append(number_of((colour, above, tuple(below))))
-        return refined
 
 
 def complete_attributes(node: Node) -> dict[str, Attribute]:
@@ -212,12 +217,6 @@ def _is_small(node: Node) -> bool:
     value = node.outputs[0]
     tensor = None if value is None else value.constant
     return tensor is not None and not tensor.is_external and tensor.size <= _LARGE_CONSTANT
-
-
-def _shown_outputs(node: Node) -> tuple[int, ...]:
-    return tuple(
-        value.index for value in node.outputs if value is not None and is_read_elsewhere(value)
-    )
 
 
 def is_read_elsewhere(value: Value) -> bool:
@@ -285,10 +284,7 @@ class PatchGrowth:
         self._downwards: deque[tuple[int, int]] = deque()
         self._unclear: deque[tuple[int, int]] = deque()
         self._add(starts)
-        self._grow()
-
-    def _grow(self) -> None:
-        """Look at every edge once: first at makers, for an input has but one; then at readers."""
+        # Look at every edge once: first at makers, for an input has but one; then at readers.
         while True:
             if self._upwards:
                 self._grow_upwards(*self._upwards.popleft())
@@ -664,22 +660,34 @@ def make_kind(index: RepeatIndex, rows: Sequence[Row], rule: PatternRule) -> Rep
         rows: The blocks, nodes in topological order.
         rule: What the blocks are called.
     """
-    rows = _in_program_order(rows)
+    # Sort blocks by where they end, and rows by where they are in the first block.
+    ends = [max(block) for block in zip(*rows, strict=True)]
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    rows = sorted(tuple(row[block] for block in order) for row in rows)
     nodes = [[index.nodes[number] for number in row] for row in rows]
     wires, inputs = _read(index, rows)
     outputs = _returned(index, rows)
     kind = RepeatKind([], {}, wires=wires, inputs=inputs, outputs=outputs)
     for block in range(len(rows[0])):
         kind.outlines.append(_outline(kind, [row[block] for row in nodes], block, rule))
-    _share_attributes(kind, nodes)
+    # Keep in the body what is the same in all blocks; let the calls give the rest.
+    used: set[str] = set()
+    for number, row in enumerate(nodes):
+        for name in dict.fromkeys(name for node in row for name in node.attributes):
+            key = (number, name)
+            stated = [node.attributes.get(name) for node in row]
+            full = [a or attribute_of(node, name) for a, node in zip(stated, row, strict=True)]
+            for item, attribute in zip(kind.outlines, stated, strict=True):
+                if attribute is None:
+                    item.completed.append(key)
+            present = [attribute for attribute in full if attribute is not None]
+            if len(set(map(attribute_key, present))) == 1 and not present[0].ref:
+                kind.shared[key] = present[0]
+                continue
+            kind.attribute_names[key] = claim(name or "attribute", used)
+            for item, attribute in zip(kind.outlines, present, strict=True):
+                item.attributes[key] = attribute
     return kind
-
-
-def _in_program_order(rows: Sequence[Row]) -> list[Row]:
-    """Sort blocks by where they end, and rows by where they are in the first block."""
-    ends = [max(block) for block in zip(*rows, strict=True)]
-    order = sorted(range(len(ends)), key=ends.__getitem__)
-    return sorted(tuple(row[block] for block in order) for row in rows)
 
 
 def _read(
@@ -743,26 +751,6 @@ def _outline(kind: RepeatKind, nodes: list[Node], block: int, rule: PatternRule)
     item.nodes, item.swapped, item.form = match.nodes, (), None  # blocks have names of their own
     item.common.frame = frame_of(match.nodes)
     return item
-
-
-def _share_attributes(kind: RepeatKind, nodes: Sequence[Sequence[Node]]) -> None:
-    """Keep in the body what is the same in all blocks; let the calls give the rest."""
-    used: set[str] = set()
-    for number, row in enumerate(nodes):
-        for name in dict.fromkeys(name for node in row for name in node.attributes):
-            key = (number, name)
-            stated = [node.attributes.get(name) for node in row]
-            full = [a or attribute_of(node, name) for a, node in zip(stated, row, strict=True)]
-            for item, attribute in zip(kind.outlines, stated, strict=True):
-                if attribute is None:
-                    item.completed.append(key)
-            present = [attribute for attribute in full if attribute is not None]
-            if len(set(map(attribute_key, present))) == 1 and not present[0].ref:
-                kind.shared[key] = present[0]
-                continue
-            kind.attribute_names[key] = claim(name or "attribute", used)
-            for item, attribute in zip(kind.outlines, present, strict=True):
-                item.attributes[key] = attribute
 
 
 # -- the body ---------------------------------------------------------------------------------
@@ -968,22 +956,16 @@ def gathered(index: RepeatIndex, blocks: Sequence[Sequence[Row]]) -> list[list[i
     for graph in scattered:
         first = index.numbers[next(iter(graph))]
         numbers = range(first, first + graph.node_count)
-        orders.append(_gathered(index, numbers, group_of))
+        # Sort the nodes of one graph; each group is as late as its last node, if it can be.
+        owner = {node: group_of[node][-1] if node in group_of else node for node in numbers}
+        needs: dict[int, set[int]] = {group: set() for group in owner.values()}
+        for node in numbers:
+            for user in readers_of(index, node):
+                if owner[user] != owner[node]:
+                    needs[owner[user]].add(owner[node])
+        order = in_order(needs, {group: (group,) for group in needs})
+        orders.append([node for group in order for node in group_of.get(group, [group])])
     return sorted(orders)
-
-
-def _gathered(
-    index: RepeatIndex, numbers: Sequence[int], group_of: Mapping[int, list[int]]
-) -> list[int]:
-    """Sort the nodes of one graph; each group is as late as its last node, if it can be."""
-    owner = {node: group_of[node][-1] if node in group_of else node for node in numbers}
-    needs: dict[int, set[int]] = {group: set() for group in owner.values()}
-    for node in numbers:
-        for user in readers_of(index, node):
-            if owner[user] != owner[node]:
-                needs[owner[user]].add(owner[node])
-    order = in_order(needs, {group: (group,) for group in needs})
-    return [node for group in order for node in group_of.get(group, [group])]
 
 
 def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
@@ -1162,16 +1144,17 @@ class _Border:
 def _without_lent_constants(index: RepeatIndex, rows: list[Row]) -> list[Row]:
     """Leave out Constant nodes that are also read outside their block: those stay inputs."""
     places = places_of(rows)
-    return [row for row in rows if not _is_lent(index, row, places)]
-
-
-def _is_lent(index: RepeatIndex, row: Row, places: Sequence[Mapping[int, int]]) -> bool:
-    if not is_constant_node(index.nodes[row[0]]):
-        return False
-    return any(
-        index.shown[node] or any(user not in patch for _, _, user in index.readers[node])
-        for node, patch in zip(row, places, strict=True)
-    )
+    return [
+        row
+        for row in rows
+        if not (
+            is_constant_node(index.nodes[row[0]])
+            and any(
+                index.shown[node] or any(user not in patch for _, _, user in index.readers[node])
+                for node, patch in zip(row, places, strict=True)
+            )
+        )
+    ]
 
 
 def _connected(index: RepeatIndex, rows: list[Row], starts: Row) -> list[Row]:
@@ -1318,7 +1301,9 @@ class _Search:
         """Return *rows* as blocks if they are large and many enough; none runs in two places."""
         nodes = self.index.nodes
         if rows and nodes[0].graph.model.is_spread:
-            blocks = [b for b in zip(*rows, strict=True) if not _is_apart(nodes[n] for n in b)]
+            blocks = [
+                b for b in zip(*rows, strict=True) if object_to_devices(nodes[n] for n in b) is None
+            ]
             rows = [*zip(*blocks, strict=True)]
         if not rows or len(rows[0]) < self.options.min_repeats:
             return None
@@ -1440,10 +1425,6 @@ class _Search:
             self.tried.clear()
             self.known.clear()
             yield from self._from_starts(best)
-
-
-def _is_apart(nodes: Iterable[Node]) -> bool:
-    return object_to_devices(nodes) is not None
 
 
 def _merit(blocks: Blocks) -> tuple[int, Row]:

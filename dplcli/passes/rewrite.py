@@ -427,7 +427,12 @@ class NewNames:
 
     def _clashes_in(self, graph: Graph, without: Container[Graph] = ()) -> Callable[[str], bool]:
         """Return what tells whether a name of a value means something in *graph*."""
-        scopes = [scope for scope in _scopes_round(graph) if scope not in without]
+        # List the graphs in which names may clash with those of *graph*: inside it and outside.
+        scopes = [
+            scope
+            for scope in [*graph.and_inner(), *islice(outwards(graph), 1, None)]
+            if scope not in without
+        ]
         taken = self.model.taken
         return lambda name: (
             name in taken or any(name in each.values or name in each.erased for each in scopes)
@@ -505,11 +510,6 @@ class _NamesOfCopies:
 
     def value(self, graph: Graph, wanted: str) -> str:
         return self._names.copied(graph, wanted, self._bodies)
-
-
-def _scopes_round(graph: Graph) -> list[Graph]:
-    """List the graphs in which names may clash with those of *graph*: inside it and outside."""
-    return [*graph.and_inner(), *islice(outwards(graph), 1, None)]
 
 
 # Reasons why a replacement cannot take the place of a match.
@@ -687,7 +687,9 @@ class _Replacer:
         objection = object_to_draft(self.match, self.draft, self.operands, self.kept)
         objection = objection or self._object_to_calls()
         outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
-        inherited = self._inherited(outputs)
+        # The output of the match whose place, and name, each new value takes.
+        new_first = [(new, old) for new, old in outputs if not isinstance(new, Value)]
+        inherited = {_key(new): old for new, old in reversed(new_first)}
         objection = objection or self._object_to_constants(inherited)
         if objection:
             return self.match.reject(objection)
@@ -733,11 +735,6 @@ class _Replacer:
                 if is_in_function(self.graph) or (old is not None and old.returned_by):
                     return f"no Constant node holds {part.tensor.dtype} before opset 9"
         return ""
-
-    def _inherited(self, outputs: Sequence[tuple[Operand, Value]]) -> dict[object, Value]:
-        """Return the output of the match whose place, and name, each new value takes."""
-        new_first = [(new, old) for new, old in outputs if not isinstance(new, Value)]
-        return {_key(new): old for new, old in reversed(new_first)}
 
     def _make_constant(self, part: DraftConstant, inherited: dict[object, Value]) -> None:
         old = inherited.get(_key(part))
@@ -795,7 +792,13 @@ class _Replacer:
         for index, old in enumerate(source.outputs):
             new = None if old is None else inherited.get((id(part), index))
             if new is None and old is not None:
-                new = self._copied_value(old, node)
+                # Make a value that is a copy of one of a body, with the type that is stated of
+                # it.
+                name = self.copied_names.value(self.graph, old.name)
+                new = self.rewriter.make_value(name, node, old.index)
+                new.type_source, stated = old.type_source, old.stated_type
+                if stated is not None:
+                    self.graph.stated_types[name] = stated
             outputs.append(new)
         self.rewriter.take_over_outputs(node, outputs)
         if self.graph.model.is_spread and source.graph.owner is not None:
@@ -803,15 +806,6 @@ class _Replacer:
         self.copies.add(node)
         self.added.append(node)
         self.made[id(part)] = node
-
-    def _copied_value(self, source: Value, node: Node) -> Value:
-        """Make a value that is a copy of one of a body, with the type that is stated of it."""
-        name = self.copied_names.value(self.graph, source.name)
-        value = self.rewriter.make_value(name, node, source.index)
-        value.type_source, stated = source.type_source, source.stated_type
-        if stated is not None:
-            self.graph.stated_types[name] = stated
-        return value
 
     def _make_node(self, part: DraftNode, inherited: dict[object, Value]) -> None:
         if part.copied is not None:
@@ -1509,8 +1503,12 @@ class RewriteDriver:
                     break
             if self.applied > before:
                 rounds += 1
-                self.loops.check_size(self._active(counts))
-                self._look_again_at_shapes()
+                self.loops.check_size(
+                    [name for name, count in self.counts.items() if count > counts[name]]
+                )
+                if self.worklist.takes_new_sizes() and self.model.forget():
+                    for progress in self.progress:
+                        progress.has_begun = progress.has_begun and not progress.follows_shapes
                 continue
             if not rounds:
                 break
@@ -1519,15 +1517,6 @@ class RewriteDriver:
             elif not self._look_everywhere():
                 break
         return rounds
-
-    def _active(self, before: dict[str, int]) -> list[str]:
-        return [name for name, count in self.counts.items() if count > before[name]]
-
-    def _look_again_at_shapes(self) -> None:
-        """Let rules that depend on shapes look at all nodes again, if more shapes are known."""
-        if self.worklist.takes_new_sizes() and self.model.forget():
-            for progress in self.progress:
-                progress.has_begun = progress.has_begun and not progress.follows_shapes
 
     def infer_again(self) -> bool:
         """Infer types again if rules asked for some; tell whether more is known now."""

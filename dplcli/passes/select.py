@@ -184,22 +184,16 @@ def _object_to_member(node: Node, rule: Rule) -> str:
         return f"{node.label!r} calls an overload, which onnxruntime does not find in a function"
     if is_leaf_call(node, rule):
         return f"{node.label!r} calls a function that a partition wrote"
-    value = _ambiguous_input(node)
-    if value is not None:
-        return f"{node.label!r} reads {value.name!r}, which is the name of two values there"
-    return ""
-
-
-def _ambiguous_input(node: Node) -> Value | None:
-    """Return what *node*, in a body, reads by a name that another value has inside or round it.
-
-    The standard forbids such names, and runtimes differ in which value they take. What a value is
-    a copy of counts as well, since that is what a call reads.
-    """
+    # What *node*, in a body, reads by a name that another value has inside or round it.
     read = [value for value in node.inputs if value is not None]
     read += [origin for value in read if (origin := behind_identities(value)) is not value]
     graphs = outwards(node.graph) if node.graph.owner is not None else ()
-    return next((v for graph in graphs for v in read if graph.values.get(v.name, v) is not v), None)
+    value = next(
+        (v for graph in graphs for v in read if graph.values.get(v.name, v) is not v), None
+    )
+    if value is not None:
+        return f"{node.label!r} reads {value.name!r}, which is the name of two values there"
+    return ""
 
 
 def escaping_values(match: Match, taken: Taken) -> list[Value]:
@@ -565,17 +559,14 @@ class _Selector:
                 if isinstance(rule, RewriteRule) and isinstance(verdict, Match):
                     verdict = _object_to_replacement(verdict, rule) or verdict
                 if isinstance(verdict, Match):
-                    self._take(verdict, inside)
+                    self.absorbed.update(id(smaller) for smaller in inside)
+                    self.taken.add(verdict, inside)
+                    self.matches.append(verdict)
                     return None
                 first = first or verdict
         except StepBudgetExceededError as error:
             first = Rejection(rule, root, "budget", error.message, root)
         return first
-
-    def _take(self, match: Match, inside: Iterable[Match]) -> None:
-        self.absorbed.update(id(smaller) for smaller in inside)
-        self.taken.add(match, inside)
-        self.matches.append(match)
 
 
 def _object_to_replacement(match: Match, rule: RewriteRule) -> Rejection | None:
@@ -725,7 +716,7 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
     Returns:
         One item for each node that :func:`measure` counts, in its order.
     """
-    targets = _targets(selection)
+    targets = {node: found.rule.target for found in selection.matches for node in found.nodes}
     refused = {item.root: item for item in reversed(selection.refused)}
     mentions = Mentions(selection.rules)
     no_rule: dict[tuple[str, str, str], GapCause] = {}
@@ -733,7 +724,9 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
     for node in _counted(matchable_graphs(model)):
         target = targets.get(node)
         if target is None:
-            target = _target_before(node)
+            # The target that a call was outlined for before; None if *node* is no such call.
+            function = call_of_written(node)
+            target = function.domain if function is not None and is_for_target(function) else None
         if target is not None:
             found.append(target)
         elif (refusal := refused.get(node)) is not None:
@@ -774,7 +767,12 @@ def measure(
 
     alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}
     graphs = matchable_graphs(model)
-    runs = _runs_of(model)
+    # Count how often each outermost graph is run for once through *model*, by calls.
+    runs = dict.fromkeys([function.body for function in model.functions.values()], 0)
+    runs[model.graph] = 1
+    calls = calls_in(model)
+    for function in callers_first(calls):
+        runs[function.body] = sum(runs[_outermost(node.graph)] for node in calls[function])
     times = {graph: runs[_outermost(graph)] for graph in graphs}
     costs = _Costs(shape_of, types, graphs)
     for node, fate in zip(_counted(graphs), outcome, strict=True):
@@ -812,19 +810,6 @@ def covered(
         left_out.setdefault(cause, first).work.add(cost, count)
     left = sorted(left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
     return Coverage(total, by_op, dict(sorted(by_target.items())), tuple(left), symbols)
-
-
-def _runs_of(model: Model) -> dict[Graph, int]:
-    """Count how often each outermost graph is run for once through *model*, by calls.
-
-    That a body may be run more or less often than once is not counted.
-    """
-    runs = dict.fromkeys([function.body for function in model.functions.values()], 0)
-    runs[model.graph] = 1
-    calls = calls_in(model)
-    for function in callers_first(calls):
-        runs[function.body] = sum(runs[_outermost(node.graph)] for node in calls[function])
-    return runs
 
 
 def _outermost(graph: Graph) -> Graph:
@@ -870,17 +855,6 @@ class _Costs:
             known = value and (types.get(value) or value.type_source or value.declared_type)
             key.append(id(known))
         return tuple(key)
-
-
-def _targets(selection: Selection) -> dict[Node, str]:
-    """Return the target of each node that is in a match."""
-    return {node: found.rule.target for found in selection.matches for node in found.nodes}
-
-
-def _target_before(node: Node) -> str | None:
-    """Return the target that a call was outlined for before; None if *node* is no such call."""
-    function = call_of_written(node)
-    return function.domain if function is not None and is_for_target(function) else None
 
 
 def _weight(item: LeftOut, *, by_nodes: bool) -> tuple[object, ...]:

@@ -117,7 +117,14 @@ def _on_opset(path: Path, model: Model, rules: Sequence[Rule], option: str) -> s
     late = {r.qualified_name: r.opsets[0] for r in rules if (r.opsets[0] or 0) > version > 0}
     if not late:
         return ""
-    patterns = [_without_opset(rule) for rule in rules if rule.qualified_name in late]
+    # Rules that look for the same; only their replacements need the opset.
+    patterns = [
+        replace(rule, opsets=(None, None))
+        if isinstance(rule, PatternRule)
+        else PatternRule(rule.target, rule.name, rule.pattern, where=rule.where)
+        for rule in rules
+        if rule.qualified_name in late
+    ]
     fitting = select_matches(load_model(path), patterns).counts
     opset = max((late[rule] or 0 for rule in fitting), default=0)
     if not opset:
@@ -129,13 +136,6 @@ def _on_opset(path: Path, model: Model, rules: Sequence[Rule], option: str) -> s
     opset = max(late[rule] or 0 for rule in found)
     which = "1 more rule matches" if len(found) == 1 else f"{len(found)} more rules match"
     return f"{which} at opset {opset} ({_listed(found)}): {option} {opset}"
-
-
-def _without_opset(rule: Rule) -> PatternRule:
-    """Return a rule that looks for the same; its replacement needs the opset."""
-    if isinstance(rule, PatternRule):
-        return replace(rule, opsets=(None, None))
-    return PatternRule(rule.target, rule.name, rule.pattern, where=rule.where)
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -154,7 +154,21 @@ def _listed(counts: Mapping[str, int]) -> str:
 def _on_ranks(refused: Iterable[Rejection]) -> str:
     """Say how many matches are refused for want of a rank, and where the doubt begins."""
     asked = [item.unranked for item in refused if item.unranked is not None]
-    sources = _where_doubt_begins(asked)
+    # The values of unknown rank, upwards from *values*, that depend on no other such.
+    sources: list[Value] = []
+    pending = list(dict.fromkeys(asked))
+    seen = set(pending)
+    while pending:
+        value = pending.pop()
+        if _is_ranked(value):
+            continue
+        read = [] if value.producer is None else value.producer.inputs
+        before = [item for item in read if item is not None and not _is_ranked(item)]
+        if not before and (value.producer is None or value.producer.source is not None):
+            sources.append(value)
+        new = dict.fromkeys(item for item in before if item not in seen)
+        pending += new
+        seen.update(new)
     if not sources:
         return ""
     count = "1 match is" if len(asked) == 1 else f"{len(asked):,} matches are"
@@ -167,25 +181,6 @@ def _on_ranks(refused: Iterable[Rejection]) -> str:
         f"{count} refused because a rank is unknown: state the shape of {what}{more}, in "
         "the file, and the others follow"
     )
-
-
-def _where_doubt_begins(values: Iterable[Value]) -> list[Value]:
-    """Return the values of unknown rank, upwards from *values*, that depend on no other such."""
-    found: list[Value] = []
-    pending = list(dict.fromkeys(values))
-    seen = set(pending)
-    while pending:
-        value = pending.pop()
-        if _is_ranked(value):
-            continue
-        read = [] if value.producer is None else value.producer.inputs
-        before = [item for item in read if item is not None and not _is_ranked(item)]
-        if not before and (value.producer is None or value.producer.source is not None):
-            found.append(value)
-        new = dict.fromkeys(item for item in before if item not in seen)
-        pending += new
-        seen.update(new)
-    return found
 
 
 def _is_ranked(value: Value) -> bool:

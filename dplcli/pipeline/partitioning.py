@@ -389,7 +389,12 @@ def repeat(model_path: Path, settings: RepeatingSettings) -> RepeatOutcome:
         DplError: The model cannot be used, the output cannot be written, or no verdict on the
             result can be reached.
     """
-    placeholders = _named_in(settings.expect)
+    # A rule for each block named: no block is known before the search.
+    found = (_EXPECTED_NAME.match(text) for text in settings.expect)
+    names = dict.fromkeys(match.group(1) for match in found if match is not None)
+    placeholders = [
+        PatternRule(target=REPEAT_DOMAIN, name=name, pattern=wildcard()) for name in names
+    ]
     expected = parse_expectations(settings.expect, placeholders)
     job = WriteJob(model_path, settings)
     model = job.open()
@@ -402,13 +407,6 @@ def repeat(model_path: Path, settings: RepeatingSettings) -> RepeatOutcome:
         model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet_of(judged)
     )
     return replace(outcome, expected=judged, delivery=verdict, size=(before, verdict.size))
-
-
-def _named_in(expectations: Iterable[str]) -> list[PatternRule]:
-    """Return a rule for each block named: no block is known before the search."""
-    found = (_EXPECTED_NAME.match(text) for text in expectations)
-    names = dict.fromkeys(match.group(1) for match in found if match is not None)
-    return [PatternRule(target=REPEAT_DOMAIN, name=name, pattern=wildcard()) for name in names]
 
 
 def _outline_blocks(model: Model, options: RepeatSettings, say: Progress) -> RepeatOutcome:

@@ -125,7 +125,13 @@ class _PlaceReader:
         """Number the old nodes and the new ones from what they are needed for."""
         region, place = self.region, self.place
         self._check()
-        self._add_context()
+        for wanted in dict.fromkeys(self._needed()):
+            if wanted.producer in self.inside or wanted in self._read_by(self.inside):
+                continue
+            path = self._path_to(wanted)
+            if path is None:
+                raise NoRuleError(self._why_unread(wanted))
+            self.inside |= path
         for _ in range(self.around):
             makers = {value.producer for value in self._read_by(self.inside)}
             self.inside |= {m for m in makers if m is not None and _is_plain_node(m)}
@@ -190,16 +196,6 @@ class _PlaceReader:
             if original is None:
                 raise NoRuleError(f"{value.name!r} is not in the first model")
             yield self._origin(original)
-
-    def _add_context(self) -> None:
-        """Add nodes that stay to the pattern, where the new ones read what is above them."""
-        for wanted in dict.fromkeys(self._needed()):
-            if wanted.producer in self.inside or wanted in self._read_by(self.inside):
-                continue
-            path = self._path_to(wanted)
-            if path is None:
-                raise NoRuleError(self._why_unread(wanted))
-            self.inside |= path
 
     def _why_unread(self, wanted: Value) -> str:
         maker = wanted.producer

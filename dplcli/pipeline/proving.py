@@ -385,7 +385,19 @@ def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]
     """Report a rule if earlier rules take nodes of every variant of its pattern."""
     culprits = []
     for model in models:
-        taking = next((e for e in earlier if _is_free(e) and _overlap(e, rule, model)), None)
+        # A rule that takes all that its pattern fits; a function may decline.
+        taking = next(
+            (
+                e
+                for e in earlier
+                if (
+                    not (isinstance(e, RewriteRule) and e.text is None)
+                    and (not e.where and e.check is None and e.opsets == (None, None))
+                )
+                and _overlap(e, rule, model)
+            ),
+            None,
+        )
         if taking is None:
             return []
         culprits.append(taking.qualified_name)
@@ -394,13 +406,6 @@ def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]
     names = ", ".join(dict.fromkeys(culprits))
     message = f"can never match: {names}, listed before, takes its nodes"
     return [Problem("warning", rule.qualified_name, rule.origin, message)]
-
-
-def _is_free(rule: Rule) -> bool:
-    """Tell whether *rule* takes all that its pattern fits; a function may decline."""
-    if isinstance(rule, RewriteRule) and rule.text is None:
-        return False
-    return not rule.where and rule.check is None and rule.opsets == (None, None)
 
 
 def _overlap(first: AnyRule, second: AnyRule, model: Model) -> bool:
@@ -554,7 +559,14 @@ class _Attempts:
         self.applied += 1
         in_steps = _is_quantised(made.graph)
         for feed, ours, theirs in zip(feeds, runs, results, strict=True):
-            scale = _scale(made.graph, feed, ours)
+            # The largest number around: differences far below it come of rounding.
+            arrays = [*made.graph.constants.values(), *feed.values()]
+            arrays += [leaf.data for leaves in ours.values() for leaf in leaves]
+            scale = 1e-6
+            for array in arrays:
+                if array.dtype.kind == "f":
+                    finite = np.abs(array[np.isfinite(array)].astype(np.float64))
+                    scale = max(scale, float(finite.max(initial=0.0)))
             wrong = _disagreement(ours, theirs, scale, in_steps=in_steps)
             if wrong and not _is_rounding(made.graph, before, after, feed, scale):
                 return wrong
@@ -600,18 +612,6 @@ def _numbers_for(graph: Instance, random: np.random.Generator, turn: int) -> dic
         numbers = np.where(random.random(shape) < 0.1, 0.0, numbers)  # noqa: PLR2004  # a few
         found[name] = numbers.astype(dtype)
     return found
-
-
-def _scale(graph: Instance, feed: Mapping[str, Array], runs: Outputs) -> float:
-    """Return the largest number around: differences far below it come of rounding."""
-    arrays = [*graph.constants.values(), *feed.values()]
-    arrays += [leaf.data for leaves in runs.values() for leaf in leaves]
-    largest = 1e-6
-    for array in arrays:
-        if array.dtype.kind == "f":
-            finite = np.abs(array[np.isfinite(array)].astype(np.float64))
-            largest = max(largest, float(finite.max(initial=0.0)))
-    return largest
 
 
 def _is_quantised(graph: Instance) -> bool:

@@ -54,7 +54,6 @@ class DeadEndError(Exception):
 _RANK = re.compile(r"(?<![-+*/%] )\b(\w+)\.rank\s*(==|in|>=|<=|>|<)\s*[\[({]?([\d, ]+)")
 _DTYPE = re.compile(r"\b(\w+)\.dtype\s*(?:==|in)\s*[\[({]?((?:[\"']\w+[\"'][, ]*)+)")
 _SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]\s*==\s*(\d+)")
-_SAME_SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]")
 _CLOSE = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.]+(?:[eE][+-]?\d+)?)")
 _EQUAL = re.compile(r"\b(\w+)\.value(?:\[[^\]]*\])?\s*==\s*(-?[\d.]+)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
@@ -215,13 +214,6 @@ def as_type(numbers: NDArray[Any], dtype: str) -> Array:
         return np.asarray(numbers, dtype=kind)
 
 
-def _drawn_as(numbers: NDArray[Any], dtype: str) -> Array:
-    """Return drawn numbers in an element type; rules of arithmetic hold where it does not wrap."""
-    if dtype in _BYTES:
-        numbers = np.clip(np.nan_to_num(numbers, nan=1.0), -_LARGEST_BYTE, _LARGEST_BYTE)
-    return as_type(numbers, dtype)
-
-
 # Drawing a graph for a pattern.
 
 
@@ -334,7 +326,15 @@ class Sampler:
         if name in self.types:
             return self.types[name][1]
         if name in self.sketch.given:
-            return self._number(name, dtype)
+            # Add a constant whose number the pattern states, as one element in some shape.
+            data = self.sketch.given[name]
+            if name not in self.sketch.exact:
+                ones = (1,) * int(self.random.integers(self.rank + 2)) if self._dares(_HALF) else ()
+                data = np.broadcast_to(data, ones)
+                data = as_type(np.asarray(data, dtype=np.float64), dtype or self.dtype)
+            self.made.constants[name] = data
+            self.types[name] = (str(data.dtype), data.shape)
+            return data.shape
         leaf = self.leaves.get(name)
         chosen = tuple(map(int, shape))
         if leaf is not None and data is None:
@@ -351,7 +351,10 @@ class Sampler:
             self.made.inputs[name] = self.types[name]
         elif data is None:
             drawn = self._constant(name, chosen, positive=positive)
-            self.made.constants[name] = _drawn_as(drawn, kind)
+            # Drawn numbers in an element type; rules of arithmetic hold where it does not wrap.
+            if kind in _BYTES:
+                drawn = np.clip(np.nan_to_num(drawn, nan=1.0), -_LARGEST_BYTE, _LARGEST_BYTE)
+            self.made.constants[name] = as_type(drawn, kind)
         else:
             self.made.constants[name] = as_type(np.asarray(data), kind)
         return chosen
@@ -369,17 +372,6 @@ class Sampler:
             if -len(dims) <= axis < len(dims):
                 dims[axis] = size
         return tuple(dims)
-
-    def _number(self, name: str, dtype: str) -> Shape:
-        """Add a constant whose number the pattern states, as one element in some shape."""
-        data = self.sketch.given[name]
-        if name not in self.sketch.exact:
-            ones = (1,) * int(self.random.integers(self.rank + 2)) if self._dares(_HALF) else ()
-            data = np.broadcast_to(data, ones)
-            data = as_type(np.asarray(data, dtype=np.float64), dtype or self.dtype)
-        self.made.constants[name] = data
-        self.types[name] = (str(data.dtype), data.shape)
-        return data.shape
 
     def _constant(self, name: str, shape: Shape, *, positive: bool) -> NDArray[np.float64]:
         if name in self.wishes.close and not self._dares(_RARELY):
@@ -407,7 +399,11 @@ class Sampler:
         args = list(node.inputs)
         attributes: Attributes = dict(node.attributes)
         if is_open:
-            self._open(schema, args)
+            # Draw inputs where the pattern leaves the further ones open.
+            room = min(schema.max_inputs - len(args), 2)
+            count = int(self.random.integers(room + 1)) if room > 0 else 0
+            for _ in range(count):
+                args.append(f"more_{len(self.types)}_{len(args)}")
         self._operands(node.op_type, args, attributes, schema)
         if not node.domain:
             self._respell(node.op_type, args, attributes, schema)
@@ -449,13 +445,6 @@ class Sampler:
             return value
         return as_type(np.atleast_1d(np.asarray(value)), self.dtype)
 
-    def _open(self, schema: OpSchema, args: list[str]) -> None:
-        """Draw inputs where the pattern leaves the further ones open."""
-        room = min(schema.max_inputs - len(args), 2)
-        count = int(self.random.integers(room + 1)) if room > 0 else 0
-        for _ in range(count):
-            args.append(f"more_{len(self.types)}_{len(args)}")
-
     def _operands(
         self, op_type: str, args: list[str], attributes: Attributes, schema: OpSchema
     ) -> None:
@@ -465,7 +454,12 @@ class Sampler:
         elif op_type in REDUCTIONS:
             self._reduced(args, attributes)
         elif op_type in POOLS | GLOBAL_POOLS:
-            self._pooled(args, attributes)
+            shape = self.leaf(args[0], self._image())
+            spatial = len(shape) - 2
+            if spatial < 1:
+                raise DeadEndError
+            attributes.setdefault("kernel_shape", self._ints(spatial, 1, 4))
+            self._window(attributes, spatial)
         elif op_type in BROADCASTING:
             self._broadcast(args, op_type)
         self._further_operands(op_type, args, schema)
@@ -605,14 +599,6 @@ class Sampler:
         elif rank and self._dares(_HALF):
             attributes.setdefault("axes", tuple(int(axis) for axis in axes))
 
-    def _pooled(self, args: Sequence[str], attributes: Attributes) -> None:
-        shape = self.leaf(args[0], self._image())
-        spatial = len(shape) - 2
-        if spatial < 1:
-            raise DeadEndError
-        attributes.setdefault("kernel_shape", self._ints(spatial, 1, 4))
-        self._window(attributes, spatial)
-
     def _image(self) -> Shape:
         spatial = [int(self.random.integers(4, 8)) for _ in range(max(self.rank - 2, 0))]
         return (int(self._one_of((1, 2))), int(self._one_of((4, 4, 2, 6))), *spatial)
@@ -742,24 +728,21 @@ class Sampler:
     def _reshape(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
         if self.shape(args[1]) is None:
-            target = self._regrouped(shape)
+            size = int(np.prod(shape))
+            options: list[list[int]] = [[size], [-1], list(shape), [1, size], [size, 1]]
+            for cut in range(1, len(shape)):
+                head, tail = int(np.prod(shape[:cut])), int(np.prod(shape[cut:]))
+                options += [[head, tail], [-1, tail], [head, -1], [0, -1]]
+                options += [[*shape[:cut], -1], [tail, head]]
+            for cut, dim in enumerate(shape):
+                if dim % 2 == 0:
+                    options += [[*shape[:cut], 2, dim // 2, *shape[cut + 1 :]]]
+                    options += [[*shape[:cut], dim // 2, 2, *shape[cut + 1 :]]]
+            options += [list(self.random.permutation(shape))] if shape else []
+            wished = [int(n) for n in self.wishes.numbers if n and float(n).is_integer()]
+            options += [[n, -1] for n in wished if n > 0 and size % n == 0]
+            target = [int(dim) for dim in self._one_of(options)]
             self.leaf(args[1], (len(target),), "int64", data=np.array(target, dtype=np.int64))
-
-    def _regrouped(self, shape: Shape) -> list[int]:
-        size = int(np.prod(shape))
-        options: list[list[int]] = [[size], [-1], list(shape), [1, size], [size, 1]]
-        for cut in range(1, len(shape)):
-            head, tail = int(np.prod(shape[:cut])), int(np.prod(shape[cut:]))
-            options += [[head, tail], [-1, tail], [head, -1], [0, -1]]
-            options += [[*shape[:cut], -1], [tail, head]]
-        for cut, dim in enumerate(shape):
-            if dim % 2 == 0:
-                options += [[*shape[:cut], 2, dim // 2, *shape[cut + 1 :]]]
-                options += [[*shape[:cut], dim // 2, 2, *shape[cut + 1 :]]]
-        options += [list(self.random.permutation(shape))] if shape else []
-        wished = [int(n) for n in self.wishes.numbers if n and float(n).is_integer()]
-        options += [[n, -1] for n in wished if n > 0 and size % n == 0]
-        return [int(dim) for dim in self._one_of(options)]
 
     def _squeeze(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])

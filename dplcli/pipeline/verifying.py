@@ -52,13 +52,33 @@ def check_of(chosen: BaseSettings) -> VerifySettings:
         alike.setdefault("mutants", _MUTANTS)
     sizes, shapes = sizes_and_shapes(given["shape"])
     own = given.get("tolerance", {})
+    # Describe what models are fed: a path, a function or its name, or arrays.
+    inputs, label = given.get("inputs"), ""
+    function: InputFunction | None = None
+    if callable(inputs):
+        inputs, function, label = None, inputs, "inputs"
+    elif inputs is not None and not isinstance(inputs, (str, os.PathLike)):
+        arrays = {name: _fed(value) for name, value in inputs.items()}
+        inputs, function, label = None, lambda _seed: arrays, "inputs"  # the same for every seed
+    elif inputs is not None:
+        label = os.fspath(inputs)
+        if not Path(label).exists():
+            function = _function(label, allow_code=given.get("allow_code", False))
     return VerifySettings(
         **alike,
         seeds=several(given["seed"]) or None,
         levels=several(given["level"]) or None,
         tolerances={name: Override(**limits) for name, limits in own.items()},
         sizes=sizes,
-        request=_request(given, shapes),
+        request=InputRequest(
+            given=None if inputs is None or function is not None else Path(inputs),
+            function=function,
+            label=label,
+            ranges=given["range"],
+            shapes=shapes,
+            corners=given.get("corners", False),
+            save=given.get("save_inputs"),
+        ),
         execution=_execution(given),
     )
 
@@ -75,30 +95,6 @@ def _execution(given: Mapping[str, Any]) -> Execution:
             given["kernels"], require, allow_inexact=given["allow_inexact"]
         )
     return Execution(**fields, options=options)
-
-
-def _request(given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> InputRequest:
-    """Describe what models are fed: a path, a function or its name, or arrays."""
-    inputs, label = given.get("inputs"), ""
-    function: InputFunction | None = None
-    if callable(inputs):
-        inputs, function, label = None, inputs, "inputs"
-    elif inputs is not None and not isinstance(inputs, (str, os.PathLike)):
-        arrays = {name: _fed(value) for name, value in inputs.items()}
-        inputs, function, label = None, lambda _seed: arrays, "inputs"  # the same for every seed
-    elif inputs is not None:
-        label = os.fspath(inputs)
-        if not Path(label).exists():
-            function = _function(label, allow_code=given.get("allow_code", False))
-    return InputRequest(
-        given=None if inputs is None or function is not None else Path(inputs),
-        function=function,
-        label=label,
-        ranges=given["range"],
-        shapes=shapes,
-        corners=given.get("corners", False),
-        save=given.get("save_inputs"),
-    )
 
 
 def _fed(value: object) -> object:

@@ -75,7 +75,9 @@ class WriteJob:
         """
         check_output(self.path, self.output, in_place=self.writing.in_place)
         self.begin(will_run=self.writing.verify)
-        return _checked(load_model(self.path))
+        model = load_model(self.path)
+        _editable(model).note_refutations()
+        return model
 
     def begin(self, *, will_run: bool) -> None:
         """Say that the model is read; start the process that will run it, if one will."""
@@ -167,11 +169,6 @@ def load_editable(path: Path, opset: int | None = None) -> Model:
 def _editable(model: Model) -> Model:
     check_imports(model)
     check_external_data(model)
-    return model
-
-
-def _checked(model: Model) -> Model:
-    _editable(model).note_refutations()
     return model
 
 

@@ -132,13 +132,7 @@ def _offset_of_triangle(node: Node) -> Number | None:
     upper = attribute_of(node, "upper")
     if upper is None or upper.ref or upper.value != 0 or node.inputs[0] is None:
         return None
-    if not _is_all_true(node.inputs[0]):
-        return None
-    shift = input_of(node, 1)
-    return 0 if shift is None else _whole(shift)
-
-
-def _is_all_true(value: Value) -> bool:
+    value = node.inputs[0]
     value = behind_identities(value)
     while (source := source_of(value, "Cast", "Expand")) is not None:
         value = source
@@ -146,7 +140,10 @@ def _is_all_true(value: Value) -> bool:
     if data is None:
         fill = fill_of(value)
         data = fill.numpy() if isinstance(fill, Tensor) else None
-    return data is not None and bool(np.all(data == 1))
+    if not (data is not None and bool(np.all(data == 1))):
+        return None
+    shift = input_of(node, 1)
+    return 0 if shift is None else _whole(shift)
 
 
 def _offset_of_comparison(node: Node, *, is_negated: bool) -> Number | None:
@@ -218,7 +215,12 @@ def _start_of_count(value: Value) -> Number | None:
         return None
     items = items_of(value)
     if items is not None:
-        return _start_of_items(items)
+        # The first of some numbers if each is one more than the one before it.
+        known = all(isinstance(item, (int, Term)) for item in items)
+        if not known or not len(items):
+            return None
+        is_count = all(item == add(items[0], rank) for rank, item in enumerate(items))
+        return cast("Number", items[0]) if is_count else None
     node = node_of(value, "Range")
     if node is None:
         return None
@@ -226,15 +228,6 @@ def _start_of_count(value: Value) -> Number | None:
     if start is None or step is None or _whole(step) != 1:
         return None
     return _whole(start)
-
-
-def _start_of_items(items: NDArray[Any]) -> Number | None:
-    """Return the first of some numbers if each is one more than the one before it."""
-    known = all(isinstance(item, (int, Term)) for item in items)
-    if not known or not len(items):
-        return None
-    is_count = all(item == add(items[0], rank) for rank, item in enumerate(items))
-    return cast("Number", items[0]) if is_count else None
 
 
 def _whole(value: Value) -> Number | None:
@@ -346,7 +339,12 @@ def _ends_in_softmax(value: Value) -> bool:
         if current.returned_by or len(seen) > _MOST_VALUES:
             return False
         for user, slot in current.iter_uses():
-            if user.graph is not value.graph or not _hands_on(user, slot):
+            if user.graph is not value.graph or not (
+                not user.domain
+                and (
+                    user.op_type in {"Add", "Softmax"} or (user.op_type in _CARRIERS and slot == 0)
+                )
+            ):
                 return False
             is_read = is_read or user.op_type == "Softmax"
             if user.op_type != "Softmax":
@@ -354,12 +352,6 @@ def _ends_in_softmax(value: Value) -> bool:
                 seen.update(new)
                 pending += new
     return is_read
-
-
-def _hands_on(node: Node, slot: int) -> bool:
-    if node.domain:
-        return False
-    return node.op_type in {"Add", "Softmax"} or (node.op_type in _CARRIERS and slot == 0)
 
 
 # The masks of attention: what is added to scores, taken apart.
@@ -898,11 +890,18 @@ def read_attention(match: Match) -> AttentionParts:
     Raises:
         MisfitError: It is none.
     """
-    dtype = _element_type(match)
+    found = {dtype_of(match.value(name)) for name in ("q", "kt", "v")}
+    dtype = found.pop()
+    if found or dtype not in _CONSTANT_ROUNDING:
+        refuse("queries, keys and values are not known to be of one float type", match.value("q"))
     query, key, value = (_operand(match, name) for name in ("q", "kt", "v"))
     if not query.rank == key.rank == value.rank or query.rank not in _RANKS:
         refuse("queries, keys and values do not all have 3 or 4 axes", match.value("q"))
-    _check_axis(match, query.rank)
+    # Refuse a softmax that is not over the keys.
+    softmax = match.node("p")
+    axis = None if softmax is None else attribute_of(softmax, "axis")
+    if axis is None or axis.value not in {-1, query.rank - 1}:
+        refuse("the softmax is not over the last axis", softmax)
     _check_dimensions(query, key, value)
     scores = (*query.shape[:-1], key.shape[-1])
     softcap, by = _softcap(match)
@@ -926,28 +925,12 @@ def read_attention(match: Match) -> AttentionParts:
     )
 
 
-def _element_type(match: Match) -> str:
-    found = {dtype_of(match.value(name)) for name in ("q", "kt", "v")}
-    dtype = found.pop()
-    if found or dtype not in _CONSTANT_ROUNDING:
-        refuse("queries, keys and values are not known to be of one float type", match.value("q"))
-    return dtype
-
-
 def _operand(match: Match, name: str) -> Followed:
     value = match.value(name)
     followed = None if value is None else follow(value)
     if followed is None:
         refuse("its rank is not known", value)
     return followed.without_scaling() if name == "v" and followed.scale != 1 else followed
-
-
-def _check_axis(match: Match, rank: int) -> None:
-    """Refuse a softmax that is not over the keys."""
-    softmax = match.node("p")
-    axis = None if softmax is None else attribute_of(softmax, "axis")
-    if axis is None or axis.value not in {-1, rank - 1}:
-        refuse("the softmax is not over the last axis", softmax)
 
 
 def _check_dimensions(query: Followed, key: Followed, value: Followed) -> None:
@@ -1000,7 +983,10 @@ def _softcap(match: Match) -> tuple[float, float]:
 def _mask_of_match(match: Match, dtype: str, scores: Dims) -> Mask:
     terms = [value for name in ("mask", "bias") if (value := match.value(name)) is not None]
     for term in terms:  # a term of zeros is dropped below, but it may widen the scores
-        if _widens(shape_of(term) or (), scores):
+        shape = shape_of(term) or ()
+        pairs = zip(reversed(shape), reversed(scores), strict=False)
+        known = [pair for pair in pairs if all(isinstance(dim, int) for dim in pair)]
+        if len(shape) > len(scores) or any(own not in {1, wanted} for own, wanted in known):
             refuse("the mask is larger than the scores", term)
     mask = read_mask(terms, scores)
     keep, drop, fill = (match.value(name) for name in ("keep", "drop", "fill"))
@@ -1020,12 +1006,6 @@ def _mask_of_match(match: Match, dtype: str, scores: Dims) -> Mask:
     return mask
 
 
-def _widens(shape: Dims, scores: Dims) -> bool:
-    pairs = zip(reversed(shape), reversed(scores), strict=False)
-    known = [pair for pair in pairs if all(isinstance(dim, int) for dim in pair)]
-    return len(shape) > len(scores) or any(own not in {1, wanted} for own, wanted in known)
-
-
 def _is_guarded(match: Match) -> bool:
     """Tell whether queries without keys get 0."""
     if match.value("guarded") is None:
@@ -1043,7 +1023,14 @@ def _softmax_type(match: Match, dtype: str) -> str:
     wide = dtype_of(match.value("wide"))
     allowed = (("scores", {dtype}), ("wide", {dtype, wide}), ("narrow", {dtype, wide}))
     for name, types in allowed:
-        if not _converted_types(match.value(name)) <= types:
+        # The types that a value has on its way through conversions, the first one included.
+        value = match.value(name)
+        found = set()
+        while value is not None:
+            value = behind_identities(value)
+            found.add(dtype_of(value))
+            value = source_of(value, "Cast")
+        if not found <= types:
             refuse("scores are converted to another type on the way", match.value(name))
     if any(dtype_of(match.value(name)) != dtype for name in ("scores", "narrow")):
         refuse("conversions round the softmax do not cancel out", match.value("wide"))
@@ -1052,16 +1039,6 @@ def _softmax_type(match: Match, dtype: str) -> str:
     if wide not in {"float32", "float64"} or dtype == "float64":
         refuse(f"the softmax is computed in {wide or 'an unknown type'}", match.value("wide"))
     return wide
-
-
-def _converted_types(value: Value | None) -> set[str | None]:
-    """Return the types that a value has on its way through conversions, the first one included."""
-    found = set()
-    while value is not None:
-        value = behind_identities(value)
-        found.add(dtype_of(value))
-        value = source_of(value, "Cast")
-    return found
 
 
 def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Number] | None:
@@ -1083,7 +1060,7 @@ def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Number] | None:
 
 def _before_repetition(operand: Followed, perm: tuple[int, ...]) -> tuple[Value, int] | None:
     found = operand.seen_as(perm)
-    return None if found is None else ungrouped(found.value, 1)
+    return None if found is None else ungrouped(found.value)
 
 
 # Turn attention that is written out into onnxruntime's own operators, which older opsets have.

@@ -115,7 +115,9 @@ def read_rotary(match: Match) -> RotaryParts:
     shape = shape_of(source)
     if shape is None or len(shape) != _RANK:
         refuse("what is turned is not known to have 4 axes", source)
-    _check_types(match, source)
+    found = {dtype_of(value) for value in (source, match.value("cos"), match.value("sin"))}
+    if len(found) != 1 or not found <= _DTYPES:
+        refuse("x, cosines and sines are not known to be of one type that can be turned", source)
     cos, sin = value_called(match, "cos"), value_called(match, "sin")
     axis = _heads_axis(cos, shape)
     tables = [read_table(value, axis, shape, width) for value in (cos, sin)]
@@ -138,12 +140,7 @@ def _turned(match: Match) -> _Turned:
     whole = match.value("x")
     if whole is not None and behind_identities(whole) is not one.source:
         refuse("what is combined are not parts of what is multiplied by the cosines", first)
-    _check_joints(match, is_interleaved=is_interleaved)
-    return _Turned(one.source, is_interleaved)
-
-
-def _check_joints(match: Match, *, is_interleaved: bool) -> None:
-    """Refuse parts that are not put together again as they were taken apart."""
+    # Refuse parts that are not put together again as they were taken apart.
     paired = match.node("paired")
     joined = match.node("joined") or match.node("joined_parts")
     if (paired is not None) != is_interleaved:
@@ -156,6 +153,7 @@ def _check_joints(match: Match, *, is_interleaved: bool) -> None:
             refuse("the parts are not joined along the last axis", output)
     if paired is not None:
         _check_pairs(match)
+    return _Turned(one.source, is_interleaved)
 
 
 def _check_pairs(match: Match) -> None:
@@ -191,12 +189,6 @@ def _whole(match: Match, turned: Value, width: int) -> Value:
     if (beginning.span, end.span) != spans:
         refuse("what is passed on is not the rest of what is turned", rest)
     return beginning.source
-
-
-def _check_types(match: Match, source: Value) -> None:
-    found = {dtype_of(value) for value in (source, match.value("cos"), match.value("sin"))}
-    if len(found) != 1 or not found <= _DTYPES:
-        refuse("x, cosines and sines are not known to be of one type that can be turned", source)
 
 
 def _heads_axis(cos: Value, shape: Dims) -> int:
@@ -270,7 +262,9 @@ def read_table(value: Value, heads_axis: int, shape: Dims, width: int) -> Rotary
     """
     length = shape[3 - heads_axis]
     found, axis = _without_heads(behind_identities(value), heads_axis)
-    found = _unsliced(found)
+    # Look through a Slice that takes everything.
+    piece = piece_of(found)
+    found = piece.source if piece is not None and piece.span == (0, piece.whole, 1) else found
     half = None
     rows, positions = _rows(found) if axis is None else (None, None)
     if (shape_of(found) or ())[-1:] == (width,):
@@ -306,12 +300,6 @@ def _without_heads(value: Value, heads_axis: int) -> tuple[Value, int | None]:
     if source is not None and shape_of(source) == shape[:axis] + shape[axis + 1 :]:
         return source, None
     return value, axis
-
-
-def _unsliced(value: Value) -> Value:
-    """Look through a Slice that takes everything."""
-    piece = piece_of(value)
-    return piece.source if piece is not None and piece.span == (0, piece.whole, 1) else value
 
 
 def _half(value: Value) -> tuple[Value, int | None] | None:

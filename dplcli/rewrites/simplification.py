@@ -37,10 +37,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Graph, Node
     from dplcli.shapes.rules import Dims
 
-    Bound: TypeAlias = NDArray[Any] | None
-
-    Bounds: TypeAlias = tuple[Bound, Bound]
-
     Signature: TypeAlias = tuple[Hashable, ...]
 
     Key: TypeAlias = tuple[Hashable, ...]
@@ -369,18 +365,14 @@ def may_become(node: Node, size: int) -> bool:
 
 def freed_by(node: Node) -> int:
     """Return how many bytes go away with *node*: its own, and constants that only it reads."""
-    freed = _bytes_of_node(node)
+    named = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    held = bytes_of(node.outputs[0]) if node.op_type == "Constant" and node.outputs[0] else 0
+    freed = _NODE + len(node.name) + sum(len(value.name) for value in named) + held
     for value in {item for item in node.inputs if item is not None}:
         is_only_reader = all(user is node for user, _ in value.iter_uses())
         if is_only_reader and not value.returned_by:
             freed += bytes_of(value)
     return freed
-
-
-def _bytes_of_node(node: Node) -> int:
-    named = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    held = bytes_of(node.outputs[0]) if node.op_type == "Constant" and node.outputs[0] else 0
-    return _NODE + len(node.name) + sum(len(value.name) for value in named) + held
 
 
 def bytes_of(value: Value) -> int:
@@ -613,7 +605,9 @@ class merge_common:  # noqa: N801  # catalogues call it by this name
             if other is node or not _is_there(other) or other.position > node.position:
                 continue
             if _same_attributes(other, node):
-                return _outputs_of(other, match.outputs)
+                made = {output.index: output for output in other.outputs if output is not None}
+                found = [made[value.index] for value in match.outputs if value.index in made]
+                return found if len(found) == len(match.outputs) else None
         alike[:] = [other for other in alike if other is not node and _is_there(other)] + [node]
         return None
 
@@ -660,12 +654,6 @@ def _is_there(node: Node) -> bool:
 def _is_known(value: Value) -> bool:
     """Tell whether *value* is still in its graph."""
     return value.graph.values.get(value.name) is value
-
-
-def _outputs_of(node: Node, wanted: Sequence[Value]) -> list[Value] | None:
-    made = {output.index: output for output in node.outputs if output is not None}
-    found = [made[value.index] for value in wanted if value.index in made]
-    return found if len(found) == len(wanted) else None
 
 
 # Constants that are stored twice are stored once.

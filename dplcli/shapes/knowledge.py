@@ -204,7 +204,11 @@ class Knowledge:
         if fact.array is not None:
             return fact.array
         if fact.content is not None and fact.shape is not None and fact.dtype is not None:
-            return _array(fact.content, fact.shape, fact.dtype)
+            # Make an array of elements that are all plain numbers.
+            if not _are_numbers(fact.content):
+                return None
+            array = np.array(fact.content, dtype=fact.dtype)
+            return array if fact.shape else array.reshape(())
         if value not in self._stored:
             tensor = value.constant if value.is_constant else None
             if tensor is None or tensor.is_external or tensor.size > MOST_COMPUTED:
@@ -242,7 +246,7 @@ class Knowledge:
             self._facts[value] = Fact(tensor.dtype, tensor.shape, _elements(tensor))
             return
         if node is None or self._is_told_by_type(value):
-            self._facts[value] = self._declared(value)
+            self._facts[value] = self._typed(value, self._known_type(value))
             return
         view = View(node, self.algebra, self._known)
         for output, fact in zip(node.outputs, self._made_by(view), strict=True):
@@ -278,9 +282,6 @@ class Knowledge:
         if value not in self._up_to_callers:
             return known
         return TensorType(known.dtype, (None,) * len(known.shape))
-
-    def _declared(self, value: Value) -> Fact:
-        return self._typed(value, self._known_type(value))
 
     def _typed(self, value: Value, known: TensorType | None) -> Fact:
         if known is None:
@@ -495,14 +496,6 @@ def _name_of(key: object) -> str | None:
             return f"{getattr(value, 'name', '')}.shape[{axis}]"
         case _:
             return None
-
-
-def _array(content: Dims, shape: Dims, dtype: str) -> NDArray[Any] | None:
-    """Make an array of elements that are all plain numbers."""
-    if not _are_numbers(content):
-        return None
-    array = np.array(content, dtype=dtype)
-    return array if shape else array.reshape(())
 
 
 def _are_numbers(content: Dims) -> bool:

@@ -465,7 +465,26 @@ def possible_function(
         f"with {counted(count, 'further input')} of {op_type} it is called {name}"
         for op_type, count, name in more
     ]
-    known = _known_ports(rule.pattern)
+    # What the pattern says of each value that it names, whatever form it takes.
+    occurrences: dict[str, list[_Occurrence]] = {}
+    certain = _certain_parts(rule.pattern)
+    for part in all_parts(rule.pattern):
+        for child in () if isinstance(part, TypedPattern) else part.parts:
+            occurrence = _occurrence(child, is_certain=id(part) in certain)
+            occurrences.setdefault(occurrence.name, []).append(occurrence)
+    known = {
+        name: PortContract(
+            name,
+            _agreed([(o.dtypes, o.is_certain) for o in of_name]),
+            _agreed([(o.ranks, o.is_certain) for o in of_name]),
+            0,
+            any(place.is_constant and place.is_certain for place in of_name)
+            or all(place.is_constant for place in of_name)
+            or None,
+        )
+        for name, of_name in occurrences.items()
+        if name
+    }
     return FunctionContract(
         function.domain,
         function.name,
@@ -528,44 +547,19 @@ def _variations(rule: PatternRule, function: Function) -> Iterable[str]:
         ):
             yield f"the operands of {node.op_type} may be swapped"
     for part in all_parts(rule.pattern):
-        yield from _variations_of(part)
-
-
-def _variations_of(part: DFPattern) -> Iterable[str]:
-    match part:
-        case RepeatPattern():
-            yield f"{part.link.op.alternatives(repr)} may be repeated"
-        case DominatorPattern():
-            yield "the region may have further operators"
-        case CallPattern():
-            if part.rest or part.is_variadic:
-                op = part.op.alternatives(repr)
-                yield f"{op} may have further inputs, which the function has, too"
-            kinds = [choice for choice in part.op.choices if isinstance(choice, OpKind)]
-            yield from (f"any operator may stand for {kind.spelled()}" for kind in kinds)
-        case _:
-            pass
-
-
-def _known_ports(pattern: DFPattern) -> Mapping[str, PortContract]:
-    """Return what the pattern says of each value that it names, whatever form it takes."""
-    found: dict[str, list[_Occurrence]] = {}
-    certain = _certain_parts(pattern)
-    for part in all_parts(pattern):
-        for child in () if isinstance(part, TypedPattern) else part.parts:
-            occurrence = _occurrence(child, is_certain=id(part) in certain)
-            found.setdefault(occurrence.name, []).append(occurrence)
-    return {
-        name: PortContract(
-            name,
-            _agreed([(o.dtypes, o.is_certain) for o in of_name]),
-            _agreed([(o.ranks, o.is_certain) for o in of_name]),
-            0,
-            _is_constant(of_name) or None,
-        )
-        for name, of_name in found.items()
-        if name
-    }
+        match part:
+            case RepeatPattern():
+                yield f"{part.link.op.alternatives(repr)} may be repeated"
+            case DominatorPattern():
+                yield "the region may have further operators"
+            case CallPattern():
+                if part.rest or part.is_variadic:
+                    op = part.op.alternatives(repr)
+                    yield f"{op} may have further inputs, which the function has, too"
+                kinds = [choice for choice in part.op.choices if isinstance(choice, OpKind)]
+                yield from (f"any operator may stand for {kind.spelled()}" for kind in kinds)
+            case _:
+                pass
 
 
 class _Occurrence(NamedTuple):
@@ -617,12 +611,6 @@ def _agreed(said: Sequence[tuple[tuple[Allowed, ...], bool]]) -> tuple[Allowed, 
     return tuple(dict.fromkeys(one for allowed, _ in said for one in allowed))
 
 
-def _is_constant(places: Sequence[_Occurrence]) -> bool:
-    return any(place.is_constant and place.is_certain for place in places) or all(
-        place.is_constant for place in places
-    )
-
-
 def _possible_attributes(
     rule: PatternRule, function: Function, call: Node
 ) -> Iterable[AttributeContract]:
@@ -634,7 +622,11 @@ def _possible_attributes(
         if schema is None:
             continue
         for reads in sorted(possible_attributes(node).union(schema.attributes)):
-            name = _unique(reads, taken)
+            name, count = reads, 0
+            while name in taken:
+                count += 1
+                name = f"{reads}_{count}"
+            taken.add(name)
             kind = schema.attributes.get(reads, "graph")
             if kind in _GRAPHS:
                 continue
@@ -652,16 +644,6 @@ def _possible_attributes(
                 None if default is None else plain(default),
                 is_given=reads in schema.required_attributes,
             )
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    """Return *name*, or the first of ``name_1``, ``name_2``, … that is free, and take it."""
-    found, count = name, 0
-    while found in taken:
-        count += 1
-        found = f"{name}_{count}"
-    taken.add(found)
-    return found
 
 
 def _fixed_attributes(pattern: DFPattern) -> set[tuple[str, str]]:
