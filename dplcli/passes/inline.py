@@ -222,7 +222,7 @@ class CallAttributes:
         stated = node.attributes
         if not without and not any(attribute.ref for attribute in stated.values()):
             return stated
-        found = {}
+        attributes = {}
         items = list(stated.items())
         if all(attribute.ref for attribute in stated.values()):
             places = {name: place for place, name in enumerate(self.given)}
@@ -230,8 +230,8 @@ class CallAttributes:
         for name, attribute in items:
             known = self.given.get(attribute.ref) if attribute.ref else attribute
             if known is not None and name not in without:
-                found[name] = known._replace(rest=attribute.rest) if attribute.rest else known
-        return found
+                attributes[name] = known._replace(rest=attribute.rest) if attribute.rest else known
+        return attributes
 
 
 class BodyNames(Protocol):
@@ -384,15 +384,15 @@ class EmbeddedConstants:
         """
         copies: list[str] = []
         while True:
-            found = self._find(name, constant)
+            value_there = self._find(name, constant)
             record = self.records.get(name)
-            if found is not None or record is None or not record.reads:
+            if value_there is not None or record is None or not record.reads:
                 break
             if name in copies:
                 return None
             copies.append(name)
             name = record.reads
-        if found is None and record is not None:
+        if value_there is None and record is not None:
             graph = self._graph(record)
             name = self.names.value(graph, name)
             rewriter = GraphRewriter(graph)
@@ -404,11 +404,11 @@ class EmbeddedConstants:
                 value = self._insert(graph, "Constant", (), name, record)
                 assert value.producer is not None  # noqa: S101  # it was just made
                 value.producer.attributes = attributes
-            found = self._typed(value, record)
+            value_there = self._typed(value, record)
         for copy in reversed(copies):
-            if found is not None:
-                found = self._copy(copy, self.records[copy], found)
-        return found
+            if value_there is not None:
+                value_there = self._copy(copy, self.records[copy], value_there)
+        return value_there
 
     def _find(self, name: str, constant: Tensor) -> Value | None:
         """Return the constant of that name, if it is still there and as it was."""
@@ -572,14 +572,14 @@ class _Inliner:
         if number is None or not self._is_there(node, number, inputs, attributes):
             self._insert(node, number, inputs, attributes)
         for index, value in enumerate(node.outputs):
-            made = None if value is None else self.values.get(value)
-            if value is None or made is None or (number is not None and value in self.returned):
+            outer = None if value is None else self.values.get(value)
+            if value is None or outer is None or (number is not None and value in self.returned):
                 continue
-            known = self._stated(value, made)
+            stated = self._stated(value, outer)
             if number is not None:
-                known = self.record.types.get((number, index))
-            if known is not None:
-                self.graph.stated_types[made.name] = known
+                stated = self.record.types.get((number, index))
+            if stated is not None:
+                self.graph.stated_types[outer.name] = stated
 
     def _inputs(self, node: Node, number: int | None) -> list[Value | None]:
         reads = {} if number is None else self.record.reads.get(number, {})
@@ -707,18 +707,18 @@ class _Inliner:
         Its symbols mean something in the function alone. They become what the sizes are here, as
         far as that follows, else names that are this call's own.
         """
-        stated, known = inner.stated_type, inner.declared_type
+        stated, declared = inner.stated_type, inner.declared_type
         if stated is None or inner in self.graph.model.refuted or outer.type_source is not None:
             return None
-        found = outer.inferred_type()
-        if known is None or known.shape is None:
+        inferred = outer.inferred_type()
+        if declared is None or declared.shape is None:
             return stated
-        if found is not None and contradicts(known, found):
+        if inferred is not None and contradicts(declared, inferred):
             return None
-        dims = known.shape if found is None or found.shape is None else found.shape
-        for dim, here in zip(known.shape, dims, strict=True):
+        dims = declared.shape if inferred is None or inferred.shape is None else inferred.shape
+        for dim, here in zip(declared.shape, dims, strict=True):
             if isinstance(dim, str):
-                is_open = found is None or here is None or is_made_up(here)
+                is_open = inferred is None or here is None or is_made_up(here)
                 self.symbols.setdefault(dim, f"{self._prefix}/{dim}" if is_open else here)
         return self.graph.model.codec.restated(stated, self.symbols)
 
@@ -986,8 +986,8 @@ class _Worker:
         ]
         if not chosen:
             return False
-        found = {node: read_call(node) for node in calls}
-        records = {node: record for node, record in found.items() if record is not None}
+        records_of_calls = {node: read_call(node) for node in calls}
+        records = {node: record for node, record in records_of_calls.items() if record is not None}
         latest = max(_run_of(records.get(node)) for node in chosen)
         batch = [node for node in chosen if _run_of(records.get(node)) == latest]
         of_run = {node: record for node, record in records.items() if record.run == latest}
@@ -1043,8 +1043,10 @@ def _called_from(graph: Graph, functions: Iterable[Function]) -> set[Function]:
     """Return what *graph* or one of *functions* calls, directly or through others."""
     bodies = [graph, *(function.body for function in functions)]
     called = [callee for body in bodies for callee in callees_in(body)]
-    known = graph.model.functions
-    called += [known[key] for key in sorted(graph.model.called_beside & known.keys())]
+    all_functions = graph.model.functions
+    called += [
+        all_functions[key] for key in sorted(graph.model.called_beside & all_functions.keys())
+    ]
     return reachable(called, lambda function: callees_in(function.body))
 
 

@@ -104,8 +104,10 @@ def read_example(nodes: Sequence[Node]) -> NodeExample:
     whole = sorted({*members, *copies}, key=lambda node: node.position)
     # The values made by *whole* that the graph returns or that others read.
     inside = set(whole)
-    made = [output for node in whole for output in node.outputs if output is not None]
-    leaving = [v for v in made if v.is_graph_output or any(user not in inside for user in users(v))]
+    outputs = [output for node in whole for output in node.outputs if output is not None]
+    leaving = [
+        v for v in outputs if v.is_graph_output or any(user not in inside for user in users(v))
+    ]
     _check_convex(whole, leaving)
     _check_connected(members)
     # Refuse an inner Identity node with readers outside: a match has none of those as output.
@@ -235,8 +237,8 @@ def _ordered_roots(
 
 
 def _is_read_in(node: Node, inside: AbstractSet[Node]) -> bool:
-    made = [output for output in node.outputs if output is not None]
-    return any(user in inside for output in made for user in users(output))
+    outputs = [output for output in node.outputs if output is not None]
+    return any(user in inside for output in outputs for user in users(output))
 
 
 def _cone(root: Node, inside: AbstractSet[Node | None]) -> set[Node | Value]:

@@ -97,13 +97,13 @@ class Contraction:
 
     def members(self, node: Node) -> list[Node]:
         """Return the set of *node*, in no particular order."""
-        known = self.find(node)
-        return self._members.get(known) or [known]
+        leader = self.find(node)
+        return self._members.get(leader) or [leader]
 
     def place(self, node: Node) -> Node:
         """Return the node where a call instead of the set of *node* has to stand."""
-        known = self.find(node)
-        return self._place.get(known, known)
+        leader = self.find(node)
+        return self._place.get(leader, leader)
 
     def position(self, node: Node) -> int:
         """Return where the set of *node* stands in the node list."""
@@ -176,8 +176,8 @@ class Contraction:
             self._ahead.setdefault(node, set()).add(last)
             self._behind.setdefault(node, set()).add(first)
 
-    def _successors(self, known: Node) -> Iterator[Node]:
-        for member in self._members.get(known, (known,)):
+    def _successors(self, leader: Node) -> Iterator[Node]:
+        for member in self._members.get(leader, (leader,)):
             for value in member.outputs:
                 if value is not None:
                     yield from map(self.find, self._readers(value))
@@ -194,8 +194,8 @@ class Contraction:
                 if reader is not None:
                     yield reader
 
-    def _predecessors(self, known: Node) -> Iterator[Node]:
-        for member in self._members.get(known, (known,)):
+    def _predecessors(self, leader: Node) -> Iterator[Node]:
+        for member in self._members.get(leader, (leader,)):
             for value in chain(member.inputs, self._captures(member)):
                 if value is not None and value.producer is not None and value.graph is self.graph:
                     yield self.find(value.producer)
@@ -203,10 +203,10 @@ class Contraction:
     def _captures(self, node: Node) -> Iterable[Value]:
         if not node.subgraphs:
             return ()
-        known = self._captured.get(node)
-        if known is None:
-            known = self._captured[node] = captured_values(node)
-        return known
+        captured = self._captured.get(node)
+        if captured is None:
+            captured = self._captured[node] = captured_values(node)
+        return captured
 
 
 class _Front:
@@ -371,12 +371,12 @@ def _inlined(call: Node, region: Function) -> list[RegionCall]:
     """Return the calls of *region* as *call* has them, with their names as far as it tells them."""
     body = region.body
     inputs = [*call.inputs, *[None] * len(body.inputs)]
-    known: dict[Value, ValueSource | None] = dict(zip(body.inputs, inputs, strict=False))
+    source_of: dict[Value, ValueSource | None] = dict(zip(body.inputs, inputs, strict=False))
     made = zip(body.outputs, call.outputs, strict=False)
-    known |= {inner: outer for inner, outer in made if outer is not None}
+    source_of |= {inner: outer for inner, outer in made if outer is not None}
 
     def outside(value: Value | None) -> ValueSource | None:
-        return None if value is None else known.get(value, (call, value))
+        return None if value is None else source_of.get(value, (call, value))
 
     given = CallAttributes(region, call)
     record = read_call(call) or CallRecord(read_entries(call))
@@ -477,17 +477,17 @@ class RegionOutline:
             str(i): describe_remarks(s.remarks) for i, s in enumerate(inner_calls) if any(s.remarks)
         }
         # Write down what the file states of values that are inside from now on.
-        found: dict[str, object] = {}
+        types: dict[str, object] = {}
         leaving = set(self.outputs)
         for number, inner in enumerate(self.inner_calls):
             for index, value in enumerate(inner.outputs):
-                known = inner.types.get(index)
+                stated = inner.types.get(index)
                 if isinstance(value, Value):
-                    known = None if value in leaving else stated_of(value)
-                if known is not None:
+                    stated = None if value in leaving else stated_of(value)
+                if stated is not None:
                     key = f"{number}.{index}" if index else f"{number}"
-                    found[key] = describe_type(known)
-        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": found}
+                    types[key] = describe_type(stated)
+        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": types}
         if len(inner_calls) == len(self.calls):
             rest["offsets"] = [] if place.is_row else place.offsets
             rest["moved"] = place.moved
@@ -534,13 +534,13 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
 def _outputs_of(calls: Sequence[Node]) -> list[Value]:
     """Return what is read by others than *calls*; of what nobody reads, one, or there is none."""
     members = set(calls)
-    made = [value for call in calls for value in call.outputs if value is not None]
+    outputs = [value for call in calls for value in call.outputs if value is not None]
     read = [
         value
-        for value in made
+        for value in outputs
         if value.returned_by or any(user not in members for user, _ in value.iter_uses())
     ]
-    return read or made[-1:]
+    return read or outputs[-1:]
 
 
 def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
@@ -713,13 +713,13 @@ class _Merger:
         order, places = arranged(nodes, several)
         graph.arrange(order)
         run = 1 + max(run_of(call) for calls in sets for call in calls)
-        made = {
+        regions = {
             calls[-1]: self._join(calls, run, places[calls[-1]])
             if len(calls) > 1
             else _alone(calls[0])
             for calls in sets
         }
-        return [made[node] for node in order if node in made]
+        return [regions[node] for node in order if node in regions]
 
     def _join(self, calls: Sequence[Node], run: int, place: MemberPosition) -> Region:
         """Make one call of several, in the place of the last."""
@@ -735,9 +735,9 @@ class _Merger:
         )
 
     def _function_for(self, outline: RegionOutline) -> Function:
-        known = self.made.get(outline.structure)
-        if known is not None:
-            return known
+        same = self.made.get(outline.structure)
+        if same is not None:
+            return same
         name = self._new_name(outline.domain)
         function = self.made[outline.structure] = make_region(self.model, outline, name)
         return function

@@ -318,34 +318,34 @@ class PatchGrowth:
         if self._agrees(above) and len({wire[1] for wire in wires if wire is not None}) == 1:
             self._try([node for node in above if node is not None])
 
-    def _any_inside(self, found: Iterable[int | None]) -> bool:
+    def _any_inside(self, numbers: Iterable[int | None]) -> bool:
         return any(
             node in patch
-            for node, patch in zip(found, self.places, strict=True)
+            for node, patch in zip(numbers, self.places, strict=True)
             if node is not None
         )
 
-    def _agrees(self, found: list[int | None]) -> bool:
+    def _agrees(self, numbers: list[int | None]) -> bool:
         """Tell whether nodes of one label are found; note who agrees with whom if not."""
-        labels = [self._label(node) for node in found]
+        labels = [self._label(node) for node in numbers]
         if labels.count(labels[0]) == len(labels):
             return labels[0] != FIXED
-        self._disagree(labels, found)
+        self._disagree(labels, numbers)
         return False
 
     def _label(self, node: int | None) -> int:
         return FIXED if node is None or node in self.claimed else self.index.labels[node]
 
-    def _disagree(self, keys: Iterable[Hashable], found: list[int | None]) -> None:
-        if 2 * sum(node in self._starts for node in found) >= len(found):
+    def _disagree(self, keys: Iterable[Hashable], numbers: list[int | None]) -> None:
+        if 2 * sum(node in self._starts for node in numbers) >= len(numbers):
             self.touching = True
         groups: dict[Hashable, list[int]] = {}
         for patch, key in enumerate(keys):
-            if found[patch] is not None and key != FIXED:
+            if numbers[patch] is not None and key != FIXED:
                 groups.setdefault(key, []).append(patch)
         several = [group for group in groups.values() if len(group) > 1]
         if several:
-            self.disagreements.append(Disagreement(several, found))
+            self.disagreements.append(Disagreement(several, numbers))
 
     # -- downwards ---------------------------------------------------------------------------
 
@@ -772,28 +772,28 @@ def _name_inputs(kind: RepeatKind) -> list[str]:
     return names
 
 
-def _copy(body: BodyWriter, kind: RepeatKind, number: int, made: Sequence[Node]) -> Node:
-    """Put a copy of a node into the body, behind those *made* before."""
+def _copy(body: BodyWriter, kind: RepeatKind, number: int, copies: Sequence[Node]) -> Node:
+    """Put a copy of a node into the body, behind those *copies* before."""
     row = [item.match.nodes[number] for item in kind.outlines]
     first = row[0]
-    used = {node.name for node in made}
+    used = {node.name for node in copies}
     name = unique(name_node(row) or f"{first.op_type}_{number}", used.__contains__)
     plain = "".join(letter if letter.isalnum() else "_" for letter in name)
     shared = {name: a for (place, name), a in kind.shared.items() if place == number}
     return body.add_node(
         (first.domain, first.op_type, first.overload),
         name,
-        [None if wire is None else _value_of(body, wire, made) for wire in kind.wires[number]],
+        [None if wire is None else _value_of(body, wire, copies) for wire in kind.wires[number]],
         {**shared, **kind.references(number)},
         ["" if output is None else f"{plain}_out" for output in first.outputs],
     )
 
 
-def _value_of(body: BodyWriter, wire: Wire, made: Sequence[Node]) -> Value | None:
+def _value_of(body: BodyWriter, wire: Wire, copies: Sequence[Node]) -> Value | None:
     if wire.inner is None:
         return body.graph.inputs[wire.outer]
     row, output = wire.inner
-    return made[row].outputs[output]
+    return copies[row].outputs[output]
 
 
 # Whether each block can become a single node, without a cycle.
@@ -1444,11 +1444,11 @@ def _parts_inside(blocks: Blocks, owner: dict[int, int], size: int) -> set[int]:
     return inside
 
 
-def _total(found: Sequence[Blocks]) -> int:
-    """Say how many nodes fewer there are with all of *found*, which may overlap."""
-    if len(found) < 2:  # noqa: PLR2004  # nothing to overlap with
-        return sum(blocks.saving for blocks in found)
-    distinct = list({id(blocks): blocks for blocks in found}.values())
+def _total(of_kinds: Sequence[Blocks]) -> int:
+    """Say how many nodes fewer there are with all of *of_kinds*, which may overlap."""
+    if len(of_kinds) < 2:  # noqa: PLR2004  # nothing to overlap with
+        return sum(blocks.saving for blocks in of_kinds)
+    distinct = list({id(blocks): blocks for blocks in of_kinds}.values())
     covered = {node for blocks in distinct for row in blocks.rows for node in row}
     return len(covered) - sum(len(blocks.rows) + len(blocks.rows[0]) for blocks in distinct)
 
@@ -1472,9 +1472,9 @@ def _partitions(growth: PatchGrowth) -> list[list[Row]]:
     return list(partitions.values())
 
 
-def _is_fresh(growth: PatchGrowth, group: Sequence[int], found: Sequence[int | None]) -> bool:
+def _is_fresh(growth: PatchGrowth, group: Sequence[int], numbers: Sequence[int | None]) -> bool:
     """Tell whether most of what *group* has at an edge is in no patch yet."""
-    nodes = [found[patch] for patch in group]
+    nodes = [numbers[patch] for patch in group]
     return 2 * sum(node is not None and growth.owners.get(node, 0) > 0 for node in nodes) < len(
         group
     )
@@ -1607,27 +1607,27 @@ class _Writer:
         self.used_names |= {node.op_type for node in nodes if node.domain == REPEAT_DOMAIN}
 
     def write(
-        self, index: RepeatIndex, found: Sequence[Blocks], *, is_nested: bool = False
+        self, index: RepeatIndex, chosen: Sequence[Blocks], *, is_nested: bool = False
     ) -> list[Family]:
-        if not found:
+        if not chosen:
             return []
-        names = self._names(index, found)
+        names = self._names(index, chosen)
         kinds = []
-        for blocks, name in zip(found, names, strict=True):
+        for blocks, name in zip(chosen, names, strict=True):
             rule = PatternRule(
                 target=REPEAT_DOMAIN, name=name, pattern=wildcard(), constants="lift"
             )
             kinds.append(make_kind(index, blocks.rows, rule))
         origins = OriginRecorder(self.model, [item for kind in kinds for item in kind.outlines])
-        for order in gathered(index, [blocks.rows for blocks in found]):
+        for order in gathered(index, [blocks.rows for blocks in chosen]):
             nodes = [index.nodes[number] for number in order]
             GraphRewriter(nodes[0].graph).arrange(nodes)
         partitions = write_calls(self.model, kinds, set(names), origins)
         return [_family(kind, partitions, is_nested=is_nested) for kind in kinds]
 
-    def _names(self, index: RepeatIndex, found: Sequence[Blocks]) -> list[str]:
+    def _names(self, index: RepeatIndex, chosen: Sequence[Blocks]) -> list[str]:
         """Name the kinds of blocks after their modules, by as many words as tell them apart."""
-        offers = [_offered(index, blocks) for blocks in found]
+        offers = [_offered(index, blocks) for blocks in chosen]
         names = []
         for offer in offers:
             others = [name for other in offers if other is not offer for name in other]
@@ -1644,8 +1644,8 @@ def _offered(index: RepeatIndex, blocks: Blocks) -> list[str]:
     return names_for_block(find_scopes(rows))
 
 
-def _family(kind: RepeatKind, made: Mapping[int, Partition], *, is_nested: bool) -> Family:
-    partitions = tuple(made[id(item.match)] for item in kind.outlines)
+def _family(kind: RepeatKind, calls: Mapping[int, Partition], *, is_nested: bool) -> Family:
+    partitions = tuple(calls[id(item.match)] for item in kind.outlines)
     differing = dict.fromkeys(name for _, name in kind.attribute_names)
     rule = rule_of(partitions[0].match)
     function = partitions[0].function
@@ -1656,4 +1656,4 @@ def _family(kind: RepeatKind, made: Mapping[int, Partition], *, is_nested: bool)
 def _have_several_shapes(values: Sequence[Value]) -> bool:
     if not all(value.is_initializer for value in values):
         return False
-    return len({known.shape for v in values if (known := v.declared_type) is not None}) > 1
+    return len({declared.shape for v in values if (declared := v.declared_type) is not None}) > 1

@@ -123,10 +123,10 @@ class ImportedFunctions:
         """Return the copy, or a function of the model's own that is the same."""
         if function not in self._known:
             wanted = _digest(function)
-            for found in self.model.functions.values():
-                mark = found.metadata.get(IMPORTED_KEY) or _digest(found)
-                if found.domain == function.domain and mark == wanted:
-                    self._known[function] = found
+            for candidate in self.model.functions.values():
+                mark = candidate.metadata.get(IMPORTED_KEY) or _digest(candidate)
+                if candidate.domain == function.domain and mark == wanted:
+                    self._known[function] = candidate
                     break
         return self._known.get(function)
 
@@ -134,7 +134,7 @@ class ImportedFunctions:
         model = self.model
         raise_ir_version(model)
         copies = {callee: self.local_copy(callee) for callee in callees(function)}
-        name = claim(function.name, {found.name for found in model.functions.values()})
+        name = claim(function.name, {each.name for each in model.functions.values()})
         model.opset_imports.setdefault(function.domain, 1)
         imports = {
             domain: model.opset_imports.setdefault(domain, version)
@@ -750,19 +750,19 @@ class _Replacer:
             self.anchor, "Constant", (), attributes={"value": value}, remarks=self.origin
         )
         self._note(node, "Constant")
-        made = old or self.rewriter.make_value(self._name_of_constant(part), node)
-        self.rewriter.take_over_outputs(node, [made])
-        self.made[id(part)] = made
+        output = old or self.rewriter.make_value(self._name_of_constant(part), node)
+        self.rewriter.take_over_outputs(node, [output])
+        self.made[id(part)] = output
 
     def _initializer(self, part: DraftConstant) -> Value:
         if not part.is_shared:
             return self.rewriter.add_initializer(self._name_of_constant(part), part.tensor)
         key = (self.graph, part.tensor.dtype, part.tensor.shape, part.tensor.numpy().tobytes())
-        made = self.names.shared.get(key)
-        if made is None or self.graph.values.get(made.name) is not made:
+        value = self.names.shared.get(key)
+        if value is None or self.graph.values.get(value.name) is not value:
             name = self._fresh_name("Constant")
-            made = self.names.shared[key] = self.rewriter.add_initializer(name, part.tensor)
-        return made
+            value = self.names.shared[key] = self.rewriter.add_initializer(name, part.tensor)
+        return value
 
     def _name_of_constant(self, part: DraftConstant) -> str:
         if part.name:
@@ -863,11 +863,11 @@ class _Replacer:
     def _value(self, operand: Operand) -> Value:
         if isinstance(operand, Value):
             return operand
-        made = self.made[id(operand if isinstance(operand, DraftConstant) else operand.node)]
-        if isinstance(made, Value):
-            return made
+        outputs = self.made[id(operand if isinstance(operand, DraftConstant) else operand.node)]
+        if isinstance(outputs, Value):
+            return outputs
         index = operand.index if isinstance(operand, DraftOutput) else 0
-        output = made.outputs[index]
+        output = outputs.outputs[index]
         assert output is not None  # noqa: S101  # every output was made
         return output
 
@@ -1136,8 +1136,8 @@ class Concern(NamedTuple):
 
 
 def _union(sets: Sequence[frozenset[OpKey] | None]) -> frozenset[OpKey] | None:
-    known = [ops for ops in sets if ops is not None]
-    return frozenset().union(*known) if len(known) == len(sets) else None
+    operators = [ops for ops in sets if ops is not None]
+    return frozenset().union(*operators) if len(operators) == len(sets) else None
 
 
 class Journal:
@@ -1297,14 +1297,16 @@ class Worklist:
             counts_uses: Whether it matters how often leaves are read.
         """
         self._note_what_lies_below()
-        found: dict[Graph, dict[Node, None]] = {}
+        candidates: dict[Graph, dict[Node, None]] = {}
         journals = self._journals if counts_uses else self._journals[:1]
         for journal, place in zip(journals, seen, strict=False):
             for node in journal.since(place, heads):
                 if self.is_listed(node):
-                    found.setdefault(node.graph, {})[node] = None
+                    candidates.setdefault(node.graph, {})[node] = None
         return {
-            graph: sorted(found[graph], key=_POSITION) for graph in self.graphs if graph in found
+            graph: sorted(candidates[graph], key=_POSITION)
+            for graph in self.graphs
+            if graph in candidates
         }
 
     def forget_before(self) -> Seen:
@@ -1378,9 +1380,9 @@ class Worklist:
 
 def _new_outputs(node: Node, seen: dict[Value, None]) -> list[Value]:
     """Return the outputs of *node* that are not in *seen* yet, and add them."""
-    made = [output for output in node.outputs if output is not None and output not in seen]
-    seen.update(dict.fromkeys(made))
-    return made
+    outputs = [output for output in node.outputs if output is not None and output not in seen]
+    seen.update(dict.fromkeys(outputs))
+    return outputs
 
 
 def _is_size(value: Value) -> bool:
@@ -1520,12 +1522,12 @@ class RewriteDriver:
 
     def infer_again(self) -> bool:
         """Infer types again if rules asked for some; tell whether more is known now."""
-        found = self.model.infer_again()
-        if found:
+        changed = self.model.infer_again()
+        if changed:
             self.model.forget()
-        for value in found:
+        for value in changed:
             self.worklist.value_changed(value)
-        return bool(found)
+        return bool(changed)
 
     def _look_everywhere(self) -> bool:
         """Let rules that may depend on anything look at all nodes again; tell if there are any."""
@@ -1556,12 +1558,12 @@ class RewriteDriver:
         if rule.once and progress.has_begun:
             return
         self.made = set()
-        found = progress.candidates(self.worklist)
-        count = sum(map(len, found.values()))
+        candidates = progress.candidates(self.worklist)
+        count = sum(map(len, candidates.values()))
         if not count:
             return
         with self._announced(rule, count):
-            self._visit(progress, found)
+            self._visit(progress, candidates)
 
     @contextmanager
     def _announced(self, rule: RewriteRule, count: int) -> Iterator[None]:
@@ -1573,13 +1575,13 @@ class RewriteDriver:
         for observer in self.observers:
             observer.turn_ended(rule, self.applied - before)
 
-    def _visit(self, progress: RuleProgress, found: dict[Graph, list[Node]]) -> None:
+    def _visit(self, progress: RuleProgress, candidates: dict[Graph, list[Node]]) -> None:
         rule, worklist = progress.rule, self.worklist
         edits = worklist.edits
         asked = [observer for observer in self.observers if observer.may_refuse]
         may_apply = self._may_apply(progress) if not asked else None
         name = rule.qualified_name
-        for graph, roots in found.items():
+        for graph, roots in candidates.items():
             if not rule.holds_for(graph):
                 continue
             for root in roots if rule.producers_first else reversed(roots):

@@ -99,13 +99,13 @@ def hints_on_rewrite(
 
 def _said(*hints: Callable[[], str]) -> tuple[str, ...]:
     """Ask for each hint; one that cannot be tried is none."""
-    found = []
+    lines = []
     for hint in hints:
         try:
-            found.append(hint())
+            lines.append(hint())
         except DplError:
             continue
-    return tuple(filter(None, found))
+    return tuple(filter(None, lines))
 
 
 # Rules that hold for later opsets alone.
@@ -130,12 +130,16 @@ def _on_opset(path: Path, model: Model, rules: Sequence[Rule], option: str) -> s
     if not opset:
         return ""
     counts = select_matches(load_model(path, opset=opset), rules).counts
-    found = {rule: counts[rule] for rule in late if counts.get(rule)}
-    if not found:
+    counts_of_late = {rule: counts[rule] for rule in late if counts.get(rule)}
+    if not counts_of_late:
         return ""
-    opset = max(late[rule] or 0 for rule in found)
-    which = "1 more rule matches" if len(found) == 1 else f"{len(found)} more rules match"
-    return f"{which} at opset {opset} ({_listed(found)}): {option} {opset}"
+    opset = max(late[rule] or 0 for rule in counts_of_late)
+    which = (
+        "1 more rule matches"
+        if len(counts_of_late) == 1
+        else f"{len(counts_of_late)} more rules match"
+    )
+    return f"{which} at opset {opset} ({_listed(counts_of_late)}): {option} {opset}"
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -184,8 +188,8 @@ def _on_ranks(refused: Iterable[Rejection]) -> str:
 
 
 def _is_ranked(value: Value) -> bool:
-    known = value.known_type()
-    return known is not None and known.shape is not None
+    kind = value.known_type()
+    return kind is not None and kind.shape is not None
 
 
 # What ``prepare`` would make of a model first.
@@ -223,17 +227,17 @@ def _on_applications(path: Path, rules: Sequence[RewriteRule], counts: Mapping[s
     model = load_model(path)
     if any(counts.values()) or not _prepare(model, rules):
         return ""
-    found = len(select_matches(model, rules).matches)
-    times = "once" if found == 1 else f"{found:,} times"
-    return f"the rules match {times} after prepare: add -p prepare" if found else ""
+    matches = len(select_matches(model, rules).matches)
+    times = "once" if matches == 1 else f"{matches:,} times"
+    return f"the rules match {times} after prepare: add -p prepare" if matches else ""
 
 
 def _prepare(model: Model, rules: Iterable[Rule]) -> bool:
     """Rewrite a model by ``prepare``; tell whether that changed it and is none of *rules*."""
     from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # few models are worth the try
 
-    found, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
+    rewrites, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
     names = {rule.qualified_name for rule in rules}
-    if any(rule.qualified_name in names for rule in found):
+    if any(rule.qualified_name in names for rule in rewrites):
         return False
-    return rewrite(model, found).rounds > 0
+    return rewrite(model, rewrites).rounds > 0

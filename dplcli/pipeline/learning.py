@@ -294,9 +294,9 @@ class _RuleWriter:
         """Write a constant that a new node reads, or that replaces an output."""
         tensors = [place.constants[slot] for place in self.places]
         arrays = [tensor.numpy() for tensor in tensors]
-        known = next((n for n in range(len(self.leaf_names)) if self._is_leaf(n, tensors)), None)
-        if known is not None:
-            return self.leaf_names[known]
+        leaf = next((n for n in range(len(self.leaf_names)) if self._is_leaf(n, tensors)), None)
+        if leaf is not None:
+            return self.leaf_names[leaf]
         is_same = all(
             tensor.dtype == tensors[0].dtype
             and np.array_equal(array, arrays[0], equal_nan=array.dtype.kind == "f")
@@ -560,11 +560,11 @@ class _RuleWriter:
             # Refuse nodes with attributes that no place states, and that have no default to
             # keep.
             node = self.first.nodes[number]
-            known = list(self.schemas.versions(node.op_type, node.domain))
+            schemas = list(self.schemas.versions(node.op_type, node.domain))
             stated = {name for place in self.places for name in attributes_of(place.nodes[number])}
             for name in sorted(set(others) - stated - _IMPLIED):
-                if any(name in schema.attributes for schema in known) and not any(
-                    name in schema.defaults for schema in known
+                if any(name in schema.attributes for schema in schemas) and not any(
+                    name in schema.defaults for schema in schemas
                 ):
                     fact = f"{self.node_names[number]}.attrs.{name}"
                     self.where.append(f'value_or({fact}, "unset") == "unset"')
@@ -647,11 +647,11 @@ def _in_common(
     places: Sequence[Sequence[Mapping[str, object]]],
 ) -> list[dict[str, list[object]]]:
     """Turn attributes by place and node into values for all places, by node and name."""
-    found = []
+    common = []
     for nodes in zip(*places, strict=True):
         names = [name for name in nodes[0] if all(name in node for node in nodes)]
-        found.append({name: [node[name] for node in nodes] for name in names})
-    return found
+        common.append({name: [node[name] for node in nodes] for name in names})
+    return common
 
 
 def _is_value(value: object, wanted: object) -> bool:
@@ -669,19 +669,19 @@ def _is_array(value: object, wanted: Array) -> bool:
     """Tell whether an expression gives a constant, up to rounding."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return False
-    found = np.asarray(value)
-    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+    array = np.asarray(value)
+    if (array.dtype, array.shape) != (wanted.dtype, wanted.shape):
         return False
-    return is_near(found, wanted)
+    return is_near(array, wanted)
 
 
-def is_near(found: Array, wanted: Array) -> bool:
+def is_near(array: Array, wanted: Array) -> bool:
     """Tell whether two arrays of one type and shape are equal up to rounding."""
     if wanted.dtype.kind != "f" or not wanted.size:
-        return bool(np.array_equal(found, wanted))
+        return bool(np.array_equal(array, wanted))
     scale = float(np.max(np.abs(wanted), initial=0.0))
     with np.errstate(all="ignore"):
-        return bool(np.allclose(found, wanted, rtol=_ROUNDING, atol=1e-6 * scale, equal_nan=True))
+        return bool(np.allclose(array, wanted, rtol=_ROUNDING, atol=1e-6 * scale, equal_nan=True))
 
 
 def _literal(value: object, name: str = "") -> str:
@@ -849,18 +849,18 @@ class _Learner:
                 continue
             if place.kind not in self.failed:
                 groups[place.kind].append(place)
-        found = []
+        learned = []
         kinds = sorted(groups.items(), key=lambda item: -len(item[1]))
         for number, (kind, places) in enumerate(kinds, start=1):
             where = f"{counted(len(places), 'place')} like {_listed(places[0].nodes)}"
             self.say(f"learning from {where} ({number} of {len(kinds)} kinds)")
             self.failed[kind] = "the rule learned from it does not apply"
             try:
-                found.append(self._learn_kind(places))
+                learned.append(self._learn_kind(places))
             except NoRuleError as error:
                 self.failed[kind] = str(error)
-                found += self._learn_apart(kind, places)
-        return found
+                learned += self._learn_apart(kind, places)
+        return learned
 
     def _learn_apart(
         self, kind: tuple[object, ...], places: Sequence[ChangedPlace]
@@ -1063,7 +1063,7 @@ def _with_conditions(rule: RewriteRule, texts: Iterable[str]) -> RewriteRule:
 def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
     """Yield what could be demanded of the values that a rule binds, the strictest last."""
     bound = _bound_at(rule, place)
-    made = [name for name, operand in bound.items() if operand[0] == "node"]
+    nodes = [name for name, operand in bound.items() if operand[0] == "node"]
     leaves = [name for name, operand in bound.items() if operand[0] == "leaf"]
     types = {leaf: place.value(bound[leaf]).known_type() for leaf in leaves}
     vectors = [leaf for leaf, known in types.items() if known is not None and _rank(known) == 1]
@@ -1076,14 +1076,14 @@ def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
             yield f'{leaf}.dtype == "{known.dtype}"'
         if known is not None and known.shape is not None:
             yield f"{leaf}.rank == {_rank(known)}"
-    for root in (name for name in made if bound[name] in dict(place.outputs)):
+    for root in (name for name in nodes if bound[name] in dict(place.outputs)):
         yield from (f"{leaf}.dtype == {root}.dtype" for leaf in leaves)
         yield from (f"same_shape({leaf}, {root})" for leaf in leaves)
-        yield from (f"shaped_like({root}, {other})" for other in [*made, *leaves] if other != root)
+        yield from (f"shaped_like({root}, {other})" for other in [*nodes, *leaves] if other != root)
 
 
-def _rank(known: TensorType) -> int | None:
-    return None if known.shape is None else len(known.shape)
+def _rank(kind: TensorType) -> int | None:
+    return None if kind.shape is None else len(kind.shape)
 
 
 def _holds(rule: RewriteRule, text: str, places: Sequence[ChangedPlace]) -> bool:
@@ -1097,10 +1097,10 @@ def _holds(rule: RewriteRule, text: str, places: Sequence[ChangedPlace]) -> bool
 def _bound_at(rule: RewriteRule, place: ChangedPlace) -> dict[str, Operand]:
     """Return what each name of a learned rule stands for: names are given in the same order."""
     nodes, leaves = _names_at(place, PatternNames(()))
-    found: dict[str, Operand] = {name: ("node", n, 0) for n, name in enumerate(nodes)}
-    found |= {name: ("leaf", n) for n, name in enumerate(leaves)}
+    operands: dict[str, Operand] = {name: ("node", n, 0) for n, name in enumerate(nodes)}
+    operands |= {name: ("leaf", n) for n, name in enumerate(leaves)}
     bound = bound_names(rule.pattern)
-    return {name: operand for name, operand in found.items() if name in bound}
+    return {name: operand for name, operand in operands.items() if name in bound}
 
 
 @paused_gc()

@@ -96,7 +96,7 @@ _FITS: dict[str, Callable[[int, int], bool]] = {
 
 def wishes_of(rule: Rule) -> Wishes:
     """Read off the conditions of *rule* what graphs it may apply to."""
-    found = Wishes()
+    wishes = Wishes()
     numbers = [1.0, 0.0]
     for condition in rule.where:
         text = condition.text
@@ -104,24 +104,24 @@ def wishes_of(rule: Rule) -> Wishes:
             stated = [int(number) for number in re.findall(r"\d+", given)]
             fits = _FITS[relation]
             ranks = [r for r in range(_MOST_RANK + 1) if any(fits(r, s) for s in stated)]
-            known = found.ranks.get(name, ranks)
-            found.ranks[name] = [rank for rank in known if rank in ranks] or ranks
+            ranks_so_far = wishes.ranks.get(name, ranks)
+            wishes.ranks[name] = [rank for rank in ranks_so_far if rank in ranks] or ranks
         for name, given in _DTYPE.findall(text):
-            found.dtypes[name] = re.findall(r"\w+", given)
+            wishes.dtypes[name] = re.findall(r"\w+", given)
         for name, axis, size in _SIZE.findall(text):
-            found.sizes[name][int(axis)] = int(size)
+            wishes.sizes[name][int(axis)] = int(size)
         for name, number in _CLOSE.findall(text):
-            found.close[name] = float(number)
+            wishes.close[name] = float(number)
         for name, number in _EQUAL.findall(text):
-            found.close.setdefault(name, float(number))
+            wishes.close.setdefault(name, float(number))
         numbers += [float(number) for number in _NUMBER.findall(text)]
     for part in all_parts(rule.pattern):
         if isinstance(part, CallPattern):
             for _, value in part.attributes:
                 items = value if isinstance(value, tuple) else (value,)
                 numbers += [float(item) for item in items if isinstance(item, (int, float))]
-    found.numbers = [n for n in dict.fromkeys(numbers) if abs(n) < _LARGEST_WISH**2]
-    return found
+    wishes.numbers = [n for n in dict.fromkeys(numbers) if abs(n) < _LARGEST_WISH**2]
+    return wishes
 
 
 # Attributes by their names: what values operators give them.
@@ -417,12 +417,12 @@ class Sampler:
             for name, value in attributes.items()
             if name in known | stated
         }
-        made = replace(node, inputs=tuple(args), attributes=attributes)
-        types = node_types(made, self.types, self.made.constants, self.opset)
+        drawn = replace(node, inputs=tuple(args), attributes=attributes)
+        types = node_types(drawn, self.types, self.made.constants, self.opset)
         if types is None:
             raise DeadEndError
         self.types.update(types)
-        self.made.nodes.append(made)
+        self.made.nodes.append(drawn)
 
     def _respell(
         self, op_type: str, args: list[str], attributes: Attributes, schema: OpSchema
@@ -526,19 +526,19 @@ class Sampler:
     # -- operands of operators that want something of theirs -------------------------------------
 
     def _broadcast(self, args: Sequence[str], op_type: str) -> None:
-        known = [self.types[name] for name in args if name in self.types]
+        types = [self.types[name] for name in args if name in self.types]
         numbers = [name for name in args if name in self.sketch.given and name not in self.types]
         open_ = [n for n in args if n and n not in self.types and n not in self.sketch.given]
-        dtype = known[0][0] if known else self._leaf_type(open_)
+        dtype = types[0][0] if types else self._leaf_type(open_)
         if op_type in {"And", "Or", "Xor"}:
             dtype = "bool"
         if op_type == "Where":
             self._where(args)
             return
         base: Shape | None = None
-        if known:
+        if types:
             try:
-                base = np.broadcast_shapes(*(shape for _, shape in known))
+                base = np.broadcast_shapes(*(shape for _, shape in types))
             except ValueError as error:
                 raise DeadEndError from error
         # what carries the data comes first, constants after it
@@ -582,9 +582,9 @@ class Sampler:
                 return tuple(3 if d == 1 else d for d in base)
 
     def _where(self, args: Sequence[str]) -> None:
-        known = [self.types[name] for name in args[1:] if name in self.types]
-        dtype = known[0][0] if known else self._leaf_type(args[1:])
-        base = known[0][1] if known else (self.shape(args[0]) or tuple(self.dims[: self.rank]))
+        types = [self.types[name] for name in args[1:] if name in self.types]
+        dtype = types[0][0] if types else self._leaf_type(args[1:])
+        base = types[0][1] if types else (self.shape(args[0]) or tuple(self.dims[: self.rank]))
         for name in args[1:]:
             self.leaf(name, base if name == args[1] else self.beside(base), dtype)
         self.leaf(args[0], self.beside(base), "bool")
@@ -718,12 +718,12 @@ class Sampler:
         shape = self.data(args[0], len(perm) if isinstance(perm, tuple) else None)
         if perm is None and not (shape and self.random.random() < _RARELY):
             others = [n.attributes.get("perm") for n in self.made.nodes if n.op_type == "Transpose"]
-            known = [p for p in others if isinstance(p, tuple) and len(p) == len(shape)]
+            perms = [p for p in others if isinstance(p, tuple) and len(p) == len(shape)]
             order = self.random.permutation(len(shape))
             attributes["perm"] = tuple(int(axis) for axis in order)
-            if known and self.random.random() < _HALF:
-                back = tuple(int(a) for a in np.argsort(known[-1]))
-                attributes["perm"] = self._one_of((back, back, known[-1]))
+            if perms and self.random.random() < _HALF:
+                back = tuple(int(a) for a in np.argsort(perms[-1]))
+                attributes["perm"] = self._one_of((back, back, perms[-1]))
 
     def _reshape(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
@@ -767,8 +767,8 @@ class Sampler:
             self.leaf(args[1], (1,), "int64", data=np.array([axis]))
 
     def _concat(self, args: Sequence[str], attributes: Attributes) -> None:
-        known = next((self.types[n] for n in args if n in self.types), None)
-        base = known[1] if known else self.data(args[0], max(self.rank, 1))
+        kind = next((self.types[n] for n in args if n in self.types), None)
+        base = kind[1] if kind else self.data(args[0], max(self.rank, 1))
         if not base:
             raise DeadEndError
         axis = attributes.get("axis")
@@ -942,7 +942,7 @@ def instance_of(model: Model) -> Instance:
         DeadEndError: It has bodies, functions, or types that are not made up.
     """
     graph = model.graph
-    made = Instance(outputs=[value.name for value in graph.outputs])
+    instance = Instance(outputs=[value.name for value in graph.outputs])
     sizes: dict[object, int] = {}
     for value in graph.inputs:
         if value.is_initializer:
@@ -954,28 +954,30 @@ def instance_of(model: Model) -> Instance:
             dim if isinstance(dim, int) else sizes.setdefault(dim, 2 + len(sizes))
             for dim in kind.shape
         )
-        made.inputs[value.name] = (kind.dtype, shape)
+        instance.inputs[value.name] = (kind.dtype, shape)
     for value in graph.initializers:
-        made.constants[value.name] = _data_of(value.constant)
+        instance.constants[value.name] = _data_of(value.constant)
     for node in graph:
         if node.op_type == "Constant" and node.outputs[0] is not None:
-            made.constants[node.outputs[0].name] = _data_of(node.outputs[0].constant)
+            instance.constants[node.outputs[0].name] = _data_of(node.outputs[0].constant)
             continue
         attributes: dict[str, Any] = {}
         for name, attribute in node.attributes.items():
-            found = attribute.value
-            if isinstance(found, Tensor):
-                found = found.numpy()
-            if attribute.ref or not isinstance(found, (int, float, str, tuple, np.ndarray)):
+            value_of_attribute = attribute.value
+            if isinstance(value_of_attribute, Tensor):
+                value_of_attribute = value_of_attribute.numpy()
+            if attribute.ref or not isinstance(
+                value_of_attribute, (int, float, str, tuple, np.ndarray)
+            ):
                 raise DeadEndError
-            attributes[name] = found
+            attributes[name] = value_of_attribute
         names = [
             ["" if v is None else v.name for v in side] for side in (node.inputs, node.outputs)
         ]
-        made.nodes.append(
+        instance.nodes.append(
             InstanceNode(node.op_type, node.domain, tuple(names[0]), tuple(names[1]), attributes)
         )
-    return made
+    return instance
 
 
 def _data_of(tensor: Tensor | None) -> Array:
@@ -1010,23 +1012,23 @@ def changed_at_random(
     random: np.random.Generator,
 ) -> Instance:
     """Return *graph* with one to three things changed."""
-    made = graph
+    changed = graph
     for _ in range(int(random.integers(1, 4))):
         match int(random.integers(6)):
             case 0 | 1:
-                made = _with_constant(made, wishes, random)
+                changed = _with_constant(changed, wishes, random)
             case 2:
-                sizes = sorted({d for _, shape in made.inputs.values() for d in shape})
+                sizes = sorted({d for _, shape in changed.inputs.values() for d in shape})
                 if sizes:
                     old = int(random.choice(sizes))
-                    made = resized(made, old, int(random.integers(1, 7)))
+                    changed = resized(changed, old, int(random.integers(1, 7)))
             case 3:
-                made = _with_attribute(made, wishes, schemas, opset, random)
+                changed = _with_attribute(changed, wishes, schemas, opset, random)
             case 4:
-                made = _with_narrow_input(made, random)
+                changed = _with_narrow_input(changed, random)
             case _:
-                made = retyped(made, _FLOATS, str(random.choice(_FLOATS)))
-    return made
+                changed = retyped(changed, _FLOATS, str(random.choice(_FLOATS)))
+    return changed
 
 
 def _with_constant(graph: Instance, wishes: Wishes, random: np.random.Generator) -> Instance:

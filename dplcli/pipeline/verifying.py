@@ -108,21 +108,21 @@ def _fed(value: object) -> object:
 
 def _function(inputs: str, *, allow_code: bool) -> InputFunction | None:
     """Import the function that *inputs* names; return None if it names no function."""
-    found = _FUNCTION.fullmatch(inputs)
-    if found is None:
+    reference = _FUNCTION.fullmatch(inputs)
+    if reference is None:
         return None
     if not allow_code:
         raise UsageError(
             f"--inputs {inputs}: is code, which is executed",
             hint="pass --allow-code if you trust it",
         )
-    module = Path(found["module"])
+    module = Path(reference["module"])
     is_file = module.suffix == ".py"
     if is_file and not module.is_file():
         raise UsageError(f"--inputs {inputs}: there is no file {str(module)!r}")
     folder = module.parent if is_file else Path.cwd()
-    name = module.stem if is_file else found["module"]
-    return find_function(f"{name}:{found['function']}", folder, "--inputs")
+    name = module.stem if is_file else reference["module"]
+    return find_function(f"{name}:{reference['function']}", folder, "--inputs")
 
 
 # Comparing two models.

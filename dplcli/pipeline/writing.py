@@ -105,11 +105,13 @@ class WriteJob:
         verdict = check_result(
             self.path, written, self.verification, self.say, prove=self.moves_only
         )
-        found = verdict.verification
-        if found is None or not found.unproved:
+        verification = verdict.verification
+        if verification is None or not verification.unproved:
             return verdict
-        doubt = f"not proved by structure, judged by numbers alone: {found.unproved}"
-        return replace(verdict, verification=replace(found, warnings=(doubt, *found.warnings)))
+        doubt = f"not proved by structure, judged by numbers alone: {verification.unproved}"
+        return replace(
+            verdict, verification=replace(verification, warnings=(doubt, *verification.warnings))
+        )
 
     def finish(
         self,
@@ -309,8 +311,12 @@ class StepVerifier(RewriteObserver):
             if self.verdict.objection:
                 reason = f"onnx.checker refuses the result: {self.verdict.objection}"
             elif not self.verdict.is_sound:
-                found = self.verdict.verification
-                reason = found.complaint if found is not None else "the result is not sound"
+                verification = self.verdict.verification
+                reason = (
+                    verification.complaint
+                    if verification is not None
+                    else "the result is not sound"
+                )
         if reason:
             done = tuple(self._applications)
             self.broken = BrokenTurn(rule, self._round, done, reason, self.verdict)

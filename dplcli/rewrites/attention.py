@@ -118,12 +118,12 @@ def _offset_of_choice(choice: KeyChoice, scores: Dims) -> Number | None:
     data = _matrix(keep)
     if data is not None and data.dtype == np.bool_:
         return _offset_of(data, not is_negated, is_negated)
-    made = _behind_idle(keep)
-    if (negated := source_of(made, "Not")) is not None:
+    maker = _behind_idle(keep)
+    if (negated := source_of(maker, "Not")) is not None:
         return _offset_of_choice(KeyChoice(negated, not is_negated), scores)
-    if (node := node_of(made, "Trilu")) is not None:
+    if (node := node_of(maker, "Trilu")) is not None:
         return None if is_negated else _offset_of_triangle(node)
-    node = node_of(made, *_SIGNS)
+    node = node_of(maker, *_SIGNS)
     return None if node is None else _offset_of_comparison(node, is_negated=is_negated)
 
 
@@ -284,8 +284,8 @@ def without_lowest(build: GraphBuilder, mask: Value, dtype: str) -> Operand:
     if dtype not in _FLOATS or not holds_lowest(mask):
         return mask
     lowest = np.finfo(dtype).min
-    found = build.op("Equal", mask, build.constant(np.array(lowest)))
-    return build.op("Where", found, build.constant(np.array(above_lowest(dtype))), mask)
+    is_at_lowest = build.op("Equal", mask, build.constant(np.array(lowest)))
+    return build.op("Where", is_at_lowest, build.constant(np.array(above_lowest(dtype))), mask)
 
 
 def above_lowest(dtype: str) -> np.floating[Any]:
@@ -326,8 +326,8 @@ def _raised(value: Value) -> NDArray[Any] | None:
     data = array_of(value)
     if data is None or data.dtype.name not in _FLOATS:
         return None
-    found = is_lowest(data)
-    return np.where(found, above_lowest(data.dtype.name), data) if np.any(found) else None
+    places = is_lowest(data)
+    return np.where(places, above_lowest(data.dtype.name), data) if np.any(places) else None
 
 
 def _ends_in_softmax(value: Value) -> bool:
@@ -558,10 +558,10 @@ def build_float(
 
 
 def _number(build: GraphBuilder, number: float, dtype: str, keeps_lowest: bool) -> Operand:  # noqa: FBT001  # passed on
-    made = np.array(number, np.dtype(dtype))
-    if not keeps_lowest and is_lowest(made):
-        made = np.array(above_lowest(dtype))
-    return build.constant(made)
+    array = np.array(number, np.dtype(dtype))
+    if not keeps_lowest and is_lowest(array):
+        array = np.array(above_lowest(dtype))
+    return build.constant(array)
 
 
 def build_boolean(build: GraphBuilder, mask: Mask) -> Operand:
@@ -686,14 +686,14 @@ def _full_mask(
         return None
     shape = joint_shape(tensors, parts.scores)
     if parts.mask.is_boolean:
-        made = build_boolean(build, parts.mask)
+        mask = build_boolean(build, parts.mask)
     else:
-        made = build_float(build, parts.mask, parts.dtype, keeps_lowest=False)
+        mask = build_float(build, parts.mask, parts.dtype, keeps_lowest=False)
     owners = [(operand, parts.rank - 2) for operand in operands[::2]]
-    made = rows_and_columns(build, made, shape, parts.scores, owners)
+    mask = rows_and_columns(build, mask, shape, parts.scores, owners)
     if len(shape) == parts.rank < _HEADS_RANK:
-        return build.op("Unsqueeze", made, build.constant(np.array([1])))
-    return made
+        return build.op("Unsqueeze", mask, build.constant(np.array([1])))
+    return mask
 
 
 # Make better use of an operator Attention: its own layouts, its own cache, its own masks.
@@ -730,8 +730,8 @@ def attention_with_cache(match: Match, build: GraphBuilder) -> Sequence[Operand]
     stripped = None if scores is None else _without_causal(build, node, scores, length)
     mask: Operand | None = input_of(node, _MASK) if stripped is None else stripped[0]
     attributes = {**node.attributes, "is_causal": None if stripped is None else 1}
-    made = build.node("Attention", "", (query, key, value, mask, *past), attributes, 3)
-    return [DraftOutput(made, index) for index in range(3)]
+    attention = build.node("Attention", "", (query, key, value, mask, *past), attributes, 3)
+    return [DraftOutput(attention, index) for index in range(3)]
 
 
 def _appended(match: Match, node: Node) -> list[Value] | None:
@@ -746,11 +746,11 @@ def _appended(match: Match, node: Node) -> list[Value] | None:
     for joined in match.outputs[1:]:
         if not joined.returned_by and all(user is node for user, _ in joined.iter_uses()):
             return None
-    found = [value_called(match, name) for name in ("k", "v", "past_k", "past_v")]
-    shapes = [shape_of(value) or () for value in found]
+    values = [value_called(match, name) for name in ("k", "v", "past_k", "past_v")]
+    shapes = [shape_of(value) or () for value in values]
     if {len(shape) for shape in shapes} != {_HEADS_RANK} or shapes[2][2] != shapes[3][2]:
         return None
-    return found
+    return values
 
 
 @far_sighted
@@ -771,8 +771,8 @@ def attention_causal(match: Match, build: GraphBuilder) -> Sequence[Operand] | N
         return None
     (left,) = stripped
     inputs = (*node.inputs[:_MASK], left, *node.inputs[_MASK + 1 :])
-    made = remade(build, node, inputs, is_causal=1)
-    return [made[output.index] for output in match.outputs]
+    attention = remade(build, node, inputs, is_causal=1)
+    return [attention[output.index] for output in match.outputs]
 
 
 def _without_causal(
@@ -793,10 +793,10 @@ def _without_causal(
         return (None,)
     if read.is_boolean:
         return (build_boolean(build, read),)
-    known = query.known_type()
-    if known is None or known.dtype is None:
+    kind = query.known_type()
+    if kind is None or kind.dtype is None:
         return None
-    return (build_float(build, read, known.dtype),)
+    return (build_float(build, read, kind.dtype),)
 
 
 def _scores(node: Node) -> Dims | None:
@@ -890,9 +890,9 @@ def read_attention(match: Match) -> AttentionParts:
     Raises:
         MisfitError: It is none.
     """
-    found = {dtype_of(match.value(name)) for name in ("q", "kt", "v")}
-    dtype = found.pop()
-    if found or dtype not in _CONSTANT_ROUNDING:
+    types = {dtype_of(match.value(name)) for name in ("q", "kt", "v")}
+    dtype = types.pop()
+    if types or dtype not in _CONSTANT_ROUNDING:
         refuse("queries, keys and values are not known to be of one float type", match.value("q"))
     query, key, value = (_operand(match, name) for name in ("q", "kt", "v"))
     if not query.rank == key.rank == value.rank or query.rank not in _RANKS:
@@ -985,8 +985,8 @@ def _mask_of_match(match: Match, dtype: str, scores: Dims) -> Mask:
     for term in terms:  # a term of zeros is dropped below, but it may widen the scores
         shape = shape_of(term) or ()
         pairs = zip(reversed(shape), reversed(scores), strict=False)
-        known = [pair for pair in pairs if all(isinstance(dim, int) for dim in pair)]
-        if len(shape) > len(scores) or any(own not in {1, wanted} for own, wanted in known):
+        sizes = [pair for pair in pairs if all(isinstance(dim, int) for dim in pair)]
+        if len(shape) > len(scores) or any(own not in {1, wanted} for own, wanted in sizes):
             refuse("the mask is larger than the scores", term)
     mask = read_mask(terms, scores)
     keep, drop, fill = (match.value(name) for name in ("keep", "drop", "fill"))
@@ -1025,12 +1025,12 @@ def _softmax_type(match: Match, dtype: str) -> str:
     for name, types in allowed:
         # The types that a value has on its way through conversions, the first one included.
         value = match.value(name)
-        found = set()
+        dtypes = set()
         while value is not None:
             value = behind_identities(value)
-            found.add(dtype_of(value))
+            dtypes.add(dtype_of(value))
             value = source_of(value, "Cast")
-        if not found <= types:
+        if not dtypes <= types:
             refuse("scores are converted to another type on the way", match.value(name))
     if any(dtype_of(match.value(name)) != dtype for name in ("scores", "narrow")):
         refuse("conversions round the softmax do not cancel out", match.value("wide"))
@@ -1059,8 +1059,8 @@ def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Number] | None:
 
 
 def _before_repetition(operand: Followed, perm: tuple[int, ...]) -> tuple[Value, int] | None:
-    found = operand.seen_as(perm)
-    return None if found is None else ungrouped(found.value)
+    origin = operand.seen_as(perm)
+    return None if origin is None else ungrouped(origin.value)
 
 
 # Turn attention that is written out into onnxruntime's own operators, which older opsets have.
@@ -1095,15 +1095,17 @@ def onnxruntime_attention(match: Match, build: GraphBuilder) -> Operand | Reject
         return error.rejection(match)
     bias = _bias(parts, build, shared)
     if shared is None:
-        made = _multi_head(parts, build, bias)
+        attention = _multi_head(parts, build, bias)
     else:
-        made = _grouped(parts, build, bias, shared)
+        attention = _grouped(parts, build, bias, shared)
     if parts.is_guarded and parts.mask.may_hide_all:
         zero = build.constant(np.zeros((), np.dtype(parts.dtype)))
-        made = build.op("Where", build.op("IsNaN", made), zero, made)
+        attention = build.op("Where", build.op("IsNaN", attention), zero, attention)
     if parts.rank < _HEADS_RANK:
-        return made
-    return build.op("Transpose", split_heads(build, made, parts.scores[1]), perm=_LENGTHS_FIRST)
+        return attention
+    return build.op(
+        "Transpose", split_heads(build, attention, parts.scores[1]), perm=_LENGTHS_FIRST
+    )
 
 
 def _check(parts: AttentionParts) -> None:
@@ -1164,18 +1166,18 @@ def _bias(
         return None
     scores = parts.scores
     shape = joint_shape(tensors, scores)
-    made = build_float(build, parts.mask, parts.dtype)
+    bias = build_float(build, parts.mask, parts.dtype)
     of_keys = parts.value.source_of(parts.rank - 2)
     if shared is not None and shared.before is not None:
         of_keys = (shared.before[1], 2)
     owners = (parts.query.source_of(parts.rank - 2), of_keys)
-    made = rows_and_columns(build, made, shape, scores, owners)
+    bias = rows_and_columns(build, bias, shape, scores, owners)
     rank = max(len(shape), 2)
     if parts.rank < _HEADS_RANK and rank == parts.rank:
         axes = [1]
     else:
         axes = list(range(_HEADS_RANK - rank))
-    return build.op("Unsqueeze", made, build.constant(np.array(axes))) if axes else made
+    return build.op("Unsqueeze", bias, build.constant(np.array(axes))) if axes else bias
 
 
 # -- heads that share keys ---------------------------------------------------------------------
@@ -1289,13 +1291,13 @@ def onnxruntime_attention_with_cache(match: Match, build: GraphBuilder) -> Seque
     rows = [_rows_of(build, each) for each in (key, value)]
     pair = rows if None not in rows else [key, value]
     inputs = (match.value("q"), *pair, None, None, input_of(node, _BIAS), *past)
-    made = build.node("MultiHeadAttention", _DOMAIN, inputs, node.attributes, 3)
-    return [DraftOutput(made, index) for index in range(3)]
+    attention = build.node("MultiHeadAttention", _DOMAIN, inputs, node.attributes, 3)
+    return [DraftOutput(attention, index) for index in range(3)]
 
 
 def _rows_of(build: GraphBuilder, value: Value | None) -> Operand | None:
-    found = _lengths_first(value)
-    return None if found is None else merged_heads(build, found)
+    lengths = _lengths_first(value)
+    return None if lengths is None else merged_heads(build, lengths)
 
 
 def _lengths_first(value: Value | None) -> Value | None:
@@ -1303,5 +1305,5 @@ def _lengths_first(value: Value | None) -> Value | None:
     followed = None if value is None else follow(value)
     if followed is None or followed.rank != _HEADS_RANK:
         return None
-    found = followed.without_scaling().seen_as(_LENGTHS_FIRST)
-    return None if found is None else found.value
+    origin = followed.without_scaling().seen_as(_LENGTHS_FIRST)
+    return None if origin is None else origin.value

@@ -82,8 +82,8 @@ def value_called(match: Match, name: str) -> Value:
 
 def dtype_of(value: Value | None) -> str | None:
     """Return the element type of a value; None if it is not known."""
-    known = None if value is None else value.known_type()
-    return None if known is None else known.dtype
+    kind = None if value is None else value.known_type()
+    return None if kind is None else kind.dtype
 
 
 def array_of(value: Value | None) -> NDArray[Any] | None:
@@ -208,9 +208,9 @@ class Followed(NamedTuple):
 
     def build(self, build: GraphBuilder, perm: Perm) -> Operand:
         """Return the operand without scalings, its axes in the order *perm*."""
-        found = self.seen_as(perm)
-        if found is not None:
-            return found.value
+        origin = self.seen_as(perm)
+        if origin is not None:
+            return origin.value
         last = self.origins[-1]
         return build.op("Transpose", last.value, perm=[last.perm[axis] for axis in perm])
 
@@ -443,8 +443,8 @@ def remade(
     """
     attributes: dict[str, object] = {**node.attributes, **changed}
     count = len(node.outputs)
-    made = build.node(node.op_type, node.domain, inputs, attributes, count)
-    return [DraftOutput(made, index) for index in range(count)]
+    copy = build.node(node.op_type, node.domain, inputs, attributes, count)
+    return [DraftOutput(copy, index) for index in range(count)]
 
 
 # Heads as an axis of their own, and heads side by side in the last axis.
