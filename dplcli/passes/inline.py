@@ -36,7 +36,7 @@ from dplcli.passes.rewriter import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from dplcli.ir import Dim, Function, Model, Remarks
+    from dplcli.ir import Dim, Function, Model
     from dplcli.passes.records import ConstantRecord
 
     Values = dict[Value, Value | None]
@@ -149,19 +149,15 @@ def _object_to_opsets(call: Node, function: Function) -> str:
             old, new = there.get(node.domain, 0), here.get(node.domain, 0)
             if new in {0, old} or called_function(node) is not None:
                 continue
-            if not _means_the_same(node, old, new):
+            schemas = node.graph.model.codec.schemas
+            first = schemas.find(node.op_type, node.domain, old)
+            second = schemas.find(node.op_type, node.domain, new)
+            if not (first is not None and second is not None and first.since == second.since):
                 return (
                     f"{node.qualified_op} is of opset {old} in the function, "
                     f"and of opset {new} where it is called"
                 )
     return ""
-
-
-def _means_the_same(node: Node, old: int, new: int) -> bool:
-    schemas = node.graph.model.codec.schemas
-    first = schemas.find(node.op_type, node.domain, old)
-    second = schemas.find(node.op_type, node.domain, new)
-    return first is not None and second is not None and first.since == second.since
 
 
 # Names for what an inlined call puts back: those of the record, or new ones.
@@ -226,7 +222,7 @@ class CallAttributes:
         stated = node.attributes
         if not without and not any(attribute.ref for attribute in stated.values()):
             return stated
-        found = {}
+        attributes = {}
         items = list(stated.items())
         if all(attribute.ref for attribute in stated.values()):
             places = {name: place for place, name in enumerate(self.given)}
@@ -234,8 +230,8 @@ class CallAttributes:
         for name, attribute in items:
             known = self.given.get(attribute.ref) if attribute.ref else attribute
             if known is not None and name not in without:
-                found[name] = known._replace(rest=attribute.rest) if attribute.rest else known
-        return found
+                attributes[name] = known._replace(rest=attribute.rest) if attribute.rest else known
+        return attributes
 
 
 class BodyNames(Protocol):
@@ -388,20 +384,31 @@ class EmbeddedConstants:
         """
         copies: list[str] = []
         while True:
-            found = self._find(name, constant)
+            value_there = self._find(name, constant)
             record = self.records.get(name)
-            if found is not None or record is None or not record.reads:
+            if value_there is not None or record is None or not record.reads:
                 break
             if name in copies:
                 return None
             copies.append(name)
             name = record.reads
-        if found is None and record is not None:
-            found = self._make(name, record, constant)
+        if value_there is None and record is not None:
+            graph = self._graph(record)
+            name = self.names.value(graph, name)
+            rewriter = GraphRewriter(graph)
+            # The body of a function cannot have initializers.
+            if record.node is None and (graph.owner is not None or graph is graph.model.graph):
+                value = rewriter.add_initializer(name, constant)
+            else:
+                attributes = _attributes(record.attribute, constant, record.rest)
+                value = self._insert(graph, "Constant", (), name, record)
+                assert value.producer is not None  # noqa: S101  # it was just made
+                value.producer.attributes = attributes
+            value_there = self._typed(value, record)
         for copy in reversed(copies):
-            if found is not None:
-                found = self._copy(copy, self.records[copy], found)
-        return found
+            if value_there is not None:
+                value_there = self._copy(copy, self.records[copy], value_there)
+        return value_there
 
     def _find(self, name: str, constant: Tensor) -> Value | None:
         """Return the constant of that name, if it is still there and as it was."""
@@ -410,19 +417,6 @@ class EmbeddedConstants:
             return None
         tensor = _constant_behind(value)
         return value if tensor is not None and same_data(tensor, constant) else None
-
-    def _make(self, name: str, record: ConstantRecord, constant: Tensor) -> Value:
-        graph = self._graph(record)
-        name = self.names.value(graph, name)
-        rewriter = GraphRewriter(graph)
-        if record.node is None and _holds_data(graph):
-            value = rewriter.add_initializer(name, constant)
-        else:
-            attributes = _attributes(record.attribute, constant, record.rest)
-            value = self._insert(graph, "Constant", (), name, record)
-            assert value.producer is not None  # noqa: S101  # it was just made
-            value.producer.attributes = attributes
-        return self._typed(value, record)
 
     def _copy(self, name: str, record: ConstantRecord, source: Value) -> Value:
         graph = self._graph(record)
@@ -479,11 +473,6 @@ def _constant_behind(value: Value | None) -> Tensor | None:
         place = function.body.inputs.index(inner)
         value = call.inputs[place] if place < len(call.inputs) else None
     return None
-
-
-def _holds_data(graph: Graph) -> bool:
-    """Tell whether a graph can have initializers: the body of a function cannot."""
-    return graph.owner is not None or graph is graph.model.graph
 
 
 def _attributes(name: str, constant: Tensor, rest: bytes) -> Mapping[str, Attribute]:
@@ -557,7 +546,12 @@ class _Inliner:
         for node in self.body:
             self._put(node)
         for inner, outer in self.copies:
-            self._put_copy(inner, outer)
+            # Copy a value that the function only passes on, or returns twice.
+            source = self.values[inner]
+            name = self.names.node(f"{self._prefix}/Identity")
+            copy = self.rewriter.insert(self.call, "Identity", [source], name=name)
+            self.rewriter.take_over_outputs(copy, [outer])
+            self.made.append(copy)
         for index, value in enumerate(self.call.outputs):
             if value is not None and index in self.record.stated:
                 self.graph.stated_types[value.name] = StatedType(None)
@@ -577,7 +571,15 @@ class _Inliner:
         attributes = self.attributes.applied_to(node, left_out)
         if number is None or not self._is_there(node, number, inputs, attributes):
             self._insert(node, number, inputs, attributes)
-        self._state_types(node, number)
+        for index, value in enumerate(node.outputs):
+            outer = None if value is None else self.values.get(value)
+            if value is None or outer is None or (number is not None and value in self.returned):
+                continue
+            stated = self._stated(value, outer)
+            if number is not None:
+                stated = self.record.types.get((number, index))
+            if stated is not None:
+                self.graph.stated_types[outer.name] = stated
 
     def _inputs(self, node: Node, number: int | None) -> list[Value | None]:
         reads = {} if number is None else self.record.reads.get(number, {})
@@ -648,6 +650,7 @@ class _Inliner:
         inputs: list[Value | None],
         attributes: Mapping[str, Attribute],
     ) -> None:
+        # What the node carried; a call in a body says itself what it stands for.
         copy = self.rewriter.insert(
             self.call,
             node.op_type,
@@ -655,7 +658,9 @@ class _Inliner:
             domain=node.domain,
             name=self._name(node, number),
             attributes=attributes,
-            remarks=self._remarks(node, number),
+            remarks=node.remarks
+            if number is None
+            else self.record.remarks.get(number) or node.remarks,
         )
         copy.overload = node.overload
         if node.subgraphs:
@@ -696,51 +701,26 @@ class _Inliner:
         name = self.record.entries[number].name
         return self.names.node(name, repeated=number in self.record.repeated)
 
-    def _remarks(self, node: Node, number: int | None) -> Remarks:
-        """Return what the node carried; a call in a body says itself what it stands for."""
-        if number is None:
-            return node.remarks
-        return self.record.remarks.get(number) or node.remarks
-
-    def _state_types(self, node: Node, number: int | None) -> None:
-        for index, value in enumerate(node.outputs):
-            made = None if value is None else self.values.get(value)
-            if value is None or made is None or (number is not None and value in self.returned):
-                continue
-            known = self._stated(value, made)
-            if number is not None:
-                known = self.record.types.get((number, index))
-            if known is not None:
-                self.graph.stated_types[made.name] = known
-
     def _stated(self, inner: Value, outer: Value) -> StatedType | None:
         """Return what the function states of a value, as it holds where the call is.
 
         Its symbols mean something in the function alone. They become what the sizes are here, as
         far as that follows, else names that are this call's own.
         """
-        stated, known = inner.stated_type, inner.declared_type
+        stated, declared = inner.stated_type, inner.declared_type
         if stated is None or inner in self.graph.model.refuted or outer.type_source is not None:
             return None
-        found = outer.inferred_type()
-        if known is None or known.shape is None:
+        inferred = outer.inferred_type()
+        if declared is None or declared.shape is None:
             return stated
-        if found is not None and contradicts(known, found):
+        if inferred is not None and contradicts(declared, inferred):
             return None
-        dims = known.shape if found is None or found.shape is None else found.shape
-        for dim, here in zip(known.shape, dims, strict=True):
+        dims = declared.shape if inferred is None or inferred.shape is None else inferred.shape
+        for dim, here in zip(declared.shape, dims, strict=True):
             if isinstance(dim, str):
-                is_open = found is None or here is None or is_made_up(here)
+                is_open = inferred is None or here is None or is_made_up(here)
                 self.symbols.setdefault(dim, f"{self._prefix}/{dim}" if is_open else here)
         return self.graph.model.codec.restated(stated, self.symbols)
-
-    def _put_copy(self, inner: Value, outer: Value) -> None:
-        """Copy a value that the function only passes on, or returns twice."""
-        source = self.values[inner]
-        name = self.names.node(f"{self._prefix}/Identity")
-        copy = self.rewriter.insert(self.call, "Identity", [source], name=name)
-        self.rewriter.take_over_outputs(copy, [outer])
-        self.made.append(copy)
 
 
 def _most_inputs(node: Node) -> int:
@@ -833,23 +813,20 @@ class _Positions:
             record = self.records.get(current)
             if record is None:
                 continue
-            self._place_others(record, last)
+            for number, entry in sorted(
+                enumerate(record.entries), key=lambda item: record.offset(item[0])
+            )[1:]:
+                names = set(entry.outputs) - {""}
+                if not names & self.present:
+                    self._occupy_near(last - record.offset(number), names)
+            for name, constant in record.constants.items():
+                if constant.at is not None and name not in self.present:
+                    self._occupy_near(last - constant.at, {name})
             pending += [
                 (self.waiting[name], last - offset)
                 for name, offset in record.moved.items()
                 if name in self.waiting and name not in self.places
             ]
-
-    def _place_others(self, record: CallRecord, last: int) -> None:
-        for number, entry in sorted(
-            enumerate(record.entries), key=lambda item: record.offset(item[0])
-        )[1:]:
-            names = set(entry.outputs) - {""}
-            if not names & self.present:
-                self._occupy_near(last - record.offset(number), names)
-        for name, constant in record.constants.items():
-            if constant.at is not None and name not in self.present:
-                self._occupy_near(last - constant.at, {name})
 
     def _occupy_near(self, place: int, names: Collection[str]) -> None:
         if not any(name in self.places for name in names):
@@ -1002,11 +979,15 @@ class _Worker:
             for node in graph
             if (function := called_function(node)) is not None and node not in self.refused
         }
-        chosen = [node for node in calls if self._is_chosen(node, calls[node])]
+        chosen = [
+            node
+            for node in calls
+            if calls[node] in self.chosen and (self.only is None or node in self.only)
+        ]
         if not chosen:
             return False
-        found = {node: read_call(node) for node in calls}
-        records = {node: record for node, record in found.items() if record is not None}
+        records_of_calls = {node: read_call(node) for node in calls}
+        records = {node: record for node, record in records_of_calls.items() if record is not None}
         latest = max(_run_of(records.get(node)) for node in chosen)
         batch = [node for node in chosen if _run_of(records.get(node)) == latest]
         of_run = {node: record for node, record in records.items() if record.run == latest}
@@ -1017,9 +998,6 @@ class _Worker:
             arrange(graph, places)
         return True
 
-    def _is_chosen(self, call: Node, function: Function) -> bool:
-        return function in self.chosen and (self.only is None or call in self.only)
-
     def _inline(
         self, call: Node, function: Function, record: CallRecord | None, names: InlinedNames
     ) -> None:
@@ -1029,7 +1007,10 @@ class _Worker:
             self.result.refused.append(RefusedCall(function, call, reason))
             return
         graph = call.graph
-        scope = self._scope_of(graph)
+        # Name a graph, before a node that its name mentions goes.
+        if graph not in self.scopes:
+            self.scopes[graph] = scope_of(graph)
+        scope = self.scopes[graph]
         _import_domains(function, graph)
         numbers = None if record is None else align(record, function.body)
         if numbers is None:
@@ -1040,12 +1021,6 @@ class _Worker:
         is_restored = record is not None
         self.restored.update(nodes if is_restored else ())
         self.result.calls.append(InlinedCall(function, call, scope, tuple(nodes), is_restored))
-
-    def _scope_of(self, graph: Graph) -> str:
-        """Name a graph, before a node that its name mentions goes."""
-        if graph not in self.scopes:
-            self.scopes[graph] = scope_of(graph)
-        return self.scopes[graph]
 
 
 def _import_domains(function: Function, graph: Graph) -> None:
@@ -1068,8 +1043,10 @@ def _called_from(graph: Graph, functions: Iterable[Function]) -> set[Function]:
     """Return what *graph* or one of *functions* calls, directly or through others."""
     bodies = [graph, *(function.body for function in functions)]
     called = [callee for body in bodies for callee in callees_in(body)]
-    known = graph.model.functions
-    called += [known[key] for key in sorted(graph.model.called_beside & known.keys())]
+    all_functions = graph.model.functions
+    called += [
+        all_functions[key] for key in sorted(graph.model.called_beside & all_functions.keys())
+    ]
     return reachable(called, lambda function: callees_in(function.body))
 
 

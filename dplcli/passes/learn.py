@@ -79,7 +79,15 @@ def read_example(nodes: Sequence[Node]) -> NodeExample:
         UsageError: They are in different graphs, not connected or not convex, or no function can
             hold them; says which nodes are concerned, and what to do.
     """
-    _check_one_graph(nodes)
+    if not nodes:
+        raise UsageError("no node is named", hint="pass the names of the nodes to learn from")
+    first = nodes[0]
+    stray = next((node for node in nodes if node.graph is not first.graph), None)
+    if stray is not None:
+        raise UsageError(
+            f"{say(first)} is in {_scope(first.graph)} and {say(stray)} in {_scope(stray.graph)}: "
+            "a pattern never spans two graphs"
+        )
     members = sorted(
         {node for node in nodes if not is_identity(node) and not is_constant_node(node)},
         key=lambda node: node.position,
@@ -94,10 +102,23 @@ def read_example(nodes: Sequence[Node]) -> NodeExample:
             raise UsageError(f"{say(node)} has a body of its own, which a function cannot hold")
     copies = _copies_between(members)
     whole = sorted({*members, *copies}, key=lambda node: node.position)
-    leaving = _read_outside(whole)
+    # The values made by *whole* that the graph returns or that others read.
+    inside = set(whole)
+    outputs = [output for node in whole for output in node.outputs if output is not None]
+    leaving = [
+        v for v in outputs if v.is_graph_output or any(user not in inside for user in users(v))
+    ]
     _check_convex(whole, leaving)
     _check_connected(members)
-    _check_copies(copies, leaving, whole)
+    # Refuse an inner Identity node with readers outside: a match has none of those as output.
+    for value in leaving:
+        producer = value.producer
+        if producer is not None and producer in copies:
+            outside = describe_escape(value, whole)
+            raise UsageError(
+                f"{say(producer)} lies between the nodes named, but {outside}",
+                hint="add what reads it, or remove the Identity node from the model",
+            )
     return NodeExample(tuple(members), tuple(_ordered_roots(members, whole, leaving)))
 
 
@@ -112,18 +133,6 @@ def list_nodes(nodes: Sequence[Node], most: int = _MOST_NAMED) -> str:
     if len(nodes) > most:
         texts.append(f"and {len(nodes) - most} more")
     return ", ".join(texts)
-
-
-def _check_one_graph(nodes: Sequence[Node]) -> None:
-    if not nodes:
-        raise UsageError("no node is named", hint="pass the names of the nodes to learn from")
-    first = nodes[0]
-    stray = next((node for node in nodes if node.graph is not first.graph), None)
-    if stray is not None:
-        raise UsageError(
-            f"{say(first)} is in {_scope(first.graph)} and {say(stray)} in {_scope(stray.graph)}: "
-            "a pattern never spans two graphs"
-        )
 
 
 def _scope(graph: Graph) -> str:
@@ -148,13 +157,6 @@ def _copies_between(members: Sequence[Node]) -> list[Node]:
                 copied = producer.inputs[0]
                 producer = None if copied is None else copied.producer
     return list(copies)
-
-
-def _read_outside(whole: Sequence[Node]) -> list[Value]:
-    """Return the values made by *whole* that the graph returns or that others read."""
-    inside = set(whole)
-    made = [output for node in whole for output in node.outputs if output is not None]
-    return [v for v in made if v.is_graph_output or any(user not in inside for user in users(v))]
 
 
 def _check_convex(whole: Sequence[Node], leaving: Sequence[Value]) -> None:
@@ -215,18 +217,6 @@ def _read_by(node: Node, members: AbstractSet[Node | None]) -> Iterator[Node | V
             yield maker if maker is not None and maker in members else origin
 
 
-def _check_copies(copies: Sequence[Node], leaving: Sequence[Value], whole: Sequence[Node]) -> None:
-    """Refuse an inner Identity node with readers outside: a match has none of those as output."""
-    for value in leaving:
-        producer = value.producer
-        if producer is not None and producer in copies:
-            outside = describe_escape(value, whole)
-            raise UsageError(
-                f"{say(producer)} lies between the nodes named, but {outside}",
-                hint="add what reads it, or remove the Identity node from the model",
-            )
-
-
 def _ordered_roots(
     members: Sequence[Node], whole: Sequence[Node], leaving: Sequence[Value]
 ) -> Iterator[Node]:
@@ -247,8 +237,8 @@ def _ordered_roots(
 
 
 def _is_read_in(node: Node, inside: AbstractSet[Node]) -> bool:
-    made = [output for output in node.outputs if output is not None]
-    return any(user in inside for output in made for user in users(output))
+    outputs = [output for output in node.outputs if output is not None]
+    return any(user in inside for output in outputs for user in users(output))
 
 
 def _cone(root: Node, inside: AbstractSet[Node | None]) -> set[Node | Value]:
@@ -465,7 +455,13 @@ def named_attributes(node: Node, *, exact: bool) -> dict[str, AttributeValue]:
         exact: Whether to demand every attribute that the file states.
     """
     named: dict[str, AttributeValue] = {}
-    for name in _known_names(node):
+    # List the names that may mean an attribute of *node*, or an input that was one.
+    schema = schema_of(node)
+    names = dict.fromkeys(node.attributes)
+    if schema is not None:
+        names |= dict.fromkeys(schema.attributes)
+        names |= dict.fromkeys(name for name in schema.inputs if name in _AXES)
+    for name in list(names):
         is_stated = exact and name in node.attributes
         if not is_stated and name not in KEPT_ATTRIBUTES:
             continue
@@ -483,16 +479,6 @@ def named_attributes(node: Node, *, exact: bool) -> dict[str, AttributeValue]:
 def free_attributes(node: Node, named: Container[str]) -> list[str]:
     """List the attributes that the file states and a pattern neither names nor has as inputs."""
     return [name for name in node.attributes if name not in named and slot_of(node, name) is None]
-
-
-def _known_names(node: Node) -> list[str]:
-    """List the names that may mean an attribute of *node*, or an input that was one."""
-    schema = schema_of(node)
-    names = dict.fromkeys(node.attributes)
-    if schema is not None:
-        names |= dict.fromkeys(schema.attributes)
-        names |= dict.fromkeys(name for name in schema.inputs if name in _AXES)
-    return list(names)
 
 
 def _default_of(node: Node, name: str) -> object:
@@ -744,28 +730,26 @@ def learn_rule(
         )
     learned = build_pattern(example, exact=exact)
     text = _readable_text(learned.pattern, model)
+    count = len(example.nodes)
+    label = "a model" if model.path is None else model.path.name
+    what = "1 node" if count == 1 else f"{count} nodes"
     rule = PatternRule(
         target=target,
         name=name or rule_name(example.nodes),
         pattern=learned.pattern,
         where=learned.where,
         constants="lift",
-        doc=_doc(example, model),
+        doc=(f"Learned from {what} of {label}: {list_nodes(example.nodes)}."),
     )
     _prove(rule, example)
     selection = select_matches(model, [rule])
     notes = [*learned.notes, *_notes_on_search(selection, example)]
-    if not _given_up(selection) and _has_constants(rule):
+    if not _given_up(selection) and any(
+        isinstance(part, ConstantPattern) for part in all_parts(rule.pattern)
+    ):
         looser = build_pattern(example, exact=exact, any_values=True)
         notes += _notes_on_constants(model, replace(rule, pattern=looser.pattern), selection)
     return LearnedRule(rule, text, example.nodes, tuple(notes), len(selection.matches))
-
-
-def _doc(example: NodeExample, model: Model) -> str:
-    count = len(example.nodes)
-    label = "a model" if model.path is None else model.path.name
-    what = "1 node" if count == 1 else f"{count} nodes"
-    return f"Learned from {what} of {label}: {list_nodes(example.nodes)}."
 
 
 def _notes_on_search(selection: Selection, example: NodeExample) -> Iterator[str]:
@@ -779,10 +763,6 @@ def _notes_on_search(selection: Selection, example: NodeExample) -> Iterator[str
 
 def _given_up(selection: Selection) -> int:
     return sum(item.stage == "budget" for item in selection.refused)
-
-
-def _has_constants(rule: PatternRule) -> bool:
-    return any(isinstance(part, ConstantPattern) for part in all_parts(rule.pattern))
 
 
 def _notes_on_constants(model: Model, looser: PatternRule, selection: Selection) -> Iterator[str]:

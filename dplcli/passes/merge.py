@@ -70,15 +70,11 @@ class Contraction:
 
     Args:
         graph: The graph; not to be edited meanwhile.
-
-    Attributes:
-        edges_seen: How many edges were looked at so far.
     """
 
     def __init__(self, graph: Graph) -> None:
         """Let every node of *graph* be a set of its own."""
         self.graph = graph
-        self.edges_seen = 0
         self._rewriter = GraphRewriter(graph)
         self._parent: dict[Node, Node] = {}
         self._members: dict[Node, list[Node]] = {}
@@ -101,13 +97,13 @@ class Contraction:
 
     def members(self, node: Node) -> list[Node]:
         """Return the set of *node*, in no particular order."""
-        known = self.find(node)
-        return self._members.get(known) or [known]
+        leader = self.find(node)
+        return self._members.get(leader) or [leader]
 
     def place(self, node: Node) -> Node:
         """Return the node where a call instead of the set of *node* has to stand."""
-        known = self.find(node)
-        return self._place.get(known, known)
+        leader = self.find(node)
+        return self._place.get(leader, leader)
 
     def position(self, node: Node) -> int:
         """Return where the set of *node* stands in the node list."""
@@ -130,7 +126,25 @@ class Contraction:
             self._apart.setdefault(first, set()).add(last)
             self._apart.setdefault(last, set()).add(first)
             return False
-        self._unite(first, last, moved)
+        # Make one set of two, and move what *moved* reached from between them.
+        between = [self._place.get(node, node) for node in moved.reached]
+        between.sort(key=lambda node: node.position)
+        place = self.place(moved.goal)
+        if moved.goal is last:
+            self._rewriter.move_behind(place, between)
+        else:
+            self._rewriter.move_before(place, between)
+        few, many = last, first
+        if len(self.members(few)) > len(self.members(many)):
+            few, many = many, few
+        self._parent[few] = many
+        self._members.setdefault(many, [many]).extend(self._members.pop(few, [few]))
+        self._place.pop(few, None)
+        self._place[many] = place
+        for other in self._apart.pop(few, ()):
+            self._apart[other].discard(few)
+            self._apart[other].add(many)
+            self._apart.setdefault(many, set()).add(other)
         return True
 
     def _search(self, first: Node, last: Node) -> _Front | None:
@@ -143,7 +157,6 @@ class Contraction:
                 edge = next(front.edges, None)
                 if edge is None:
                     return front
-                self.edges_seen += 1
                 origin, node = edge
                 if node in front.reached or node is front.start:
                     continue
@@ -163,8 +176,8 @@ class Contraction:
             self._ahead.setdefault(node, set()).add(last)
             self._behind.setdefault(node, set()).add(first)
 
-    def _successors(self, known: Node) -> Iterator[Node]:
-        for member in self._members.get(known, (known,)):
+    def _successors(self, leader: Node) -> Iterator[Node]:
+        for member in self._members.get(leader, (leader,)):
             for value in member.outputs:
                 if value is not None:
                     yield from map(self.find, self._readers(value))
@@ -181,8 +194,8 @@ class Contraction:
                 if reader is not None:
                     yield reader
 
-    def _predecessors(self, known: Node) -> Iterator[Node]:
-        for member in self._members.get(known, (known,)):
+    def _predecessors(self, leader: Node) -> Iterator[Node]:
+        for member in self._members.get(leader, (leader,)):
             for value in chain(member.inputs, self._captures(member)):
                 if value is not None and value.producer is not None and value.graph is self.graph:
                     yield self.find(value.producer)
@@ -190,31 +203,10 @@ class Contraction:
     def _captures(self, node: Node) -> Iterable[Value]:
         if not node.subgraphs:
             return ()
-        known = self._captured.get(node)
-        if known is None:
-            known = self._captured[node] = captured_values(node)
-        return known
-
-    def _unite(self, first: Node, last: Node, moved: _Front) -> None:
-        """Make one set of two, and move what *moved* reached from between them."""
-        between = [self._place.get(node, node) for node in moved.reached]
-        between.sort(key=lambda node: node.position)
-        place = self.place(moved.goal)
-        if moved.goal is last:
-            self._rewriter.move_behind(place, between)
-        else:
-            self._rewriter.move_before(place, between)
-        few, many = last, first
-        if len(self.members(few)) > len(self.members(many)):
-            few, many = many, few
-        self._parent[few] = many
-        self._members.setdefault(many, [many]).extend(self._members.pop(few, [few]))
-        self._place.pop(few, None)
-        self._place[many] = place
-        for other in self._apart.pop(few, ()):
-            self._apart[other].discard(few)
-            self._apart[other].add(many)
-            self._apart.setdefault(many, set()).add(other)
+        captured = self._captured.get(node)
+        if captured is None:
+            captured = self._captured[node] = captured_values(node)
+        return captured
 
 
 class _Front:
@@ -379,12 +371,12 @@ def _inlined(call: Node, region: Function) -> list[RegionCall]:
     """Return the calls of *region* as *call* has them, with their names as far as it tells them."""
     body = region.body
     inputs = [*call.inputs, *[None] * len(body.inputs)]
-    known: dict[Value, ValueSource | None] = dict(zip(body.inputs, inputs, strict=False))
+    source_of: dict[Value, ValueSource | None] = dict(zip(body.inputs, inputs, strict=False))
     made = zip(body.outputs, call.outputs, strict=False)
-    known |= {inner: outer for inner, outer in made if outer is not None}
+    source_of |= {inner: outer for inner, outer in made if outer is not None}
 
     def outside(value: Value | None) -> ValueSource | None:
-        return None if value is None else known.get(value, (call, value))
+        return None if value is None else source_of.get(value, (call, value))
 
     given = CallAttributes(region, call)
     record = read_call(call) or CallRecord(read_entries(call))
@@ -484,26 +476,23 @@ class RegionOutline:
         remarks = {
             str(i): describe_remarks(s.remarks) for i, s in enumerate(inner_calls) if any(s.remarks)
         }
-        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types()}
+        # Write down what the file states of values that are inside from now on.
+        types: dict[str, object] = {}
+        leaving = set(self.outputs)
+        for number, inner in enumerate(self.inner_calls):
+            for index, value in enumerate(inner.outputs):
+                stated = inner.types.get(index)
+                if isinstance(value, Value):
+                    stated = None if value in leaving else stated_of(value)
+                if stated is not None:
+                    key = f"{number}.{index}" if index else f"{number}"
+                    types[key] = describe_type(stated)
+        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": types}
         if len(inner_calls) == len(self.calls):
             rest["offsets"] = [] if place.is_row else place.offsets
             rest["moved"] = place.moved
         rest = {key: value for key, value in rest.items() if value}
         return {NODES_KEY: _dump(nodes), UNDO_KEY: _dump(rest)}
-
-    def _types(self) -> dict[str, object]:
-        """Write down what the file states of values that are inside from now on."""
-        found: dict[str, object] = {}
-        leaving = set(self.outputs)
-        for number, inner in enumerate(self.inner_calls):
-            for index, value in enumerate(inner.outputs):
-                known = inner.types.get(index)
-                if isinstance(value, Value):
-                    known = None if value in leaving else stated_of(value)
-                if known is not None:
-                    key = f"{number}.{index}" if index else f"{number}"
-                    found[key] = describe_type(known)
-        return found
 
 
 def _dump(item: object) -> str:
@@ -545,13 +534,13 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
 def _outputs_of(calls: Sequence[Node]) -> list[Value]:
     """Return what is read by others than *calls*; of what nobody reads, one, or there is none."""
     members = set(calls)
-    made = [value for call in calls for value in call.outputs if value is not None]
+    outputs = [value for call in calls for value in call.outputs if value is not None]
     read = [
         value
-        for value in made
+        for value in outputs
         if value.returned_by or any(user not in members for user, _ in value.iter_uses())
     ]
-    return read or made[-1:]
+    return read or outputs[-1:]
 
 
 def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
@@ -661,7 +650,11 @@ def sets_in(graph: Graph) -> list[list[Node]]:
     functions = {node: function for node in graph if (function := _unit_called(node)) is not None}
     contraction = Contraction(graph)
     for node in functions:
-        for source in _sources(node, functions):
+        # The calls of the same target that *node* reads from, each once.
+        makers = {value.producer: None for value in node.inputs if value is not None}
+        for source in [
+            m for m in makers if m is not None and m in functions and m.domain == node.domain
+        ]:
             both = (source, node) if graph.model.is_spread else ()
             if object_to_devices(member for end in both for member in contraction.members(end)):
                 continue
@@ -677,12 +670,6 @@ def _unit_called(node: Node) -> Function | None:
     if function is None or node.subgraphs or not is_for_target(function):
         return None
     return function
-
-
-def _sources(node: Node, functions: Mapping[Node, Function]) -> list[Node]:
-    """Return the calls of the same target that *node* reads from, each once."""
-    makers = {value.producer: None for value in node.inputs if value is not None}
-    return [m for m in makers if m is not None and m in functions and m.domain == node.domain]
 
 
 def _alone(call: Node) -> Region:
@@ -726,13 +713,13 @@ class _Merger:
         order, places = arranged(nodes, several)
         graph.arrange(order)
         run = 1 + max(run_of(call) for calls in sets for call in calls)
-        made = {
+        regions = {
             calls[-1]: self._join(calls, run, places[calls[-1]])
             if len(calls) > 1
             else _alone(calls[0])
             for calls in sets
         }
-        return [made[node] for node in order if node in made]
+        return [regions[node] for node in order if node in regions]
 
     def _join(self, calls: Sequence[Node], run: int, place: MemberPosition) -> Region:
         """Make one call of several, in the place of the last."""
@@ -748,9 +735,9 @@ class _Merger:
         )
 
     def _function_for(self, outline: RegionOutline) -> Function:
-        known = self.made.get(outline.structure)
-        if known is not None:
-            return known
+        same = self.made.get(outline.structure)
+        if same is not None:
+            return same
         name = self._new_name(outline.domain)
         function = self.made[outline.structure] = make_region(self.model, outline, name)
         return function

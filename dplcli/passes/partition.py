@@ -140,11 +140,11 @@ class OutlinedFunction:
 
     def call_attributes(self, item: Outline) -> Mapping[str, Attribute]:
         """Return the attributes to give at the call; calls share them where outlines do."""
-        known = self.named.get(id(item.attributes))
-        if known is None:
-            known = {self.attribute_names[where]: a for where, a in item.attributes.items()}
-            self.named[id(item.attributes)] = known
-        return known
+        named = self.named.get(id(item.attributes))
+        if named is None:
+            named = {self.attribute_names[where]: a for where, a in item.attributes.items()}
+            self.named[id(item.attributes)] = named
+        return named
 
     def references(self, number: int) -> dict[str, Attribute]:
         """Return the attributes of one node of the body that each call gives."""
@@ -182,9 +182,25 @@ class OutlinedFunction:
     def fill(self, body: BodyWriter) -> None:
         """Write the nodes of the first member into *body*, attributes by reference."""
         first = self.outlines[0]
-        values = _formal_inputs(body, first)
+        # Name the inputs after the pattern's names, else after the operator's formal inputs.
+        named = {value: name for name, value in reversed(tuple(first.match.bindings.items()))}
+        values: dict[Value, Value] = {}
+        for value in first.inputs:
+            origin = behind_identities(value)
+            values[origin] = body.add_input(named.get(origin) or _formal_name(origin, first))
         for number in range(len(first.nodes)):
-            _copy_node(body, first, number, self.references(number), values)
+            attributes = self.references(number)
+            node = first.nodes[number]
+            read = _operands(first, number)
+            inputs = [None if value is None else _inside(body, value, values) for value in read]
+            while inputs and inputs[-1] is None:
+                inputs.pop()
+            operator = (node.domain, node.op_type, node.overload)
+            wanted = f"{node.op_type}_{number}".lower()
+            names = ["" if output is None else f"{wanted}_out" for output in node.outputs]
+            copy = body.add_node(operator, f"{node.op_type}_{number}", inputs, attributes, names)
+            pairs = zip(node.outputs, copy.outputs, strict=True)
+            values.update((old, new) for old, new in pairs if old is not None and new is not None)
         for output in first.outputs:
             body.graph.add_output(values[output])
 
@@ -244,11 +260,11 @@ class OutlineMaker:
         for place, (name, value) in enumerate(match.bindings.items()):
             named.setdefault(value, (place, name))
         names = tuple([named.get(origin, _UNNAMED) for origin in inputs])
-        made = tuple([(numbers[output.producer], output.index) for output in returned])  # type: ignore[index]  # nodes of the match make them
-        key = (id(match.root.graph.opset_imports), *operators, *wires, names, made, escaping)
+        places = tuple([(numbers[output.producer], output.index) for output in returned])  # type: ignore[index]  # nodes of the match make them
+        key = (id(match.root.graph.opset_imports), *operators, *wires, names, places, escaping)
         common = self._blueprints.get(key)
         if common is None:
-            common = self._blueprints[key] = self._blueprint(match, wires, names, made, escaping)
+            common = self._blueprints[key] = self._blueprint(match, wires, names, places, escaping)
         form = common.form
         return Outline(
             match,
@@ -268,7 +284,7 @@ class OutlineMaker:
         match: Match,
         wires: list[tuple[Wire, ...]],
         names: tuple[tuple[int, str], ...],
-        made: tuple[tuple[int, int], ...],
+        outputs: tuple[tuple[int, int], ...],
         escaping: int,
     ) -> Blueprint:
         opsets = match.root.graph.opset_imports
@@ -278,7 +294,7 @@ class OutlineMaker:
             schema = schema_of(node) if node.attributes else None
             opset = opsets.get(node.domain, 0)
             operators.append(use_of(operator, opset, schema, node.attributes, node.outputs))
-        form = form_of(FormKey(tuple(operators), tuple(wires), names, made, escaping))
+        form = form_of(FormKey(tuple(operators), tuple(wires), names, outputs, escaping))
         nodes = _ordered(match.nodes, form.order)
         versions = [opsets.get(domain, 0) for domain in dict.fromkeys(n.domain for n in nodes)]
         structure = (form.wiring, *versions)
@@ -305,8 +321,8 @@ def _outputs_of(match: Match) -> tuple[list[Value], int]:
     """
     outputs: list[Value] = []
     for root in match.roots:
-        made = [v for v in root.outputs if v is not None]
-        outputs += [v for v in made if v.use_count or v.returned_by] or made[:1]
+        root_outputs = [v for v in root.outputs if v is not None]
+        outputs += [v for v in root_outputs if v.use_count or v.returned_by] or root_outputs[:1]
     inner = match.escaping if match.rule.escape == "outputs" else ()
     return [*outputs, *inner], len(inner)
 
@@ -380,9 +396,9 @@ def _gather_attributes(outlines: Sequence[Outline]) -> None:
     }
     complete: dict[int, dict[AttributeKey, Attribute]] = {}
     for item in outlines:
-        known = complete.get(id(item.common))
-        if known is not None:
-            item.attributes = known
+        blueprint = complete.get(id(item.common))
+        if blueprint is not None:
+            item.attributes = blueprint
             continue
         _complete(item, wanted)
         if not item.completed and len(item.attributes) == len(wanted):
@@ -408,26 +424,16 @@ def _name_attributes(item: Outline) -> dict[AttributeKey, str]:
 
     Where two operators can have an attribute of one name, that of the second has a number.
     """
-    found: dict[AttributeKey, str] = {}
+    names_at: dict[AttributeKey, str] = {}
     used: set[str] = set()
     last = max((number for number, _ in item.attributes), default=0)
     for number, node in enumerate(item.nodes[: last + 1]):
         given = [name for at, name in item.attributes if at == number]
-        known = possible_attributes(node) if number < last else frozenset()
+        possible = possible_attributes(node) if number < last else frozenset()
         # a file may have an attribute without a name
-        names = {name: claim(name or "attribute", used) for name in sorted(known.union(given))}
-        found.update(((number, name), names[name]) for name in given)
-    return {where: found[where] for where in item.attributes}
-
-
-def _formal_inputs(body: BodyWriter, item: Outline) -> dict[Value, Value]:
-    """Name the inputs after the pattern's names, else after the operator's formal inputs."""
-    named = {value: name for name, value in reversed(tuple(item.match.bindings.items()))}
-    values: dict[Value, Value] = {}
-    for value in item.inputs:
-        origin = behind_identities(value)
-        values[origin] = body.add_input(named.get(origin) or _formal_name(origin, item))
-    return values
+        names = {name: claim(name or "attribute", used) for name in sorted(possible.union(given))}
+        names_at.update(((number, name), names[name]) for name in given)
+    return {where: names_at[where] for where in item.attributes}
 
 
 def _formal_name(origin: Value, item: Outline) -> str:
@@ -452,30 +458,10 @@ def formal_input(node: Node, slot: int) -> str:
     return formals[min(slot, len(formals) - 1)] if formals else ""
 
 
-def _copy_node(
-    body: BodyWriter,
-    item: Outline,
-    number: int,
-    attributes: Mapping[str, Attribute],
-    values: dict[Value, Value],
-) -> None:
-    node = item.nodes[number]
-    read = _operands(item, number)
-    inputs = [None if value is None else _inside(body, value, values) for value in read]
-    while inputs and inputs[-1] is None:
-        inputs.pop()
-    operator = (node.domain, node.op_type, node.overload)
-    wanted = f"{node.op_type}_{number}".lower()
-    names = ["" if output is None else f"{wanted}_out" for output in node.outputs]
-    copy = body.add_node(operator, f"{node.op_type}_{number}", inputs, attributes, names)
-    pairs = zip(node.outputs, copy.outputs, strict=True)
-    values.update((old, new) for old, new in pairs if old is not None and new is not None)
-
-
 def _inside(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
     """Return what stands for *value* in the body: a formal input, an inner value or a constant."""
-    known = values.get(value) or values.get(behind_identities(value))
-    return known or _embed(body, value, values)
+    inner = values.get(value) or values.get(behind_identities(value))
+    return inner or _embed(body, value, values)
 
 
 def _embed(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
@@ -485,10 +471,10 @@ def _embed(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
     name = unique("Constant", {node.name for node in body.graph}.__contains__)
     attributes = {"value": Attribute("tensor", tensor)}
     node = body.add_node(("", "Constant", ""), name, (), attributes, [f"{name.lower()}_out"])
-    (made,) = node.outputs
-    assert made is not None  # noqa: S101  # it was asked for
-    values[value] = made
-    return made
+    (output,) = node.outputs
+    assert output is not None  # noqa: S101  # it was asked for
+    values[value] = output
+    return output
 
 
 # What a call says of the nodes that it took the place of, beyond their operators and names.
@@ -537,8 +523,8 @@ class OriginRecorder:
             names = [node.name for graph in outermost.and_inner() for node in graph]
             self.names.update(names)
             if len(set(names)) < len(names):
-                found = {name for name, n in Counter(names).items() if name and n > 1}
-                self._repeated.update(dict.fromkeys(outermost.and_inner(), found))
+                repeated = {name for name, n in Counter(names).items() if name and n > 1}
+                self._repeated.update(dict.fromkeys(outermost.and_inner(), repeated))
         self._runs: dict[Graph, int] = {}
         self._places: dict[Node, int] = {}
         self._placed: set[Graph] = set()
@@ -572,7 +558,14 @@ class OriginRecorder:
         """
         nodes, rest = self._found.pop(id(item))
         if item.completed:
-            nodes = _with_completed(nodes, item.completed)
+            # Add to the entries of nodes the attributes that the file left to their defaults.
+            entries = json.loads(nodes)
+            names: dict[int, list[str]] = {}
+            for number, name in item.completed:
+                names.setdefault(number, []).append(name)
+            for number, of_node in names.items():
+                entries[number].append(of_node)
+            nodes = encode_json(entries)
         if moved:
             places = encode_json(self._moved(moved, self._anchors.get(id(item))))
             rest += f'{rest and ","}"moved":{places}'
@@ -587,21 +580,21 @@ class OriginRecorder:
         if run is None:
             run = self._runs[graph] = _runs_of(graph)
         nodes, repeated = item.nodes, self._repeated.get(graph)
-        found: Json = {"run": run} if run else {}
+        origin: Json = {"run": run} if run else {}
         if not _stands_in_one_row(item):
-            found["offsets"] = self._offsets(item)
+            origin["offsets"] = self._offsets(item)
         if not item.reads_plainly:
-            found["reads"] = outside_reads(item)
+            origin["reads"] = outside_reads(item)
         if item.swapped:
-            found["swapped"] = list(item.swapped)
+            origin["swapped"] = list(item.swapped)
         if item.embedded:
-            found["constants"] = self._constants(item)
+            origin["constants"] = self._constants(item)
         if remarks := remarks_by_number(nodes):
-            found["remarks"] = remarks
+            origin["remarks"] = remarks
         if repeated:
-            found["repeated"] = [i for i, node in enumerate(nodes) if node.name in repeated]
+            origin["repeated"] = [i for i, node in enumerate(nodes) if node.name in repeated]
         types = self._types(item)
-        members = [json_members(found), f'"types":{{{",".join(types)}}}' if types else ""]
+        members = [json_members(origin), f'"types":{{{",".join(types)}}}' if types else ""]
         return ",".join(filter(None, members))
 
     def _place(self, graph: Graph) -> None:
@@ -629,14 +622,14 @@ class OriginRecorder:
         }
 
     def _statement(self, stated: StatedType) -> str:
-        known = self._statements.get(id(stated))
-        if known is None:
-            known = self._statements[id(stated)] = (stated, statement_text(stated))
-        return known[1]
+        text = self._statements.get(id(stated))
+        if text is None:
+            text = self._statements[id(stated)] = (stated, statement_text(stated))
+        return text[1]
 
     def _types(self, item: Outline) -> list[str]:
         """Write what the file states of inner values, as the members of a JSON object."""
-        found = []
+        entries = []
         kept: set[Node] = set()
         if item.match.escaping:
             kept = set(item.match.nodes).difference(item.replaced)
@@ -653,30 +646,30 @@ class OriginRecorder:
                 stated = stated_of(value)
                 if stated is not None:
                     place = f"{number}.{value.index}" if value.index else f"{number}"
-                    found.append(f'"{place}":{self._statement(stated)}')
-        return found
+                    entries.append(f'"{place}":{self._statement(stated)}')
+        return entries
 
     def _constants(self, item: Outline) -> Json:
         """Describe the embedded constants, and the Identity nodes that they come through."""
-        found: Json = {}
+        entries: Json = {}
         graph = item.match.root.graph
         for read in item.embedded:
             value = read
-            while value.name not in found:
-                known = found[value.name] = _constant(value, graph)
+            while value.name not in entries:
+                entry = entries[value.name] = _constant(value, graph)
                 stated = stated_of(value)
                 if stated is not None:
-                    known["type"] = describe_type(stated)
+                    entry["type"] = describe_type(stated)
                 maker = value.producer
                 if maker is None:
                     break
                 if maker.graph is graph:
                     self._place(graph)
-                    known["at"] = self._places[item.last] - self._places[maker]
+                    entry["at"] = self._places[item.last] - self._places[maker]
                 if not maker.inputs or maker.inputs[0] is None:
                     break
                 value = maker.inputs[0]
-        return found
+        return entries
 
 
 def wording_of(nodes: Iterable[Node]) -> str:
@@ -687,8 +680,8 @@ def wording_of(nodes: Iterable[Node]) -> str:
     """
     entries = []
     for node in nodes:
-        made = ",".join(["%s"] * len(node.outputs))
-        entries.append(f"[{quoted(node.qualified_op).replace('%', '%%')},%s,[{made}]")
+        outputs = ",".join(["%s"] * len(node.outputs))
+        entries.append(f"[{quoted(node.qualified_op).replace('%', '%%')},%s,[{outputs}]")
     return f"[{'],'.join(entries)}]]"
 
 
@@ -699,17 +692,6 @@ def _describe_nodes(item: Outline) -> str:
         names.append(node.name)
         names += ["" if output is None else output.name for output in node.outputs]
     return item.common.wording % tuple(map(quoted, names))
-
-
-def _with_completed(nodes: str, completed: Iterable[AttributeKey]) -> str:
-    """Add to the entries of nodes the attributes that the file left to their defaults."""
-    entries = json.loads(nodes)
-    names: dict[int, list[str]] = {}
-    for number, name in completed:
-        names.setdefault(number, []).append(name)
-    for number, of_node in names.items():
-        entries[number].append(of_node)
-    return encode_json(entries)
 
 
 def _runs_of(graph: Graph) -> int:
@@ -753,37 +735,37 @@ def stated_of(value: Value) -> StatedType | None:
 
 def describe_type(stated: StatedType) -> object:
     """Write a type: element type, shape, remarks; or what the codec encodes it as."""
-    known = stated.known
+    kind = stated.known
     if stated.annotations:
         plain = describe_type(stated._replace(annotations=()))
         said = [[dict(p), b64encode(rest).decode()] for p, rest in stated.annotations]
         return {"type": plain, "annotations": said}
-    if known is None:
+    if kind is None:
         return b64encode(stated.encoded).decode()
-    shape = None if known.shape is None else list(known.shape)
+    shape = None if kind.shape is None else list(kind.shape)
     remark = describe_remarks(stated.remarks)
-    return [known.dtype, shape, remark] if remark else [known.dtype, shape]
+    return [kind.dtype, shape, remark] if remark else [kind.dtype, shape]
 
 
 def outside_reads(item: Outline) -> Json:
     """List what the body does not tell: embedded constants, Identity nodes, omitted inputs."""
-    made: set[Node | None] = set(item.nodes)
+    inside: set[Node | None] = set(item.nodes)
     given = set(item.inputs)
-    found: Json = {}
+    reads: Json = {}
     for number, node in enumerate(item.nodes):
         inputs = node.inputs
         slots = {}
         for slot, value in enumerate(inputs):
-            if value is None or (maker := value.producer) in made:
+            if value is None or (maker := value.producer) in inside:
                 continue
-            is_told = maker is None or behind_identities(value).producer not in made
+            is_told = maker is None or behind_identities(value).producer not in inside
             if not is_told or value not in given:
                 slots[f"{slot}"] = value.name
         if inputs and inputs[-1] is None:
             slots[f"{len(inputs) - 1}"] = ""
         if slots:
-            found[f"{number}"] = slots
-    return found
+            reads[f"{number}"] = slots
+    return reads
 
 
 def _constant(value: Value, graph: Graph) -> Json:
@@ -793,42 +775,42 @@ def _constant(value: Value, graph: Graph) -> Json:
     Identity reads. ``attribute`` is the attribute of a Constant that holds the number, if that is
     not ``value``; ``rest`` is what else is in that. ``up`` is how many graphs outside it lies.
     """
-    found: Json = {}
+    entry: Json = {}
     levels = [*outwards(graph)].index(value.graph)
     if levels:
-        found["up"] = levels
+        entry["up"] = levels
     node = value.producer
     if node is None:
-        return found
-    found["node"] = node.name
+        return entry
+    entry["node"] = node.name
     if behind_identities(value) is not value:
         source = node.inputs[0]
-        found["reads"] = "" if source is None else source.name
+        entry["reads"] = "" if source is None else source.name
     else:
         for name, attribute in node.attributes.items():
-            found |= {"attribute": name} if name != "value" else {}
-            found |= {"rest": b64encode(attribute.rest).decode()} if attribute.rest else {}
+            entry |= {"attribute": name} if name != "value" else {}
+            entry |= {"rest": b64encode(attribute.rest).decode()} if attribute.rest else {}
     remarks = describe_remarks(node.remarks)
     if remarks:
-        found["remarks"] = remarks
-    return found
+        entry["remarks"] = remarks
+    return entry
 
 
 def remarks_by_number(nodes: Iterable[Node]) -> Json:
     """List what nodes carry for readers and tools, by their number."""
-    found: Json = {}
+    by_number: Json = {}
     for number, node in enumerate(nodes):
         remarks = node.remarks
         if any(remarks):
-            found[f"{number}"] = describe_remarks(remarks)
-    return found
+            by_number[f"{number}"] = describe_remarks(remarks)
+    return by_number
 
 
 def describe_remarks(remarks: Remarks) -> Json:
     """Write what a node or a type carries, as far as it carries anything."""
-    found: Json = {"doc": remarks.doc, "metadata": dict(remarks.metadata)}
-    found["rest"] = b64encode(remarks.rest).decode()
-    return {key: value for key, value in found.items() if value}
+    entry: Json = {"doc": remarks.doc, "metadata": dict(remarks.metadata)}
+    entry["rest"] = b64encode(remarks.rest).decode()
+    return {key: value for key, value in entry.items() if value}
 
 
 @keys(
@@ -871,10 +853,13 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
 
     origins = OriginRecorder(model, outlines())
     kinds = [kind for items in by_rule.values() for kind in group(items)]
-    made = write_calls(model, kinds, {rule.name for rule in selection.rules}, origins)
+    partitions = write_calls(model, kinds, {rule.name for rule in selection.rules}, origins)
     raise_ir_version(model)
-    _drop_unread_constants(kinds)
-    return [made[id(match)] for match in matches]
+    for kind in kinds:
+        for item in kind.outlines:
+            for value in item.embedded:
+                _drop_if_unread(value)
+    return [partitions[id(match)] for match in matches]
 
 
 def write_calls(
@@ -1043,8 +1028,8 @@ class FunctionNames:
         self, rule: PatternRule, item: Outline, form: Form, lacking: tuple[object, ...]
     ) -> str:
         if rule.qualified_name not in self._first:
-            found = first_form(rule, self.model.codec.schemas)
-            self._first[rule.qualified_name] = found
+            first = first_form(rule, self.model.codec.schemas)
+            self._first[rule.qualified_name] = first
         opsets = item.match.root.graph.opset_imports
         domains = sorted({node.domain for node in item.nodes})
         others = [
@@ -1070,14 +1055,6 @@ def _is_foreign(node: Node) -> bool:
         elif function is None and node.domain and not node.domain.startswith("ai.onnx"):
             return True
     return False
-
-
-def _drop_unread_constants(kinds: Iterable[OutlinedFunction]) -> None:
-    """Take out embedded constants that nothing reads any more."""
-    for kind in kinds:
-        for item in kind.outlines:
-            for value in item.embedded:
-                _drop_if_unread(value)
 
 
 def _drop_if_unread(value: Value) -> None:

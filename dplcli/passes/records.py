@@ -175,14 +175,14 @@ def _entry(item: object) -> RecordEntry:
 
 
 def _constant(item: Mapping[str, Any]) -> ConstantRecord:
-    node, at, known = item.get("node"), item.get("at"), item.get("type")
+    node, at, stated = item.get("node"), item.get("at"), item.get("type")
     return ConstantRecord(
         _distance(item.get("up", 0)),
         None if node is None else _text(node),
         _text(item.get("attribute", "value")),
         _text(item.get("reads", "")),
         None if at is None else _distance(at),
-        None if known is None else _type(known),
+        None if stated is None else _type(stated),
         _remarks(item.get("remarks", {})),
         _bytes(_text(item.get("rest", ""))),
     )
@@ -267,19 +267,19 @@ def align(record: CallRecord, body: Graph) -> dict[Node, int | None] | None:
     """
     entries = record.entries
     spare = body.node_count - len(entries)
-    found: dict[Node, int | None] = {}
+    numbers: dict[Node, int | None] = {}
     number = 0
     for node in body:
         fits = number < len(entries) and entries[number].fits(node)
         if spare and is_constant_node(node) and not (fits and node.name == f"Constant_{number}"):
-            found[node] = None
+            numbers[node] = None
             spare -= 1
             continue
         if not fits:
             return None
-        found[node] = number
+        numbers[node] = number
         number += 1
-    return found if number == len(entries) and not spare else None
+    return numbers if number == len(entries) and not spare else None
 
 
 def is_constant_node(node: Node) -> bool:

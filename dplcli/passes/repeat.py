@@ -110,7 +110,21 @@ class RepeatIndex:
             self._add(graph)
         self.colours = [self.labels]
         for _ in range(_COLOURINGS):
-            self.colours.append(self._refined(self.colours[-1]))
+            # Finer colours: nodes share one if their neighbours are of equal colours, too.
+            colours = self.colours[-1]
+            number_of = Numbers()
+            refined = []
+            for number, colour in enumerate(colours):
+                if colour == FIXED:
+                    refined.append(FIXED)
+                    continue
+                above = tuple(
+                    [None if m is None else (colours[m[0]], m[1]) for m in self.makers[number]]
+                )
+                below = [(index, slot, colours[user]) for index, slot, user in self.readers[number]]
+                below.sort()
+                refined.append(number_of((colour, above, tuple(below))))
+            self.colours.append(refined)
 
     def __len__(self) -> int:
         """Count the nodes."""
@@ -133,7 +147,14 @@ class RepeatIndex:
                 makers.append((maker, value.index))
                 self.readers[maker].append((value.index, slot, number))
             self.makers.append(tuple(makers))
-        self.shown += [_shown_outputs(node) for node in self.nodes[first:]]
+        self.shown += [
+            tuple(
+                value.index
+                for value in node.outputs
+                if value is not None and is_read_elsewhere(value)
+            )
+            for node in self.nodes[first:]
+        ]
         self.full_size += sum(self._size(node) for node in self.nodes[first:])
 
     def _size(self, node: Node) -> int:
@@ -163,22 +184,6 @@ class RepeatIndex:
         )
         key = (operator, tuple(inputs), tuple(outputs), tuple(sorted(attributes)))
         return self._number(key)
-
-    def _refined(self, colours: Sequence[int]) -> list[int]:
-        """Return finer colours: nodes share one if their neighbours are of equal colours, too."""
-        number_of = Numbers()
-        refined = []
-        for number, colour in enumerate(colours):
-            if colour == FIXED:
-                refined.append(FIXED)
-                continue
-            above = tuple(
-                [None if m is None else (colours[m[0]], m[1]) for m in self.makers[number]]
-            )
-            below = [(index, slot, colours[user]) for index, slot, user in self.readers[number]]
-            below.sort()
-            refined.append(number_of((colour, above, tuple(below))))
-        return refined
 
 
 def complete_attributes(node: Node) -> dict[str, Attribute]:
@@ -212,12 +217,6 @@ def _is_small(node: Node) -> bool:
     value = node.outputs[0]
     tensor = None if value is None else value.constant
     return tensor is not None and not tensor.is_external and tensor.size <= _LARGE_CONSTANT
-
-
-def _shown_outputs(node: Node) -> tuple[int, ...]:
-    return tuple(
-        value.index for value in node.outputs if value is not None and is_read_elsewhere(value)
-    )
 
 
 def is_read_elsewhere(value: Value) -> bool:
@@ -285,10 +284,7 @@ class PatchGrowth:
         self._downwards: deque[tuple[int, int]] = deque()
         self._unclear: deque[tuple[int, int]] = deque()
         self._add(starts)
-        self._grow()
-
-    def _grow(self) -> None:
-        """Look at every edge once: first at makers, for an input has but one; then at readers."""
+        # Look at every edge once: first at makers, for an input has but one; then at readers.
         while True:
             if self._upwards:
                 self._grow_upwards(*self._upwards.popleft())
@@ -322,34 +318,34 @@ class PatchGrowth:
         if self._agrees(above) and len({wire[1] for wire in wires if wire is not None}) == 1:
             self._try([node for node in above if node is not None])
 
-    def _any_inside(self, found: Iterable[int | None]) -> bool:
+    def _any_inside(self, numbers: Iterable[int | None]) -> bool:
         return any(
             node in patch
-            for node, patch in zip(found, self.places, strict=True)
+            for node, patch in zip(numbers, self.places, strict=True)
             if node is not None
         )
 
-    def _agrees(self, found: list[int | None]) -> bool:
+    def _agrees(self, numbers: list[int | None]) -> bool:
         """Tell whether nodes of one label are found; note who agrees with whom if not."""
-        labels = [self._label(node) for node in found]
+        labels = [self._label(node) for node in numbers]
         if labels.count(labels[0]) == len(labels):
             return labels[0] != FIXED
-        self._disagree(labels, found)
+        self._disagree(labels, numbers)
         return False
 
     def _label(self, node: int | None) -> int:
         return FIXED if node is None or node in self.claimed else self.index.labels[node]
 
-    def _disagree(self, keys: Iterable[Hashable], found: list[int | None]) -> None:
-        if 2 * sum(node in self._starts for node in found) >= len(found):
+    def _disagree(self, keys: Iterable[Hashable], numbers: list[int | None]) -> None:
+        if 2 * sum(node in self._starts for node in numbers) >= len(numbers):
             self.touching = True
         groups: dict[Hashable, list[int]] = {}
         for patch, key in enumerate(keys):
-            if found[patch] is not None and key != FIXED:
+            if numbers[patch] is not None and key != FIXED:
                 groups.setdefault(key, []).append(patch)
         several = [group for group in groups.values() if len(group) > 1]
         if several:
-            self.disagreements.append(Disagreement(several, found))
+            self.disagreements.append(Disagreement(several, numbers))
 
     # -- downwards ---------------------------------------------------------------------------
 
@@ -664,22 +660,34 @@ def make_kind(index: RepeatIndex, rows: Sequence[Row], rule: PatternRule) -> Rep
         rows: The blocks, nodes in topological order.
         rule: What the blocks are called.
     """
-    rows = _in_program_order(rows)
+    # Sort blocks by where they end, and rows by where they are in the first block.
+    ends = [max(block) for block in zip(*rows, strict=True)]
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    rows = sorted(tuple(row[block] for block in order) for row in rows)
     nodes = [[index.nodes[number] for number in row] for row in rows]
     wires, inputs = _read(index, rows)
     outputs = _returned(index, rows)
     kind = RepeatKind([], {}, wires=wires, inputs=inputs, outputs=outputs)
     for block in range(len(rows[0])):
         kind.outlines.append(_outline(kind, [row[block] for row in nodes], block, rule))
-    _share_attributes(kind, nodes)
+    # Keep in the body what is the same in all blocks; let the calls give the rest.
+    used: set[str] = set()
+    for number, row in enumerate(nodes):
+        for name in dict.fromkeys(name for node in row for name in node.attributes):
+            key = (number, name)
+            stated = [node.attributes.get(name) for node in row]
+            full = [a or attribute_of(node, name) for a, node in zip(stated, row, strict=True)]
+            for item, attribute in zip(kind.outlines, stated, strict=True):
+                if attribute is None:
+                    item.completed.append(key)
+            present = [attribute for attribute in full if attribute is not None]
+            if len(set(map(attribute_key, present))) == 1 and not present[0].ref:
+                kind.shared[key] = present[0]
+                continue
+            kind.attribute_names[key] = claim(name or "attribute", used)
+            for item, attribute in zip(kind.outlines, present, strict=True):
+                item.attributes[key] = attribute
     return kind
-
-
-def _in_program_order(rows: Sequence[Row]) -> list[Row]:
-    """Sort blocks by where they end, and rows by where they are in the first block."""
-    ends = [max(block) for block in zip(*rows, strict=True)]
-    order = sorted(range(len(ends)), key=ends.__getitem__)
-    return sorted(tuple(row[block] for block in order) for row in rows)
 
 
 def _read(
@@ -745,26 +753,6 @@ def _outline(kind: RepeatKind, nodes: list[Node], block: int, rule: PatternRule)
     return item
 
 
-def _share_attributes(kind: RepeatKind, nodes: Sequence[Sequence[Node]]) -> None:
-    """Keep in the body what is the same in all blocks; let the calls give the rest."""
-    used: set[str] = set()
-    for number, row in enumerate(nodes):
-        for name in dict.fromkeys(name for node in row for name in node.attributes):
-            key = (number, name)
-            stated = [node.attributes.get(name) for node in row]
-            full = [a or attribute_of(node, name) for a, node in zip(stated, row, strict=True)]
-            for item, attribute in zip(kind.outlines, stated, strict=True):
-                if attribute is None:
-                    item.completed.append(key)
-            present = [attribute for attribute in full if attribute is not None]
-            if len(set(map(attribute_key, present))) == 1 and not present[0].ref:
-                kind.shared[key] = present[0]
-                continue
-            kind.attribute_names[key] = claim(name or "attribute", used)
-            for item, attribute in zip(kind.outlines, present, strict=True):
-                item.attributes[key] = attribute
-
-
 # -- the body ---------------------------------------------------------------------------------
 
 
@@ -784,28 +772,28 @@ def _name_inputs(kind: RepeatKind) -> list[str]:
     return names
 
 
-def _copy(body: BodyWriter, kind: RepeatKind, number: int, made: Sequence[Node]) -> Node:
-    """Put a copy of a node into the body, behind those *made* before."""
+def _copy(body: BodyWriter, kind: RepeatKind, number: int, copies: Sequence[Node]) -> Node:
+    """Put a copy of a node into the body, behind those *copies* before."""
     row = [item.match.nodes[number] for item in kind.outlines]
     first = row[0]
-    used = {node.name for node in made}
+    used = {node.name for node in copies}
     name = unique(name_node(row) or f"{first.op_type}_{number}", used.__contains__)
     plain = "".join(letter if letter.isalnum() else "_" for letter in name)
     shared = {name: a for (place, name), a in kind.shared.items() if place == number}
     return body.add_node(
         (first.domain, first.op_type, first.overload),
         name,
-        [None if wire is None else _value_of(body, wire, made) for wire in kind.wires[number]],
+        [None if wire is None else _value_of(body, wire, copies) for wire in kind.wires[number]],
         {**shared, **kind.references(number)},
         ["" if output is None else f"{plain}_out" for output in first.outputs],
     )
 
 
-def _value_of(body: BodyWriter, wire: Wire, made: Sequence[Node]) -> Value | None:
+def _value_of(body: BodyWriter, wire: Wire, copies: Sequence[Node]) -> Value | None:
     if wire.inner is None:
         return body.graph.inputs[wire.outer]
     row, output = wire.inner
-    return made[row].outputs[output]
+    return copies[row].outputs[output]
 
 
 # Whether each block can become a single node, without a cycle.
@@ -968,22 +956,16 @@ def gathered(index: RepeatIndex, blocks: Sequence[Sequence[Row]]) -> list[list[i
     for graph in scattered:
         first = index.numbers[next(iter(graph))]
         numbers = range(first, first + graph.node_count)
-        orders.append(_gathered(index, numbers, group_of))
+        # Sort the nodes of one graph; each group is as late as its last node, if it can be.
+        owner = {node: group_of[node][-1] if node in group_of else node for node in numbers}
+        needs: dict[int, set[int]] = {group: set() for group in owner.values()}
+        for node in numbers:
+            for user in readers_of(index, node):
+                if owner[user] != owner[node]:
+                    needs[owner[user]].add(owner[node])
+        order = in_order(needs, {group: (group,) for group in needs})
+        orders.append([node for group in order for node in group_of.get(group, [group])])
     return sorted(orders)
-
-
-def _gathered(
-    index: RepeatIndex, numbers: Sequence[int], group_of: Mapping[int, list[int]]
-) -> list[int]:
-    """Sort the nodes of one graph; each group is as late as its last node, if it can be."""
-    owner = {node: group_of[node][-1] if node in group_of else node for node in numbers}
-    needs: dict[int, set[int]] = {group: set() for group in owner.values()}
-    for node in numbers:
-        for user in readers_of(index, node):
-            if owner[user] != owner[node]:
-                needs[owner[user]].add(owner[node])
-    order = in_order(needs, {group: (group,) for group in needs})
-    return [node for group in order for node in group_of.get(group, [group])]
 
 
 def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
@@ -1162,16 +1144,17 @@ class _Border:
 def _without_lent_constants(index: RepeatIndex, rows: list[Row]) -> list[Row]:
     """Leave out Constant nodes that are also read outside their block: those stay inputs."""
     places = places_of(rows)
-    return [row for row in rows if not _is_lent(index, row, places)]
-
-
-def _is_lent(index: RepeatIndex, row: Row, places: Sequence[Mapping[int, int]]) -> bool:
-    if not is_constant_node(index.nodes[row[0]]):
-        return False
-    return any(
-        index.shown[node] or any(user not in patch for _, _, user in index.readers[node])
-        for node, patch in zip(row, places, strict=True)
-    )
+    return [
+        row
+        for row in rows
+        if not (
+            is_constant_node(index.nodes[row[0]])
+            and any(
+                index.shown[node] or any(user not in patch for _, _, user in index.readers[node])
+                for node, patch in zip(row, places, strict=True)
+            )
+        )
+    ]
 
 
 def _connected(index: RepeatIndex, rows: list[Row], starts: Row) -> list[Row]:
@@ -1318,7 +1301,9 @@ class _Search:
         """Return *rows* as blocks if they are large and many enough; none runs in two places."""
         nodes = self.index.nodes
         if rows and nodes[0].graph.model.is_spread:
-            blocks = [b for b in zip(*rows, strict=True) if not _is_apart(nodes[n] for n in b)]
+            blocks = [
+                b for b in zip(*rows, strict=True) if object_to_devices(nodes[n] for n in b) is None
+            ]
             rows = [*zip(*blocks, strict=True)]
         if not rows or len(rows[0]) < self.options.min_repeats:
             return None
@@ -1442,10 +1427,6 @@ class _Search:
             yield from self._from_starts(best)
 
 
-def _is_apart(nodes: Iterable[Node]) -> bool:
-    return object_to_devices(nodes) is not None
-
-
 def _merit(blocks: Blocks) -> tuple[int, Row]:
     """Sort by what is saved, most first; among equals by the nodes, so that all runs agree."""
     return (-blocks.saving, blocks.rows[0])
@@ -1463,11 +1444,11 @@ def _parts_inside(blocks: Blocks, owner: dict[int, int], size: int) -> set[int]:
     return inside
 
 
-def _total(found: Sequence[Blocks]) -> int:
-    """Say how many nodes fewer there are with all of *found*, which may overlap."""
-    if len(found) < 2:  # noqa: PLR2004  # nothing to overlap with
-        return sum(blocks.saving for blocks in found)
-    distinct = list({id(blocks): blocks for blocks in found}.values())
+def _total(of_kinds: Sequence[Blocks]) -> int:
+    """Say how many nodes fewer there are with all of *of_kinds*, which may overlap."""
+    if len(of_kinds) < 2:  # noqa: PLR2004  # nothing to overlap with
+        return sum(blocks.saving for blocks in of_kinds)
+    distinct = list({id(blocks): blocks for blocks in of_kinds}.values())
     covered = {node for blocks in distinct for row in blocks.rows for node in row}
     return len(covered) - sum(len(blocks.rows) + len(blocks.rows[0]) for blocks in distinct)
 
@@ -1491,9 +1472,9 @@ def _partitions(growth: PatchGrowth) -> list[list[Row]]:
     return list(partitions.values())
 
 
-def _is_fresh(growth: PatchGrowth, group: Sequence[int], found: Sequence[int | None]) -> bool:
+def _is_fresh(growth: PatchGrowth, group: Sequence[int], numbers: Sequence[int | None]) -> bool:
     """Tell whether most of what *group* has at an edge is in no patch yet."""
-    nodes = [found[patch] for patch in group]
+    nodes = [numbers[patch] for patch in group]
     return 2 * sum(node is not None and growth.owners.get(node, 0) > 0 for node in nodes) < len(
         group
     )
@@ -1626,27 +1607,27 @@ class _Writer:
         self.used_names |= {node.op_type for node in nodes if node.domain == REPEAT_DOMAIN}
 
     def write(
-        self, index: RepeatIndex, found: Sequence[Blocks], *, is_nested: bool = False
+        self, index: RepeatIndex, chosen: Sequence[Blocks], *, is_nested: bool = False
     ) -> list[Family]:
-        if not found:
+        if not chosen:
             return []
-        names = self._names(index, found)
+        names = self._names(index, chosen)
         kinds = []
-        for blocks, name in zip(found, names, strict=True):
+        for blocks, name in zip(chosen, names, strict=True):
             rule = PatternRule(
                 target=REPEAT_DOMAIN, name=name, pattern=wildcard(), constants="lift"
             )
             kinds.append(make_kind(index, blocks.rows, rule))
         origins = OriginRecorder(self.model, [item for kind in kinds for item in kind.outlines])
-        for order in gathered(index, [blocks.rows for blocks in found]):
+        for order in gathered(index, [blocks.rows for blocks in chosen]):
             nodes = [index.nodes[number] for number in order]
             GraphRewriter(nodes[0].graph).arrange(nodes)
         partitions = write_calls(self.model, kinds, set(names), origins)
         return [_family(kind, partitions, is_nested=is_nested) for kind in kinds]
 
-    def _names(self, index: RepeatIndex, found: Sequence[Blocks]) -> list[str]:
+    def _names(self, index: RepeatIndex, chosen: Sequence[Blocks]) -> list[str]:
         """Name the kinds of blocks after their modules, by as many words as tell them apart."""
-        offers = [_offered(index, blocks) for blocks in found]
+        offers = [_offered(index, blocks) for blocks in chosen]
         names = []
         for offer in offers:
             others = [name for other in offers if other is not offer for name in other]
@@ -1663,8 +1644,8 @@ def _offered(index: RepeatIndex, blocks: Blocks) -> list[str]:
     return names_for_block(find_scopes(rows))
 
 
-def _family(kind: RepeatKind, made: Mapping[int, Partition], *, is_nested: bool) -> Family:
-    partitions = tuple(made[id(item.match)] for item in kind.outlines)
+def _family(kind: RepeatKind, calls: Mapping[int, Partition], *, is_nested: bool) -> Family:
+    partitions = tuple(calls[id(item.match)] for item in kind.outlines)
     differing = dict.fromkeys(name for _, name in kind.attribute_names)
     rule = rule_of(partitions[0].match)
     function = partitions[0].function
@@ -1675,4 +1656,4 @@ def _family(kind: RepeatKind, made: Mapping[int, Partition], *, is_nested: bool)
 def _have_several_shapes(values: Sequence[Value]) -> bool:
     if not all(value.is_initializer for value in values):
         return False
-    return len({known.shape for v in values if (known := v.declared_type) is not None}) > 1
+    return len({declared.shape for v in values if (declared := v.declared_type) is not None}) > 1

@@ -123,10 +123,10 @@ class ImportedFunctions:
         """Return the copy, or a function of the model's own that is the same."""
         if function not in self._known:
             wanted = _digest(function)
-            for found in self.model.functions.values():
-                mark = found.metadata.get(IMPORTED_KEY) or _digest(found)
-                if found.domain == function.domain and mark == wanted:
-                    self._known[function] = found
+            for candidate in self.model.functions.values():
+                mark = candidate.metadata.get(IMPORTED_KEY) or _digest(candidate)
+                if candidate.domain == function.domain and mark == wanted:
+                    self._known[function] = candidate
                     break
         return self._known.get(function)
 
@@ -134,7 +134,7 @@ class ImportedFunctions:
         model = self.model
         raise_ir_version(model)
         copies = {callee: self.local_copy(callee) for callee in callees(function)}
-        name = claim(function.name, {found.name for found in model.functions.values()})
+        name = claim(function.name, {each.name for each in model.functions.values()})
         model.opset_imports.setdefault(function.domain, 1)
         imports = {
             domain: model.opset_imports.setdefault(domain, version)
@@ -427,7 +427,12 @@ class NewNames:
 
     def _clashes_in(self, graph: Graph, without: Container[Graph] = ()) -> Callable[[str], bool]:
         """Return what tells whether a name of a value means something in *graph*."""
-        scopes = [scope for scope in _scopes_round(graph) if scope not in without]
+        # List the graphs in which names may clash with those of *graph*: inside it and outside.
+        scopes = [
+            scope
+            for scope in [*graph.and_inner(), *islice(outwards(graph), 1, None)]
+            if scope not in without
+        ]
         taken = self.model.taken
         return lambda name: (
             name in taken or any(name in each.values or name in each.erased for each in scopes)
@@ -505,11 +510,6 @@ class _NamesOfCopies:
 
     def value(self, graph: Graph, wanted: str) -> str:
         return self._names.copied(graph, wanted, self._bodies)
-
-
-def _scopes_round(graph: Graph) -> list[Graph]:
-    """List the graphs in which names may clash with those of *graph*: inside it and outside."""
-    return [*graph.and_inner(), *islice(outwards(graph), 1, None)]
 
 
 # Reasons why a replacement cannot take the place of a match.
@@ -687,7 +687,9 @@ class _Replacer:
         objection = object_to_draft(self.match, self.draft, self.operands, self.kept)
         objection = objection or self._object_to_calls()
         outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
-        inherited = self._inherited(outputs)
+        # The output of the match whose place, and name, each new value takes.
+        new_first = [(new, old) for new, old in outputs if not isinstance(new, Value)]
+        inherited = {_key(new): old for new, old in reversed(new_first)}
         objection = objection or self._object_to_constants(inherited)
         if objection:
             return self.match.reject(objection)
@@ -734,11 +736,6 @@ class _Replacer:
                     return f"no Constant node holds {part.tensor.dtype} before opset 9"
         return ""
 
-    def _inherited(self, outputs: Sequence[tuple[Operand, Value]]) -> dict[object, Value]:
-        """Return the output of the match whose place, and name, each new value takes."""
-        new_first = [(new, old) for new, old in outputs if not isinstance(new, Value)]
-        return {_key(new): old for new, old in reversed(new_first)}
-
     def _make_constant(self, part: DraftConstant, inherited: dict[object, Value]) -> None:
         old = inherited.get(_key(part))
         if not is_in_function(self.graph) and (old is None or not old.returned_by):
@@ -753,19 +750,19 @@ class _Replacer:
             self.anchor, "Constant", (), attributes={"value": value}, remarks=self.origin
         )
         self._note(node, "Constant")
-        made = old or self.rewriter.make_value(self._name_of_constant(part), node)
-        self.rewriter.take_over_outputs(node, [made])
-        self.made[id(part)] = made
+        output = old or self.rewriter.make_value(self._name_of_constant(part), node)
+        self.rewriter.take_over_outputs(node, [output])
+        self.made[id(part)] = output
 
     def _initializer(self, part: DraftConstant) -> Value:
         if not part.is_shared:
             return self.rewriter.add_initializer(self._name_of_constant(part), part.tensor)
         key = (self.graph, part.tensor.dtype, part.tensor.shape, part.tensor.numpy().tobytes())
-        made = self.names.shared.get(key)
-        if made is None or self.graph.values.get(made.name) is not made:
+        value = self.names.shared.get(key)
+        if value is None or self.graph.values.get(value.name) is not value:
             name = self._fresh_name("Constant")
-            made = self.names.shared[key] = self.rewriter.add_initializer(name, part.tensor)
-        return made
+            value = self.names.shared[key] = self.rewriter.add_initializer(name, part.tensor)
+        return value
 
     def _name_of_constant(self, part: DraftConstant) -> str:
         if part.name:
@@ -795,7 +792,13 @@ class _Replacer:
         for index, old in enumerate(source.outputs):
             new = None if old is None else inherited.get((id(part), index))
             if new is None and old is not None:
-                new = self._copied_value(old, node)
+                # Make a value that is a copy of one of a body, with the type that is stated of
+                # it.
+                name = self.copied_names.value(self.graph, old.name)
+                new = self.rewriter.make_value(name, node, old.index)
+                new.type_source, stated = old.type_source, old.stated_type
+                if stated is not None:
+                    self.graph.stated_types[name] = stated
             outputs.append(new)
         self.rewriter.take_over_outputs(node, outputs)
         if self.graph.model.is_spread and source.graph.owner is not None:
@@ -803,15 +806,6 @@ class _Replacer:
         self.copies.add(node)
         self.added.append(node)
         self.made[id(part)] = node
-
-    def _copied_value(self, source: Value, node: Node) -> Value:
-        """Make a value that is a copy of one of a body, with the type that is stated of it."""
-        name = self.copied_names.value(self.graph, source.name)
-        value = self.rewriter.make_value(name, node, source.index)
-        value.type_source, stated = source.type_source, source.stated_type
-        if stated is not None:
-            self.graph.stated_types[name] = stated
-        return value
 
     def _make_node(self, part: DraftNode, inherited: dict[object, Value]) -> None:
         if part.copied is not None:
@@ -869,11 +863,11 @@ class _Replacer:
     def _value(self, operand: Operand) -> Value:
         if isinstance(operand, Value):
             return operand
-        made = self.made[id(operand if isinstance(operand, DraftConstant) else operand.node)]
-        if isinstance(made, Value):
-            return made
+        outputs = self.made[id(operand if isinstance(operand, DraftConstant) else operand.node)]
+        if isinstance(outputs, Value):
+            return outputs
         index = operand.index if isinstance(operand, DraftOutput) else 0
-        output = made.outputs[index]
+        output = outputs.outputs[index]
         assert output is not None  # noqa: S101  # every output was made
         return output
 
@@ -1142,8 +1136,8 @@ class Concern(NamedTuple):
 
 
 def _union(sets: Sequence[frozenset[OpKey] | None]) -> frozenset[OpKey] | None:
-    known = [ops for ops in sets if ops is not None]
-    return frozenset().union(*known) if len(known) == len(sets) else None
+    operators = [ops for ops in sets if ops is not None]
+    return frozenset().union(*operators) if len(operators) == len(sets) else None
 
 
 class Journal:
@@ -1303,14 +1297,16 @@ class Worklist:
             counts_uses: Whether it matters how often leaves are read.
         """
         self._note_what_lies_below()
-        found: dict[Graph, dict[Node, None]] = {}
+        candidates: dict[Graph, dict[Node, None]] = {}
         journals = self._journals if counts_uses else self._journals[:1]
         for journal, place in zip(journals, seen, strict=False):
             for node in journal.since(place, heads):
                 if self.is_listed(node):
-                    found.setdefault(node.graph, {})[node] = None
+                    candidates.setdefault(node.graph, {})[node] = None
         return {
-            graph: sorted(found[graph], key=_POSITION) for graph in self.graphs if graph in found
+            graph: sorted(candidates[graph], key=_POSITION)
+            for graph in self.graphs
+            if graph in candidates
         }
 
     def forget_before(self) -> Seen:
@@ -1384,9 +1380,9 @@ class Worklist:
 
 def _new_outputs(node: Node, seen: dict[Value, None]) -> list[Value]:
     """Return the outputs of *node* that are not in *seen* yet, and add them."""
-    made = [output for output in node.outputs if output is not None and output not in seen]
-    seen.update(dict.fromkeys(made))
-    return made
+    outputs = [output for output in node.outputs if output is not None and output not in seen]
+    seen.update(dict.fromkeys(outputs))
+    return outputs
 
 
 def _is_size(value: Value) -> bool:
@@ -1509,8 +1505,12 @@ class RewriteDriver:
                     break
             if self.applied > before:
                 rounds += 1
-                self.loops.check_size(self._active(counts))
-                self._look_again_at_shapes()
+                self.loops.check_size(
+                    [name for name, count in self.counts.items() if count > counts[name]]
+                )
+                if self.worklist.takes_new_sizes() and self.model.forget():
+                    for progress in self.progress:
+                        progress.has_begun = progress.has_begun and not progress.follows_shapes
                 continue
             if not rounds:
                 break
@@ -1520,23 +1520,14 @@ class RewriteDriver:
                 break
         return rounds
 
-    def _active(self, before: dict[str, int]) -> list[str]:
-        return [name for name, count in self.counts.items() if count > before[name]]
-
-    def _look_again_at_shapes(self) -> None:
-        """Let rules that depend on shapes look at all nodes again, if more shapes are known."""
-        if self.worklist.takes_new_sizes() and self.model.forget():
-            for progress in self.progress:
-                progress.has_begun = progress.has_begun and not progress.follows_shapes
-
     def infer_again(self) -> bool:
         """Infer types again if rules asked for some; tell whether more is known now."""
-        found = self.model.infer_again()
-        if found:
+        changed = self.model.infer_again()
+        if changed:
             self.model.forget()
-        for value in found:
+        for value in changed:
             self.worklist.value_changed(value)
-        return bool(found)
+        return bool(changed)
 
     def _look_everywhere(self) -> bool:
         """Let rules that may depend on anything look at all nodes again; tell if there are any."""
@@ -1567,12 +1558,12 @@ class RewriteDriver:
         if rule.once and progress.has_begun:
             return
         self.made = set()
-        found = progress.candidates(self.worklist)
-        count = sum(map(len, found.values()))
+        candidates = progress.candidates(self.worklist)
+        count = sum(map(len, candidates.values()))
         if not count:
             return
         with self._announced(rule, count):
-            self._visit(progress, found)
+            self._visit(progress, candidates)
 
     @contextmanager
     def _announced(self, rule: RewriteRule, count: int) -> Iterator[None]:
@@ -1584,13 +1575,13 @@ class RewriteDriver:
         for observer in self.observers:
             observer.turn_ended(rule, self.applied - before)
 
-    def _visit(self, progress: RuleProgress, found: dict[Graph, list[Node]]) -> None:
+    def _visit(self, progress: RuleProgress, candidates: dict[Graph, list[Node]]) -> None:
         rule, worklist = progress.rule, self.worklist
         edits = worklist.edits
         asked = [observer for observer in self.observers if observer.may_refuse]
         may_apply = self._may_apply(progress) if not asked else None
         name = rule.qualified_name
-        for graph, roots in found.items():
+        for graph, roots in candidates.items():
             if not rule.holds_for(graph):
                 continue
             for root in roots if rule.producers_first else reversed(roots):

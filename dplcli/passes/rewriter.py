@@ -48,20 +48,20 @@ def unique(name: str, is_used: Callable[[str], bool]) -> str:
 
 def claim(name: str, used: set[str]) -> str:
     """Return *name*, or with a number behind it if it is one of *used*, and add it to them."""
-    found = unique(name, used.__contains__)
-    used.add(found)
-    return found
+    free = unique(name, used.__contains__)
+    used.add(free)
+    return free
 
 
 def reachable(starts: Iterable[Item], near: Callable[[Item], Iterable[Item]]) -> set[Item]:
     """Return *starts*, what is *near* to them, what is near to that, and so on."""
-    found = set(starts)
-    pending = list(found)
+    reached = set(starts)
+    pending = list(reached)
     while pending:
-        fresh = [item for item in dict.fromkeys(near(pending.pop())) if item not in found]
-        found.update(fresh)
+        fresh = [item for item in dict.fromkeys(near(pending.pop())) if item not in reached]
+        reached.update(fresh)
         pending += fresh
-    return found
+    return reached
 
 
 def in_order(
@@ -94,8 +94,8 @@ def in_order(
 
 def callees_in(body: Graph) -> list[Function]:
     """List the functions that are called in *body*, each once."""
-    found = dict.fromkeys(called_function(node) for graph in body.and_inner() for node in graph)
-    return [callee for callee in found if callee is not None]
+    callees = dict.fromkeys(called_function(node) for graph in body.and_inner() for node in graph)
+    return [callee for callee in callees if callee is not None]
 
 
 def data_key(tensor: object) -> tuple[Hashable, ...] | None:
@@ -418,13 +418,13 @@ class GraphRewriter:
 
     def take_over_outputs(self, node: Node, values: Sequence[Value | None]) -> None:
         """Let *node* make *values*, which keep their names and users; None is an omitted output."""
-        made = [value for value in values if value is not None]
+        outputs = [value for value in values if value is not None]
         for index, value in enumerate(values):
             if value is not None:
                 value.producer = node
                 value.index = index
         node.outputs = tuple(values)
-        self._changed(*made)
+        self._changed(*outputs)
 
     def _changed(self, *values: Value) -> None:
         self.graph.model.note_edit()
@@ -439,7 +439,7 @@ class GraphRewriter:
             InvalidGraphError: Such a value is used by other nodes or returned; nothing is changed.
         """
         members = set(nodes)
-        made = _made_and_unused(nodes, members)
+        unused = _made_and_unused(nodes, members)
         graph = self.graph
         for node in nodes:
             for slot, read in enumerate(node.inputs):
@@ -451,7 +451,7 @@ class GraphRewriter:
                     _forget_body(body)
                     graph.inner.remove(body)
         values, erased = graph.values, graph.erased
-        for value in made:
+        for value in unused:
             del values[value.name]
             erased.add(value.name)
         graph.modified = True
@@ -475,13 +475,13 @@ class GraphRewriter:
 
 def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
     """Return what *nodes* make; raise InvalidGraphError where others read or return it."""
-    made = [
+    outputs = [
         output
         for node in nodes
         for output in node.outputs
         if output is not None and output.producer is node
     ]
-    for value in made:
+    for value in outputs:
         for user, _ in value.iter_uses():
             if user not in members and enclosing_node(user, value.graph) not in members:
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
@@ -490,7 +490,7 @@ def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
                 raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
             if enclosing_node(body.owner, value.graph) not in members:
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
-    return made
+    return outputs
 
 
 def _forget_body(body: Graph) -> None:

@@ -112,9 +112,9 @@ class Taken:
             for node in set(match.nodes).difference(replaced):
                 self.copying.setdefault(node, []).append(match)
         if is_wide(match):
-            made = leaving_values(match)
+            outputs = leaving_values(match)
             of_graph = self.contracted.setdefault(match.root.graph, {})
-            of_graph.update((node, made) for node in match.nodes)
+            of_graph.update((node, outputs) for node in match.nodes)
 
     def readers(self, value: Value, user: Node) -> list[Match]:
         """Return the matches that copy *user* but not what makes *value*: their calls read it."""
@@ -184,22 +184,16 @@ def _object_to_member(node: Node, rule: Rule) -> str:
         return f"{node.label!r} calls an overload, which onnxruntime does not find in a function"
     if is_leaf_call(node, rule):
         return f"{node.label!r} calls a function that a partition wrote"
-    value = _ambiguous_input(node)
-    if value is not None:
-        return f"{node.label!r} reads {value.name!r}, which is the name of two values there"
-    return ""
-
-
-def _ambiguous_input(node: Node) -> Value | None:
-    """Return what *node*, in a body, reads by a name that another value has inside or round it.
-
-    The standard forbids such names, and runtimes differ in which value they take. What a value is
-    a copy of counts as well, since that is what a call reads.
-    """
+    # What *node*, in a body, reads by a name that another value has inside or round it.
     read = [value for value in node.inputs if value is not None]
     read += [origin for value in read if (origin := behind_identities(value)) is not value]
     graphs = outwards(node.graph) if node.graph.owner is not None else ()
-    return next((v for graph in graphs for v in read if graph.values.get(v.name, v) is not v), None)
+    value = next(
+        (v for graph in graphs for v in read if graph.values.get(v.name, v) is not v), None
+    )
+    if value is not None:
+        return f"{node.label!r} reads {value.name!r}, which is the name of two values there"
+    return ""
 
 
 def escaping_values(match: Match, taken: Taken) -> list[Value]:
@@ -353,9 +347,9 @@ def _leads_into(value: Value, match: Match, taken: Taken) -> bool:
         if node in seen or node in members:
             continue
         seen.add(node)
-        made = [output for output in node.outputs if output is not None]
-        readers = [user for output in made for user in users(output)]
-        if node.position > last or not readers or any(output.returned_by for output in made):
+        outputs = [output for output in node.outputs if output is not None]
+        readers = [user for output in outputs for user in users(output)]
+        if node.position > last or not readers or any(output.returned_by for output in outputs):
             return False
         pending += [user for user in readers if user not in members]
     return True
@@ -374,8 +368,8 @@ def is_wide(match: Match) -> bool:
 
 def leaving_values(match: Match) -> list[Value]:
     """Return the values that a call in the place of *match* would make."""
-    made = [value for root in match.roots for value in root.outputs if value is not None]
-    return made + list(match.escaping if match.rule.escape == "outputs" else ())
+    outputs = [value for root in match.roots for value in root.outputs if value is not None]
+    return outputs + list(match.escaping if match.rule.escape == "outputs" else ())
 
 
 def _object_to_shape(match: Match, contracted: Mapping[Node, Sequence[Value]]) -> Rejection | None:
@@ -433,7 +427,7 @@ class Selection:
     @property
     def counts(self) -> Mapping[str, int]:
         """How many matches of each rule were taken, of those that have any."""
-        return Counter(found.rule.qualified_name for found in self.matches)
+        return Counter(match.rule.qualified_name for match in self.matches)
 
     @property
     def ordered(self) -> list[Match]:
@@ -443,7 +437,7 @@ class Selection:
     @property
     def covered(self) -> Mapping[str, int]:
         """How many nodes of each operator are in matches."""
-        return Counter(node.qualified_op for found in self.matches for node in found.nodes)
+        return Counter(node.qualified_op for match in self.matches for node in match.nodes)
 
 
 def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
@@ -474,8 +468,8 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
 
 def explain_rules(model: Model, rules: Sequence[Rule]) -> Explainer:
     """Match *rules*, all of a run since earlier ones take nodes from later ones, and explain."""
-    found = select_matches(model, rules)
-    return Explainer(matchable_graphs(model), found.matches, found.refused)
+    selection = select_matches(model, rules)
+    return Explainer(matchable_graphs(model), selection.matches, selection.refused)
 
 
 def in_program_order(matches: Iterable[Match]) -> list[Match]:
@@ -484,7 +478,7 @@ def in_program_order(matches: Iterable[Match]) -> list[Match]:
     if not matches:
         return []
     ranks = {graph: rank for rank, graph in enumerate(matches[0].root.graph.model.graphs())}
-    return sorted(matches, key=lambda found: (ranks[found.root.graph], found.root.position))
+    return sorted(matches, key=lambda match: (ranks[match.root.graph], match.root.position))
 
 
 def matchable_graphs(model: Model) -> list[Graph]:
@@ -533,10 +527,10 @@ class _Selector:
                 groups.setdefault(self.fingerprints.number(root), []).append(root)
             self._grouped[id(roots)] = roots, groups
         _, groups = self._grouped[id(roots)]
-        found = [nodes for n, nodes in groups.items() if self.fingerprints.may_hold(n, program)]
-        if len(found) > 1:
-            return sorted(chain.from_iterable(found), key=_POSITION)
-        return found[0] if found else ()
+        hopeful = [nodes for n, nodes in groups.items() if self.fingerprints.may_hold(n, program)]
+        if len(hopeful) > 1:
+            return sorted(chain.from_iterable(hopeful), key=_POSITION)
+        return hopeful[0] if hopeful else ()
 
     def try_again(self) -> None:
         """Try what was refused again, as long as that finds something.
@@ -565,17 +559,14 @@ class _Selector:
                 if isinstance(rule, RewriteRule) and isinstance(verdict, Match):
                     verdict = _object_to_replacement(verdict, rule) or verdict
                 if isinstance(verdict, Match):
-                    self._take(verdict, inside)
+                    self.absorbed.update(id(smaller) for smaller in inside)
+                    self.taken.add(verdict, inside)
+                    self.matches.append(verdict)
                     return None
                 first = first or verdict
         except StepBudgetExceededError as error:
             first = Rejection(rule, root, "budget", error.message, root)
         return first
-
-    def _take(self, match: Match, inside: Iterable[Match]) -> None:
-        self.absorbed.update(id(smaller) for smaller in inside)
-        self.taken.add(match, inside)
-        self.matches.append(match)
 
 
 def _object_to_replacement(match: Match, rule: RewriteRule) -> Rejection | None:
@@ -589,13 +580,15 @@ def _object_to_replacement(match: Match, rule: RewriteRule) -> Rejection | None:
 def _contained(match: Match, claimed: Mapping[Node, Match]) -> list[Match]:
     """Return the earlier matches of the same rule that *match* contains whole and outgrows."""
     members = set(match.nodes)
-    touched = {id(found): found for node in match.nodes if (found := claimed.get(node)) is not None}
+    touched = {
+        id(smaller): smaller for node in match.nodes if (smaller := claimed.get(node)) is not None
+    }
     return [
-        found
-        for found in touched.values()
-        if found.rule is match.rule
-        and len(found.nodes) < len(members)
-        and members.issuperset(found.nodes)
+        smaller
+        for smaller in touched.values()
+        if smaller.rule is match.rule
+        and len(smaller.nodes) < len(members)
+        and members.issuperset(smaller.nodes)
     ]
 
 
@@ -725,7 +718,7 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
     Returns:
         One item for each node that :func:`measure` counts, in its order.
     """
-    targets = _targets(selection)
+    targets = {node: found.rule.target for found in selection.matches for node in found.nodes}
     refused = {item.root: item for item in reversed(selection.refused)}
     mentions = Mentions(selection.rules)
     no_rule: dict[tuple[str, str, str], GapCause] = {}
@@ -733,7 +726,9 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
     for node in _counted(matchable_graphs(model)):
         target = targets.get(node)
         if target is None:
-            target = _target_before(node)
+            # The target that a call was outlined for before; None if *node* is no such call.
+            function = call_of_written(node)
+            target = function.domain if function is not None and is_for_target(function) else None
         if target is not None:
             found.append(target)
         elif (refusal := refused.get(node)) is not None:
@@ -767,14 +762,19 @@ def measure(
     """
 
     def shape_of(value: Value) -> Shape | None:
-        known = types.get(value)
-        if known is None:
-            known = value.inferred_type() if model.kinds else value.declared_type
-        return None if known is None else known.shape
+        kind = types.get(value)
+        if kind is None:
+            kind = value.inferred_type() if model.kinds else value.declared_type
+        return None if kind is None else kind.shape
 
     alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}
     graphs = matchable_graphs(model)
-    runs = _runs_of(model)
+    # Count how often each outermost graph is run for once through *model*, by calls.
+    runs = dict.fromkeys([function.body for function in model.functions.values()], 0)
+    runs[model.graph] = 1
+    calls = calls_in(model)
+    for function in callers_first(calls):
+        runs[function.body] = sum(runs[_outermost(node.graph)] for node in calls[function])
     times = {graph: runs[_outermost(graph)] for graph in graphs}
     costs = _Costs(shape_of, types, graphs)
     for node, fate in zip(_counted(graphs), outcome, strict=True):
@@ -812,19 +812,6 @@ def covered(
         left_out.setdefault(cause, first).work.add(cost, count)
     left = sorted(left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
     return Coverage(total, by_op, dict(sorted(by_target.items())), tuple(left), symbols)
-
-
-def _runs_of(model: Model) -> dict[Graph, int]:
-    """Count how often each outermost graph is run for once through *model*, by calls.
-
-    That a body may be run more or less often than once is not counted.
-    """
-    runs = dict.fromkeys([function.body for function in model.functions.values()], 0)
-    runs[model.graph] = 1
-    calls = calls_in(model)
-    for function in callers_first(calls):
-        runs[function.body] = sum(runs[_outermost(node.graph)] for node in calls[function])
-    return runs
 
 
 def _outermost(graph: Graph) -> Graph:
@@ -867,20 +854,9 @@ class _Costs:
         key.append(id(node.graph.opset_imports))
         types = self._types
         for value in node.inputs + node.outputs:
-            known = value and (types.get(value) or value.type_source or value.declared_type)
-            key.append(id(known))
+            kind = value and (types.get(value) or value.type_source or value.declared_type)
+            key.append(id(kind))
         return tuple(key)
-
-
-def _targets(selection: Selection) -> dict[Node, str]:
-    """Return the target of each node that is in a match."""
-    return {node: found.rule.target for found in selection.matches for node in found.nodes}
-
-
-def _target_before(node: Node) -> str | None:
-    """Return the target that a call was outlined for before; None if *node* is no such call."""
-    function = call_of_written(node)
-    return function.domain if function is not None and is_for_target(function) else None
 
 
 def _weight(item: LeftOut, *, by_nodes: bool) -> tuple[object, ...]:

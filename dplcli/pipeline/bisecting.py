@@ -268,7 +268,10 @@ def copy_rules(source: RuleSettings, folder: Path) -> list[str]:
     if not own:
         return [*named, *source.target]
     brought = files_of([str(path) for path in own], allow_code=source.allow_code) | set(own)
-    top = _common_parent(brought)
+    first, *others = brought
+    top = first.parent
+    while not all(path.is_relative_to(top) for path in others):
+        top = top.parent
     for path in brought:
         target = folder / "rules" / path.relative_to(top)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -278,14 +281,6 @@ def copy_rules(source: RuleSettings, folder: Path) -> list[str]:
         for name in named
     ]
     return [*names, *source.target]
-
-
-def _common_parent(paths: set[Path]) -> Path:
-    first, *others = paths
-    parent = first.parent
-    while not all(path.is_relative_to(parent) for path in others):
-        parent = parent.parent
-    return parent
 
 
 # Writing a reproducer: the smallest part of the model that still shows the fault.
@@ -800,7 +795,12 @@ class _Finder:
         return None
 
     def _try(self, at: Junction, level: str) -> Divergence | None:
-        with temporary_folder(self._beside()) as folder:
+        # A folder on the same disk as the output; a folder there can be moved to it.
+        with temporary_folder(
+            self.output
+            if self.output is None or self.output.is_dir()
+            else self.output.resolve().parent
+        ) as folder:
             parts = self.comparison.write(at, folder)
             if parts is None:
                 return None
@@ -825,12 +825,6 @@ class _Finder:
                 (folder / README).write_text(_models_readme(place, self.labels), encoding="utf-8")
                 put_folder(folder, self.output)
         return place
-
-    def _beside(self) -> Path | None:
-        """Return a folder on the same disk as the output; a folder there can be moved to it."""
-        if self.output is None or self.output.is_dir():
-            return self.output
-        return self.output.resolve().parent
 
     def _spec(self, at: Junction, parts: CutPair, level: str, folder: Path) -> Reproducer:
         return _reproducer(

@@ -97,10 +97,10 @@ def _shown_in_sources(catalog: Catalog) -> set[str]:
 
 
 def _named(rules: Sequence[AnyRule], only: Sequence[str]) -> list[AnyRule]:
-    known = names_of(rules)
+    names = names_of(rules)
     for name in only:
-        if name not in known:
-            raise UsageError(f"{name}: no such rule", hint=did_you_mean_rule(name, known))
+        if name not in names:
+            raise UsageError(f"{name}: no such rule", hint=did_you_mean_rule(name, names))
     return rules_named(rules, only)
 
 
@@ -209,27 +209,27 @@ def _possible(
     rule: PatternRule, models: Iterable[Model], more: Mapping[str, Sequence[FurtherForm]]
 ) -> list[FunctionContract]:
     """Return the different functions that *rule* writes for *models*, which were made up for it."""
-    found: dict[object, FunctionContract] = {}
+    contracts: dict[object, FunctionContract] = {}
     for model in models:
         for made in partition(model, select_matches(model, [rule])):
             function = possible_function(
                 rule, made.function, made.call, more.get(made.function.name, ())
             )
             body = [(node.op_type, node.domain, node.inputs) for node in function.body]
-            found.setdefault((*body, function.outputs), function)
-    return list(found.values())
+            contracts.setdefault((*body, function.outputs), function)
+    return list(contracts.values())
 
 
-def _note(rule: PatternRule, schemas: OnnxSchemas, found: int) -> str:
-    """Say which forms of the pattern are missing, and why; *found* of them were made up."""
+def _note(rule: PatternRule, schemas: OnnxSchemas, matches: int) -> str:
+    """Say which forms of the pattern are missing, and why; *matches* of them were made up."""
     try:
         forms = sum(1 for _ in instances(rule, schemas))
     except NoInstanceError as error:
         return f"nothing is known without a model: {error}"
-    if not found:
+    if not matches:
         return "nothing is known without a model: no graph was found that all conditions fit"
-    if forms > found:
-        return f"{found} of {forms} forms of its pattern are listed: no graphs fit the others"
+    if forms > matches:
+        return f"{matches} of {forms} forms of its pattern are listed: no graphs fit the others"
     if forms >= MOST_VARIANTS:
         return f"only the first {forms} forms of its pattern are listed"
     return ""

@@ -31,10 +31,10 @@ def plan_kernels(path: Path, output: Path) -> KernelsOutcome:
     if not path.is_file():
         raise ModelLoadError(f"{path}: no such file")
     text, partitions = run.plan_kernels(path, "dnnl", "dplcli.execute.deploy", LIBRARIES["dnnl"])
-    found = KernelsOutcome(label=path.name, partitions=tuple(partitions), output=output)
-    if found.taken:
+    outcome = KernelsOutcome(label=path.name, partitions=tuple(partitions), output=output)
+    if outcome.taken:
         write_text(output, text, "--output")
-    return found
+    return outcome
 
 
 def build_kernels(output: Path, dnnl: str | None) -> tuple[str, str]:

@@ -54,12 +54,12 @@ def _onednn() -> LibraryState:
     """Look for oneDNN as ``--with dnnl`` does. That there is none is no problem; a bad one is."""
     looked_for = tuple(candidates())
     try:
-        found = Library()
+        library = Library()
     except LibraryNotFoundError:
         return LibraryState("", "", looked_for)
     except UsageError as error:
         return LibraryState("", "", looked_for, error.message)
-    return LibraryState(found.name, found.path, looked_for)
+    return LibraryState(library.name, library.path, looked_for)
 
 
 def missing_packages() -> dict[str, tuple[str, ...]]:
@@ -69,10 +69,10 @@ def missing_packages() -> dict[str, tuple[str, ...]]:
         lines = requires("dplcli") or []
     except PackageNotFoundError:  # run from a checkout that is not installed
         lines = []
-    for found in filter(None, map(_OF_AN_EXTRA.match, lines)):
-        lacking = missing.setdefault(found["extra"], [])
+    for requirement in filter(None, map(_OF_AN_EXTRA.match, lines)):
+        lacking = missing.setdefault(requirement["extra"], [])
         try:
-            version(found["package"])
+            version(requirement["package"])
         except PackageNotFoundError:
-            lacking.append(found["package"])
+            lacking.append(requirement["package"])
     return {extra: tuple(packages) for extra, packages in sorted(missing.items())}

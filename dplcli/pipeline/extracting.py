@@ -13,10 +13,9 @@ from dplcli.outcomes import Delivery, ExtractOutcome
 from dplcli.pipeline.writing import check_output, default_output, say_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from dplcli.ir import Model, TensorType
     from dplcli.settings import ExtractSettings
 
 
@@ -49,7 +48,12 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
     starts, ends = names.found("--from", settings.from_), names.found("--to", settings.to)
     say("extracting")
     ends = ends or [info.name for info in wiring.model.graph.output]
-    part = part_between(wiring, starts, ends, _known_types(model))
+    values = [*model.graph.inputs, *model.graph.initializers]
+    values += [value for node in model.graph for value in node.outputs if value is not None]
+    types = ((value.name, value.known_type()) for value in values)
+    part = part_between(
+        wiring, starts, ends, {name: known for name, known in types if known is not None}
+    )
     say("writing")
     with pack(part, [model_path.parent], output) as written:
         objection = check_model(written.path)
@@ -69,13 +73,6 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
         data=data,
         notes=(*model.notes, *_also_needed(starts, inputs), *left_out(wiring, part)),
     )
-
-
-def _known_types(model: Model) -> Mapping[str, TensorType]:
-    values = [*model.graph.inputs, *model.graph.initializers]
-    values += [value for node in model.graph for value in node.outputs if value is not None]
-    types = ((value.name, value.known_type()) for value in values)
-    return {name: known for name, known in types if known is not None}
 
 
 def _also_needed(start: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:

@@ -99,13 +99,13 @@ def hints_on_rewrite(
 
 def _said(*hints: Callable[[], str]) -> tuple[str, ...]:
     """Ask for each hint; one that cannot be tried is none."""
-    found = []
+    lines = []
     for hint in hints:
         try:
-            found.append(hint())
+            lines.append(hint())
         except DplError:
             continue
-    return tuple(filter(None, found))
+    return tuple(filter(None, lines))
 
 
 # Rules that hold for later opsets alone.
@@ -117,25 +117,29 @@ def _on_opset(path: Path, model: Model, rules: Sequence[Rule], option: str) -> s
     late = {r.qualified_name: r.opsets[0] for r in rules if (r.opsets[0] or 0) > version > 0}
     if not late:
         return ""
-    patterns = [_without_opset(rule) for rule in rules if rule.qualified_name in late]
+    # Rules that look for the same; only their replacements need the opset.
+    patterns = [
+        replace(rule, opsets=(None, None))
+        if isinstance(rule, PatternRule)
+        else PatternRule(rule.target, rule.name, rule.pattern, where=rule.where)
+        for rule in rules
+        if rule.qualified_name in late
+    ]
     fitting = select_matches(load_model(path), patterns).counts
     opset = max((late[rule] or 0 for rule in fitting), default=0)
     if not opset:
         return ""
     counts = select_matches(load_model(path, opset=opset), rules).counts
-    found = {rule: counts[rule] for rule in late if counts.get(rule)}
-    if not found:
+    counts_of_late = {rule: counts[rule] for rule in late if counts.get(rule)}
+    if not counts_of_late:
         return ""
-    opset = max(late[rule] or 0 for rule in found)
-    which = "1 more rule matches" if len(found) == 1 else f"{len(found)} more rules match"
-    return f"{which} at opset {opset} ({_listed(found)}): {option} {opset}"
-
-
-def _without_opset(rule: Rule) -> PatternRule:
-    """Return a rule that looks for the same; its replacement needs the opset."""
-    if isinstance(rule, PatternRule):
-        return replace(rule, opsets=(None, None))
-    return PatternRule(rule.target, rule.name, rule.pattern, where=rule.where)
+    opset = max(late[rule] or 0 for rule in counts_of_late)
+    which = (
+        "1 more rule matches"
+        if len(counts_of_late) == 1
+        else f"{len(counts_of_late)} more rules match"
+    )
+    return f"{which} at opset {opset} ({_listed(counts_of_late)}): {option} {opset}"
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -154,7 +158,21 @@ def _listed(counts: Mapping[str, int]) -> str:
 def _on_ranks(refused: Iterable[Rejection]) -> str:
     """Say how many matches are refused for want of a rank, and where the doubt begins."""
     asked = [item.unranked for item in refused if item.unranked is not None]
-    sources = _where_doubt_begins(asked)
+    # The values of unknown rank, upwards from *values*, that depend on no other such.
+    sources: list[Value] = []
+    pending = list(dict.fromkeys(asked))
+    seen = set(pending)
+    while pending:
+        value = pending.pop()
+        if _is_ranked(value):
+            continue
+        read = [] if value.producer is None else value.producer.inputs
+        before = [item for item in read if item is not None and not _is_ranked(item)]
+        if not before and (value.producer is None or value.producer.source is not None):
+            sources.append(value)
+        new = dict.fromkeys(item for item in before if item not in seen)
+        pending += new
+        seen.update(new)
     if not sources:
         return ""
     count = "1 match is" if len(asked) == 1 else f"{len(asked):,} matches are"
@@ -169,28 +187,9 @@ def _on_ranks(refused: Iterable[Rejection]) -> str:
     )
 
 
-def _where_doubt_begins(values: Iterable[Value]) -> list[Value]:
-    """Return the values of unknown rank, upwards from *values*, that depend on no other such."""
-    found: list[Value] = []
-    pending = list(dict.fromkeys(values))
-    seen = set(pending)
-    while pending:
-        value = pending.pop()
-        if _is_ranked(value):
-            continue
-        read = [] if value.producer is None else value.producer.inputs
-        before = [item for item in read if item is not None and not _is_ranked(item)]
-        if not before and (value.producer is None or value.producer.source is not None):
-            found.append(value)
-        new = dict.fromkeys(item for item in before if item not in seen)
-        pending += new
-        seen.update(new)
-    return found
-
-
 def _is_ranked(value: Value) -> bool:
-    known = value.known_type()
-    return known is not None and known.shape is not None
+    kind = value.known_type()
+    return kind is not None and kind.shape is not None
 
 
 # What ``prepare`` would make of a model first.
@@ -228,17 +227,17 @@ def _on_applications(path: Path, rules: Sequence[RewriteRule], counts: Mapping[s
     model = load_model(path)
     if any(counts.values()) or not _prepare(model, rules):
         return ""
-    found = len(select_matches(model, rules).matches)
-    times = "once" if found == 1 else f"{found:,} times"
-    return f"the rules match {times} after prepare: add -p prepare" if found else ""
+    matches = len(select_matches(model, rules).matches)
+    times = "once" if matches == 1 else f"{matches:,} times"
+    return f"the rules match {times} after prepare: add -p prepare" if matches else ""
 
 
 def _prepare(model: Model, rules: Iterable[Rule]) -> bool:
     """Rewrite a model by ``prepare``; tell whether that changed it and is none of *rules*."""
     from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # few models are worth the try
 
-    found, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
+    rewrites, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
     names = {rule.qualified_name for rule in rules}
-    if any(rule.qualified_name in names for rule in found):
+    if any(rule.qualified_name in names for rule in rewrites):
         return False
-    return rewrite(model, found).rounds > 0
+    return rewrite(model, rewrites).rounds > 0

@@ -56,8 +56,8 @@ def view(model_path: Path, shape: Mapping[str, int | Sequence[int]] | None = Non
         types, _ = exact_types(model, given)
 
     def shape_of(value: Value) -> Shape | None:
-        known = types.get(value) or value.inferred_type()
-        return None if known is None else known.shape
+        kind = types.get(value) or value.inferred_type()
+        return None if kind is None else kind.shape
 
     costs = {node: flops(node, shape_of) for graph in model.graphs() for node in graph}
     return ViewOutcome(
@@ -71,8 +71,8 @@ def view(model_path: Path, shape: Mapping[str, int | Sequence[int]] | None = Non
 
 def _is_inferred(model: Model) -> bool:
     """Tell whether inference found all sizes, so that nothing is left to derive."""
-    made = (v for g in model.graphs() for node in g for v in node.outputs if v is not None)
-    return all(is_exact(value.inferred_type()) for value in made)
+    outputs = (v for g in model.graphs() for node in g for v in node.outputs if v is not None)
+    return all(is_exact(value.inferred_type()) for value in outputs)
 
 
 def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
@@ -113,8 +113,8 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
 
 
 def _is_stated(graph: Graph) -> bool:
-    made = (value for node in graph for value in node.outputs if value is not None)
-    return all(is_exact(value.declared_type) for value in made)
+    outputs = (value for node in graph for value in node.outputs if value is not None)
+    return all(is_exact(value.declared_type) for value in outputs)
 
 
 def sizes_in(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
@@ -143,11 +143,11 @@ def find_nodes(model: Model, name: str) -> list[Node]:
     bearers: dict[str, list[Node]] = {}
     for graph in model.graphs():
         for node in graph:
-            for known in {node.name, *(out.name for out in node.outputs if out is not None)}:
-                bearers.setdefault(known, []).append(node)
+            for label in {node.name, *(out.name for out in node.outputs if out is not None)}:
+                bearers.setdefault(label, []).append(node)
     if name in bearers:
         return bearers[name]
-    shown = [known for known in bearers if name in _shown(known)]
+    shown = [label for label in bearers if name in _shown(label)]
     if len(shown) == 1:
         return bearers[shown[0]]
     if shown:

@@ -250,7 +250,11 @@ class _RuleWriter:
         return texts
 
     def _attribute(self, name: str, wanted: Sequence[object]) -> str:
-        keys = [key for key in self._captures() if key[0] not in self._carriers()]
+        keys = [
+            key
+            for key in self._captures()
+            if key[0] not in {old for old, _ in self.carried.values()}
+        ]
         guess = None
         is_same = all(value == wanted[0] for value in wanted)
         if self.general or not is_same:
@@ -263,9 +267,6 @@ class _RuleWriter:
         if not is_same:
             raise NoRuleError(f"nothing says what the attribute {name} of the new node should be")
         return _literal(wanted[0])
-
-    def _carriers(self) -> set[int]:
-        return {old for old, _ in self.carried.values()}
 
     def _captures(self) -> list[tuple[int, str]]:
         return [(number, name) for number, known in enumerate(self.attributes) for name in known]
@@ -293,11 +294,12 @@ class _RuleWriter:
         """Write a constant that a new node reads, or that replaces an output."""
         tensors = [place.constants[slot] for place in self.places]
         arrays = [tensor.numpy() for tensor in tensors]
-        known = next((n for n in range(len(self.leaf_names)) if self._is_leaf(n, tensors)), None)
-        if known is not None:
-            return self.leaf_names[known]
+        leaf = next((n for n in range(len(self.leaf_names)) if self._is_leaf(n, tensors)), None)
+        if leaf is not None:
+            return self.leaf_names[leaf]
         is_same = all(
-            tensor.dtype == tensors[0].dtype and _is_same(array, arrays[0])
+            tensor.dtype == tensors[0].dtype
+            and np.array_equal(array, arrays[0], equal_nan=array.dtype.kind == "f")
             for tensor, array in zip(tensors, arrays, strict=True)
         )
         is_number = arrays[0].dtype.kind in "iuf"
@@ -513,26 +515,23 @@ class _RuleWriter:
                         self.where.append(condition)
                 return f"const({name})" if kept is not None or number in self.data else name
             case _:
-                return self._number(operand)
+                _, number, slot = operand
+                values = [place.numbers[number, slot] for place in self.places]
+                name = self.number_names.get((number, slot), "")
+                if name not in self.used or not name:
+                    if self._is_kept(number, slot):
+                        return literal(values[0])
+                    name = self.name_of(operand)
+                    condition = f"is_close({name}, {literal(values[0])}, {_NEAR})"
+                    if all(value == values[0] for value in values) and condition not in self.where:
+                        self.where.append(condition)
+                return f"const({name})"
 
     def _is_kept(self, number: int, slot: int) -> bool:
         """Tell whether a number is plain and the same at every place, so that it is written."""
         values = [place.numbers[number, slot] for place in self.places]
         same = all(value == values[0] for value in values)
         return same and (isinstance(values[0], int) or is_plain(values[0]))
-
-    def _number(self, operand: Operand) -> str:
-        _, number, slot = operand
-        values = [place.numbers[number, slot] for place in self.places]
-        name = self.number_names.get((number, slot), "")
-        if name not in self.used or not name:
-            if self._is_kept(number, slot):
-                return literal(values[0])
-            name = self.name_of(operand)
-            condition = f"is_close({name}, {literal(values[0])}, {_NEAR})"
-            if all(value == values[0] for value in values) and condition not in self.where:
-                self.where.append(condition)
-        return f"const({name})"
 
     def _named(self, number: int, node: Node) -> list[str]:
         """Write the attributes of an old node: those carried, captured, and kept."""
@@ -558,26 +557,25 @@ class _RuleWriter:
             newer = (others & KEPT_ATTRIBUTES & newest.keys()) - self.attributes[number].keys()
             texts += [f"{name}={_literal(newest[name].value, name)}" for name in sorted(newer)]
             others -= newer
-            self._demand_absence(number, others)
-        others -= {text.partition("=")[0] for text in self._literals(number)}
+            # Refuse nodes with attributes that no place states, and that have no default to
+            # keep.
+            node = self.first.nodes[number]
+            schemas = list(self.schemas.versions(node.op_type, node.domain))
+            stated = {name for place in self.places for name in attributes_of(place.nodes[number])}
+            for name in sorted(set(others) - stated - _IMPLIED):
+                if any(name in schema.attributes for schema in schemas) and not any(
+                    name in schema.defaults for schema in schemas
+                ):
+                    fact = f"{self.node_names[number]}.attrs.{name}"
+                    self.where.append(f'value_or({fact}, "unset") == "unset"')
+        others -= {
+            text.partition("=")[0]
+            for text in self._operands(number)
+            if "=" in text and text[0].isalpha()
+        }
         if others:
             texts.append(f"**{'_' if carrier is None else self.carried[carrier][1]}")
         return texts
-
-    def _demand_absence(self, number: int, names: Iterable[str]) -> None:
-        """Refuse nodes with attributes that no place states, and that have no default to keep."""
-        node = self.first.nodes[number]
-        known = list(self.schemas.versions(node.op_type, node.domain))
-        stated = {name for place in self.places for name in attributes_of(place.nodes[number])}
-        for name in sorted(set(names) - stated - _IMPLIED):
-            if any(name in schema.attributes for schema in known) and not any(
-                name in schema.defaults for schema in known
-            ):
-                fact = f"{self.node_names[number]}.attrs.{name}"
-                self.where.append(f'value_or({fact}, "unset") == "unset"')
-
-    def _literals(self, number: int) -> list[str]:
-        return [text for text in self._operands(number) if "=" in text and text[0].isalpha()]
 
     def rule(self, name: str) -> RewriteRule:
         """Make the rule.
@@ -594,7 +592,11 @@ class _RuleWriter:
                 for old, new in self.first.outputs
                 if new[0] in {"leaf", "node"}
             ]
-        is_read = any(self._is_read_outside(place) for place in self.places)
+        # Whether nodes of the pattern stay, since others read what they make.
+        is_read = any(
+            len(place.nodes) > len(set(place.difference.removed) & set(place.nodes))
+            for place in self.places
+        )
         old, new = (self._first_opset(nodes) for nodes in (self.first.nodes, self.first.made))
         opsets = (new, None) if new > max(old, FIRST_OPSET) else (None, None)
         escape: RewriteEscapePolicy | None = "keep" if is_read else None
@@ -616,10 +618,6 @@ class _RuleWriter:
         """Return the first opset of the standard that has all operators of *nodes*."""
         versions = (self.schemas.versions(n.op_type, "") for n in nodes if not n.domain)
         return max((min(schema.since for schema in each) for each in versions), default=0)
-
-    def _is_read_outside(self, place: ChangedPlace) -> bool:
-        """Tell whether nodes of the pattern stay, since others read what they make."""
-        return len(place.nodes) > len(set(place.difference.removed) & set(place.nodes))
 
 
 _LONG = 60
@@ -649,11 +647,11 @@ def _in_common(
     places: Sequence[Sequence[Mapping[str, object]]],
 ) -> list[dict[str, list[object]]]:
     """Turn attributes by place and node into values for all places, by node and name."""
-    found = []
+    common = []
     for nodes in zip(*places, strict=True):
         names = [name for name in nodes[0] if all(name in node for node in nodes)]
-        found.append({name: [node[name] for node in nodes] for name in names})
-    return found
+        common.append({name: [node[name] for node in nodes] for name in names})
+    return common
 
 
 def _is_value(value: object, wanted: object) -> bool:
@@ -671,23 +669,19 @@ def _is_array(value: object, wanted: Array) -> bool:
     """Tell whether an expression gives a constant, up to rounding."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return False
-    found = np.asarray(value)
-    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+    array = np.asarray(value)
+    if (array.dtype, array.shape) != (wanted.dtype, wanted.shape):
         return False
-    return is_near(found, wanted)
+    return is_near(array, wanted)
 
 
-def _is_same(one: Array, other: Array) -> bool:
-    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-
-
-def is_near(found: Array, wanted: Array) -> bool:
+def is_near(array: Array, wanted: Array) -> bool:
     """Tell whether two arrays of one type and shape are equal up to rounding."""
     if wanted.dtype.kind != "f" or not wanted.size:
-        return bool(np.array_equal(found, wanted))
+        return bool(np.array_equal(array, wanted))
     scale = float(np.max(np.abs(wanted), initial=0.0))
     with np.errstate(all="ignore"):
-        return bool(np.allclose(found, wanted, rtol=_ROUNDING, atol=1e-6 * scale, equal_nan=True))
+        return bool(np.allclose(array, wanted, rtol=_ROUNDING, atol=1e-6 * scale, equal_nan=True))
 
 
 def _literal(value: object, name: str = "") -> str:
@@ -855,18 +849,18 @@ class _Learner:
                 continue
             if place.kind not in self.failed:
                 groups[place.kind].append(place)
-        found = []
+        learned = []
         kinds = sorted(groups.items(), key=lambda item: -len(item[1]))
         for number, (kind, places) in enumerate(kinds, start=1):
             where = f"{counted(len(places), 'place')} like {_listed(places[0].nodes)}"
             self.say(f"learning from {where} ({number} of {len(kinds)} kinds)")
             self.failed[kind] = "the rule learned from it does not apply"
             try:
-                found.append(self._learn_kind(places))
+                learned.append(self._learn_kind(places))
             except NoRuleError as error:
                 self.failed[kind] = str(error)
-                found += self._learn_apart(kind, places)
-        return found
+                learned += self._learn_apart(kind, places)
+        return learned
 
     def _learn_apart(
         self, kind: tuple[object, ...], places: Sequence[ChangedPlace]
@@ -937,7 +931,21 @@ class _Learner:
         Raises:
             NoRuleError: There is none.
         """
-        name = self._name_for(places[0])
+        place = places[0]
+        if self.name:
+            word = self.name
+        elif len(place.made) == 1 and place.made[0].op_type not in {
+            node.op_type for node in place.nodes
+        }:
+            word = node_word(place.made[0])
+        elif place.made:
+            word = f"{rule_name(place.nodes)}_to_{rule_name(place.made)}"
+        else:
+            word = f"drop_{rule_name(place.nodes)}"
+        number, name = 1, word
+        while name in self.names:
+            number += 1
+            name = f"{word}_{number}"
         doc = f"Learned from {counted(len(places), 'place')}, one at {_listed(places[0].nodes)}."
         reasons = []
         for general in (True, False):
@@ -979,7 +987,13 @@ class _Learner:
             if not wrong.trial.counterexample:
                 break
             shown = model_from_text(wrong.trial.counterexample, "counterexample")
-            refused.append({t for t in holding if _refuses(_with_conditions(rule, [t]), shown)})
+            refused.append(
+                {
+                    t
+                    for t in holding
+                    if not select_matches(shown, [_with_conditions(rule, [t])]).matches
+                }
+            )
             if not refused[-1]:
                 break
             chosen = _cover(refused, holding)
@@ -1003,23 +1017,6 @@ class _Learner:
             yield Example(before=before, after=after if is_short else "any")
         except (NoInstanceError, DplError):
             return
-
-    def _name_for(self, place: ChangedPlace) -> str:
-        if self.name:
-            word = self.name
-        elif len(place.made) == 1 and place.made[0].op_type not in {
-            node.op_type for node in place.nodes
-        }:
-            word = node_word(place.made[0])
-        elif place.made:
-            word = f"{rule_name(place.nodes)}_to_{rule_name(place.made)}"
-        else:
-            word = f"drop_{rule_name(place.nodes)}"
-        number, name = 1, word
-        while name in self.names:
-            number += 1
-            name = f"{word}_{number}"
-        return name
 
 
 def _names_of(difference: Difference) -> Iterator[tuple[bool, str]]:
@@ -1047,10 +1044,6 @@ def _listed(nodes: Sequence[Node]) -> str:
     return ", ".join(texts) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")  # noqa: PLR2004
 
 
-def _refuses(rule: RewriteRule, model: Model) -> bool:
-    return not select_matches(model, [rule]).matches
-
-
 def _cover(refused: Sequence[set[str]], texts: Sequence[str]) -> list[str]:
     """Choose few texts such that each of the sets has one of them, the last ones first."""
     left = list(refused)
@@ -1070,7 +1063,7 @@ def _with_conditions(rule: RewriteRule, texts: Iterable[str]) -> RewriteRule:
 def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
     """Yield what could be demanded of the values that a rule binds, the strictest last."""
     bound = _bound_at(rule, place)
-    made = [name for name, operand in bound.items() if operand[0] == "node"]
+    nodes = [name for name, operand in bound.items() if operand[0] == "node"]
     leaves = [name for name, operand in bound.items() if operand[0] == "leaf"]
     types = {leaf: place.value(bound[leaf]).known_type() for leaf in leaves}
     vectors = [leaf for leaf, known in types.items() if known is not None and _rank(known) == 1]
@@ -1083,14 +1076,14 @@ def _conditions(rule: RewriteRule, place: ChangedPlace) -> Iterator[str]:
             yield f'{leaf}.dtype == "{known.dtype}"'
         if known is not None and known.shape is not None:
             yield f"{leaf}.rank == {_rank(known)}"
-    for root in (name for name in made if bound[name] in dict(place.outputs)):
+    for root in (name for name in nodes if bound[name] in dict(place.outputs)):
         yield from (f"{leaf}.dtype == {root}.dtype" for leaf in leaves)
         yield from (f"same_shape({leaf}, {root})" for leaf in leaves)
-        yield from (f"shaped_like({root}, {other})" for other in [*made, *leaves] if other != root)
+        yield from (f"shaped_like({root}, {other})" for other in [*nodes, *leaves] if other != root)
 
 
-def _rank(known: TensorType) -> int | None:
-    return None if known.shape is None else len(known.shape)
+def _rank(kind: TensorType) -> int | None:
+    return None if kind.shape is None else len(kind.shape)
 
 
 def _holds(rule: RewriteRule, text: str, places: Sequence[ChangedPlace]) -> bool:
@@ -1104,10 +1097,10 @@ def _holds(rule: RewriteRule, text: str, places: Sequence[ChangedPlace]) -> bool
 def _bound_at(rule: RewriteRule, place: ChangedPlace) -> dict[str, Operand]:
     """Return what each name of a learned rule stands for: names are given in the same order."""
     nodes, leaves = _names_at(place, PatternNames(()))
-    found: dict[str, Operand] = {name: ("node", n, 0) for n, name in enumerate(nodes)}
-    found |= {name: ("leaf", n) for n, name in enumerate(leaves)}
+    operands: dict[str, Operand] = {name: ("node", n, 0) for n, name in enumerate(nodes)}
+    operands |= {name: ("leaf", n) for n, name in enumerate(leaves)}
     bound = bound_names(rule.pattern)
-    return {name: operand for name, operand in found.items() if name in bound}
+    return {name: operand for name, operand in operands.items() if name in bound}
 
 
 @paused_gc()

@@ -77,11 +77,11 @@ def explain(model_path: Path, settings: ExplainSettings) -> ExplainOutcome:
     if settings.progress is not None:
         settings.progress(f"explaining {model_path.name}")
     model, tried = _read(model_path, settings)
-    known = names_of(tried)
+    names = names_of(tried)
     for name in settings.rule:
-        if name not in known:
+        if name not in names:
             raise UsageError(
-                f"--rule {name}: there is no such rule", hint=did_you_mean_rule(name, known)
+                f"--rule {name}: there is no such rule", hint=did_you_mean_rule(name, names)
             )
     asked = rules_named(tried, settings.rule)
     nodes = [] if settings.node is None else find_nodes(model, settings.node)
@@ -89,7 +89,7 @@ def explain(model_path: Path, settings: ExplainSettings) -> ExplainOutcome:
     return ExplainOutcome(
         label=model_path.name,
         rules=() if settings.node is not None else tuple(map(explainer.rule, asked)),
-        verdicts=tuple(explainer.node(rule, found) for found in nodes for rule in asked),
+        verdicts=tuple(explainer.node(rule, node) for node in nodes for rule in asked),
         notes=tuple(model.notes),
     )
 
@@ -149,8 +149,8 @@ class Measuring:
         types, problem = exact_types(model, self._sizes)
 
         missing = tuple(name for name in open_sizes(model) if name not in self._sizes)
-        found = measure(model, self._fates, types, missing)
-        return replace(found, problem=problem, sizes=self._sizes, chosen=chosen)
+        coverage = measure(model, self._fates, types, missing)
+        return replace(coverage, problem=problem, sizes=self._sizes, chosen=chosen)
 
 
 def given_sizes(model: Model, settings: VerifySettings | None) -> dict[str, int]:

@@ -69,7 +69,7 @@ def inline(model_path: Path, settings: InlineSettings) -> InlineOutcome:
     model = job.open()
     job.protect(model, set())
     functions, only = _chosen(model, settings)
-    before, known = model.graph.node_count, len(model.functions)
+    before, count = model.graph.node_count, len(model.functions)
     is_sorted = is_modified(model)
     job.say("inlining")
     inlining = inline_functions(model, functions, only)
@@ -78,7 +78,7 @@ def inline(model_path: Path, settings: InlineSettings) -> InlineOutcome:
         inlining=inlining,
         notes=(*model.notes, *losses(model)),
         nodes=(before, model.graph.node_count),
-        functions=known,
+        functions=count,
         is_sorted=is_sorted,
     )
     return replace(outcome, delivery=job.finish(model, is_changed=outcome.is_changed))
@@ -90,17 +90,17 @@ def _chosen(model: Model, choice: CallSettings) -> tuple[list[Function], Collect
     Raises:
         UsageError: The model has no such function or call.
     """
-    known = model.functions.values()
+    functions = model.functions.values()
     if choice.all_functions:
-        return list(known), None
+        return list(functions), None
     if choice.call:
         return _of_calls(model, choice.call)
     if not choice.target and not choice.function:
         return written_functions(model), None
-    found = [function for name in choice.function for function in _named(known, name)]
+    chosen = [function for name in choice.function for function in _named(functions, name)]
     for target in choice.target:
-        found += _of_target(known, target)
-    return found, None
+        chosen += _of_target(functions, target)
+    return chosen, None
 
 
 def written_functions(model: Model) -> list[Function]:
@@ -116,20 +116,20 @@ def _of_calls(model: Model, names: Iterable[str]) -> tuple[list[Function], set[N
     functions: dict[Function, None] = {}
     calls = set()
     for name in names:
-        found = find_nodes(model, name)
-        if len(found) > 1:
-            where = ", ".join(f"{node.qualified_op} -> {_output_of(node)!r}" for node in found)
+        nodes = find_nodes(model, name)
+        if len(nodes) > 1:
+            where = ", ".join(f"{node.qualified_op} -> {_output_of(node)!r}" for node in nodes)
             raise UsageError(
-                f"--call {name!r}: {len(found)} nodes have this name: {where}",
+                f"--call {name!r}: {len(nodes)} nodes have this name: {where}",
                 hint="name one by its output",
             )
-        function = called_function(found[0])
+        function = called_function(nodes[0])
         if function is None:
             raise UsageError(
-                f"--call {name!r}: is a {found[0].qualified_op}, not a call of a function"
+                f"--call {name!r}: is a {nodes[0].qualified_op}, not a call of a function"
             )
         functions[function] = None
-        calls.add(found[0])
+        calls.add(nodes[0])
     return list(functions), calls
 
 
@@ -151,12 +151,12 @@ def _of_target(functions: Iterable[Function], target: str) -> list[Function]:
 
 def _chosen_by(names: Mapping[Function, str], wanted: str, missing: str) -> list[Function]:
     """Return the functions whose name is *wanted*; *missing* is the message if there is none."""
-    found = [function for function, name in names.items() if name == wanted]
-    if not found:
+    functions = [function for function, name in names.items() if name == wanted]
+    if not functions:
         known = list(dict.fromkeys(names.values()))
         hint = did_you_mean(wanted, known) or f"there is {', '.join(known[:_MOST_NAMED])}"
         raise UsageError(missing, hint=hint if known else "the model has no functions at all")
-    return found
+    return functions
 
 
 # Pruning: matches that are left out because their region is not worth a call.
@@ -187,13 +187,13 @@ def light_matches(
         several = f"none of the {count} partitions of its region has a heavy operator"
         reason = several if count > 1 else "it has no heavy operator and no neighbour"
         reasons.update(dict.fromkeys((region.call, *region.members), reason))
-    found = {id(item.match): reasons[item.call] for item in partitions if item.call in reasons}
+    light = {id(item.match): reasons[item.call] for item in partitions if item.call in reasons}
     total = len(selection.matches) + len(before)
     places = (place for place in range(total) if place not in before)
     return {
-        place: found[id(match)]
+        place: light[id(match)]
         for place, match in zip(places, selection.matches, strict=True)
-        if id(match) in found
+        if id(match) in light
     }
 
 
@@ -294,11 +294,13 @@ class _PartitionJob(WriteJob):
         with staged(self.prepared, self.output, external_data=how) as file:
             proof, unproved = prove(file.path, written)
         self.preparation = replace(self.preparation, proof=proof, unproved=unproved)
-        found = delivery.verification
-        if not unproved or found is None:
+        verification = delivery.verification
+        if not unproved or verification is None:
             return delivery
         doubt = f"what calls stand for is not proved by structure: {unproved}"
-        return replace(delivery, verification=replace(found, warnings=(doubt, *found.warnings)))
+        return replace(
+            delivery, verification=replace(verification, warnings=(doubt, *verification.warnings))
+        )
 
 
 def _count(model: Model) -> int:
@@ -327,11 +329,11 @@ def _merged(
         job.say("merging")
         model, outcome, _ = outlined
         regions = merge_partitions(model, {rule.name for rule in rules})
-        found = light_matches(outcome.selection, outcome.partitions, regions, light)
-        if not found or not settings.prune:
+        left_out = light_matches(outcome.selection, outcome.partitions, regions, light)
+        if not left_out or not settings.prune:
             nodes = (outcome.nodes[0], model.graph.node_count)
             return outlined._replace(outcome=replace(outcome, regions=tuple(regions), nodes=nodes))
-        light |= found
+        light |= left_out
         job.say("matching")
         anew = load_model(job.path) if job.prepared is None else as_written(job.prepared)
         outlined = _outline_matches(anew, rules, job, settings, light)
@@ -345,11 +347,11 @@ def _outline_matches(
     light: Mapping[int, str] = MappingProxyType({}),
 ) -> _Outlined:
     before, is_sorted = model.graph.node_count, is_modified(model)
-    found = select_matches(model, rules)
-    selection = without_matches(found, light)
+    chosen = select_matches(model, rules)
+    selection = without_matches(chosen, light)
     hints: tuple[str, ...] = ()
     if settings.hints and model.path is not None and not light:
-        hints = hints_on_matches(model.path, model, found, is_prepared=settings.prepare)
+        hints = hints_on_matches(model.path, model, chosen, is_prepared=settings.prepare)
     job.say("measuring")
     sizes = given_sizes(model, job.verification)
     measuring = Measuring(model, fates(model, selection), sizes, can_wait=settings.verify)
@@ -389,7 +391,12 @@ def repeat(model_path: Path, settings: RepeatingSettings) -> RepeatOutcome:
         DplError: The model cannot be used, the output cannot be written, or no verdict on the
             result can be reached.
     """
-    placeholders = _named_in(settings.expect)
+    # A rule for each block named: no block is known before the search.
+    named = (_EXPECTED_NAME.match(text) for text in settings.expect)
+    names = dict.fromkeys(match.group(1) for match in named if match is not None)
+    placeholders = [
+        PatternRule(target=REPEAT_DOMAIN, name=name, pattern=wildcard()) for name in names
+    ]
     expected = parse_expectations(settings.expect, placeholders)
     job = WriteJob(model_path, settings)
     model = job.open()
@@ -402,13 +409,6 @@ def repeat(model_path: Path, settings: RepeatingSettings) -> RepeatOutcome:
         model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet_of(judged)
     )
     return replace(outcome, expected=judged, delivery=delivery, size=(before, delivery.size))
-
-
-def _named_in(expectations: Iterable[str]) -> list[PatternRule]:
-    """Return a rule for each block named: no block is known before the search."""
-    found = (_EXPECTED_NAME.match(text) for text in expectations)
-    names = dict.fromkeys(match.group(1) for match in found if match is not None)
-    return [PatternRule(target=REPEAT_DOMAIN, name=name, pattern=wildcard()) for name in names]
 
 
 def _outline_blocks(model: Model, options: RepeatSettings, say: Progress) -> RepeatOutcome:

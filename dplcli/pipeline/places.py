@@ -125,7 +125,13 @@ class _PlaceReader:
         """Number the old nodes and the new ones from what they are needed for."""
         difference, place = self.difference, self.place
         self._check()
-        self._add_context()
+        for wanted in dict.fromkeys(self._needed()):
+            if wanted.producer in self.inside or wanted in self._read_by(self.inside):
+                continue
+            path = self._path_to(wanted)
+            if path is None:
+                raise NoRuleError(self._why_unread(wanted))
+            self.inside |= path
         for _ in range(self.around):
             makers = {value.producer for value in self._read_by(self.inside)}
             self.inside |= {m for m in makers if m is not None and _is_plain_node(m)}
@@ -191,16 +197,6 @@ class _PlaceReader:
                 raise NoRuleError(f"{value.name!r} is not in the first model")
             yield self._origin(original)
 
-    def _add_context(self) -> None:
-        """Add nodes that stay to the pattern, where the new ones read what is above them."""
-        for wanted in dict.fromkeys(self._needed()):
-            if wanted.producer in self.inside or wanted in self._read_by(self.inside):
-                continue
-            path = self._path_to(wanted)
-            if path is None:
-                raise NoRuleError(self._why_unread(wanted))
-            self.inside |= path
-
     def _why_unread(self, wanted: Value) -> str:
         maker = wanted.producer
         for node in self.difference.removed:
@@ -218,7 +214,7 @@ class _PlaceReader:
         below: dict[Node, Node | None] = dict.fromkeys(self.inside)
         ring = list(self.inside)
         for _ in range(_FARTHEST):
-            found: list[Node] = []
+            nodes: list[Node] = []
             for node in ring:
                 for value in map(self._origin, filter(None, node.inputs)):
                     if value is wanted:
@@ -233,8 +229,8 @@ class _PlaceReader:
                         continue
                     if _is_plain_node(maker):
                         below[maker] = node
-                        found.append(maker)
-            ring = found
+                        nodes.append(maker)
+            ring = nodes
         return None
 
     def _form_of(self, value: Value) -> tuple[object, ...]:
@@ -281,9 +277,9 @@ class _PlaceReader:
         origin = self._origin(value)
         if origin.producer in self.numbered:
             return ("node", self.numbered[origin.producer], origin.index)
-        found = number_at(node, slot, origin)
-        if found is not None:
-            self.place.numbers[number, slot] = found
+        read = number_at(node, slot, origin)
+        if read is not None:
+            self.place.numbers[number, slot] = read
             return ("number", number, slot)
         if origin not in self.place.leaves:
             self.place.leaves.append(origin)
@@ -342,7 +338,7 @@ def attributes_of(node: Node) -> dict[str, object]:
     schema = schema_of(node)
     names = dict.fromkeys([*node.attributes, *(schema.attributes if schema is not None else ())])
     moved = {item.attribute for item in MOVED.get(node.op_type, ())} if not node.domain else set()
-    found: dict[str, object] = {}
+    attributes: dict[str, object] = {}
     for name in names:
         attribute = attribute_of(node, name)
         if attribute is None and schema is not None:
@@ -351,8 +347,8 @@ def attributes_of(node: Node) -> dict[str, object]:
             continue
         if attribute.ref or isinstance(attribute.value, Tensor):
             raise NoRuleError(f"{node.qualified_op} {node.label!r}: no rule can say its {name}")
-        found[name] = attribute.value
-    return found
+        attributes[name] = attribute.value
+    return attributes
 
 
 def stated_attributes(node: Node) -> dict[str, object]:

@@ -173,10 +173,10 @@ class Trier:
             shown += trial.verdict == "passed" and example.after != "unchanged"
             yield trial
         if isinstance(rule, RewriteRule):
-            found = [self._proved(rule, self.most)]
+            trials = [self._proved(rule, self.most)]
         else:
-            found = self._outlined(rule) or [self._proved(rule, 1)]
-        for trial in found:
+            trials = self._outlined(rule) or [self._proved(rule, 1)]
+        for trial in trials:
             by_example = shown and trial.verdict == "not tried"
             yield replace(trial, verdict="by example") if by_example else trial
 
@@ -207,13 +207,13 @@ class Trier:
     @made_by_dpl()
     def _outlined(self, rule: PatternRule) -> list[Trial]:
         """Try *rule* on one graph for each variant of its pattern: outlining only moves nodes."""
-        found: list[Trial] = []
+        trials: list[Trial] = []
         try:
             for number, guesses in enumerate(instances(rule, self.schemas), start=1):
-                found.append(_trial_of(rule, f"variant {number}", guesses))
+                trials.append(_trial_of(rule, f"variant {number}", guesses))
         except NoInstanceError:
             pass
-        return [trial for trial in found if trial.verdict != "not tried"]
+        return [trial for trial in trials if trial.verdict != "not tried"]
 
     # -- rewrites ------------------------------------------------------------------------------
 
@@ -303,9 +303,9 @@ class Trier:
 
 def unknown_operator(before: Model, after: Model, schemas: SchemaLibrary) -> str:
     """Say which operator of *after* alone onnxruntime does not have; "" if it has all."""
-    known = {node.qualified_op for node in before.graph}
+    operators = {node.qualified_op for node in before.graph}
     for node in after.graph:
-        is_known = node.qualified_op in known or called_function(node) is not None
+        is_known = node.qualified_op in operators or called_function(node) is not None
         if not is_known and node.op_type not in schemas.op_types(node.domain):
             return f"onnxruntime has no {node.qualified_op}"
     return ""
@@ -375,17 +375,29 @@ def _difference(before: Model, after: Model) -> str:
     if result.equivalent:  # an example need not be large enough to be sure
         return ""
     worst = next((o for o in result.outputs if not o.ok), None)
-    found = (
+    difference = (
         "; ".join(result.objections) if worst is None else f"{worst.name} moved by {worst.max_abs}"
     )
-    return f"the result is not equivalent: {found}"
+    return f"the result is not equivalent: {difference}"
 
 
 def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]) -> list[Problem]:
     """Report a rule if earlier rules take nodes of every variant of its pattern."""
     culprits = []
     for model in models:
-        taking = next((e for e in earlier if _is_free(e) and _overlap(e, rule, model)), None)
+        # A rule that takes all that its pattern fits; a function may decline.
+        taking = next(
+            (
+                e
+                for e in earlier
+                if (
+                    not (isinstance(e, RewriteRule) and e.text is None)
+                    and (not e.where and e.check is None and e.opsets == (None, None))
+                )
+                and _overlap(e, rule, model)
+            ),
+            None,
+        )
         if taking is None:
             return []
         culprits.append(taking.qualified_name)
@@ -394,13 +406,6 @@ def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]
     names = ", ".join(dict.fromkeys(culprits))
     message = f"can never match: {names}, listed before, takes its nodes"
     return [Problem("warning", rule.qualified_name, rule.origin, message)]
-
-
-def _is_free(rule: Rule) -> bool:
-    """Tell whether *rule* takes all that its pattern fits; a function may decline."""
-    if isinstance(rule, RewriteRule) and rule.text is None:
-        return False
-    return not rule.where and rule.check is None and rule.opsets == (None, None)
 
 
 def _overlap(first: AnyRule, second: AnyRule, model: Model) -> bool:
@@ -554,7 +559,14 @@ class _Attempts:
         self.applied += 1
         in_steps = _is_quantised(made.graph)
         for feed, ours, theirs in zip(feeds, runs, results, strict=True):
-            scale = _scale(made.graph, feed, ours)
+            # The largest number around: differences far below it come of rounding.
+            arrays = [*made.graph.constants.values(), *feed.values()]
+            arrays += [leaf.data for leaves in ours.values() for leaf in leaves]
+            scale = 1e-6
+            for array in arrays:
+                if array.dtype.kind == "f":
+                    finite = np.abs(array[np.isfinite(array)].astype(np.float64))
+                    scale = max(scale, float(finite.max(initial=0.0)))
             wrong = _disagreement(ours, theirs, scale, in_steps=in_steps)
             if wrong and not _is_rounding(made.graph, before, after, feed, scale):
                 return wrong
@@ -585,33 +597,21 @@ def _numbers_for(graph: Instance, random: np.random.Generator, turn: int) -> dic
     bent = {"Clip", "Cast", "QuantizeLinear"} & {node.op_type for node in graph.nodes}
     whole = _is_quantised(graph)
     scales = [1.0, 10.0, 0.03, 1.0] + ([400.0] if bent else [])
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name, (dtype, shape) in graph.inputs.items():
         if dtype == "bool":
-            found[name] = np.asarray(random.random(shape) < 0.5)  # noqa: PLR2004  # half
+            arrays[name] = np.asarray(random.random(shape) < 0.5)  # noqa: PLR2004  # half
             continue
         if np.dtype(dtype).kind in "iu":
             limits = np.iinfo(dtype)
             low, high = (limits.min, limits.max) if limits.bits == 8 and whole else (-4, 5)  # noqa: PLR2004
-            found[name] = random.integers(max(low, limits.min), high, shape).astype(dtype)
+            arrays[name] = random.integers(max(low, limits.min), high, shape).astype(dtype)
             continue
         scale = scales[int(random.integers(len(scales)))] if turn else 1.0
         numbers = random.normal(0, scale, shape)
         numbers = np.where(random.random(shape) < 0.1, 0.0, numbers)  # noqa: PLR2004  # a few
-        found[name] = numbers.astype(dtype)
-    return found
-
-
-def _scale(graph: Instance, feed: Mapping[str, Array], runs: Outputs) -> float:
-    """Return the largest number around: differences far below it come of rounding."""
-    arrays = [*graph.constants.values(), *feed.values()]
-    arrays += [leaf.data for leaves in runs.values() for leaf in leaves]
-    largest = 1e-6
-    for array in arrays:
-        if array.dtype.kind == "f":
-            finite = np.abs(array[np.isfinite(array)].astype(np.float64))
-            largest = max(largest, float(finite.max(initial=0.0)))
-    return largest
+        arrays[name] = numbers.astype(dtype)
+    return arrays
 
 
 def _is_quantised(graph: Instance) -> bool:
@@ -657,15 +657,15 @@ def _is_rounding(
     if any(n.op_type == "Cast" and n.attributes.get("to") in _NARROWER for n in graph.nodes):
         return False
     wide = {name: wide_feed(array) for name, array in feed.items()}
-    found = []
+    differences = []
     try:
         for content in (before, after):
             name = Path("made_up.onnx")
             source = ModelSource(name, widened(content), execution=_RUN_LIMIT)
-            found.append(Runner(source, "disable", "float64").run(wide))
+            differences.append(Runner(source, "disable", "float64").run(wide))
     except (RunError, VerificationError, ValueError):
         return False
-    return not _disagreement(found[0], found[1], scale)
+    return not _disagreement(differences[0], differences[1], scale)
 
 
 # Counterexamples: the smallest graph on which a rule is still wrong.

@@ -144,14 +144,14 @@ def named_catalogs(plan: Plan, *, allow_code: bool) -> list[str]:
                 "by itself",
                 hint="pass --allow-code if you trust it, or name it with --patterns",
             )
-        found = str(folder / name) if is_path else name
+        path = str(folder / name) if is_path else name
         try:
             if is_path or not is_code:
-                find_catalog(found)
+                find_catalog(path)
         except CatalogError as error:
             hint = f"{error.hint}; --patterns names another" if error.hint else None
             raise CatalogError(f"{plan.label}: {error.message}", hint=hint) from error
-        names.append(found)
+        names.append(path)
     return names
 
 
@@ -161,21 +161,21 @@ def check_rules_of(plan: Plan, rules: Sequence[RewriteRule]) -> None:
     Raises:
         CatalogError: There is no such rule; the message has the line of the entry.
     """
-    known = {rule.qualified_name for rule in rules}
+    names = {rule.qualified_name for rule in rules}
     for entry in plan.entries:
-        if entry.rule not in known:
-            hint = did_you_mean_rule(entry.rule, sorted(known))
+        if entry.rule not in names:
+            hint = did_you_mean_rule(entry.rule, sorted(names))
             raise CatalogError(f"{plan.place(entry)}: there is no rule {entry.rule!r}", hint=hint)
 
 
 def check_same_model(plan: Plan, model: Path) -> str:
     """Say how *model* differs from the one that *plan* was made for, or ""."""
-    found = sha256_of(model)
-    if found == plan.sha256:
+    digest = sha256_of(model)
+    if digest == plan.sha256:
         return ""
     return (
         f"{model.name} is not the file that {plan.label} was made for: "
-        f"its sha256 is {found[:12]}…, not {plan.sha256[:12]}…"
+        f"its sha256 is {digest[:12]}…, not {plan.sha256[:12]}…"
     )
 
 
@@ -233,16 +233,16 @@ def parse_restrictions(
     Raises:
         UsageError: One is malformed, or names a rule or a node that is not there.
     """
-    known = names_of(rules)
-    return [_parse(option, text, known, model) for text in texts]
+    names = names_of(rules)
+    return [_parse(option, text, names, model) for text in texts]
 
 
-def _parse(option: str, text: str, known: Sequence[str], model: Model) -> Restriction:
+def _parse(option: str, text: str, names: Sequence[str], model: Model) -> Restriction:
     rule, separator, node = text.partition("@")
     if not (rule or node) or (separator and not node):
         raise UsageError(f"{option} {text!r}: names nothing", hint="write RULE, RULE@NODE or @NODE")
-    if rule and rule not in known:
-        hint = did_you_mean_rule(rule, known)
+    if rule and rule not in names:
+        hint = did_you_mean_rule(rule, names)
         raise UsageError(f"{option} {text!r}: there is no rule {rule!r}", hint=hint)
     if node and option == "--only":
         try:

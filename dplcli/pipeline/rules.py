@@ -98,8 +98,8 @@ def load_any_rules(settings: RuleSettings, model: Model) -> tuple[list[Rule], se
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
     catalog = _read_sources(settings, model)
-    found: list[Rule] = [*catalog.patterns, *catalog.rewrites]
-    rules = [rule for rule in found if not (isinstance(rule, RewriteRule) and rule.is_nodewise)]
+    loaded: list[Rule] = [*catalog.patterns, *catalog.rewrites]
+    rules = [rule for rule in loaded if not (isinstance(rule, RewriteRule) and rule.is_nodewise)]
     _check(rules, settings, "no rules with a pattern")
     return with_policies(rules, _policies_of(settings)), catalog.files
 
@@ -115,8 +115,8 @@ def _read_sources(settings: RuleSettings, model: Model) -> Catalog:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
     for target in settings.target:
         if not is_shipped_target(target):
-            known = shipped_targets()
-            hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
+            shipped = shipped_targets()
+            hint = did_you_mean(target, shipped) or f"there are: {', '.join(shipped)}"
             raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
     return read_compiled(names, schemas, allow_code=settings.allow_code, readers=READERS)
 
@@ -130,11 +130,11 @@ def with_rules_of_texts(
         PatternSyntaxError: A text is no pattern.
     """
     texts = [item for item in sources if is_pattern_text(item)]
-    made = {
+    rules_of_texts = {
         text: rule_of_text(text, f"pattern_{number + 1}" if number else "pattern", schemas)
         for number, text in enumerate(dict.fromkeys(texts))
     }
-    return [made.get(item, item) if isinstance(item, str) else item for item in sources]
+    return [rules_of_texts.get(item, item) if isinstance(item, str) else item for item in sources]
 
 
 def is_pattern_text(source: PatternSource) -> TypeGuard[str]:

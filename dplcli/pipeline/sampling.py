@@ -54,7 +54,6 @@ class DeadEndError(Exception):
 _RANK = re.compile(r"(?<![-+*/%] )\b(\w+)\.rank\s*(==|in|>=|<=|>|<)\s*[\[({]?([\d, ]+)")
 _DTYPE = re.compile(r"\b(\w+)\.dtype\s*(?:==|in)\s*[\[({]?((?:[\"']\w+[\"'][, ]*)+)")
 _SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]\s*==\s*(\d+)")
-_SAME_SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]")
 _CLOSE = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.]+(?:[eE][+-]?\d+)?)")
 _EQUAL = re.compile(r"\b(\w+)\.value(?:\[[^\]]*\])?\s*==\s*(-?[\d.]+)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
@@ -97,7 +96,7 @@ _FITS: dict[str, Callable[[int, int], bool]] = {
 
 def wishes_of(rule: Rule) -> Wishes:
     """Read off the conditions of *rule* what graphs it may apply to."""
-    found = Wishes()
+    wishes = Wishes()
     numbers = [1.0, 0.0]
     for condition in rule.where:
         text = condition.text
@@ -105,24 +104,24 @@ def wishes_of(rule: Rule) -> Wishes:
             stated = [int(number) for number in re.findall(r"\d+", given)]
             fits = _FITS[relation]
             ranks = [r for r in range(_MOST_RANK + 1) if any(fits(r, s) for s in stated)]
-            known = found.ranks.get(name, ranks)
-            found.ranks[name] = [rank for rank in known if rank in ranks] or ranks
+            ranks_so_far = wishes.ranks.get(name, ranks)
+            wishes.ranks[name] = [rank for rank in ranks_so_far if rank in ranks] or ranks
         for name, given in _DTYPE.findall(text):
-            found.dtypes[name] = re.findall(r"\w+", given)
+            wishes.dtypes[name] = re.findall(r"\w+", given)
         for name, axis, size in _SIZE.findall(text):
-            found.sizes[name][int(axis)] = int(size)
+            wishes.sizes[name][int(axis)] = int(size)
         for name, number in _CLOSE.findall(text):
-            found.close[name] = float(number)
+            wishes.close[name] = float(number)
         for name, number in _EQUAL.findall(text):
-            found.close.setdefault(name, float(number))
+            wishes.close.setdefault(name, float(number))
         numbers += [float(number) for number in _NUMBER.findall(text)]
     for part in all_parts(rule.pattern):
         if isinstance(part, CallPattern):
             for _, value in part.attributes:
                 items = value if isinstance(value, tuple) else (value,)
                 numbers += [float(item) for item in items if isinstance(item, (int, float))]
-    found.numbers = [n for n in dict.fromkeys(numbers) if abs(n) < _LARGEST_WISH**2]
-    return found
+    wishes.numbers = [n for n in dict.fromkeys(numbers) if abs(n) < _LARGEST_WISH**2]
+    return wishes
 
 
 # Attributes by their names: what values operators give them.
@@ -213,13 +212,6 @@ def as_type(numbers: NDArray[Any], dtype: str) -> Array:
         )
     with np.errstate(over="ignore"):
         return np.asarray(numbers, dtype=kind)
-
-
-def _drawn_as(numbers: NDArray[Any], dtype: str) -> Array:
-    """Return drawn numbers in an element type; rules of arithmetic hold where it does not wrap."""
-    if dtype in _BYTES:
-        numbers = np.clip(np.nan_to_num(numbers, nan=1.0), -_LARGEST_BYTE, _LARGEST_BYTE)
-    return as_type(numbers, dtype)
 
 
 # Drawing a graph for a pattern.
@@ -334,7 +326,15 @@ class Sampler:
         if name in self.types:
             return self.types[name][1]
         if name in self.sketch.given:
-            return self._number(name, dtype)
+            # Add a constant whose number the pattern states, as one element in some shape.
+            data = self.sketch.given[name]
+            if name not in self.sketch.exact:
+                ones = (1,) * int(self.random.integers(self.rank + 2)) if self._dares(_HALF) else ()
+                data = np.broadcast_to(data, ones)
+                data = as_type(np.asarray(data, dtype=np.float64), dtype or self.dtype)
+            self.made.constants[name] = data
+            self.types[name] = (str(data.dtype), data.shape)
+            return data.shape
         leaf = self.leaves.get(name)
         chosen = tuple(map(int, shape))
         if leaf is not None and data is None:
@@ -351,7 +351,10 @@ class Sampler:
             self.made.inputs[name] = self.types[name]
         elif data is None:
             drawn = self._constant(name, chosen, positive=positive)
-            self.made.constants[name] = _drawn_as(drawn, kind)
+            # Drawn numbers in an element type; rules of arithmetic hold where it does not wrap.
+            if kind in _BYTES:
+                drawn = np.clip(np.nan_to_num(drawn, nan=1.0), -_LARGEST_BYTE, _LARGEST_BYTE)
+            self.made.constants[name] = as_type(drawn, kind)
         else:
             self.made.constants[name] = as_type(np.asarray(data), kind)
         return chosen
@@ -369,17 +372,6 @@ class Sampler:
             if -len(dims) <= axis < len(dims):
                 dims[axis] = size
         return tuple(dims)
-
-    def _number(self, name: str, dtype: str) -> Shape:
-        """Add a constant whose number the pattern states, as one element in some shape."""
-        data = self.sketch.given[name]
-        if name not in self.sketch.exact:
-            ones = (1,) * int(self.random.integers(self.rank + 2)) if self._dares(_HALF) else ()
-            data = np.broadcast_to(data, ones)
-            data = as_type(np.asarray(data, dtype=np.float64), dtype or self.dtype)
-        self.made.constants[name] = data
-        self.types[name] = (str(data.dtype), data.shape)
-        return data.shape
 
     def _constant(self, name: str, shape: Shape, *, positive: bool) -> NDArray[np.float64]:
         if name in self.wishes.close and not self._dares(_RARELY):
@@ -407,7 +399,11 @@ class Sampler:
         args = list(node.inputs)
         attributes: Attributes = dict(node.attributes)
         if is_open:
-            self._open(schema, args)
+            # Draw inputs where the pattern leaves the further ones open.
+            room = min(schema.max_inputs - len(args), 2)
+            count = int(self.random.integers(room + 1)) if room > 0 else 0
+            for _ in range(count):
+                args.append(f"more_{len(self.types)}_{len(args)}")
         self._operands(node.op_type, args, attributes, schema)
         if not node.domain:
             self._respell(node.op_type, args, attributes, schema)
@@ -421,12 +417,12 @@ class Sampler:
             for name, value in attributes.items()
             if name in known | stated
         }
-        made = replace(node, inputs=tuple(args), attributes=attributes)
-        types = node_types(made, self.types, self.made.constants, self.opset)
+        drawn = replace(node, inputs=tuple(args), attributes=attributes)
+        types = node_types(drawn, self.types, self.made.constants, self.opset)
         if types is None:
             raise DeadEndError
         self.types.update(types)
-        self.made.nodes.append(made)
+        self.made.nodes.append(drawn)
 
     def _respell(
         self, op_type: str, args: list[str], attributes: Attributes, schema: OpSchema
@@ -449,13 +445,6 @@ class Sampler:
             return value
         return as_type(np.atleast_1d(np.asarray(value)), self.dtype)
 
-    def _open(self, schema: OpSchema, args: list[str]) -> None:
-        """Draw inputs where the pattern leaves the further ones open."""
-        room = min(schema.max_inputs - len(args), 2)
-        count = int(self.random.integers(room + 1)) if room > 0 else 0
-        for _ in range(count):
-            args.append(f"more_{len(self.types)}_{len(args)}")
-
     def _operands(
         self, op_type: str, args: list[str], attributes: Attributes, schema: OpSchema
     ) -> None:
@@ -465,7 +454,12 @@ class Sampler:
         elif op_type in REDUCTIONS:
             self._reduced(args, attributes)
         elif op_type in POOLS | GLOBAL_POOLS:
-            self._pooled(args, attributes)
+            shape = self.leaf(args[0], self._image())
+            spatial = len(shape) - 2
+            if spatial < 1:
+                raise DeadEndError
+            attributes.setdefault("kernel_shape", self._ints(spatial, 1, 4))
+            self._window(attributes, spatial)
         elif op_type in BROADCASTING:
             self._broadcast(args, op_type)
         self._further_operands(op_type, args, schema)
@@ -532,19 +526,19 @@ class Sampler:
     # -- operands of operators that want something of theirs -------------------------------------
 
     def _broadcast(self, args: Sequence[str], op_type: str) -> None:
-        known = [self.types[name] for name in args if name in self.types]
+        types = [self.types[name] for name in args if name in self.types]
         numbers = [name for name in args if name in self.sketch.given and name not in self.types]
         open_ = [n for n in args if n and n not in self.types and n not in self.sketch.given]
-        dtype = known[0][0] if known else self._leaf_type(open_)
+        dtype = types[0][0] if types else self._leaf_type(open_)
         if op_type in {"And", "Or", "Xor"}:
             dtype = "bool"
         if op_type == "Where":
             self._where(args)
             return
         base: Shape | None = None
-        if known:
+        if types:
             try:
-                base = np.broadcast_shapes(*(shape for _, shape in known))
+                base = np.broadcast_shapes(*(shape for _, shape in types))
             except ValueError as error:
                 raise DeadEndError from error
         # what carries the data comes first, constants after it
@@ -588,9 +582,9 @@ class Sampler:
                 return tuple(3 if d == 1 else d for d in base)
 
     def _where(self, args: Sequence[str]) -> None:
-        known = [self.types[name] for name in args[1:] if name in self.types]
-        dtype = known[0][0] if known else self._leaf_type(args[1:])
-        base = known[0][1] if known else (self.shape(args[0]) or tuple(self.dims[: self.rank]))
+        types = [self.types[name] for name in args[1:] if name in self.types]
+        dtype = types[0][0] if types else self._leaf_type(args[1:])
+        base = types[0][1] if types else (self.shape(args[0]) or tuple(self.dims[: self.rank]))
         for name in args[1:]:
             self.leaf(name, base if name == args[1] else self.beside(base), dtype)
         self.leaf(args[0], self.beside(base), "bool")
@@ -604,14 +598,6 @@ class Sampler:
             self.leaf(args[1], axes.shape, "int64", data=axes)
         elif rank and self._dares(_HALF):
             attributes.setdefault("axes", tuple(int(axis) for axis in axes))
-
-    def _pooled(self, args: Sequence[str], attributes: Attributes) -> None:
-        shape = self.leaf(args[0], self._image())
-        spatial = len(shape) - 2
-        if spatial < 1:
-            raise DeadEndError
-        attributes.setdefault("kernel_shape", self._ints(spatial, 1, 4))
-        self._window(attributes, spatial)
 
     def _image(self) -> Shape:
         spatial = [int(self.random.integers(4, 8)) for _ in range(max(self.rank - 2, 0))]
@@ -732,34 +718,31 @@ class Sampler:
         shape = self.data(args[0], len(perm) if isinstance(perm, tuple) else None)
         if perm is None and not (shape and self.random.random() < _RARELY):
             others = [n.attributes.get("perm") for n in self.made.nodes if n.op_type == "Transpose"]
-            known = [p for p in others if isinstance(p, tuple) and len(p) == len(shape)]
+            perms = [p for p in others if isinstance(p, tuple) and len(p) == len(shape)]
             order = self.random.permutation(len(shape))
             attributes["perm"] = tuple(int(axis) for axis in order)
-            if known and self.random.random() < _HALF:
-                back = tuple(int(a) for a in np.argsort(known[-1]))
-                attributes["perm"] = self._one_of((back, back, known[-1]))
+            if perms and self.random.random() < _HALF:
+                back = tuple(int(a) for a in np.argsort(perms[-1]))
+                attributes["perm"] = self._one_of((back, back, perms[-1]))
 
     def _reshape(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
         if self.shape(args[1]) is None:
-            target = self._regrouped(shape)
+            size = int(np.prod(shape))
+            options: list[list[int]] = [[size], [-1], list(shape), [1, size], [size, 1]]
+            for cut in range(1, len(shape)):
+                head, tail = int(np.prod(shape[:cut])), int(np.prod(shape[cut:]))
+                options += [[head, tail], [-1, tail], [head, -1], [0, -1]]
+                options += [[*shape[:cut], -1], [tail, head]]
+            for cut, dim in enumerate(shape):
+                if dim % 2 == 0:
+                    options += [[*shape[:cut], 2, dim // 2, *shape[cut + 1 :]]]
+                    options += [[*shape[:cut], dim // 2, 2, *shape[cut + 1 :]]]
+            options += [list(self.random.permutation(shape))] if shape else []
+            wished = [int(n) for n in self.wishes.numbers if n and float(n).is_integer()]
+            options += [[n, -1] for n in wished if n > 0 and size % n == 0]
+            target = [int(dim) for dim in self._one_of(options)]
             self.leaf(args[1], (len(target),), "int64", data=np.array(target, dtype=np.int64))
-
-    def _regrouped(self, shape: Shape) -> list[int]:
-        size = int(np.prod(shape))
-        options: list[list[int]] = [[size], [-1], list(shape), [1, size], [size, 1]]
-        for cut in range(1, len(shape)):
-            head, tail = int(np.prod(shape[:cut])), int(np.prod(shape[cut:]))
-            options += [[head, tail], [-1, tail], [head, -1], [0, -1]]
-            options += [[*shape[:cut], -1], [tail, head]]
-        for cut, dim in enumerate(shape):
-            if dim % 2 == 0:
-                options += [[*shape[:cut], 2, dim // 2, *shape[cut + 1 :]]]
-                options += [[*shape[:cut], dim // 2, 2, *shape[cut + 1 :]]]
-        options += [list(self.random.permutation(shape))] if shape else []
-        wished = [int(n) for n in self.wishes.numbers if n and float(n).is_integer()]
-        options += [[n, -1] for n in wished if n > 0 and size % n == 0]
-        return [int(dim) for dim in self._one_of(options)]
 
     def _squeeze(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
@@ -784,8 +767,8 @@ class Sampler:
             self.leaf(args[1], (1,), "int64", data=np.array([axis]))
 
     def _concat(self, args: Sequence[str], attributes: Attributes) -> None:
-        known = next((self.types[n] for n in args if n in self.types), None)
-        base = known[1] if known else self.data(args[0], max(self.rank, 1))
+        kind = next((self.types[n] for n in args if n in self.types), None)
+        base = kind[1] if kind else self.data(args[0], max(self.rank, 1))
         if not base:
             raise DeadEndError
         axis = attributes.get("axis")
@@ -959,7 +942,7 @@ def instance_of(model: Model) -> Instance:
         DeadEndError: It has bodies, functions, or types that are not made up.
     """
     graph = model.graph
-    made = Instance(outputs=[value.name for value in graph.outputs])
+    instance = Instance(outputs=[value.name for value in graph.outputs])
     sizes: dict[object, int] = {}
     for value in graph.inputs:
         if value.is_initializer:
@@ -971,28 +954,30 @@ def instance_of(model: Model) -> Instance:
             dim if isinstance(dim, int) else sizes.setdefault(dim, 2 + len(sizes))
             for dim in kind.shape
         )
-        made.inputs[value.name] = (kind.dtype, shape)
+        instance.inputs[value.name] = (kind.dtype, shape)
     for value in graph.initializers:
-        made.constants[value.name] = _data_of(value.constant)
+        instance.constants[value.name] = _data_of(value.constant)
     for node in graph:
         if node.op_type == "Constant" and node.outputs[0] is not None:
-            made.constants[node.outputs[0].name] = _data_of(node.outputs[0].constant)
+            instance.constants[node.outputs[0].name] = _data_of(node.outputs[0].constant)
             continue
         attributes: dict[str, Any] = {}
         for name, attribute in node.attributes.items():
-            found = attribute.value
-            if isinstance(found, Tensor):
-                found = found.numpy()
-            if attribute.ref or not isinstance(found, (int, float, str, tuple, np.ndarray)):
+            value_of_attribute = attribute.value
+            if isinstance(value_of_attribute, Tensor):
+                value_of_attribute = value_of_attribute.numpy()
+            if attribute.ref or not isinstance(
+                value_of_attribute, (int, float, str, tuple, np.ndarray)
+            ):
                 raise DeadEndError
-            attributes[name] = found
+            attributes[name] = value_of_attribute
         names = [
             ["" if v is None else v.name for v in side] for side in (node.inputs, node.outputs)
         ]
-        made.nodes.append(
+        instance.nodes.append(
             InstanceNode(node.op_type, node.domain, tuple(names[0]), tuple(names[1]), attributes)
         )
-    return made
+    return instance
 
 
 def _data_of(tensor: Tensor | None) -> Array:
@@ -1027,23 +1012,23 @@ def changed_at_random(
     random: np.random.Generator,
 ) -> Instance:
     """Return *graph* with one to three things changed."""
-    made = graph
+    changed = graph
     for _ in range(int(random.integers(1, 4))):
         match int(random.integers(6)):
             case 0 | 1:
-                made = _with_constant(made, wishes, random)
+                changed = _with_constant(changed, wishes, random)
             case 2:
-                sizes = sorted({d for _, shape in made.inputs.values() for d in shape})
+                sizes = sorted({d for _, shape in changed.inputs.values() for d in shape})
                 if sizes:
                     old = int(random.choice(sizes))
-                    made = resized(made, old, int(random.integers(1, 7)))
+                    changed = resized(changed, old, int(random.integers(1, 7)))
             case 3:
-                made = _with_attribute(made, wishes, schemas, opset, random)
+                changed = _with_attribute(changed, wishes, schemas, opset, random)
             case 4:
-                made = _with_narrow_input(made, random)
+                changed = _with_narrow_input(changed, random)
             case _:
-                made = retyped(made, _FLOATS, str(random.choice(_FLOATS)))
-    return made
+                changed = retyped(changed, _FLOATS, str(random.choice(_FLOATS)))
+    return changed
 
 
 def _with_constant(graph: Instance, wishes: Wishes, random: np.random.Generator) -> Instance:

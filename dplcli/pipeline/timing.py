@@ -140,14 +140,14 @@ def _timed(
     for runner in runners:
         wall, _ = min(runner.time(feeds, 1) for _ in range(_WARM_UP))
         times.append(min(max(math.ceil(_ROUND / max(wall, 1e-9)), 1), _MOST_TIMES))
-    found: list[list[tuple[float, float]]] = [[] for _ in runners]
+    seconds: list[list[tuple[float, float]]] = [[] for _ in runners]
     for number in range(rounds):
         say(f"round {number + 1:,} of {rounds:,}")
         order = list(range(len(runners)))
         for place in order if number % 2 else order[::-1]:
-            found[place].append(runners[place].time(feeds, times[place]))
+            seconds[place].append(runners[place].time(feeds, times[place]))
     return tuple(
-        Timing(tuple(wall for wall, _ in each), tuple(cpu for _, cpu in each)) for each in found
+        Timing(tuple(wall for wall, _ in each), tuple(cpu for _, cpu in each)) for each in seconds
     )
 
 

@@ -52,13 +52,33 @@ def check_of(chosen: BaseSettings) -> VerifySettings:
         alike.setdefault("mutants", _MUTANTS)
     sizes, shapes = sizes_and_shapes(given["shape"])
     own = given.get("tolerance", {})
+    # Describe what models are fed: a path, a function or its name, or arrays.
+    inputs, label = given.get("inputs"), ""
+    function: InputFunction | None = None
+    if callable(inputs):
+        inputs, function, label = None, inputs, "inputs"
+    elif inputs is not None and not isinstance(inputs, (str, os.PathLike)):
+        arrays = {name: _fed(value) for name, value in inputs.items()}
+        inputs, function, label = None, lambda _seed: arrays, "inputs"  # the same for every seed
+    elif inputs is not None:
+        label = os.fspath(inputs)
+        if not Path(label).exists():
+            function = _function(label, allow_code=given.get("allow_code", False))
     return VerifySettings(
         **alike,
         seeds=several(given["seed"]) or None,
         levels=several(given["level"]) or None,
         tolerances={name: Override(**limits) for name, limits in own.items()},
         sizes=sizes,
-        request=_request(given, shapes),
+        request=InputRequest(
+            given=None if inputs is None or function is not None else Path(inputs),
+            function=function,
+            label=label,
+            ranges=given["range"],
+            shapes=shapes,
+            corners=given.get("corners", False),
+            save=given.get("save_inputs"),
+        ),
         execution=_execution(given),
     )
 
@@ -77,30 +97,6 @@ def _execution(given: Mapping[str, Any]) -> Execution:
     return Execution(**fields, options=options)
 
 
-def _request(given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> InputRequest:
-    """Describe what models are fed: a path, a function or its name, or arrays."""
-    inputs, label = given.get("inputs"), ""
-    function: InputFunction | None = None
-    if callable(inputs):
-        inputs, function, label = None, inputs, "inputs"
-    elif inputs is not None and not isinstance(inputs, (str, os.PathLike)):
-        arrays = {name: _fed(value) for name, value in inputs.items()}
-        inputs, function, label = None, lambda _seed: arrays, "inputs"  # the same for every seed
-    elif inputs is not None:
-        label = os.fspath(inputs)
-        if not Path(label).exists():
-            function = _function(label, allow_code=given.get("allow_code", False))
-    return InputRequest(
-        given=None if inputs is None or function is not None else Path(inputs),
-        function=function,
-        label=label,
-        ranges=given["range"],
-        shapes=shapes,
-        corners=given.get("corners", False),
-        save=given.get("save_inputs"),
-    )
-
-
 def _fed(value: object) -> object:
     """Return the arrays of a sequence as a list."""
     import numpy as np  # noqa: PLC0415  # only where a model will run
@@ -112,21 +108,21 @@ def _fed(value: object) -> object:
 
 def _function(inputs: str, *, allow_code: bool) -> InputFunction | None:
     """Import the function that *inputs* names; return None if it names no function."""
-    found = _FUNCTION.fullmatch(inputs)
-    if found is None:
+    reference = _FUNCTION.fullmatch(inputs)
+    if reference is None:
         return None
     if not allow_code:
         raise UsageError(
             f"--inputs {inputs}: is code, which is executed",
             hint="pass --allow-code if you trust it",
         )
-    module = Path(found["module"])
+    module = Path(reference["module"])
     is_file = module.suffix == ".py"
     if is_file and not module.is_file():
         raise UsageError(f"--inputs {inputs}: there is no file {str(module)!r}")
     folder = module.parent if is_file else Path.cwd()
-    name = module.stem if is_file else found["module"]
-    return find_function(f"{name}:{found['function']}", folder, "--inputs")
+    name = module.stem if is_file else reference["module"]
+    return find_function(f"{name}:{reference['function']}", folder, "--inputs")
 
 
 # Comparing two models.

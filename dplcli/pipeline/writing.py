@@ -75,7 +75,9 @@ class WriteJob:
         """
         check_output(self.path, self.output, in_place=self.writing.in_place)
         self.begin(will_run=self.writing.verify)
-        return _checked(load_model(self.path))
+        model = load_model(self.path)
+        _editable(model).note_refutations()
+        return model
 
     def begin(self, *, will_run: bool) -> None:
         """Say that the model is read; start the process that will run it, if one will."""
@@ -103,11 +105,13 @@ class WriteJob:
         delivery = check_result(
             self.path, written, self.verification, self.say, prove=self.moves_only
         )
-        found = delivery.verification
-        if found is None or not found.unproved:
+        verification = delivery.verification
+        if verification is None or not verification.unproved:
             return delivery
-        doubt = f"not proved by structure, judged by numbers alone: {found.unproved}"
-        return replace(delivery, verification=replace(found, warnings=(doubt, *found.warnings)))
+        doubt = f"not proved by structure, judged by numbers alone: {verification.unproved}"
+        return replace(
+            delivery, verification=replace(verification, warnings=(doubt, *verification.warnings))
+        )
 
     def finish(
         self,
@@ -167,11 +171,6 @@ def load_editable(path: Path, opset: int | None = None) -> Model:
 def _editable(model: Model) -> Model:
     check_imports(model)
     check_external_data(model)
-    return model
-
-
-def _checked(model: Model) -> Model:
-    _editable(model).note_refutations()
     return model
 
 
@@ -312,8 +311,12 @@ class StepVerifier(RewriteObserver):
             if self.delivery.objection:
                 reason = f"onnx.checker refuses the result: {self.delivery.objection}"
             elif not self.delivery.is_sound:
-                found = self.delivery.verification
-                reason = found.complaint if found is not None else "the result is not sound"
+                verification = self.delivery.verification
+                reason = (
+                    verification.complaint
+                    if verification is not None
+                    else "the result is not sound"
+                )
         if reason:
             done = tuple(self._applications)
             self.broken = BrokenTurn(rule, self._round, done, reason, self.delivery)

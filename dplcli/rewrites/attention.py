@@ -118,12 +118,12 @@ def _offset_of_choice(choice: KeyChoice, scores: Dims) -> Number | None:
     data = _matrix(keep)
     if data is not None and data.dtype == np.bool_:
         return _offset_of(data, not is_negated, is_negated)
-    made = _behind_idle(keep)
-    if (negated := source_of(made, "Not")) is not None:
+    maker = _behind_idle(keep)
+    if (negated := source_of(maker, "Not")) is not None:
         return _offset_of_choice(KeyChoice(negated, not is_negated), scores)
-    if (node := node_of(made, "Trilu")) is not None:
+    if (node := node_of(maker, "Trilu")) is not None:
         return None if is_negated else _offset_of_triangle(node)
-    node = node_of(made, *_SIGNS)
+    node = node_of(maker, *_SIGNS)
     return None if node is None else _offset_of_comparison(node, is_negated=is_negated)
 
 
@@ -132,13 +132,7 @@ def _offset_of_triangle(node: Node) -> Number | None:
     upper = attribute_of(node, "upper")
     if upper is None or upper.ref or upper.value != 0 or node.inputs[0] is None:
         return None
-    if not _is_all_true(node.inputs[0]):
-        return None
-    shift = input_of(node, 1)
-    return 0 if shift is None else _whole(shift)
-
-
-def _is_all_true(value: Value) -> bool:
+    value = node.inputs[0]
     value = behind_identities(value)
     while (source := source_of(value, "Cast", "Expand")) is not None:
         value = source
@@ -146,7 +140,10 @@ def _is_all_true(value: Value) -> bool:
     if data is None:
         fill = fill_of(value)
         data = fill.numpy() if isinstance(fill, Tensor) else None
-    return data is not None and bool(np.all(data == 1))
+    if not (data is not None and bool(np.all(data == 1))):
+        return None
+    shift = input_of(node, 1)
+    return 0 if shift is None else _whole(shift)
 
 
 def _offset_of_comparison(node: Node, *, is_negated: bool) -> Number | None:
@@ -218,7 +215,12 @@ def _start_of_count(value: Value) -> Number | None:
         return None
     items = items_of(value)
     if items is not None:
-        return _start_of_items(items)
+        # The first of some numbers if each is one more than the one before it.
+        known = all(isinstance(item, (int, Term)) for item in items)
+        if not known or not len(items):
+            return None
+        is_count = all(item == add(items[0], rank) for rank, item in enumerate(items))
+        return cast("Number", items[0]) if is_count else None
     node = node_of(value, "Range")
     if node is None:
         return None
@@ -226,15 +228,6 @@ def _start_of_count(value: Value) -> Number | None:
     if start is None or step is None or _whole(step) != 1:
         return None
     return _whole(start)
-
-
-def _start_of_items(items: NDArray[Any]) -> Number | None:
-    """Return the first of some numbers if each is one more than the one before it."""
-    known = all(isinstance(item, (int, Term)) for item in items)
-    if not known or not len(items):
-        return None
-    is_count = all(item == add(items[0], rank) for rank, item in enumerate(items))
-    return cast("Number", items[0]) if is_count else None
 
 
 def _whole(value: Value) -> Number | None:
@@ -291,8 +284,8 @@ def without_lowest(build: GraphBuilder, mask: Value, dtype: str) -> Operand:
     if dtype not in _FLOATS or not holds_lowest(mask):
         return mask
     lowest = np.finfo(dtype).min
-    found = build.op("Equal", mask, build.constant(np.array(lowest)))
-    return build.op("Where", found, build.constant(np.array(above_lowest(dtype))), mask)
+    is_at_lowest = build.op("Equal", mask, build.constant(np.array(lowest)))
+    return build.op("Where", is_at_lowest, build.constant(np.array(above_lowest(dtype))), mask)
 
 
 def above_lowest(dtype: str) -> np.floating[Any]:
@@ -333,8 +326,8 @@ def _raised(value: Value) -> NDArray[Any] | None:
     data = array_of(value)
     if data is None or data.dtype.name not in _FLOATS:
         return None
-    found = is_lowest(data)
-    return np.where(found, above_lowest(data.dtype.name), data) if np.any(found) else None
+    places = is_lowest(data)
+    return np.where(places, above_lowest(data.dtype.name), data) if np.any(places) else None
 
 
 def _ends_in_softmax(value: Value) -> bool:
@@ -346,7 +339,12 @@ def _ends_in_softmax(value: Value) -> bool:
         if current.returned_by or len(seen) > _MOST_VALUES:
             return False
         for user, slot in current.iter_uses():
-            if user.graph is not value.graph or not _hands_on(user, slot):
+            if user.graph is not value.graph or not (
+                not user.domain
+                and (
+                    user.op_type in {"Add", "Softmax"} or (user.op_type in _CARRIERS and slot == 0)
+                )
+            ):
                 return False
             is_read = is_read or user.op_type == "Softmax"
             if user.op_type != "Softmax":
@@ -354,12 +352,6 @@ def _ends_in_softmax(value: Value) -> bool:
                 seen.update(new)
                 pending += new
     return is_read
-
-
-def _hands_on(node: Node, slot: int) -> bool:
-    if node.domain:
-        return False
-    return node.op_type in {"Add", "Softmax"} or (node.op_type in _CARRIERS and slot == 0)
 
 
 # The masks of attention: what is added to scores, taken apart.
@@ -566,10 +558,10 @@ def build_float(
 
 
 def _number(build: GraphBuilder, number: float, dtype: str, keeps_lowest: bool) -> Operand:  # noqa: FBT001  # passed on
-    made = np.array(number, np.dtype(dtype))
-    if not keeps_lowest and is_lowest(made):
-        made = np.array(above_lowest(dtype))
-    return build.constant(made)
+    array = np.array(number, np.dtype(dtype))
+    if not keeps_lowest and is_lowest(array):
+        array = np.array(above_lowest(dtype))
+    return build.constant(array)
 
 
 def build_boolean(build: GraphBuilder, mask: Mask) -> Operand:
@@ -694,14 +686,14 @@ def _full_mask(
         return None
     shape = joint_shape(tensors, parts.scores)
     if parts.mask.is_boolean:
-        made = build_boolean(build, parts.mask)
+        mask = build_boolean(build, parts.mask)
     else:
-        made = build_float(build, parts.mask, parts.dtype, keeps_lowest=False)
+        mask = build_float(build, parts.mask, parts.dtype, keeps_lowest=False)
     owners = [(operand, parts.rank - 2) for operand in operands[::2]]
-    made = rows_and_columns(build, made, shape, parts.scores, owners)
+    mask = rows_and_columns(build, mask, shape, parts.scores, owners)
     if len(shape) == parts.rank < _HEADS_RANK:
-        return build.op("Unsqueeze", made, build.constant(np.array([1])))
-    return made
+        return build.op("Unsqueeze", mask, build.constant(np.array([1])))
+    return mask
 
 
 # Make better use of an operator Attention: its own layouts, its own cache, its own masks.
@@ -738,8 +730,8 @@ def attention_with_cache(match: Match, build: GraphBuilder) -> Sequence[Operand]
     stripped = None if scores is None else _without_causal(build, node, scores, length)
     mask: Operand | None = input_of(node, _MASK) if stripped is None else stripped[0]
     attributes = {**node.attributes, "is_causal": None if stripped is None else 1}
-    made = build.node("Attention", "", (query, key, value, mask, *past), attributes, 3)
-    return [DraftOutput(made, index) for index in range(3)]
+    attention = build.node("Attention", "", (query, key, value, mask, *past), attributes, 3)
+    return [DraftOutput(attention, index) for index in range(3)]
 
 
 def _appended(match: Match, node: Node) -> list[Value] | None:
@@ -754,11 +746,11 @@ def _appended(match: Match, node: Node) -> list[Value] | None:
     for joined in match.outputs[1:]:
         if not joined.returned_by and all(user is node for user, _ in joined.iter_uses()):
             return None
-    found = [value_called(match, name) for name in ("k", "v", "past_k", "past_v")]
-    shapes = [shape_of(value) or () for value in found]
+    values = [value_called(match, name) for name in ("k", "v", "past_k", "past_v")]
+    shapes = [shape_of(value) or () for value in values]
     if {len(shape) for shape in shapes} != {_HEADS_RANK} or shapes[2][2] != shapes[3][2]:
         return None
-    return found
+    return values
 
 
 @far_sighted
@@ -779,8 +771,8 @@ def attention_causal(match: Match, build: GraphBuilder) -> Sequence[Operand] | N
         return None
     (left,) = stripped
     inputs = (*node.inputs[:_MASK], left, *node.inputs[_MASK + 1 :])
-    made = remade(build, node, inputs, is_causal=1)
-    return [made[output.index] for output in match.outputs]
+    attention = remade(build, node, inputs, is_causal=1)
+    return [attention[output.index] for output in match.outputs]
 
 
 def _without_causal(
@@ -801,10 +793,10 @@ def _without_causal(
         return (None,)
     if read.is_boolean:
         return (build_boolean(build, read),)
-    known = query.known_type()
-    if known is None or known.dtype is None:
+    kind = query.known_type()
+    if kind is None or kind.dtype is None:
         return None
-    return (build_float(build, read, known.dtype),)
+    return (build_float(build, read, kind.dtype),)
 
 
 def _scores(node: Node) -> Dims | None:
@@ -898,11 +890,18 @@ def read_attention(match: Match) -> AttentionParts:
     Raises:
         MisfitError: It is none.
     """
-    dtype = _element_type(match)
+    types = {dtype_of(match.value(name)) for name in ("q", "kt", "v")}
+    dtype = types.pop()
+    if types or dtype not in _CONSTANT_ROUNDING:
+        refuse("queries, keys and values are not known to be of one float type", match.value("q"))
     query, key, value = (_operand(match, name) for name in ("q", "kt", "v"))
     if not query.rank == key.rank == value.rank or query.rank not in _RANKS:
         refuse("queries, keys and values do not all have 3 or 4 axes", match.value("q"))
-    _check_axis(match, query.rank)
+    # Refuse a softmax that is not over the keys.
+    softmax = match.node("p")
+    axis = None if softmax is None else attribute_of(softmax, "axis")
+    if axis is None or axis.value not in {-1, query.rank - 1}:
+        refuse("the softmax is not over the last axis", softmax)
     _check_dimensions(query, key, value)
     scores = (*query.shape[:-1], key.shape[-1])
     softcap, by = _softcap(match)
@@ -926,28 +925,12 @@ def read_attention(match: Match) -> AttentionParts:
     )
 
 
-def _element_type(match: Match) -> str:
-    found = {dtype_of(match.value(name)) for name in ("q", "kt", "v")}
-    dtype = found.pop()
-    if found or dtype not in _CONSTANT_ROUNDING:
-        refuse("queries, keys and values are not known to be of one float type", match.value("q"))
-    return dtype
-
-
 def _operand(match: Match, name: str) -> Followed:
     value = match.value(name)
     followed = None if value is None else follow(value)
     if followed is None:
         refuse("its rank is not known", value)
     return followed.without_scaling() if name == "v" and followed.scale != 1 else followed
-
-
-def _check_axis(match: Match, rank: int) -> None:
-    """Refuse a softmax that is not over the keys."""
-    softmax = match.node("p")
-    axis = None if softmax is None else attribute_of(softmax, "axis")
-    if axis is None or axis.value not in {-1, rank - 1}:
-        refuse("the softmax is not over the last axis", softmax)
 
 
 def _check_dimensions(query: Followed, key: Followed, value: Followed) -> None:
@@ -1000,7 +983,10 @@ def _softcap(match: Match) -> tuple[float, float]:
 def _mask_of_match(match: Match, dtype: str, scores: Dims) -> Mask:
     terms = [value for name in ("mask", "bias") if (value := match.value(name)) is not None]
     for term in terms:  # a term of zeros is dropped below, but it may widen the scores
-        if _widens(shape_of(term) or (), scores):
+        shape = shape_of(term) or ()
+        pairs = zip(reversed(shape), reversed(scores), strict=False)
+        sizes = [pair for pair in pairs if all(isinstance(dim, int) for dim in pair)]
+        if len(shape) > len(scores) or any(own not in {1, wanted} for own, wanted in sizes):
             refuse("the mask is larger than the scores", term)
     mask = read_mask(terms, scores)
     keep, drop, fill = (match.value(name) for name in ("keep", "drop", "fill"))
@@ -1020,12 +1006,6 @@ def _mask_of_match(match: Match, dtype: str, scores: Dims) -> Mask:
     return mask
 
 
-def _widens(shape: Dims, scores: Dims) -> bool:
-    pairs = zip(reversed(shape), reversed(scores), strict=False)
-    known = [pair for pair in pairs if all(isinstance(dim, int) for dim in pair)]
-    return len(shape) > len(scores) or any(own not in {1, wanted} for own, wanted in known)
-
-
 def _is_guarded(match: Match) -> bool:
     """Tell whether queries without keys get 0."""
     if match.value("guarded") is None:
@@ -1043,7 +1023,14 @@ def _softmax_type(match: Match, dtype: str) -> str:
     wide = dtype_of(match.value("wide"))
     allowed = (("scores", {dtype}), ("wide", {dtype, wide}), ("narrow", {dtype, wide}))
     for name, types in allowed:
-        if not _converted_types(match.value(name)) <= types:
+        # The types that a value has on its way through conversions, the first one included.
+        value = match.value(name)
+        dtypes = set()
+        while value is not None:
+            value = behind_identities(value)
+            dtypes.add(dtype_of(value))
+            value = source_of(value, "Cast")
+        if not dtypes <= types:
             refuse("scores are converted to another type on the way", match.value(name))
     if any(dtype_of(match.value(name)) != dtype for name in ("scores", "narrow")):
         refuse("conversions round the softmax do not cancel out", match.value("wide"))
@@ -1052,16 +1039,6 @@ def _softmax_type(match: Match, dtype: str) -> str:
     if wide not in {"float32", "float64"} or dtype == "float64":
         refuse(f"the softmax is computed in {wide or 'an unknown type'}", match.value("wide"))
     return wide
-
-
-def _converted_types(value: Value | None) -> set[str | None]:
-    """Return the types that a value has on its way through conversions, the first one included."""
-    found = set()
-    while value is not None:
-        value = behind_identities(value)
-        found.add(dtype_of(value))
-        value = source_of(value, "Cast")
-    return found
 
 
 def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Number] | None:
@@ -1082,8 +1059,8 @@ def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Number] | None:
 
 
 def _before_repetition(operand: Followed, perm: tuple[int, ...]) -> tuple[Value, int] | None:
-    found = operand.seen_as(perm)
-    return None if found is None else ungrouped(found.value, 1)
+    origin = operand.seen_as(perm)
+    return None if origin is None else ungrouped(origin.value)
 
 
 # Turn attention that is written out into onnxruntime's own operators, which older opsets have.
@@ -1118,15 +1095,17 @@ def onnxruntime_attention(match: Match, build: GraphBuilder) -> Operand | Reject
         return error.rejection(match)
     bias = _bias(parts, build, shared)
     if shared is None:
-        made = _multi_head(parts, build, bias)
+        attention = _multi_head(parts, build, bias)
     else:
-        made = _grouped(parts, build, bias, shared)
+        attention = _grouped(parts, build, bias, shared)
     if parts.is_guarded and parts.mask.may_hide_all:
         zero = build.constant(np.zeros((), np.dtype(parts.dtype)))
-        made = build.op("Where", build.op("IsNaN", made), zero, made)
+        attention = build.op("Where", build.op("IsNaN", attention), zero, attention)
     if parts.rank < _HEADS_RANK:
-        return made
-    return build.op("Transpose", split_heads(build, made, parts.scores[1]), perm=_LENGTHS_FIRST)
+        return attention
+    return build.op(
+        "Transpose", split_heads(build, attention, parts.scores[1]), perm=_LENGTHS_FIRST
+    )
 
 
 def _check(parts: AttentionParts) -> None:
@@ -1187,18 +1166,18 @@ def _bias(
         return None
     scores = parts.scores
     shape = joint_shape(tensors, scores)
-    made = build_float(build, parts.mask, parts.dtype)
+    bias = build_float(build, parts.mask, parts.dtype)
     of_keys = parts.value.source_of(parts.rank - 2)
     if shared is not None and shared.before is not None:
         of_keys = (shared.before[1], 2)
     owners = (parts.query.source_of(parts.rank - 2), of_keys)
-    made = rows_and_columns(build, made, shape, scores, owners)
+    bias = rows_and_columns(build, bias, shape, scores, owners)
     rank = max(len(shape), 2)
     if parts.rank < _HEADS_RANK and rank == parts.rank:
         axes = [1]
     else:
         axes = list(range(_HEADS_RANK - rank))
-    return build.op("Unsqueeze", made, build.constant(np.array(axes))) if axes else made
+    return build.op("Unsqueeze", bias, build.constant(np.array(axes))) if axes else bias
 
 
 # -- heads that share keys ---------------------------------------------------------------------
@@ -1312,13 +1291,13 @@ def onnxruntime_attention_with_cache(match: Match, build: GraphBuilder) -> Seque
     rows = [_rows_of(build, each) for each in (key, value)]
     pair = rows if None not in rows else [key, value]
     inputs = (match.value("q"), *pair, None, None, input_of(node, _BIAS), *past)
-    made = build.node("MultiHeadAttention", _DOMAIN, inputs, node.attributes, 3)
-    return [DraftOutput(made, index) for index in range(3)]
+    attention = build.node("MultiHeadAttention", _DOMAIN, inputs, node.attributes, 3)
+    return [DraftOutput(attention, index) for index in range(3)]
 
 
 def _rows_of(build: GraphBuilder, value: Value | None) -> Operand | None:
-    found = _lengths_first(value)
-    return None if found is None else merged_heads(build, found)
+    lengths = _lengths_first(value)
+    return None if lengths is None else merged_heads(build, lengths)
 
 
 def _lengths_first(value: Value | None) -> Value | None:
@@ -1326,5 +1305,5 @@ def _lengths_first(value: Value | None) -> Value | None:
     followed = None if value is None else follow(value)
     if followed is None or followed.rank != _HEADS_RANK:
         return None
-    found = followed.without_scaling().seen_as(_LENGTHS_FIRST)
-    return None if found is None else found.value
+    origin = followed.without_scaling().seen_as(_LENGTHS_FIRST)
+    return None if origin is None else origin.value

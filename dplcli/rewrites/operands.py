@@ -82,8 +82,8 @@ def value_called(match: Match, name: str) -> Value:
 
 def dtype_of(value: Value | None) -> str | None:
     """Return the element type of a value; None if it is not known."""
-    known = None if value is None else value.known_type()
-    return None if known is None else known.dtype
+    kind = None if value is None else value.known_type()
+    return None if kind is None else kind.dtype
 
 
 def array_of(value: Value | None) -> NDArray[Any] | None:
@@ -199,15 +199,18 @@ class Followed(NamedTuple):
         *perm* says which axis of the operand each axis of that value is.
         """
         for origin in self.origins:
-            if origin.scale == self.scale and _inverse(origin.perm) == perm:
+            if (
+                origin.scale == self.scale
+                and tuple(sorted(range(len(origin.perm)), key=origin.perm.__getitem__)) == perm
+            ):
                 return origin
         return None
 
     def build(self, build: GraphBuilder, perm: Perm) -> Operand:
         """Return the operand without scalings, its axes in the order *perm*."""
-        found = self.seen_as(perm)
-        if found is not None:
-            return found.value
+        origin = self.seen_as(perm)
+        if origin is not None:
+            return origin.value
         last = self.origins[-1]
         return build.op("Transpose", last.value, perm=[last.perm[axis] for axis in perm])
 
@@ -321,14 +324,10 @@ _BEHIND = {
 """How to pass the nodes that an operand is followed through."""
 
 
-def _inverse(perm: Perm) -> Perm:
-    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
+def ungrouped(value: Value) -> tuple[Value, int] | None:
+    """Return what a value's slices along axis 1 were repeated from, and how often each.
 
-
-def ungrouped(value: Value, axis: int) -> tuple[Value, int] | None:
-    """Return what a value's slices along *axis* were repeated from, and how often each.
-
-    That is, x of ``Reshape(Expand(Unsqueeze(x, axis + 1), …), …)``, where each head of x stands
+    That is, x of ``Reshape(Expand(Unsqueeze(x, 2), …), …)``, where each head of x stands
     for several; the repetition may be a Tile, and the Unsqueeze a Reshape.
     """
     spread = source_of(value, "Reshape")
@@ -337,14 +336,14 @@ def ungrouped(value: Value, axis: int) -> tuple[Value, int] | None:
     if spread is None or single is None or source is None:
         return None
     few, one, many, merged = (shape_of(item) for item in (source, single, spread, value))
-    if few is None or many is None or len(many) <= axis + 1:
+    if few is None or many is None or not many[2:]:
         return None
-    times = many[axis + 1]
+    times = many[2]
     if not isinstance(times, int):
         return None
-    before, after = few[: axis + 1], few[axis + 1 :]
+    before, after = few[:2], few[2:]
     expected = [(*before, 1, *after), (*before, times, *after)]
-    joined = (*few[:axis], multiply(few[axis], times), *after)
+    joined = (few[0], multiply(few[1], times), *after)
     return (source, times) if [one, many, merged] == [*expected, joined] else None
 
 
@@ -444,8 +443,8 @@ def remade(
     """
     attributes: dict[str, object] = {**node.attributes, **changed}
     count = len(node.outputs)
-    made = build.node(node.op_type, node.domain, inputs, attributes, count)
-    return [DraftOutput(made, index) for index in range(count)]
+    copy = build.node(node.op_type, node.domain, inputs, attributes, count)
+    return [DraftOutput(copy, index) for index in range(count)]
 
 
 # Heads as an axis of their own, and heads side by side in the last axis.

@@ -94,8 +94,8 @@ class RotaryParts:
         if self.heads_axis == 1:
             return self.source
         followed = follow(self.source)
-        found = None if followed is None else followed.seen_as((0, 2, 1, 3))
-        return None if found is None or found.scale != 1 else found.value
+        origin = None if followed is None else followed.seen_as((0, 2, 1, 3))
+        return None if origin is None or origin.scale != 1 else origin.value
 
 
 class _Turned(NamedTuple):
@@ -115,7 +115,9 @@ def read_rotary(match: Match) -> RotaryParts:
     shape = shape_of(source)
     if shape is None or len(shape) != _RANK:
         refuse("what is turned is not known to have 4 axes", source)
-    _check_types(match, source)
+    types = {dtype_of(value) for value in (source, match.value("cos"), match.value("sin"))}
+    if len(types) != 1 or not types <= _DTYPES:
+        refuse("x, cosines and sines are not known to be of one type that can be turned", source)
     cos, sin = value_called(match, "cos"), value_called(match, "sin")
     axis = _heads_axis(cos, shape)
     tables = [read_table(value, axis, shape, width) for value in (cos, sin)]
@@ -138,12 +140,7 @@ def _turned(match: Match) -> _Turned:
     whole = match.value("x")
     if whole is not None and behind_identities(whole) is not one.source:
         refuse("what is combined are not parts of what is multiplied by the cosines", first)
-    _check_joints(match, is_interleaved=is_interleaved)
-    return _Turned(one.source, is_interleaved)
-
-
-def _check_joints(match: Match, *, is_interleaved: bool) -> None:
-    """Refuse parts that are not put together again as they were taken apart."""
+    # Refuse parts that are not put together again as they were taken apart.
     paired = match.node("paired")
     joined = match.node("joined") or match.node("joined_parts")
     if (paired is not None) != is_interleaved:
@@ -156,6 +153,7 @@ def _check_joints(match: Match, *, is_interleaved: bool) -> None:
             refuse("the parts are not joined along the last axis", output)
     if paired is not None:
         _check_pairs(match)
+    return _Turned(one.source, is_interleaved)
 
 
 def _check_pairs(match: Match) -> None:
@@ -191,12 +189,6 @@ def _whole(match: Match, turned: Value, width: int) -> Value:
     if (beginning.span, end.span) != spans:
         refuse("what is passed on is not the rest of what is turned", rest)
     return beginning.source
-
-
-def _check_types(match: Match, source: Value) -> None:
-    found = {dtype_of(value) for value in (source, match.value("cos"), match.value("sin"))}
-    if len(found) != 1 or not found <= _DTYPES:
-        refuse("x, cosines and sines are not known to be of one type that can be turned", source)
 
 
 def _heads_axis(cos: Value, shape: Dims) -> int:
@@ -250,16 +242,16 @@ class RotaryTable(NamedTuple):
         """Return the table as ``(batch or 1, length, half the turned width)``."""
         if self.rows is not None and self.half is not None:
             return build.op("Gather", self.build_rows(build), self.positions)
-        made: Operand = self.value
+        table: Operand = self.value
         constant = self.value.constant
         if self.half is not None and constant is not None:
-            made = build.constant(constant.numpy()[..., : self.half])
+            table = build.constant(constant.numpy()[..., : self.half])
         if self.squeezed is not None:
-            made = build.op("Squeeze", made, build.constant(np.array([self.squeezed])))
+            table = build.op("Squeeze", table, build.constant(np.array([self.squeezed])))
         rank = len(shape_of(self.value) or ()) - (self.squeezed is not None)
         if rank == _MATRIX:
-            made = build.op("Unsqueeze", made, build.constant(np.array([0])))
-        return made
+            table = build.op("Unsqueeze", table, build.constant(np.array([0])))
+        return table
 
 
 def read_table(value: Value, heads_axis: int, shape: Dims, width: int) -> RotaryTable:
@@ -269,17 +261,19 @@ def read_table(value: Value, heads_axis: int, shape: Dims, width: int) -> Rotary
         MisfitError: They are no such table.
     """
     length = shape[3 - heads_axis]
-    found, axis = _without_heads(behind_identities(value), heads_axis)
-    found = _unsliced(found)
+    origin, axis = _without_heads(behind_identities(value), heads_axis)
+    # Look through a Slice that takes everything.
+    piece = piece_of(origin)
+    origin = piece.source if piece is not None and piece.span == (0, piece.whole, 1) else origin
     half = None
-    rows, positions = _rows(found) if axis is None else (None, None)
-    if (shape_of(found) or ())[-1:] == (width,):
-        halved = _half(found) or _half_of_rows(found, rows)
+    rows, positions = _rows(origin) if axis is None else (None, None)
+    if (shape_of(origin) or ())[-1:] == (width,):
+        halved = _half(origin) or _half_of_rows(origin, rows)
         if halved is None:
             refuse("its two halves are not known to be equal", value)
-        found, half = halved
+        origin, half = halved
         rows, positions = (rows, positions) if half is not None else (None, None)
-    flat = _flat(shape_of(found) or (), axis)
+    flat = _flat(shape_of(origin) or (), axis)
     wanted = (length, width // 2 if half is None else width)
     if len(flat) != _RANK - 1 or flat[1:] != wanted:
         told = described(value, length)
@@ -287,7 +281,7 @@ def read_table(value: Value, heads_axis: int, shape: Dims, width: int) -> Rotary
     if flat[0] not in {1, shape[0]}:
         told = described(value, shape[0])
         refuse(f"it is not known to be for one sequence, or for {told}", value)
-    return RotaryTable(found, axis, half, rows, positions, flat[0])
+    return RotaryTable(origin, axis, half, rows, positions, flat[0])
 
 
 def _flat(shape: Dims, axis: int | None) -> Dims:
@@ -306,12 +300,6 @@ def _without_heads(value: Value, heads_axis: int) -> tuple[Value, int | None]:
     if source is not None and shape_of(source) == shape[:axis] + shape[axis + 1 :]:
         return source, None
     return value, axis
-
-
-def _unsliced(value: Value) -> Value:
-    """Look through a Slice that takes everything."""
-    piece = piece_of(value)
-    return piece.source if piece is not None and piece.span == (0, piece.whole, 1) else value
 
 
 def _half(value: Value) -> tuple[Value, int | None] | None:
@@ -422,13 +410,13 @@ def _tables(parts: RotaryParts, build: GraphBuilder) -> list[Operand]:
     shared = _shared_rows(parts, build)
     if shared is not None:
         return shared
-    made = []
+    tables = []
     for table in (parts.cos, parts.sin):
         rows = table.build(build)
         if table.batch != parts.batch:
             rows = for_batch(build, rows, parts.batch, parts.source)
-        made.append(rows)
-    return made
+        tables.append(rows)
+    return tables
 
 
 def _shared_rows(parts: RotaryParts, build: GraphBuilder) -> list[Operand] | None:

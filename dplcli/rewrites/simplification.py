@@ -37,10 +37,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Graph, Node
     from dplcli.shapes.rules import Dims
 
-    Bound: TypeAlias = NDArray[Any] | None
-
-    Bounds: TypeAlias = tuple[Bound, Bound]
-
     Signature: TypeAlias = tuple[Hashable, ...]
 
     Key: TypeAlias = tuple[Hashable, ...]
@@ -75,9 +71,9 @@ def merge_slices_into_split(match: Match, build: GraphBuilder) -> Operand | None
     piece, data = _piece(node), node.inputs[0]
     if piece is None or data is None or build.opset < _FIRST_OPSET or len(match.outputs) != 1:
         return None
-    made = _piece_of_split(data, node, piece)
-    if made is not None:
-        return made
+    split = _piece_of_split(data, node, piece)
+    if split is not None:
+        return split
     shape = shape_of(data)
     cuts = sorted({p for p in _pieces(data, node) if p.axis == piece.axis})
     if shape is None or len(cuts) < 2 or not _is_whole(cuts, shape[piece.axis]):  # noqa: PLR2004  # one piece is no cut
@@ -225,8 +221,8 @@ def drop_zero_states(match: Match, build: GraphBuilder) -> Sequence[Operand] | N
             inputs[slot] = None
     if inputs == list(node.inputs):
         return None
-    made = remade(build, node, inputs)
-    return [made[value.index] for value in match.outputs]
+    copy = remade(build, node, inputs)
+    return [copy[value.index] for value in match.outputs]
 
 
 def is_zero(value: Value) -> bool:
@@ -275,9 +271,9 @@ def inline_bodies(match: Match, build: GraphBuilder) -> Sequence[Operand] | Reje
     """
     node = match.root
     results = _of_branch(node, build) if node.op_type == "If" else _of_loop(node, build)
-    found = [results[old.index] if old.index < len(results) else None for old in match.outputs]
-    outputs = [item for item in found if item is not None]
-    if len(outputs) < len(found):
+    values = [results[old.index] if old.index < len(results) else None for old in match.outputs]
+    outputs = [item for item in values if item is not None]
+    if len(outputs) < len(values):
         return None
     for new, old in zip(outputs, match.outputs, strict=True):
         is_tensor = not isinstance(new, Value) or dtype_of(new) is not None
@@ -310,9 +306,9 @@ def _of_loop(node: Node, build: GraphBuilder) -> Sequence[Operand | None]:
         build.constant(np.full((1,) * _rank_of(value), content))
         for value, content in zip(body.inputs, (np.int64(0), np.True_), strict=False)
     )
-    made = build.copy(body, [number, proceeds, *states])[1:]
-    rows = [build.op("Unsqueeze", item, axes=[0]) for item in made[len(states) :]]
-    return [*made[: len(states)], *rows]
+    copies = build.copy(body, [number, proceeds, *states])[1:]
+    rows = [build.op("Unsqueeze", item, axes=[0]) for item in copies[len(states) :]]
+    return [*copies[: len(states)], *rows]
 
 
 def _turns(node: Node, body: Graph) -> int | None:
@@ -335,8 +331,8 @@ def _number(value: Value | None) -> int | None:
 
 def _rank_of(value: Value) -> int:
     """Return the rank that is stated of a number; that of a scalar if none is."""
-    known = value.declared_type
-    return 0 if known is None else len(known.shape or ())
+    kind = value.declared_type
+    return 0 if kind is None else len(kind.shape or ())
 
 
 # How many bytes the folding of constants may add to a model.
@@ -369,18 +365,14 @@ def may_become(node: Node, size: int) -> bool:
 
 def freed_by(node: Node) -> int:
     """Return how many bytes go away with *node*: its own, and constants that only it reads."""
-    freed = _bytes_of_node(node)
+    named = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    held = bytes_of(node.outputs[0]) if node.op_type == "Constant" and node.outputs[0] else 0
+    freed = _NODE + len(node.name) + sum(len(value.name) for value in named) + held
     for value in {item for item in node.inputs if item is not None}:
         is_only_reader = all(user is node for user, _ in value.iter_uses())
         if is_only_reader and not value.returned_by:
             freed += bytes_of(value)
     return freed
-
-
-def _bytes_of_node(node: Node) -> int:
-    named = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    held = bytes_of(node.outputs[0]) if node.op_type == "Constant" and node.outputs[0] else 0
-    return _NODE + len(node.name) + sum(len(value.name) for value in named) + held
 
 
 def bytes_of(value: Value) -> int:
@@ -509,15 +501,15 @@ def _computed(
     node: Node, outputs: Sequence[Value], build: GraphBuilder
 ) -> list[NDArray[Any]] | None:
     """Return the results, if they are of the types that they should be."""
-    made = build.evaluate(node)
-    if made is None or len(made) != len(node.outputs):
+    results = build.evaluate(node)
+    if results is None or len(results) != len(node.outputs):
         return None
-    found = [made[value.index] for value in outputs]
+    wanted = [results[value.index] for value in outputs]
     is_typed = all(
         dtype_of(value) in (None, ArrayTensor(array).dtype)
-        for value, array in zip(outputs, found, strict=True)
+        for value, array in zip(outputs, wanted, strict=True)
     )
-    return found if is_typed else None
+    return wanted if is_typed else None
 
 
 def _known(node: Node, outputs: Sequence[Value]) -> list[NDArray[Any]] | None:
@@ -526,16 +518,16 @@ def _known(node: Node, outputs: Sequence[Value]) -> list[NDArray[Any]] | None:
         return None
     knowledge = node.graph.model.memory(Knowledge)
     arrays = [knowledge.array(value) for value in outputs]
-    found = [array for array in arrays if array is not None]
-    return found if len(found) == len(arrays) else None
+    constants = [array for array in arrays if array is not None]
+    return constants if len(constants) == len(arrays) else None
 
 
 def _may_follow_from_shapes(node: Node) -> bool:
     """Tell whether a node makes whole numbers, as far as is known, in a way that dpl follows."""
     if node.domain or node.op_type not in CONTENT_RULES:
         return False
-    known = (value.known_type() for value in node.outputs if value is not None)
-    return all(each is None or each.dtype is None or each.dtype in WHOLE for each in known)
+    types = (value.known_type() for value in node.outputs if value is not None)
+    return all(each is None or each.dtype is None or each.dtype in WHOLE for each in types)
 
 
 def is_foldable(node: Node) -> bool:
@@ -613,7 +605,11 @@ class merge_common:  # noqa: N801  # catalogues call it by this name
             if other is node or not _is_there(other) or other.position > node.position:
                 continue
             if _same_attributes(other, node):
-                return _outputs_of(other, match.outputs)
+                by_index = {output.index: output for output in other.outputs if output is not None}
+                values = [
+                    by_index[value.index] for value in match.outputs if value.index in by_index
+                ]
+                return values if len(values) == len(match.outputs) else None
         alike[:] = [other for other in alike if other is not node and _is_there(other)] + [node]
         return None
 
@@ -653,19 +649,13 @@ def _same_value(first: Attribute, second: Attribute) -> bool:
 
 def _is_there(node: Node) -> bool:
     """Tell whether *node* is still in its graph."""
-    made = next((value for value in node.outputs if value is not None), None)
-    return made is not None and made.producer is node and _is_known(made)
+    output = next((value for value in node.outputs if value is not None), None)
+    return output is not None and output.producer is node and _is_known(output)
 
 
 def _is_known(value: Value) -> bool:
     """Tell whether *value* is still in its graph."""
     return value.graph.values.get(value.name) is value
-
-
-def _outputs_of(node: Node, wanted: Sequence[Value]) -> list[Value] | None:
-    made = {output.index: output for output in node.outputs if output is not None}
-    found = [made[value.index] for value in wanted if value.index in made]
-    return found if len(found) == len(wanted) else None
 
 
 # Constants that are stored twice are stored once.
@@ -707,8 +697,8 @@ class merge_initializers:  # noqa: N801  # catalogues call it by this name
         inputs = [None if value is None else self._first(value) for value in node.inputs]
         if inputs == list(node.inputs):
             return None
-        made = remade(build, node, inputs)
-        return [made[value.index] for value in match.outputs]
+        copy = remade(build, node, inputs)
+        return [copy[value.index] for value in match.outputs]
 
     def _first(self, value: Value) -> Value:
         """Return the first constant seen that equals *value*."""
@@ -730,16 +720,16 @@ class merge_initializers:  # noqa: N801  # catalogues call it by this name
         return other
 
     def _key(self, value: Value, coarse: Key) -> Key:
-        known = self._keys.get(value)
-        if known is None:
+        key = self._keys.get(value)
+        if key is None:
             tensor = value.constant
             array = None if tensor is None else tensor.numpy()
             if array is None or array.dtype.hasobject:
-                known = (*coarse, value)
+                key = (*coarse, value)
             else:
-                known = (*coarse, blake2b(array.tobytes(), digest_size=16).digest())
-            self._keys[value] = known
-        return known
+                key = (*coarse, blake2b(array.tobytes(), digest_size=16).digest())
+            self._keys[value] = key
+        return key
 
 
 # The whole numbers that exporters compute from shapes again and again.

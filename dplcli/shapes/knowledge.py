@@ -106,9 +106,9 @@ class Knowledge:
     def shape(self, value: Value) -> Dims | None:
         """Return the dimensions of *value*; None if even the rank is unknown."""
         if value not in self._facts:
-            known = self._known_type(value)
-            if known is not None and is_exact(known) and self._has_numbers(value.graph):
-                return known.shape  # type: ignore[return-value]  # all are numbers
+            kind = self._known_type(value)
+            if kind is not None and is_exact(kind) and self._has_numbers(value.graph):
+                return kind.shape  # type: ignore[return-value]  # all are numbers
         return self.fact(value).shape
 
     def _has_numbers(self, graph: Graph) -> bool:
@@ -157,7 +157,7 @@ class Knowledge:
                 return made_up
         if not self._named:  # a file may have odd symbols, which mean something else
             types = [value.declared_type for value in graph.model.graph.inputs]
-            dims = [dim for known in types if known is not None for dim in known.shape or ()]
+            dims = [dim for kind in types if kind is not None for dim in kind.shape or ()]
             self._named = {dim: 0 for dim in dims if isinstance(dim, str)}
         text = f"({self.describe(number)})"
         while self._named.setdefault(text, number) != number:
@@ -171,26 +171,28 @@ class Knowledge:
         """
         assert self._bound is not None  # noqa: S101  # nobody asks for it else
         for value in (value for node in nodes for value in node.outputs if value is not None):
-            known = self._known_type(value)
-            if is_exact(known) or (known is not None and self._is_open(value, known)):
+            stated = self._known_type(value)
+            if is_exact(stated) or (stated is not None and self._is_open(value, stated)):
                 continue
             try:
                 fact = self.fact(value)
             except Exception:  # noqa: BLE001, S112  # a broken node: what it makes stays unknown
                 continue
-            found = TensorType(fact.dtype, _numbers(fact))
-            is_new = known is None or known.shape is None
-            if fact.dtype is not None and (is_exact(found) or (is_new and fact.shape is not None)):
-                self._bound[value] = found
+            derived = TensorType(fact.dtype, _numbers(fact))
+            is_new = stated is None or stated.shape is None
+            if fact.dtype is not None and (
+                is_exact(derived) or (is_new and fact.shape is not None)
+            ):
+                self._bound[value] = derived
 
-    def _is_open(self, value: Value, known: TensorType) -> bool:
+    def _is_open(self, value: Value, kind: TensorType) -> bool:
         """Tell whether a type has numbers and symbols of inputs, and nothing else unknown."""
         if self._symbols is None:
             types = map(self._known_type, value.graph.model.graph.inputs)
             dims = {dim for each in types if each is not None for dim in each.shape or ()}
             self._symbols = {dim for dim in dims if isinstance(dim, str) and _is_name(dim)}
-        symbols, shape = self._symbols, known.shape
-        if known.dtype is None or shape is None:
+        symbols, shape = self._symbols, kind.shape
+        if kind.dtype is None or shape is None:
             return False
         return all(isinstance(dim, int) or dim in symbols for dim in shape)
 
@@ -204,7 +206,11 @@ class Knowledge:
         if fact.array is not None:
             return fact.array
         if fact.content is not None and fact.shape is not None and fact.dtype is not None:
-            return _array(fact.content, fact.shape, fact.dtype)
+            # Make an array of elements that are all plain numbers.
+            if not _are_numbers(fact.content):
+                return None
+            array = np.array(fact.content, dtype=fact.dtype)
+            return array if fact.shape else array.reshape(())
         if value not in self._stored:
             tensor = value.constant if value.is_constant else None
             if tensor is None or tensor.is_external or tensor.size > MOST_COMPUTED:
@@ -225,10 +231,10 @@ class Knowledge:
 
     def _is_told_by_type(self, value: Value) -> bool:
         """Tell whether the type says all: sizes as numbers, and too many elements to compute."""
-        known = self._known_type(value)
-        if known is None or known.dtype is None:
+        kind = self._known_type(value)
+        if kind is None or kind.dtype is None:
             return False
-        size = _size(known.shape)
+        size = _size(kind.shape)
         return size is not None and size > MOST_COMPUTED
 
     def _learn(self, value: Value) -> None:
@@ -242,7 +248,7 @@ class Knowledge:
             self._facts[value] = Fact(tensor.dtype, tensor.shape, _elements(tensor))
             return
         if node is None or self._is_told_by_type(value):
-            self._facts[value] = self._declared(value)
+            self._facts[value] = self._typed(value, self._known_type(value))
             return
         view = View(node, self.algebra, self._known)
         for output, fact in zip(node.outputs, self._made_by(view), strict=True):
@@ -266,51 +272,48 @@ class Knowledge:
             return self._bound.get(value) or value.declared_type
         if value in self._told:
             return self._told[value]
-        known = self._told[value] = self._type_told(value)
-        return known
+        kind = self._told[value] = self._type_told(value)
+        return kind
 
     def _type_told(self, value: Value) -> TensorType | None:
-        known = value.inferred_type()
-        if known is None or known.shape is None:
-            return known
+        kind = value.inferred_type()
+        if kind is None or kind.shape is None:
+            return kind
         if self._up_to_callers is None:
             self._up_to_callers = sized_by_data(value.graph.model)
         if value not in self._up_to_callers:
-            return known
-        return TensorType(known.dtype, (None,) * len(known.shape))
+            return kind
+        return TensorType(kind.dtype, (None,) * len(kind.shape))
 
-    def _declared(self, value: Value) -> Fact:
-        return self._typed(value, self._known_type(value))
-
-    def _typed(self, value: Value, known: TensorType | None) -> Fact:
-        if known is None:
+    def _typed(self, value: Value, kind: TensorType | None) -> Fact:
+        if kind is None:
             return NOTHING
-        shape = None if known.shape is None else self._merged(value, None, known)
-        return Fact(known.dtype, shape, self._unknown_elements(value, known.dtype, shape))
+        shape = None if kind.shape is None else self._merged(value, None, kind)
+        return Fact(kind.dtype, shape, self._unknown_elements(value, kind.dtype, shape))
 
-    def _merged(self, value: Value, found: PartlyKnown | None, known: TensorType | None) -> Dims:
+    def _merged(self, value: Value, partly: PartlyKnown | None, kind: TensorType | None) -> Dims:
         """Join what a rule has found and what the type says into dimensions."""
-        declared = None if known is None else known.shape
-        rank = len(found if found is not None else declared or ())
+        declared = None if kind is None else kind.shape
+        rank = len(partly if partly is not None else declared or ())
         if declared is None or len(declared) != rank:
             declared = (None,) * rank
-        dims = found if found is not None else (None,) * rank
+        dims = partly if partly is not None else (None,) * rank
         return tuple(
             self._dim(value, axis, dim, said)
             for axis, (dim, said) in enumerate(zip(dims, declared, strict=True))
         )
 
-    def _dim(self, value: Value, axis: int, found: Number | None, said: int | str | None) -> Number:
+    def _dim(self, value: Value, axis: int, size: Number | None, said: int | str | None) -> Number:
         own = ("dim", value, axis)
-        if isinstance(found, Term) and not is_small(found):
-            found = None
-        if isinstance(found, int):
-            disagrees = isinstance(said, int) and said != found
-            return self.algebra.atom(own, low=0) if disagrees or found < 0 else found
-        if isinstance(said, int) and not (found is not None and self.algebra.is_plain(found)):
+        if isinstance(size, Term) and not is_small(size):
+            size = None
+        if isinstance(size, int):
+            disagrees = isinstance(said, int) and said != size
+            return self.algebra.atom(own, low=0) if disagrees or size < 0 else size
+        if isinstance(said, int) and not (size is not None and self.algebra.is_plain(size)):
             return said
-        if found is not None:
-            return found
+        if size is not None:
+            return size
         if isinstance(said, str) and _is_name(said):
             is_input = value.producer is None
             return self.algebra.atom(("symbol", value.graph, said), low=0, plain=is_input)
@@ -343,8 +346,12 @@ class Knowledge:
         if self._bound is None or node.subgraphs or all(map(_is_sized, facts)):
             return facts
         return [
-            fact if value is None or made is None or _is_sized(fact) else self._typed(value, made)
-            for fact, made, value in zip(facts, self._inferred(node), node.outputs, strict=False)
+            fact
+            if value is None or inferred is None or _is_sized(fact)
+            else self._typed(value, inferred)
+            for fact, inferred, value in zip(
+                facts, self._inferred(node), node.outputs, strict=False
+            )
         ] or facts
 
     def _inferred(self, node: Node) -> Sequence[TensorType | None]:
@@ -363,18 +370,18 @@ class Knowledge:
 
     def _reasoned(self, view: View, value: Value, shapes: Shapes) -> Fact:
         """Say what the rules say of one output."""
-        known = self._known_type(value)
-        found = shapes[value.index] if value.index < len(shapes) else None
-        is_ranked = found is not None or (known is not None and known.shape is not None)
-        shape = self._merged(value, found, known) if is_ranked else None
-        dtype = known.dtype if known is not None and known.dtype else _dtype(view, value.index)
+        kind = self._known_type(value)
+        derived = shapes[value.index] if value.index < len(shapes) else None
+        is_ranked = derived is not None or (kind is not None and kind.shape is not None)
+        shape = self._merged(value, derived, kind) if is_ranked else None
+        dtype = kind.dtype if kind is not None and kind.dtype else _dtype(view, value.index)
         content = self._content(view, shape, dtype) if value.index == 0 else None
         if content is None:
             content = self._unknown_elements(value, dtype, shape)
         return Fact(dtype, shape, content)
 
     def _computed(
-        self, node: Node, made: Mapping[Value | None, Fact]
+        self, node: Node, facts: Mapping[Value | None, Fact]
     ) -> tuple[NDArray[Any], ...] | None:
         """Compute a node over known elements."""
         if node.domain or node.op_type not in FOLDABLE or node.subgraphs:
@@ -384,7 +391,7 @@ class Knowledge:
             return None
         if node.op_type in EXPLOSIVE and not self._stays_small(node):
             return None
-        cost = flops(node, lambda value: _numbers(made.get(value) or self._known(value)))
+        cost = flops(node, lambda value: _numbers(facts.get(value) or self._known(value)))
         if cost is not None and cost > _MOST_WORK:
             return None
         results = node.graph.model.codec.evaluate(node, arrays)
@@ -462,16 +469,16 @@ def _follow(graph: Graph, data: set[Value], sized: set[Value]) -> None:
         for body in node.subgraphs.values():
             _follow(body, data, sized)
             read += body.outputs
-        made = [value for value in node.outputs if value is not None]
+        outputs = [value for value in node.outputs if value is not None]
         if is_standard and node.op_type in MEASURING:
-            data.update(made if not sized.isdisjoint(read) else ())
+            data.update(outputs if not sized.isdisjoint(read) else ())
             continue
         slots = SIZED_BY.get(node.op_type, ()) if is_standard else ()
         deciding = (node.inputs[slot] for slot in slots if slot < len(node.inputs))
         if not sized.isdisjoint(read) or any(value in data for value in deciding):
-            sized.update(made)
+            sized.update(outputs)
         if not data.isdisjoint(read):
-            data.update(made)
+            data.update(outputs)
 
 
 def _is_name(symbol: str) -> bool:
@@ -481,8 +488,8 @@ def _is_name(symbol: str) -> bool:
 
 def _made_up(value: object, axis: int) -> str | None:
     """Return the symbol that inference made up for a dimension, if it did."""
-    known = value.inferred_type() if isinstance(value, Value) else None
-    said = None if known is None or known.shape is None else known.shape[axis]
+    kind = value.inferred_type() if isinstance(value, Value) else None
+    said = None if kind is None or kind.shape is None else kind.shape[axis]
     return said if isinstance(said, str) and is_made_up(said) else None
 
 
@@ -495,14 +502,6 @@ def _name_of(key: object) -> str | None:
             return f"{getattr(value, 'name', '')}.shape[{axis}]"
         case _:
             return None
-
-
-def _array(content: Dims, shape: Dims, dtype: str) -> NDArray[Any] | None:
-    """Make an array of elements that are all plain numbers."""
-    if not _are_numbers(content):
-        return None
-    array = np.array(content, dtype=dtype)
-    return array if shape else array.reshape(())
 
 
 def _are_numbers(content: Dims) -> bool:
@@ -561,9 +560,9 @@ def _dtype(view: View, index: int) -> str | None:
         code = attribute_of(view.node, "to")
         return dtype_name(code.value) if code and isinstance(code.value, int) else None
     schema = schema_of(view.node)
-    made = () if schema is None else schema.typed_by
-    known = made[min(index, len(made) - 1)] if made else None
-    return view.fact(known).dtype if isinstance(known, int) else known
+    typed_by = () if schema is None else schema.typed_by
+    source = typed_by[min(index, len(typed_by) - 1)] if typed_by else None
+    return view.fact(source).dtype if isinstance(source, int) else source
 
 
 # Questions about one value, answered from what is known of its model.

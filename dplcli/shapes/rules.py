@@ -138,10 +138,10 @@ class View:
     def numbers(self, slot: int) -> list[int]:
         """Return the elements of an input, all of which are plain numbers."""
         content = self.content(slot)
-        found = [item for item in content if isinstance(item, int)]
-        if len(found) < len(content):
+        numbers = [item for item in content if isinstance(item, int)]
+        if len(numbers) < len(content):
             raise UnknownError
-        return found
+        return numbers
 
     def constant(self, slot: int) -> list[float] | None:
         """Return the elements of a small constant input of any number type."""
@@ -440,10 +440,10 @@ def _stretched(content: Dims, length: int) -> Dims:
 def _complete(items: Iterable[Number | None]) -> Dims:
     """Return elements all of which are known."""
     items = tuple(items)
-    found = tuple(item for item in items if item is not None)
-    if len(found) < len(items):
+    sizes = tuple(item for item in items if item is not None)
+    if len(sizes) < len(items):
         raise UnknownError
-    return found
+    return sizes
 
 
 def _divide(view: View, first: Number, second: Number) -> Number | None:
@@ -613,9 +613,9 @@ def _matmul(view: View) -> Shapes:
     if not a or not b:
         return []
     left, right = (a if len(a) > 1 else (1, *a)), (b if len(b) > 1 else (*b, 1))
-    made: Dims = broadcast(view.algebra, [left[:-2], right[:-2]])
-    made += (left[-2],) * (len(a) > 1) + (right[-1],) * (len(b) > 1)
-    return [made]
+    dims: Dims = broadcast(view.algebra, [left[:-2], right[:-2]])
+    dims += (left[-2],) * (len(a) > 1) + (right[-1],) * (len(b) > 1)
+    return [dims]
 
 
 def _gemm(view: View) -> Shapes:
@@ -669,9 +669,9 @@ def _concat_shape(view: View) -> Shapes:
     axis = view.integer("axis")
     if len({len(shape) for shape in shapes}) != 1 or not -len(shapes[0]) <= axis < len(shapes[0]):
         return []
-    made = [_best(dims) for dims in zip(*shapes, strict=True)]
-    made[axis] = total(shape[axis] for shape in shapes)
-    return [made]
+    merged = [_best(dims) for dims in zip(*shapes, strict=True)]
+    merged[axis] = total(shape[axis] for shape in shapes)
+    return [merged]
 
 
 def _best(dims: Sequence[Number]) -> Number:
@@ -681,7 +681,7 @@ def _best(dims: Sequence[Number]) -> Number:
 
 def _slice_shape(view: View) -> Shapes:
     shape = view.shape()
-    made: list[Number | None] = list(shape)
+    dims: list[Number | None] = list(shape)
     try:
         starts, ends = view.content(1), view.content(2)
         axes = view.axes(3, len(shape)) if view.has(3) else range(len(starts))
@@ -691,8 +691,8 @@ def _slice_shape(view: View) -> Shapes:
     if not len(starts) == len(ends) == len(axes) == len(steps):
         return [[None] * len(shape)]
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        made[axis] = slice_length(view.algebra, shape[axis], start, end, step)
-    return [made]
+        dims[axis] = slice_length(view.algebra, shape[axis], start, end, step)
+    return [dims]
 
 
 def _gather_shape(view: View) -> Shapes:
@@ -757,10 +757,10 @@ def _pad(view: View) -> Shapes:
     axes = view.axes(3, len(shape)) if view.has(3) else list(range(len(shape)))
     if len(pads) != 2 * len(axes):
         return []
-    made = list(shape)
+    dims = list(shape)
     for number, axis in enumerate(axes):
-        made[axis] = add(add(shape[axis], pads[number]), pads[number + len(axes)])
-    return [made]
+        dims[axis] = add(add(shape[axis], pads[number]), pads[number + len(axes)])
+    return [dims]
 
 
 def _vector(view: View) -> Shapes:
@@ -933,8 +933,8 @@ def pool(view: View) -> Shapes:
     shape, kernel = view.shape(0), known(view.integers("kernel_shape"))
     if len(shape) != len(kernel) + _SPATIAL or view.integer("ceil_mode", 0) != 0:
         return []
-    made = (*shape[:_SPATIAL], *_moved(view, shape, kernel))
-    return [made] * len(view.node.outputs)
+    dims = (*shape[:_SPATIAL], *_moved(view, shape, kernel))
+    return [dims] * len(view.node.outputs)
 
 
 def global_pool(view: View) -> Shapes:
@@ -949,15 +949,15 @@ def conv_transpose(view: View) -> Shapes:
     if len(weight) != len(shape):
         return []
     count = len(shape) - _SPATIAL
-    made: list[Number | None] = [None] * count
+    dims: list[Number | None] = [None] * count
     if view.text("auto_pad", "NOTSET") == "NOTSET" and view.integers("output_shape") is None:
         strides, dilations = _steps(view, count)
         more, paddings = _listed(view, "output_padding", count, 0), _paddings(view, count)
         for place, dim in enumerate(shape[_SPATIAL:]):
             span = _span(weight[_SPATIAL + place], dilations[place])
             last = multiply(add(dim, -1), strides[place])
-            made[place] = add(add(last, span), more[place] - paddings[place])
-    return [(shape[0], multiply(weight[1], group), *made)]
+            dims[place] = add(add(last, span), more[place] - paddings[place])
+    return [(shape[0], multiply(weight[1], group), *dims)]
 
 
 def _span(kernel: Number, dilation: int) -> Number:
@@ -975,12 +975,12 @@ def _moved(view: View, shape: Dims, kernel: Sequence[Number]) -> PartlyKnown:
     if mode not in {"NOTSET", "VALID"}:
         return [None] * count
     paddings = _paddings(view, count) if mode == "NOTSET" else [0] * count
-    made = []
+    dims = []
     for place, dim in enumerate(shape[_SPATIAL:]):
         span = _span(kernel[place], dilations[place])
         room = add(add(dim, paddings[place]), negative(span))
-        made.append(add(view.algebra.floor_divide(room, strides[place]), 1))
-    return made
+        dims.append(add(view.algebra.floor_divide(room, strides[place]), 1))
+    return dims
 
 
 def _steps(view: View, count: int) -> tuple[list[int], list[int]]:

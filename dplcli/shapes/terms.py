@@ -71,13 +71,13 @@ class Algebra:
             low: A number that it is never below, if there is one.
             plain: Whether it is a size that the caller of the model chooses.
         """
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = Term({(len(self._lows),): 1})
+        atom = self._known.get(key)
+        if atom is None:
+            atom = self._known[key] = Term({(len(self._lows),): 1})
             self._lows.append(low)
             self._plain.append(plain)
             self._keys.append(key)
-        return known
+        return atom
 
     def is_plain(self, number: Number) -> bool:
         """Tell whether *number* depends on nothing but sizes that the caller chooses."""
@@ -165,9 +165,9 @@ class Algebra:
         lows = (self.low(first), self.low(second))
         low = None if lows[0] is None or lows[1] is None else min(lows[0], lows[1])
         operands = frozenset((first, second))
-        made = self.atom(("min", operands), low=low)
-        self._minima[made] = operands
-        return made
+        minimum = self.atom(("min", operands), low=low)
+        self._minima[minimum] = operands
+        return minimum
 
     def is_cut_from(self, number: Number, whole: Number) -> bool:
         """Tell whether *number* is the smaller one of *whole* and some number above 1."""

@@ -48,12 +48,12 @@ class Identifiers:
     def take(self, name: str) -> str:
         """Return an identifier for *name* that is not taken yet."""
         wanted = identifier(name)
-        found, count = wanted, 0
-        while found.lower() in self._taken:
+        free, count = wanted, 0
+        while free.lower() in self._taken:
             count += 1
-            found = f"{wanted}_{count}"
-        self._taken.add(found.lower())
-        return found
+            free = f"{wanted}_{count}"
+        self._taken.add(free.lower())
+        return free
 
 
 def identifier(name: str) -> str:
@@ -294,10 +294,10 @@ def _python_entry(function: FunctionContract, name: str) -> _Entry:
 
 
 def _numpy(port: PortContract) -> str:
-    known = [_NUMPY_TYPES.get(dtype, "np.generic") for dtype in port.dtypes]
-    if not known or port.unknown or "np.generic" in known:
+    types = [_NUMPY_TYPES.get(dtype, "np.generic") for dtype in port.dtypes]
+    if not types or port.unknown or "np.generic" in types:
         return "npt.NDArray[np.generic]"
-    return f"npt.NDArray[{' | '.join(known)}]"
+    return f"npt.NDArray[{' | '.join(types)}]"
 
 
 # -- notes -----------------------------------------------------------------------------------------

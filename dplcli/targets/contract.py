@@ -62,7 +62,7 @@ class CallSites:
 
         An input of a function round the call is whatever the calls of that function give it.
         """
-        found: dict[Value | None, None] = {}
+        origins: dict[Value | None, None] = {}
         pending = [(call, slot)]
         seen = set(pending)
         while pending:
@@ -70,12 +70,12 @@ class CallSites:
             value = node.inputs[index] if index < len(node.inputs) else None
             outer = None if value is None else self._formal(value)
             if outer is None:
-                found[value] = None
+                origins[value] = None
                 continue
             further = [(again, outer[1]) for again in self.calls[outer[0]]]
             pending += [place for place in further if place not in seen]
             seen.update(further)
-        return list(found)
+        return list(origins)
 
     def _formal(self, value: Value) -> tuple[Function, int] | None:
         """Return which input of which function *value* is; None if it is none."""
@@ -273,8 +273,8 @@ def contract_of(model: Model, label: str) -> Contract:
         f for f in model.functions.values() if {COMPOSITE_KEY, TARGET_KEY} & f.metadata.keys()
     ]
     sites = CallSites(model)
-    found = [_function(function, sites) for function in written]
-    return Contract(label, with_parts(found))
+    functions = [_function(function, sites) for function in written]
+    return Contract(label, with_parts(functions))
 
 
 def with_parts(functions: Iterable[FunctionContract]) -> tuple[FunctionContract, ...]:
@@ -348,14 +348,14 @@ def _numbers(given: Iterable[Value | None]) -> list[Plain]:
 
 
 def _output(inner: Value, index: int, calls: Sequence[Node]) -> PortContract:
-    made = [call.outputs[index] if index < len(call.outputs) else None for call in calls]
-    return _port(inner.name, [None if value is None else value.known_type() for value in made])
+    outputs = [call.outputs[index] if index < len(call.outputs) else None for call in calls]
+    return _port(inner.name, [None if value is None else value.known_type() for value in outputs])
 
 
 def _port(name: str, types: Sequence[TensorType | None]) -> PortContract:
-    dtypes = dict.fromkeys(known.dtype for known in types if known and known.dtype)
-    ranks = {len(known.shape) for known in types if known and known.shape is not None}
-    unknown = sum(known is None or known.dtype is None or known.shape is None for known in types)
+    dtypes = dict.fromkeys(kind.dtype for kind in types if kind and kind.dtype)
+    ranks = {len(kind.shape) for kind in types if kind and kind.shape is not None}
+    unknown = sum(kind is None or kind.dtype is None or kind.shape is None for kind in types)
     return PortContract(name, tuple(dtypes), tuple(sorted(ranks)), unknown)
 
 
@@ -465,7 +465,26 @@ def possible_function(
         f"with {counted(count, 'further input')} of {op_type} it is called {name}"
         for op_type, count, name in more
     ]
-    known = _known_ports(rule.pattern)
+    # What the pattern says of each value that it names, whatever form it takes.
+    occurrences: dict[str, list[_Occurrence]] = {}
+    certain = _certain_parts(rule.pattern)
+    for part in all_parts(rule.pattern):
+        for child in () if isinstance(part, TypedPattern) else part.parts:
+            occurrence = _occurrence(child, is_certain=id(part) in certain)
+            occurrences.setdefault(occurrence.name, []).append(occurrence)
+    ports = {
+        name: PortContract(
+            name,
+            _agreed([(o.dtypes, o.is_certain) for o in of_name]),
+            _agreed([(o.ranks, o.is_certain) for o in of_name]),
+            0,
+            any(place.is_constant and place.is_certain for place in of_name)
+            or all(place.is_constant for place in of_name)
+            or None,
+        )
+        for name, of_name in occurrences.items()
+        if name
+    }
     return FunctionContract(
         function.domain,
         function.name,
@@ -473,7 +492,7 @@ def possible_function(
         rule.target,
         None,
         {},
-        tuple(known.get(value.name, PortContract(value.name)) for value in function.body.inputs),
+        tuple(ports.get(value.name, PortContract(value.name)) for value in function.body.inputs),
         tuple(_possible_attributes(rule, function, call)),
         tuple(PortContract(value.name) for value in function.body.outputs),
         tuple(_body_node(node, rule.pattern) for node in function.body),
@@ -485,14 +504,14 @@ def possible_function(
 
 def _body_node(node: Node, pattern: DFPattern) -> BodyNode:
     """Describe a node; the data of a constant counts only if the pattern asks for it."""
-    found = body_node(node)
+    body = body_node(node)
     if node.op_type != "Constant" or node.domain:
-        return found
+        return body
     value = node.attributes.get("value")
     tensor = None if value is None else value.value
     if isinstance(tensor, Tensor) and _is_fixed(tensor, pattern):
-        return found
-    return replace(found, attributes={"value": "as in the model"})
+        return body
+    return replace(body, attributes={"value": "as in the model"})
 
 
 def _is_fixed(tensor: Tensor, pattern: DFPattern) -> bool:
@@ -528,44 +547,19 @@ def _variations(rule: PatternRule, function: Function) -> Iterable[str]:
         ):
             yield f"the operands of {node.op_type} may be swapped"
     for part in all_parts(rule.pattern):
-        yield from _variations_of(part)
-
-
-def _variations_of(part: DFPattern) -> Iterable[str]:
-    match part:
-        case RepeatPattern():
-            yield f"{part.link.op.alternatives(repr)} may be repeated"
-        case DominatorPattern():
-            yield "the region may have further operators"
-        case CallPattern():
-            if part.rest or part.is_variadic:
-                op = part.op.alternatives(repr)
-                yield f"{op} may have further inputs, which the function has, too"
-            kinds = [choice for choice in part.op.choices if isinstance(choice, OpKind)]
-            yield from (f"any operator may stand for {kind.spelled()}" for kind in kinds)
-        case _:
-            pass
-
-
-def _known_ports(pattern: DFPattern) -> Mapping[str, PortContract]:
-    """Return what the pattern says of each value that it names, whatever form it takes."""
-    found: dict[str, list[_Occurrence]] = {}
-    certain = _certain_parts(pattern)
-    for part in all_parts(pattern):
-        for child in () if isinstance(part, TypedPattern) else part.parts:
-            occurrence = _occurrence(child, is_certain=id(part) in certain)
-            found.setdefault(occurrence.name, []).append(occurrence)
-    return {
-        name: PortContract(
-            name,
-            _agreed([(o.dtypes, o.is_certain) for o in of_name]),
-            _agreed([(o.ranks, o.is_certain) for o in of_name]),
-            0,
-            _is_constant(of_name) or None,
-        )
-        for name, of_name in found.items()
-        if name
-    }
+        match part:
+            case RepeatPattern():
+                yield f"{part.link.op.alternatives(repr)} may be repeated"
+            case DominatorPattern():
+                yield "the region may have further operators"
+            case CallPattern():
+                if part.rest or part.is_variadic:
+                    op = part.op.alternatives(repr)
+                    yield f"{op} may have further inputs, which the function has, too"
+                kinds = [choice for choice in part.op.choices if isinstance(choice, OpKind)]
+                yield from (f"any operator may stand for {kind.spelled()}" for kind in kinds)
+            case _:
+                pass
 
 
 class _Occurrence(NamedTuple):
@@ -598,15 +592,15 @@ def _occurrence(part: DFPattern, *, is_certain: bool) -> _Occurrence:
 
 def _certain_parts(pattern: DFPattern) -> set[int]:
     """Return the parts that every form of the pattern has."""
-    found: set[int] = set()
+    certain: set[int] = set()
     pending = [pattern]
     while pending:
         part = pending.pop()
-        if isinstance(part, (OrPattern, NotPattern)) or id(part) in found:
+        if isinstance(part, (OrPattern, NotPattern)) or id(part) in certain:
             continue
-        found.add(id(part))
+        certain.add(id(part))
         pending += part.parts
-    return found
+    return certain
 
 
 def _agreed(said: Sequence[tuple[tuple[Allowed, ...], bool]]) -> tuple[Allowed, ...]:
@@ -615,12 +609,6 @@ def _agreed(said: Sequence[tuple[tuple[Allowed, ...], bool]]) -> tuple[Allowed, 
     if certain or not all(allowed for allowed, _ in said):
         return certain
     return tuple(dict.fromkeys(one for allowed, _ in said for one in allowed))
-
-
-def _is_constant(places: Sequence[_Occurrence]) -> bool:
-    return any(place.is_constant and place.is_certain for place in places) or all(
-        place.is_constant for place in places
-    )
 
 
 def _possible_attributes(
@@ -634,7 +622,11 @@ def _possible_attributes(
         if schema is None:
             continue
         for reads in sorted(possible_attributes(node).union(schema.attributes)):
-            name = _unique(reads, taken)
+            name, count = reads, 0
+            while name in taken:
+                count += 1
+                name = f"{reads}_{count}"
+            taken.add(name)
             kind = schema.attributes.get(reads, "graph")
             if kind in _GRAPHS:
                 continue
@@ -652,16 +644,6 @@ def _possible_attributes(
                 None if default is None else plain(default),
                 is_given=reads in schema.required_attributes,
             )
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    """Return *name*, or the first of ``name_1``, ``name_2``, … that is free, and take it."""
-    found, count = name, 0
-    while found in taken:
-        count += 1
-        found = f"{name}_{count}"
-    taken.add(found)
-    return found
 
 
 def _fixed_attributes(pattern: DFPattern) -> set[tuple[str, str]]:
