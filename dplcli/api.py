@@ -252,6 +252,13 @@ def _given(kind: Callable[P, S], *more: str) -> Callable[[Callable[..., R]], Any
 
         JOBS[function.__name__] = _Job(function, settings)
         call.__signature__ = taken  # type: ignore[attr-defined]  # for help()
+        head, _, rest = (function.__doc__ or "").partition("        settings: ")
+        told = (
+            f"        {name}: {field.help.partition(' Default: MODEL.')[0]}\n"  # in memory, here
+            for name, field in settings.options.items()
+        )
+        if rest:
+            call.__doc__ = head + "".join(told) + rest.partition("\n")[2]
         return call
 
     return decorate

@@ -8,7 +8,7 @@ written here is what ``dpl COMMAND --help`` prints, so it speaks of options.
 from __future__ import annotations
 
 import os
-from inspect import Parameter, Signature, get_annotations, getdoc
+from inspect import Parameter, Signature, get_annotations
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -25,6 +25,7 @@ from typing import (
     dataclass_transform,
 )
 
+from dplcli.docstrings import docstring
 from dplcli.dpl.rule import POLICIES
 from dplcli.errors import UsageError, did_you_mean
 
@@ -188,7 +189,7 @@ class BaseSettings:
         fields: dict[str, Option] = {}
         for base in cls.__bases__:
             fields |= getattr(base, "options", {})
-        doc = getdoc(cls) or ""
+        doc = docstring(cls)
         about = _told_in(doc)
         for name, kind in get_annotations(cls).items():
             if kind.startswith("ClassVar"):

@@ -15,6 +15,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "dplcli"
 YAML_SIDE = {"ruamel", "pydantic"}
 MAY_IMPORT: dict[str, set[str]] = {
+    "docstrings": set(),
     "errors": set(),
     "escaping": set(),
     "files": set(),
@@ -28,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "diff": {"errors", "keys", "ir", "onnx_io", "analysis"},
     "dpl": {"errors", "keys", "lazy", "ir", "shapes"},
     "rewrites": {"errors", "ir", "shapes", "dpl"},
-    "settings": {"errors", "dpl", "onnx_io"},
+    "settings": {"docstrings", "errors", "dpl", "onnx_io"},
     "catalog": {"errors", "files", "lazy", "version", "ir", "dpl", "rewrites"}
     | {"pydantic", "ruamel"},
     "passes": {"errors", "keys", "ir", "analysis", "dpl", "catalog", "settings"},
@@ -50,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verify",
     },
     "report": {
+        "docstrings",
         "errors",
         "escaping",
         "keys",
@@ -83,7 +85,17 @@ MAY_IMPORT: dict[str, set[str]] = {
         "settings",
     }
     | {"execute", "report", "pipeline", "onnx"},
-    "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "api", "batch"}
+    "cli": {
+        "docstrings",
+        "errors",
+        "escaping",
+        "files",
+        "outcomes",
+        "pipeline",
+        "report",
+        "api",
+        "batch",
+    }
     | {"settings", "version", "click", "rich"},
     "__init__": {"errors", "lazy", "version", "dpl", "outcomes", "api"},
     "__main__": {"cli"},

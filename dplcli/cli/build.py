@@ -103,7 +103,8 @@ def _arguments(
     for name, value in given.items():
         place = (*where, name)
         if name not in known:
-            raise file.source.error(f"unknown option {name!r}", place, did_you_mean(name, known))
+            hint = "it is a step of its own" if name in COMMANDS else did_you_mean(name, known)
+            raise file.source.error(f"unknown option {name!r}", place, hint)
         field = known[name]
         if field.is_flag != isinstance(value, bool):
             wanted = "true or false" if field.is_flag else "a text or a number"

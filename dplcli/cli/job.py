@@ -11,7 +11,6 @@ from collections import Counter
 from contextlib import chdir
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from inspect import getdoc
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -24,6 +23,7 @@ from dplcli.batch.models import ModelFile, find_models, is_one_model, pair_model
 from dplcli.cli import options
 from dplcli.cli.main import EXIT_COULD_NOT, EXIT_NO, command_named, said_of
 from dplcli.cli.printing import say
+from dplcli.docstrings import docstring
 from dplcli.errors import UsageError, counted
 from dplcli.outcomes import ModelAnswer
 from dplcli.settings import BaseSettings, BatchSettings
@@ -439,7 +439,7 @@ class JobCommand(options.GroupedCommand):
             printing[len(forms) : len(forms)] = options.options_of(extra)
         params += printing
         params += options.options_of(Batch) if self.takes_many else []
-        super().__init__(name, params=params, callback=self._call, help=getdoc(type(self)))
+        super().__init__(name, params=params, callback=self._call, help=docstring(type(self)))
 
     def _call(self, **given: Any) -> None:  # noqa: ANN401  # what click gives
         printing = options.take_printing(given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +15,7 @@ from dplcli.cli import options
 from dplcli.cli.job import JobCommand, ModelCommand, PairCommand, placed
 from dplcli.cli.options import EVERY_FORM, PATH
 from dplcli.cli.printing import say, write
+from dplcli.docstrings import docstring
 from dplcli.errors import DplError, UsageError
 from dplcli.escaping import json_text
 from dplcli.settings import TraceSettings
@@ -277,5 +277,5 @@ _MAKERS: dict[str, Callable[[], JobCommand]] = {
 def job_command(name: str) -> JobCommand:
     """Return the command; its options are made when somebody asks for it."""
     command = _MAKERS[name]()
-    command.help = getdoc(_MAKERS[name])
+    command.help = docstring(_MAKERS[name])
     return command

@@ -25,6 +25,7 @@ from typing import (
 
 from dplcli import outcomes
 from dplcli.catalog.plan import REPRODUCER_SCHEMA, Reproducer
+from dplcli.docstrings import docstring
 from dplcli.dpl.pattern import DFPattern
 from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Value
@@ -155,7 +156,7 @@ def _member(cls: type, name: str) -> tuple[Any, str]:
         function = getattr(member, "fget", None) or getattr(member, "func", None)
         if isinstance(member, (property, cached_property)) and function is not None:
             hint = _resolved(function.__annotations__["return"], base.__module__)
-            return hint, _sentence(function.__doc__)
+            return hint, _sentence(docstring(function))
         if name in vars(base).get("__annotations__", {}):
             text = vars(base)["__annotations__"][name]
             return _resolved(text, base.__module__), _attributes(base).get(name, "")
@@ -201,19 +202,19 @@ _names_in = cache(_Names)
 
 def summary(cls: type) -> str:
     """Say in one line what a class is."""
-    return _sentence(cls.__doc__)
+    return _sentence(docstring(cls))
 
 
-def _sentence(text: str | None) -> str:
+def _sentence(text: str) -> str:
     """Return the first paragraph of a docstring, without marks."""
-    first = " ".join((text or "").strip().partition("\n\n")[0].split())
+    first = " ".join(text.strip().partition("\n\n")[0].split())
     return re.sub(r":\w+:`~?([^`]*)`|`+([^`]*)`+", r"\1\2", first)
 
 
 @cache
 def _attributes(cls: type) -> dict[str, str]:
     """Return what the docstring of a class says of each attribute."""
-    listed = inspect.cleandoc(cls.__doc__ or "").partition("\nAttributes:\n")[2]
+    listed = docstring(cls).partition("\nAttributes:\n")[2]
     return {
         name: _sentence(text)
         for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)

@@ -168,6 +168,7 @@ def test_a_limit_of_one_model_is_its_own(
     [
         ("modles: [models]\nsteps: [{partition: {target: dnnl}}]\n", "dpl.yaml:1:1", "'models'"),
         (PLAIN.replace("{}", "{merg: true}"), "dpl.yaml:4:17: unknown option 'merg'", "'merge'"),
+        (PLAIN.replace("{}", "{repeat: true}"), "unknown option 'repeat'", "a step of its own"),
         (PLAIN.replace("partition", "partitoin"), "unknown key 'partitoin'", "'partition'"),
         (PLAIN.replace("{}", "{merge: 3}"), "merge: expected true or false", ""),
         (PLAIN.replace("{}", "{mutants: many}"), "dpl.yaml:4:5: ", ""),

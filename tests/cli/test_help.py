@@ -238,3 +238,18 @@ def test_the_front_door_is_opened_without_the_house(folder: Path) -> None:
     assert ours(loaded(folder, code)) == {
         *("dplcli", "dplcli.lazy", "dplcli.pipeline", "dplcli.version")
     }
+
+
+def test_help_and_schemas_are_the_same_without_docstrings() -> None:
+    """``python -OO`` takes docstrings away, from which options have their help."""
+    for words in (("verify", "--help"), ("schema", "verify")):
+        texts = {
+            subprocess.run(  # noqa: S603  # this python
+                [sys.executable, *flags, "-m", "dplcli", *words],
+                cwd=ROOT,
+                capture_output=True,
+                check=True,
+            ).stdout
+            for flags in ((), ("-OO",))
+        }
+        assert len(texts) == 1

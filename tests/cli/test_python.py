@@ -273,6 +273,14 @@ def test_positions_are_refused_as_python_does(model: Path) -> None:
     assert str(signature(run)).startswith("(model: 'ModelLike', inputs: 'Inputs' = None, *")
 
 
+@pytest.mark.parametrize("name", ["match", "apply", "verify", "run"])
+def test_help_says_what_each_keyword_is_for(name: str) -> None:
+    """It names nothing that cannot be given."""
+    function = getattr(dpl, name)
+    listed = re.findall(r"^        (\w+): ", function.__doc__.partition("Raises:")[0], re.MULTILINE)
+    assert sorted(listed) == sorted(signature(function).parameters)
+
+
 def external(path: Path) -> onnx.ModelProto:
     """Write a model with its weight in a file beside it; return it with the weight inside."""
     weight = onnx.numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(3, 4), "w")
