@@ -154,7 +154,7 @@ class _RuleWriter:
     # -- what the expressions may use --------------------------------------------------------------
 
     def name_of(self, operand: Operand) -> str:
-        """Return what the pattern calls a value, and see to it that it is called so."""
+        """Return the name of a value in the pattern, and give it one if it has none."""
         kind, number, *rest = operand
         if kind == "leaf":
             return self.leaf_names[number]
@@ -793,7 +793,7 @@ class _Learner:
         return applied
 
     def is_left(self, region: ChangedRegion) -> bool:
-        """Tell whether a region is one that no rule explains, rather than one that a rule made."""
+        """Tell whether no rule explains a region: a rule made the others."""
         return any(name in self.changed for name in _names_of(region))
 
     def _sorted(self) -> _Applied:
