@@ -793,7 +793,7 @@ class _Learner:
         return applied
 
     def is_left(self, region: ChangedRegion) -> bool:
-        """Tell whether no rule explains a region: a rule made the others."""
+        """Tell whether a region is one that no rule explains, rather than one that a rule made."""
         return any(name in self.changed for name in _names_of(region))
 
     def _sorted(self) -> _Applied:
