@@ -1519,7 +1519,7 @@ class InspectOutcome(StoredOutcome):
     @property
     def total(self) -> int:
         """How many nodes all graphs have."""
-        return sum(graph.node_count for graph in self.ir.graphs())
+        return self.ir.node_count
 
     @property
     def counts(self) -> dict[str, int]:

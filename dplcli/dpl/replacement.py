@@ -578,7 +578,7 @@ class GraphBuilder:
             operand = node.inputs[0]
         if isinstance(operand, DraftConstant):
             return operand.tensor.dtype
-        return _known_dtype(operand)
+        return dtype_of(operand)
 
     def owns(self, item: object) -> bool:
         """Tell whether *item* is a value of a graph, or was described for this match."""
@@ -1183,7 +1183,7 @@ class _Caller:
         alone, if the number is what takes its place.
         """
         if node is None:
-            return _known_dtype(self.match.outputs[0]) if len(self.match.outputs) == 1 else None
+            return dtype_of(self.match.outputs[0]) if len(self.match.outputs) == 1 else None
         graph, op = self.builder.graph, self._op_of(node)
         version = graph.opset_imports.get(op.domain, 0)
         schema = graph.model.codec.schemas.find(op.op_type, op.domain, version)
@@ -1193,7 +1193,7 @@ class _Caller:
         if schema is not None and index in schema.integer_inputs:
             return "int64"
         beside = (self._dtype_of_part(arg) for arg in node.args)
-        return next(filter(None, beside), None) or _known_dtype(self.match.outputs[0])
+        return next(filter(None, beside), None) or dtype_of(self.match.outputs[0])
 
     def _dtype_of_part(self, part: Part | None) -> str | None:
         """Return the element type of *part*, None if unknown; a new node has its operand's type."""
@@ -1213,9 +1213,9 @@ class _Caller:
             chosen = map(self._chosen, operands)
             part = next((arg for arg in chosen if not isinstance(arg, Expression)), None)
         if isinstance(part, Variadic):
-            return next((_known_dtype(value) for value in self._several(part.name)), None)
+            return next((dtype_of(value) for value in self._several(part.name)), None)
         value = self.match.bindings.get(part) if isinstance(part, str) else None
-        return _known_dtype(value)
+        return dtype_of(value)
 
     def array(self, part: Expression, reader: NodeCall | None, index: int) -> NDArray[Any]:
         """Compute a constant, which is input *index* of *reader*."""
@@ -1235,7 +1235,7 @@ class _Caller:
         """Accept an array that was computed from constants if it has the type of one of them."""
         dtype = ArrayTensor(array).dtype
         bindings = self.match.bindings
-        if not any(dtype == _known_dtype(bindings.get(name)) for name in part.names):
+        if not any(dtype == dtype_of(bindings.get(name)) for name in part.names):
             raise BuildError(
                 f"{part.text!r} has the element type {dtype}, but none of its constants has"
             )
@@ -1248,7 +1248,8 @@ class _Caller:
             raise BuildError(f"{expression.text!r} cannot be computed: {error}") from error
 
 
-def _known_dtype(value: Value | None) -> str | None:
+def dtype_of(value: Value | None) -> str | None:
+    """Return the element type of a value; None if it is not known."""
     stated = None if value is None else value.known_type()
     return None if stated is None else stated.dtype
 

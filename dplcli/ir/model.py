@@ -379,6 +379,11 @@ class Model:
         for function in self.functions.values():
             yield from function.body.and_inner()
 
+    @property
+    def node_count(self) -> int:
+        """How many nodes all graphs have."""
+        return sum(graph.node_count for graph in self.graphs())
+
     def protect(self, value: Value, holder: str) -> None:
         """Let *value* count as returned, since something beside the graph names it.
 
@@ -433,7 +438,7 @@ class Model:
 
     def note_refutations(self) -> None:
         """Do :meth:`check_statements` if it is cheap, to note wrong types that nobody reads."""
-        if sum(graph.node_count for graph in self.graphs()) <= QUICKLY_CHECKED:
+        if self.node_count <= QUICKLY_CHECKED:
             self.check_statements()
 
     def refute(self, value: Value, stated: TensorType, found: TensorType | None) -> None:

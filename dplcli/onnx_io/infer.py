@@ -384,7 +384,7 @@ def fault_of(model: Model, path: Path) -> str:
     opset = model.opset_imports.get("", 0)
     if opset > newest:
         return f"opset {opset} is not known: onnx {onnx.__version__} has opsets up to {newest}"
-    is_small = sum(graph.node_count for graph in model.graphs()) <= QUICKLY_CHECKED
+    is_small = model.node_count <= QUICKLY_CHECKED
     return check_model(path, is_full=is_small)
 
 
@@ -497,7 +497,7 @@ class _Budget:
         outside = [node for graph in model.graph.and_inner() for node in graph]
         called = filter(None, map(called_function, outside))
         self._total = len(outside) + sum(self._sizes[function] for function in called)
-        self._left = 2 * most_nodes(sum(graph.node_count for graph in model.graphs()))
+        self._left = 2 * most_nodes(model.node_count)
         self._encoded: dict[Function, FunctionProto] = {}
         self.problem = ""
 

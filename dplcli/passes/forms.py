@@ -178,7 +178,7 @@ def _commutes(use: OperatorUse, wires: Sequence[Wire]) -> bool:
 
 
 def _keys(wiring: FormKey) -> tuple[list[bytes], list[bytes]]:
-    """Return a digest of each input and each node that says what it is, wherever it stands."""
+    """Return digests of inputs and nodes. They do not depend on where something stands."""
     inputs = [_digest(name) for _, name in wiring.names]
     nodes: list[bytes] = []
     for _ in range(_ROUNDS):
@@ -260,7 +260,7 @@ def _digest(*key: object) -> bytes:
 
 
 def _as_needed(wires: Sequence[Sequence[Wire]], outputs: Sequence[OutputSlot]) -> list[int]:
-    """Return the nodes such that each stands behind what it reads, as the outputs ask for them."""
+    """Order the nodes as the outputs need them: each behind the nodes that it reads."""
     order: dict[int, None] = {}
     for first in (*(number for number, _ in outputs), *range(len(wires))):
         pending = [first]

@@ -76,7 +76,7 @@ def _size(graph: Graph, sizes: dict[Function, int], chosen: Collection[Function]
 
 
 def _callees_first(model: Model) -> list[Function]:
-    """Sort the functions so that each comes after those that it calls.
+    """Sort the functions: callees before their callers.
 
     Raises:
         PassError: A function calls itself, perhaps through others.

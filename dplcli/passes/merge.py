@@ -303,8 +303,7 @@ def arranged(
     latest: Node | None = None
     for node in in_order(makers, {node: (number,) for node, number in rank.items()}):
         if latest is not None and rank[node] < rank[latest]:
-            name = next((out.name for out in node.outputs if out is not None), "")
-            places[latest].moved[name] = rank[latest] - rank[node]
+            places[latest].moved[node.first_output] = rank[latest] - rank[node]
         elif node in rows:
             latest = node
         order += rows.get(node, (node,))
@@ -771,7 +770,7 @@ class _Merger:
         return call
 
     def add_functions(self) -> None:
-        """Put each function behind those that it calls, and take out those now called by none."""
+        """Put callees before their callers, and take out functions that nothing calls any more."""
         unused = set(self.dissolved)
         if unused:
             for graph in self.scopes:

@@ -254,7 +254,11 @@ class OutlineMaker:
             wires.append(tuple(of_node))
             outputs = node.outputs
             operators += (node.op_type, node.domain, node.overload, id(node.attributes))
-            operators.append(len(outputs) if None not in outputs else _which_are_there(outputs))
+            operators.append(
+                len(outputs)
+                if None not in outputs
+                else tuple([value is not None for value in outputs])
+            )
         returned, escaping = _outputs_of(match)
         named: dict[Value, tuple[int, str]] = {}
         for place, (name, value) in enumerate(match.bindings.items()):
@@ -308,10 +312,6 @@ _Item = TypeVar("_Item")
 
 def _ordered(items: Sequence[_Item], order: Sequence[int]) -> list[_Item]:
     return [items[number] for number in order]
-
-
-def _which_are_there(outputs: Iterable[Value | None]) -> tuple[bool, ...]:
-    return tuple([value is not None for value in outputs])
 
 
 def _outputs_of(match: Match) -> tuple[list[Value], int]:

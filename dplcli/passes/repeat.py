@@ -757,7 +757,7 @@ def _outline(kind: RepeatKind, nodes: list[Node], block: int, rule: PatternRule)
 
 
 def _name_inputs(kind: RepeatKind) -> list[str]:
-    """Name what is read after what is given for it, else after what reads it, or ``x``."""
+    """Name the inputs after the values that calls give, else after their readers, or ``x``."""
     readers: dict[int, OutputSlot] = {}
     for row, of_row in enumerate(kind.wires):
         for slot, wire in enumerate(of_row):

@@ -239,9 +239,10 @@ class LoopDetector:
 
     def __init__(self, model: Model, most: int | None = None) -> None:
         self.model = model
-        self.largest = GROWTH * (_size(model) + FREE_NODES)
+        self.largest = GROWTH * (model.node_count + FREE_NODES)
         self.most = self.largest if most is None else most
-        self.oldest = _size(model) + _inputs(model) + FREE_NODES
+        inputs = sum(len(node.inputs) for graph in model.graphs() for node in graph)
+        self.oldest = model.node_count + inputs + FREE_NODES
         self._births: dict[Node, Birth] = {}
         self._replaced: dict[Value, int] = {}
         self._forms: dict[Value, dict[Form, str]] = {}
@@ -317,7 +318,7 @@ class LoopDetector:
         Raises:
             RewriteLimitError: It has become more than ten times as large.
         """
-        size = _size(self.model)
+        size = self.model.node_count
         if size > self.largest:
             names = ", ".join(rules)
             raise RewriteLimitError(
@@ -352,14 +353,6 @@ def _form(value: Value, depth: int) -> Form:
     attributes = tuple((name, repr(item)) for name, item in sorted(node.attributes.items()))
     inputs = tuple(None if item is None else _form(item, depth - 1) for item in node.inputs)
     return (node.qualified_op, value.index, attributes, inputs)
-
-
-def _size(model: Model) -> int:
-    return sum(graph.node_count for graph in model.graphs())
-
-
-def _inputs(model: Model) -> int:
-    return sum(len(node.inputs) for graph in model.graphs() for node in graph)
 
 
 # New names. Each is used once, and tells what it was made from.

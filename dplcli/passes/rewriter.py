@@ -338,7 +338,7 @@ class GraphRewriter:
         return value
 
     def make_initializer(self, value: Value, tensor: Tensor) -> None:
-        """Store *tensor* as what *value* is; the node that made it no longer does."""
+        """Make *value* an initializer with the data of *tensor*, in place of what a node made."""
         value.producer = None
         value.index = 0
         value.set_initializer(tensor)
@@ -494,7 +494,7 @@ def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
 
 
 def _forget_body(body: Graph) -> None:
-    """Let what surrounds *body*, whose node goes, forget that it is read there."""
+    """Take the reads of *body*, whose node goes, out of the graphs round it."""
     for graph in body.and_inner():
         for node in graph:
             for slot, value in enumerate(node.inputs):
@@ -510,7 +510,7 @@ def _forget_body(body: Graph) -> None:
 
 
 def erase_unread(values: Iterable[Value], listener: RewriteListener | None = None) -> list[Node]:
-    """Erase what only made *values* that nobody reads, and what only that needed, and so on.
+    """Erase the nodes whose results nobody reads, from *values* upwards.
 
     Initializers that nobody reads go, too, unless they are graph inputs.
 

@@ -154,7 +154,7 @@ class _RuleWriter:
     # -- what the expressions may use --------------------------------------------------------------
 
     def name_of(self, operand: Operand) -> str:
-        """Return what the pattern calls a value, and see to it that it is called so."""
+        """Return the name of a value in the pattern, and give it one if it has none."""
         kind, number, *rest = operand
         if kind == "leaf":
             return self.leaf_names[number]

@@ -118,7 +118,7 @@ def _of_calls(model: Model, names: Iterable[str]) -> tuple[list[Function], set[N
     for name in names:
         nodes = find_nodes(model, name)
         if len(nodes) > 1:
-            where = ", ".join(f"{node.qualified_op} -> {_output_of(node)!r}" for node in nodes)
+            where = ", ".join(f"{node.qualified_op} -> {node.first_output!r}" for node in nodes)
             raise UsageError(
                 f"--call {name!r}: {len(nodes)} nodes have this name: {where}",
                 hint="name one by its output",
@@ -131,10 +131,6 @@ def _of_calls(model: Model, names: Iterable[str]) -> tuple[list[Function], set[N
         functions[function] = None
         calls.add(nodes[0])
     return list(functions), calls
-
-
-def _output_of(node: Node) -> str:
-    return next((output.name for output in node.outputs if output is not None), "")
 
 
 def _named(functions: Iterable[Function], name: str) -> list[Function]:
@@ -273,10 +269,10 @@ class _PartitionJob(WriteJob):
 
         self.say("preparing")
         rules, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
-        self.nodes, before = model.graph.node_count, _count(model)
+        self.nodes, before = model.graph.node_count, model.node_count
         done = rewrite(model, rules)
         counts = {rule: count for rule, count in done.counts.items() if count}
-        self.preparation = Preparation(counts, done.rounds, (before, _count(model)))
+        self.preparation = Preparation(counts, done.rounds, (before, model.node_count))
         if not is_modified(model):
             return model
         self.prepared = model
@@ -301,10 +297,6 @@ class _PartitionJob(WriteJob):
         return replace(
             delivery, verification=replace(verification, warnings=(doubt, *verification.warnings))
         )
-
-
-def _count(model: Model) -> int:
-    return sum(graph.node_count for graph in model.graphs())
 
 
 class _Outlined(NamedTuple):

@@ -200,7 +200,7 @@ _KINDS = (*_USUAL, "zero", "one", "negative", "small", "huge", "whole", "nan")
 
 
 def as_type(numbers: NDArray[Any], dtype: str) -> Array:
-    """Return numbers in an element type; what it cannot hold becomes the nearest that it can."""
+    """Return numbers in an element type; a number out of range becomes the nearest in it."""
     if dtype == "bool":
         return np.asarray(numbers > 0)
     kind = np.dtype(dtype)

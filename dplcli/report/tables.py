@@ -518,7 +518,7 @@ def model_report(outcome: InspectOutcome) -> Part:
         ("opsets", ", ".join(opsets)),
         *(("input", _describe(v)) for v in model.graph.inputs if not v.is_initializer),
         *(("output", _describe(value)) for value in model.graph.outputs),
-        ("nodes", f"{sum(graph.node_count for graph in graphs):,}"),
+        ("nodes", f"{model.node_count:,}"),
         ("initializers", f"{weights.count:,} with {weights.elements:,} elements{external}"),
         *([("overridable", told + few(defaults, _MOST_NAMED))] if defaults else []),
         *([("bodies", f"{inner} of If, Loop or Scan")] if inner else []),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from dplcli.dpl.replacement import DraftOutput, far_sighted, nodewise
+from dplcli.dpl.replacement import DraftOutput, dtype_of, far_sighted, nodewise
 from dplcli.ir import Tensor, Value
 from dplcli.ir.operators import RESHAPING, attribute_of, inputs_of
 from dplcli.ir.traversal import behind_identities
@@ -17,7 +17,6 @@ from dplcli.rewrites.operands import (
     Followed,
     MisfitError,
     array_of,
-    dtype_of,
     fill_of,
     follow,
     input_of,

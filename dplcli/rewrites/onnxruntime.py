@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.dpl.replacement import BuildError
+from dplcli.dpl.replacement import BuildError, dtype_of
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
 from dplcli.rewrites.operands import (
-    dtype_of,
     input_of,
     node_called,
     node_of,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
-from dplcli.dpl.replacement import BuildError, DraftOutput
+from dplcli.dpl.replacement import BuildError, DraftOutput, dtype_of
 from dplcli.ir import Tensor, Value
 from dplcli.ir.operators import attribute_of, inputs_of
 from dplcli.ir.traversal import behind_identities
@@ -78,12 +78,6 @@ def value_called(match: Match, name: str) -> Value:
 
 
 # What is known of one value or one node.
-
-
-def dtype_of(value: Value | None) -> str | None:
-    """Return the element type of a value; None if it is not known."""
-    kind = None if value is None else value.known_type()
-    return None if kind is None else kind.dtype
 
 
 def array_of(value: Value | None) -> NDArray[Any] | None:

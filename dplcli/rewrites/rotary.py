@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dplcli.dpl.replacement import DraftOutput, far_sighted
+from dplcli.dpl.replacement import DraftOutput, dtype_of, far_sighted
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
 from dplcli.rewrites.operands import (
     MisfitError,
     array_of,
-    dtype_of,
     follow,
     length_of,
     merged_heads,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dplcli.dpl.replacement import nodewise
+from dplcli.dpl.replacement import dtype_of, nodewise
 from dplcli.ir import ArrayTensor, Attribute, Tensor, Value
 from dplcli.ir.model import is_in_function
 from dplcli.ir.operators import (
@@ -22,7 +22,7 @@ from dplcli.ir.operators import (
     is_placeholder,
 )
 from dplcli.ir.traversal import is_read
-from dplcli.rewrites.operands import array_of, dtype_of, fill_of, input_of, item_of, remade
+from dplcli.rewrites.operands import array_of, fill_of, input_of, item_of, remade
 from dplcli.shapes import Knowledge, shape_of
 from dplcli.shapes.rules import CONTENT_RULES, WHOLE
 
@@ -359,7 +359,7 @@ def may_become(node: Node, size: int) -> bool:
     growth = size - freed_by(node)
     if growth <= 0 or growth > MOST_BYTES:
         return growth <= 0
-    count = sum(graph.node_count for graph in node.graph.model.graphs())
+    count = node.graph.model.node_count
     return growth <= _BYTES_PER_NODE * count
 
 

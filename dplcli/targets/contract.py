@@ -1,4 +1,4 @@
-"""The contract of a function: all that one who supplies a kernel for it has to know."""
+"""The contract of a function: all that the author of its kernel has to know."""
 
 from __future__ import annotations
 
@@ -377,7 +377,7 @@ def _attributes(function: Function, calls: Sequence[Node]) -> Iterable[Attribute
 
 
 def _readers(body: Graph) -> Iterable[tuple[str, tuple[str, int, str]]]:
-    """Say for each attribute of the function its kind, and who reads it as what.
+    """Describe each attribute of the function: its kind, and which nodes read it under which name.
 
     A node inside the body of an If or a Loop counts as that If or Loop.
     """
