@@ -104,7 +104,7 @@ def thinned(
     """
     parameters = []
     for rank, case in enumerate(cases):
-        values = case if isinstance(case, tuple) else (case,)
+        values = case if type(case) is tuple else (case,)
         marks = pytest.mark.exhaustive if (rank - first) % count else ()
         parameters.append(pytest.param(*values, id=name(values[0]), marks=marks))
     return parameters

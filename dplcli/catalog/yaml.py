@@ -100,7 +100,8 @@ def _end(pattern: re.Pattern[str], source: str, at: int) -> int:
 # The data of a text, and where its parts stand.
 #
 # libyaml, which is written in C, tells of one item after the other, and where each begins. It takes
-# some characters for ends of lines that are none in YAML 1.2; it is given others in their place.
+# some characters for ends of lines that are none in YAML 1.2, and refuses half a surrogate pair, as
+# names of files may have one; it is given others in their place.
 
 
 _CORE = "tag:yaml.org,2002:"
@@ -114,7 +115,11 @@ _TAGS: dict[type, frozenset[str]] = {
 """The tags that change nothing, by the kind of item."""
 
 _NO_LINE_ENDS = {0x85: 0xF0085, 0x2028: 0xF2028, 0x2029: 0xF2029}
-_AS_WRITTEN = {other: letter for letter, other in _NO_LINE_ENDS.items()}
+_SURROGATES = {0xF0000 + code: code for code in range(0xD800, 0xE000)}
+_AS_WRITTEN = {other: letter for letter, other in _NO_LINE_ENDS.items()} | _SURROGATES
+_SURROGATE = re.compile(r"\\U0000(?=[dD][89a-fA-F][0-9a-fA-F]{2})")
+_NO_SURROGATE = re.compile(r"\\U000F(?=[dD][89a-fA-F][0-9a-fA-F]{2})")
+"""An escape of one, as the file has it and as the parser is given it: both are as long."""
 _DEEPEST = 100
 _MOST_ITEMS = 100_000
 _MOST_KEPT = 32
@@ -206,7 +211,8 @@ def _parse(text: str) -> tuple[Any, Mapping[int, _Marks]]:
         _FaultError: It has what means nothing here.
     """
     parser = _Parser(max(_MOST_ITEMS, len(text)))
-    for event in parser.reader.parse(text.removeprefix("\ufeff").translate(_NO_LINE_ENDS)):
+    given = _SURROGATE.sub(r"\\U000F", text.removeprefix("\ufeff").translate(_NO_LINE_ENDS))
+    for event in parser.reader.parse(given):
         read = parser.readers.get(type(event))
         if read is not None:
             read(event)
@@ -279,6 +285,8 @@ class _Parser:
     def _scalar(self, event: ScalarEvent) -> None:
         self._check_tag(event)
         item: Any = event.value.translate(_AS_WRITTEN)
+        if event.style != '"':  # what looks like an escape is none
+            item = _NO_SURROGATE.sub(r"\\U0000", item)
         if event.implicit[0] or event.tag is not None:
             tag = event.tag or self.reader.resolver.resolve(ScalarNode, item, event.implicit)
             kind = str(tag).removeprefix(_CORE)

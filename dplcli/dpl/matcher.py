@@ -939,7 +939,9 @@ class NotStep(Step):
         """Fail, since *inner* has matched; drop its choices and the one to go on without it."""
         del state.choices[depth:]
         state.negations -= 1
-        return state.explains and state.refuse(repr(self.pattern), describe(value))
+        if not state.explains or state.negations:  # what fails inside another one is not told
+            return False
+        return state.refuse(repr(self.pattern), describe(value))
 
 
 def _settle(state: State, _value: Value | None, rest: Goals) -> Outcome:

@@ -129,3 +129,13 @@ def test_aliases() -> None:
     source = YamlSource(ROOT / "c.yaml", text=text)
     assert source.data["c"] is source.data["a"]
     assert_same(source, thorough(text))
+
+
+def test_names_of_files_that_are_no_text(tmp_path: Path) -> None:
+    """Half a pair of surrogates stands for a byte; it is read where it is escaped, only there."""
+    escape = "\\U0000DCFF"
+    path = tmp_path / "a.yaml"
+    path.write_text(f"a: \"m{escape}.onnx\"\nb: {escape}\nc: '{escape}'\n", encoding="ascii")
+    source = YamlSource(path, "a catalogue", "a:")
+    assert source.data == {"a": "m\udcff.onnx", "b": escape, "c": escape}
+    assert source.position(("b",), value=True) == (1, 3)
