@@ -599,15 +599,15 @@ class _Inliner:
         """Return what to read for *value* of the body, by the name that was read if possible."""
         constant = self.constants.get(value)
         if constant is not None:
-            found = None if name is None else self.embedded.put_back(name, constant)
-            return found or self._plain_constant(value)
-        known = self.values[value]
-        if name is None or known is None:
-            return known
+            put_back = None if name is None else self.embedded.put_back(name, constant)
+            return put_back or self._plain_constant(value)
+        inner = self.values[value]
+        if name is None or inner is None:
+            return inner
         other = find_value(self.graph, name)
         if other is None or not is_made_before(other, self.call):
-            return known
-        return other if behind_identities(other) is behind_identities(known) else known
+            return inner
+        return other if behind_identities(other) is behind_identities(inner) else inner
 
     def _plain_constant(self, value: Value) -> Value | None:
         """Put an embedded constant in as the node it is in the body."""

@@ -371,8 +371,8 @@ def _inlined(call: Node, region: Function) -> list[RegionCall]:
     body = region.body
     inputs = [*call.inputs, *[None] * len(body.inputs)]
     source_of: dict[Value, ValueSource | None] = dict(zip(body.inputs, inputs, strict=False))
-    made = zip(body.outputs, call.outputs, strict=False)
-    source_of |= {inner: outer for inner, outer in made if outer is not None}
+    outputs = zip(body.outputs, call.outputs, strict=False)
+    source_of |= {inner: outer for inner, outer in outputs if outer is not None}
 
     def outside(value: Value | None) -> ValueSource | None:
         return None if value is None else source_of.get(value, (call, value))
@@ -502,7 +502,7 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
     """Work out interface and structure of a set of calls, which are in order."""
     inner_calls = [inner for call in calls for inner in inner_calls_of(call)]
     outputs = _outputs_of(calls)
-    made: dict[ValueSource, object] = {}
+    number_of: dict[ValueSource, object] = {}
     inputs: dict[ValueSource, int] = {}
     passed: dict[str, Attribute] = {}
     known: dict[int, object] = {}
@@ -510,12 +510,12 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
     for number, inner in enumerate(inner_calls):
         wires = []
         for source in inner.inputs:
-            if source is not None and source not in made:
+            if source is not None and source not in number_of:
                 inputs.setdefault(source, len(inputs))
-            wires.append(None if source is None else made.get(source, inputs.get(source)))
+            wires.append(None if source is None else number_of.get(source, inputs.get(source)))
         for index, source in enumerate(inner.outputs):
             if source is not None:
-                made[source] = (number, index)
+                number_of[source] = (number, index)
         present = tuple([source is not None for source in inner.outputs])
         frozen = known.get(id(inner.attributes))
         if frozen is None:
@@ -524,7 +524,7 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
             known[id(inner.attributes)] = frozen
         structure += [inner.function.key, tuple(wires), present, frozen]
         passed |= {item.ref: item for item in inner.attributes.values() if item.ref}
-    structure += [made[value] for value in outputs]
+    structure += [number_of[value] for value in outputs]
     structure.append(calls[0].graph.opset_imports.get(calls[0].domain, 0))
     read = [source for source in inputs if isinstance(source, Value)]
     return RegionOutline(calls, inner_calls, read, outputs, passed, tuple(structure))
@@ -552,12 +552,12 @@ def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
     values = _formal_inputs(body, outline)
     for number, inner in enumerate(outline.inner_calls):
         label = f"{inner.function.name}_{number}"
-        names = ["" if made is None else f"{label.lower()}_out" for made in inner.outputs]
+        names = ["" if each is None else f"{label.lower()}_out" for each in inner.outputs]
         inputs = [None if read is None else values[read] for read in inner.inputs]
         operator = (domain, inner.function.name, inner.function.overload)
         node = body.add_node(operator, label, inputs, inner.attributes, names)
         pairs = zip(inner.outputs, node.outputs, strict=True)
-        values |= {made: value for made, value in pairs if made is not None and value is not None}
+        values |= {each: value for each, value in pairs if each is not None and value is not None}
     for output in outline.outputs:
         body.graph.add_output(values[output])
     function = Function(domain, name, body.graph)

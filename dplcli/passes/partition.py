@@ -936,14 +936,14 @@ class _Outliner:
                     if value.stated_type is None and not value.returned_by:
                         yield value
 
-    def _statable(self, known: TensorType) -> TensorType:
+    def _statable(self, kind: TensorType) -> TensorType:
         """Leave out the symbols that inference has made up."""
-        if known.shape is None:
-            return known
+        if kind.shape is None:
+            return kind
         inputs = (value.declared_type for value in self.model.graph.inputs)
         symbols = {dim for each in inputs if each is not None for dim in each.shape or ()}
-        shape = [dim if isinstance(dim, int) or dim in symbols else None for dim in known.shape]
-        return TensorType(known.dtype, tuple(shape))
+        shape = [dim if isinstance(dim, int) or dim in symbols else None for dim in kind.shape]
+        return TensorType(kind.dtype, tuple(shape))
 
     def _add_function(self, kind: OutlinedFunction) -> Function:
         """Write the function under a name that nothing goes by, an operator of others included."""

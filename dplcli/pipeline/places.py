@@ -94,9 +94,9 @@ class ChangedPlace:
         if kind == "leaf":
             return self.leaves[number]
         node = self.nodes[number]
-        found = node.outputs[rest[0]] if kind == "node" else inputs_of(node)[rest[0]]
-        assert found is not None  # noqa: S101  # only values are operands
-        return found
+        candidate = node.outputs[rest[0]] if kind == "node" else inputs_of(node)[rest[0]]
+        assert candidate is not None  # noqa: S101  # only values are operands
+        return candidate
 
 
 def _frozen(lists: Iterable[Iterable[object]]) -> tuple[object, ...]:

@@ -83,26 +83,26 @@ def same_structure(first: Model, second: Model) -> bool:
 def _form(graph: Graph, numbers: dict[Form, int]) -> list[int]:
     """Number every value by what computes it; equal values get equal numbers."""
     inputs = (value for value in graph.inputs if not value.is_initializer)
-    known = {value: _number(("input", place), numbers) for place, value in enumerate(inputs)}
+    number_of = {value: _number(("input", place), numbers) for place, value in enumerate(inputs)}
     for node in graph:
-        reads = tuple(-1 if v is None else _of(v, known, numbers) for v in node.inputs)
+        reads = tuple(-1 if v is None else _of(v, number_of, numbers) for v in node.inputs)
         attributes = tuple(sorted((name, _value(a)) for name, a in node.attributes.items()))
         shape = (node.domain, node.op_type, reads, attributes)
         for output in node.outputs:
             if output is not None:
-                known[output] = _number((*shape, output.index), numbers)
-    return [_of(value, known, numbers) for value in graph.outputs]
+                number_of[output] = _number((*shape, output.index), numbers)
+    return [_of(value, number_of, numbers) for value in graph.outputs]
 
 
-def _of(value: Value, known: dict[Value, int], numbers: dict[Form, int]) -> int:
+def _of(value: Value, number_of: dict[Value, int], numbers: dict[Form, int]) -> int:
     origin = behind_identities(value)
     tensor = origin.constant
     if tensor is not None:
         data = (tensor.dtype, tensor.shape, str(tensor.numpy().tolist()))
         return _number(("constant", *data), numbers)
-    if origin not in known:
-        known[origin] = _number(("outside", origin.name), numbers)
-    return known[origin]
+    if origin not in number_of:
+        number_of[origin] = _number(("outside", origin.name), numbers)
+    return number_of[origin]
 
 
 def _number(form: Form, numbers: dict[Form, int]) -> int:
@@ -677,9 +677,9 @@ _MOST_STEPS = 400
 def _refuted(rule: AnyRule, made: _Made, wrong: str) -> Trial:
     """Return the failed trial of *rule*, with a graph that cannot be made smaller."""
     steps = 0
-    found, why = made, wrong
-    candidates = simpler(found.graph)
-    seen: set[str] = {repr(found.graph)}
+    smallest, why = made, wrong
+    candidates = simpler(smallest.graph)
+    seen: set[str] = {repr(smallest.graph)}
     while steps < _MOST_STEPS and (graph := next(candidates, None)) is not None:
         if repr(graph) in seen:
             continue
@@ -688,8 +688,8 @@ def _refuted(rule: AnyRule, made: _Made, wrong: str) -> Trial:
         smaller = made._replace(graph=graph)
         still = _Attempts(rule).on(smaller, np.random.default_rng(0))
         if still:
-            found, why = smaller, still
+            smallest, why = smaller, still
             candidates = simpler(graph)
-    model = build_model(found.graph, found.opset)
+    model = build_model(smallest.graph, smallest.opset)
     text = "" if model is None else text_of_model(model)
     return Trial(rule, "made up", "1 graph", "failed", why, graphs=1, counterexample=text)

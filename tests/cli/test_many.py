@@ -434,6 +434,18 @@ def test_many_models_are_run(dpl: Dpl, save: Save) -> None:
         assert (kept["y"] >= 0).all()
 
 
+def test_a_plan_is_applied_to_many_models(dpl: Dpl, save: Save) -> None:
+    """Where it fits; the results lie in the folder."""
+    nets_in(save, a_one=RELU, a_two=ABS)
+    Path("wrong.yaml").write_text(WRONG)
+    asked = ("-p", "wrong.yaml", "--no-verify", "--plan", "p.yaml", "-o", "w.onnx")
+    assert dpl("rewrite", "a/one.onnx", *asked).code == 0
+    asked = ("--no-verify", "--force", "--skip-missing", "-o", "made", "--jobs", "1")
+    answer = dpl("apply", "p.yaml", "a", *asked)
+    assert (answer.code, [row[0] for row in rows(answer.out)]) == (0, ["a/one.onnx", "a/two.onnx"])
+    assert onnx.load("made/one.onnx").graph.node[0].op_type == "Neg"
+
+
 def test_nodes_are_learned_from_one_model(dpl: Dpl, save: Save) -> None:
     """Names of nodes are those of one model."""
     nets_in(save, a_one=RELU)
