@@ -85,7 +85,7 @@ def test_light_nets(name: str, tmp_path: Path, target: str, constants: str, form
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "target", "constants", "form"), thinned(2, dealt(sorted(MODELS))))
+@pytest.mark.parametrize(("name", "target", "constants", "form"), thinned(3, dealt(sorted(MODELS))))
 def test_corpus(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
     """Exported and hand-made nets of every kind."""
     model = real_model(name)
