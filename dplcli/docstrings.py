@@ -1,7 +1,8 @@
-"""What classes and functions say of themselves, where a reader sees it: in help and in schemas."""
+"""Docstrings as data: help of commands and descriptions in schemas are made of them."""
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import cache
 from inspect import getdoc, getsource
@@ -13,6 +14,13 @@ def docstring(described: Any) -> str:  # noqa: ANN401  # a class or a function
     if sys.flags.optimize > 1:
         return _stated(described.__module__).get(described.__qualname__, "")
     return getdoc(described) or ""
+
+
+def attributes(described: Any) -> dict[str, str]:  # noqa: ANN401  # a class
+    """Return what the docstring of a class says of each attribute, in one line each."""
+    listed = docstring(described).partition("\nAttributes:\n")[2]
+    told = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in told}
 
 
 @cache

@@ -67,7 +67,8 @@ def _known(cls: Hashable) -> tuple[Key, ...]:
     bases = cls.__mro__ if isinstance(cls, type) else ()
     texts = [vars(base)[_KEYS] for base in bases if _KEYS in vars(base)]
     words = _words(cls, texts)
-    return tuple(_read(word) for word in words if f"-{word}" not in words)
+    own = [word for word in words if f"-{word}" not in words]  # what else goes comes with "*"
+    return tuple(map(_read, own))
 
 
 def _words(cls: object, texts: Sequence[str]) -> list[str]:

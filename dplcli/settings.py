@@ -25,7 +25,7 @@ from typing import (
     dataclass_transform,
 )
 
-from dplcli.docstrings import docstring
+from dplcli.docstrings import attributes, docstring
 from dplcli.dpl.rule import POLICIES
 from dplcli.errors import UsageError, did_you_mean
 
@@ -190,7 +190,7 @@ class BaseSettings:
         for base in cls.__bases__:
             fields |= getattr(base, "options", {})
         doc = docstring(cls)
-        about = _told_in(doc)
+        about = attributes(cls)
         for name, kind in get_annotations(cls).items():
             if kind.startswith("ClassVar"):
                 continue
@@ -218,7 +218,17 @@ class BaseSettings:
         self.check()
 
     def check(self) -> None:
-        """Refuse what contradicts itself, before any work is done."""
+        """Refuse what there is not, or what contradicts itself, before any work is done.
+
+        Raises:
+            UsageError: A value is none of the choices, or two options contradict each other.
+        """
+        for name, value in self.stated().items():
+            field = self.options[name]
+            for one in several(value) if field.choices else ():
+                if one not in field.choices:
+                    what = f"{field.words[-1]}: there is no {one!r}"
+                    raise UsageError(what, hint=f"there are: {', '.join(field.choices)}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"settings are frozen: {name} stays as it is")
@@ -288,19 +298,6 @@ class BaseSettings:
             for name, field in cls.options.items()
         ]
         return Signature([*models, *sorted(settings, key=lambda each: each.kind)])
-
-
-def _told_in(doc: str) -> dict[str, str]:
-    """Return what a docstring says of attributes, each in one line."""
-    told: dict[str, str] = {}
-    name = ""
-    for line in doc.partition("Attributes:\n")[2].splitlines():
-        if line.startswith("     "):
-            told[name] += f" {line.strip()}"
-        else:
-            name, _, text = line.strip().partition(": ")
-            told[name] = text
-    return told
 
 
 def several(value: Any) -> tuple[Any, ...]:  # noqa: ANN401  # whatever may be one or several
@@ -723,10 +720,6 @@ class ResultSettings(OutputSettings, CheckSettings, HintSettings):
     def check(self) -> None:
         """Refuse a check that is turned off, but is to have some power."""
         super().check()
-        choices = self.options["external_data"].choices
-        if self.external_data not in choices:
-            what = f"--external-data: there is no {self.external_data!r}"
-            raise UsageError(what, hint=f"there are: {', '.join(choices)}")
         if not self.verify and (self.mutants or self.min_power is not None):
             raise UsageError(
                 "a check that is not made has no power",
@@ -1016,9 +1009,7 @@ class DiffSettings(BaseSettings):
         progress: Called with a short phrase before each step that may take long.
     """
 
-    ignore: Facets = option(
-        default=None, metavar="WHAT", read=lambda text: [name.strip() for name in text.split(",")]
-    )
+    ignore: Facets = option(default=None, metavar="WHAT", read=_read_facets)
     progress: Progress = keyword(default=None)
 
 

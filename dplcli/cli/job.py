@@ -476,18 +476,12 @@ class JobCommand(options.GroupedCommand):
 
 
 def placed(model: Path | None, settings: BaseSettings) -> BaseSettings:
-    """Return settings that say where a result goes, if the job writes one.
-
-    Raises:
-        UsageError: Two places are named.
-    """
-    if not settings.result or model is None:
-        return settings
+    """Return settings that say where a result goes, if a job writes one and nothing says it."""
     given = vars(settings)
-    if given.get("in_place") and given["output"] is not None:
-        raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
-    default = pipeline.default_output(model, settings.result)
-    return settings.but(output=model if given.get("in_place") else given["output"] or default)
+    is_said = not settings.result or given["output"] is not None or given.get("in_place", False)
+    if model is None or is_said:
+        return settings
+    return settings.but(output=pipeline.default_output(model, settings.result))
 
 
 class ModelCommand(JobCommand):

@@ -25,7 +25,7 @@ from typing import (
 
 from dplcli import outcomes
 from dplcli.catalog.plan import REPRODUCER_SCHEMA, Reproducer
-from dplcli.docstrings import docstring
+from dplcli.docstrings import attributes, docstring
 from dplcli.dpl.pattern import DFPattern
 from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Value
@@ -159,7 +159,7 @@ def _member(cls: type, name: str) -> tuple[Any, str]:
             return hint, _sentence(docstring(function))
         if name in vars(base).get("__annotations__", {}):
             text = vars(base)["__annotations__"][name]
-            return _resolved(text, base.__module__), _attributes(base).get(name, "")
+            return _resolved(text, base.__module__), _sentence(attributes(base).get(name, ""))
     raise AttributeError(f"{cls.__name__} has no {name}")
 
 
@@ -209,16 +209,6 @@ def _sentence(text: str) -> str:
     """Return the first paragraph of a docstring, without marks."""
     first = " ".join(text.strip().partition("\n\n")[0].split())
     return re.sub(r":\w+:`~?([^`]*)`|`+([^`]*)`+", r"\1\2", first)
-
-
-@cache
-def _attributes(cls: type) -> dict[str, str]:
-    """Return what the docstring of a class says of each attribute."""
-    listed = docstring(cls).partition("\nAttributes:\n")[2]
-    return {
-        name: _sentence(text)
-        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
-    }
 
 
 _WRITTEN: tuple[type, ...] = (
