@@ -122,9 +122,10 @@ _MOST_TOLD = 3
 _FEW, _THOUSAND = 1, 1 << 10
 """The roundings that pass at once, and those that a place may have that has no float64."""
 
-_SEEN = 20
+_SEEN = 7
 """How many elements a difference has to move behind an operator that rounds to steps, when other
-elements have it. If it moves none where it is, that is no luck."""
+elements have it. If it moves none where it is, that is luck once in a thousand times, and it has
+to be so in all cases, of which there are two at least."""
 
 _EVALUATED_BYTES = 1 << 25
 """Places with more bytes of values are not computed in float64."""
@@ -173,7 +174,7 @@ class _Failure:
         fits: Whether they have one type and one shape.
         is_final: Whether nothing that follows can make up for it.
         is_drawn: Whether only values show it that the inputs do not reach.
-        given: What the candidate gives, if that is one array of the original's type and shape.
+        apart: How far the candidate is off, if both give one array of floats of one shape.
     """
 
     reason: str
@@ -181,7 +182,7 @@ class _Failure:
     fits: bool = True
     is_final: bool = False
     is_drawn: bool = False
-    given: Array | None = None
+    apart: Array | None = None
 
 
 @dataclass
@@ -673,17 +674,17 @@ class _Places(CutModels):
         """
         before = self.nearest.get(place.pair.candidate) if place.hides else None
         end = feeding.expected[place.pair.original]
-        if before is None or before[1].given is None or len(end) != 1:
+        if before is None or before[1].apart is None or len(end) != 1:
             return False
-        pair, given = before[0], before[1].given
+        pair, apart = before[0], before[1].apart
         cuts = {**self.partners, pair.original: pair}
         part = self._part(self.ours, cuts, place.pair.original)
-        ((leaf,),) = self.stream.values([pair.original]).values()
-        with np.errstate(invalid="ignore"):
-            apart = given.astype(np.float64) - leaf.data.astype(np.float64)
         if pair.original not in part.reads or not np.isfinite(apart).all():
             return False
-        moved = np.random.default_rng(0).permutation(apart.reshape(-1)).reshape(apart.shape)
+        inputs = {name: feeding.feeds[name] for name in next(iter(self.feeds.values()))}
+        ((_, outputs),) = self.stream.runs([pair.original], {self._judge.case: inputs})
+        (leaf,) = outputs[pair.original]
+        moved = np.random.default_rng(0).choice(apart.reshape(-1), leaf.data.shape)
         moved = (leaf.data.astype(np.float64) + moved).astype(leaf.data.dtype)
         fed = replace(feeding, feeds={**feeding.feeds, pair.original: moved})
         only = replace(place, parts=(part, part), reads=part.reads)
@@ -727,8 +728,11 @@ class _Places(CutModels):
         is_index = expected[0].dtype in _INDICES if expected else False
         is_guess = pair.how == "readers" and (is_index or not self._is_one_node(pair))
         is_guess = is_guess and not self._is_rounded(pair)
-        array = given[0].data if fits and expected[0].dtype in FLOATS and len(given) == 1 else None
-        return _Failure(reason, is_misfit=is_guess or not fits, fits=fits, given=array)
+        apart = None
+        if fits and expected[0].dtype in FLOATS and len(given) == 1:
+            with np.errstate(invalid="ignore"):
+                apart = given[0].data.astype(np.float64) - expected[0].data.astype(np.float64)
+        return _Failure(reason, is_misfit=is_guess or not fits, fits=fits, apart=apart)
 
     def _may_be_unsteady(self, place: Place, feeding: Feeding) -> bool:
         """Tell whether the original's own last bits may excuse a difference.
