@@ -186,6 +186,21 @@ def test_the_case_that_fails_is_judged(save: Save, tmp_path: Path) -> None:
     assert found.regions.differing[0].startswith("Abs 'a'")
 
 
+@pytest.mark.parametrize(("early", "is_equivalent"), [("s", True), ("r", False)])
+def test_steps_that_move_in_front_of_a_transpose(
+    save: Save, early: str, *, is_equivalent: bool
+) -> None:
+    """Rounding to the same steps earlier, too, changes nothing, whatever the number of rows."""
+    net = """g (float[N, 64] x) => (float[64, N] y)
+    <float s = {0.05}, float r = {0.06}, uint8 z = {128}>
+    { FIRST  q = QuantizeLinear (t, s, z)  y = DequantizeLinear (q, s, z) }"""
+    ours = save(net.replace("FIRST", "t = Transpose (x)"))
+    moved = """a = QuantizeLinear (x, EARLY, z)  b = DequantizeLinear (a, EARLY, z)
+    t = Transpose (b)""".replace("EARLY", early)
+    found = check(ours, save(net.replace("FIRST", moved), "theirs"))
+    assert found.equivalent == is_equivalent
+
+
 def test_what_moves_nothing_is_no_place(save: Save) -> None:
     """Both say the same then, node for node, and nothing runs."""
     net = "g (float[8] x) => (float[8] y) { a = Add (x, x)  y = Exp (a) }"
