@@ -110,6 +110,7 @@ def test_what_is_still_there_at_the_end_of_the_program(
         capture_output=True,
         text=True,
         check=True,
+        timeout=200,
     )
 
     assert done.stdout == "True\n"
@@ -207,6 +208,7 @@ def test_what_is_added_is_added_whole(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=200,
     )
 
     assert "File too large" in done.stderr

@@ -241,6 +241,19 @@ def test_public_classes_have_names_of_their_own() -> None:
     assert {name: where for name, where in found.items() if len(where) > 1} == {}
 
 
+def test_no_test_waits_for_ever_for_a_program() -> None:
+    """Each has a limit: what hangs fails one test, and holds nobody up."""
+    endless = []
+    for path in PACKAGE.with_name("tests").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "subprocess.run" in text else ():
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "subprocess.run":
+                limits = {each.arg for each in node.keywords}
+                endless += [] if "timeout" in limits else [f"{path}:{node.lineno}"]
+
+    assert endless == []
+
+
 @pytest.mark.parametrize(
     ("layer", "source", "culprits"),
     [

@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecu
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import forkserver, resource_tracker
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.errors import DplError, UsageError
@@ -116,16 +117,23 @@ def _processes(jobs: int, preload: Iterable[str]) -> Iterator[Executor]:
     executor = ProcessPoolExecutor(jobs, _context(preload), _begin)
     try:
         yield executor
-        executor.shutdown()
+        executor.shutdown(wait=False)  # all have answered; one that does not end is not waited for
+        _wait_for(set(multiprocessing.active_children()) - before)
     finally:
-        started = [each for each in multiprocessing.active_children() if each not in before]
+        started = set(multiprocessing.active_children()) - before
         executor.shutdown(wait=False, cancel_futures=True)
         for each in started:
             each.terminate()
+        _wait_for(started)
         for each in started:
-            each.join(_PATIENCE)
-            if each.is_alive():
-                each.kill()
+            each.kill()
+
+
+def _wait_for(processes: Iterable[BaseProcess]) -> None:
+    """Wait until processes have ended, but not for long."""
+    late = monotonic() + _PATIENCE
+    for each in processes:
+        each.join(max(late - monotonic(), 0))
 
 
 def _context(preload: Iterable[str]) -> BaseContext:

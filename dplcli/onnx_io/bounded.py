@@ -28,12 +28,25 @@ _MEMORY_PER_BYTE = 64
 _LEAST_SECONDS = 5
 _SECONDS_PER_BYTE = 1e-6
 _MOST_SECONDS = 600
+_SLOWEST = 20
+"""How much longer than its seconds of processor a fork may take: a machine may be busy."""
+
 _MEGABYTE = 1 << 20
 
 _ANSWERED, _RAISED, _OUT_OF_MEMORY = b"a", b"r", b"m"
 """How the fork begins what it says."""
 
-_ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGXCPU")
+_ENDING = (
+    "SIGINT",
+    "SIGTERM",
+    "SIGHUP",
+    "SIGABRT",
+    "SIGSEGV",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGXCPU",
+    "SIGALRM",
+)
 """What ends a fork at once, whatever dpl does on it."""
 
 
@@ -147,8 +160,9 @@ def _limited(work: Callable[[], bytes], size: int) -> bytes:
 def _cause(kind: bytes, status: int, size: int) -> str:
     if kind == _OUT_OF_MEMORY:
         return f"at {(_LEAST_MEMORY + _MEMORY_PER_BYTE * size) // _MEGABYTE} MB"
-    if status == -signal.SIGXCPU:
-        return f"after {_seconds(size)} s"
+    limits = {-signal.SIGXCPU: _seconds(size), -signal.SIGALRM: _SLOWEST * _seconds(size)}
+    if status in limits:
+        return f"after {limits[status]} s"
     with suppress(ValueError):
         return f"as onnx crashed ({signal.Signals(-status).name})"
     return "as onnx ended the process"
@@ -165,6 +179,7 @@ def _limit_time(size: int) -> None:
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     if hard == resource.RLIM_INFINITY or hard > _seconds(size):
         resource.setrlimit(resource.RLIMIT_CPU, (_seconds(size), hard))
+    signal.alarm(_SLOWEST * _seconds(size))  # waiting, as for a lock of the parent, takes no CPU
 
 
 @contextmanager

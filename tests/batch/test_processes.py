@@ -129,6 +129,7 @@ def test_an_interrupt_while_processes_load_is_the_first_ones_alone(tmp_path: Pat
         capture_output=True,
         text=True,
         check=False,
+        timeout=200,
     )
     assert (done.stdout.strip(), done.stderr) == ("[(-1, 1)]", "")
 

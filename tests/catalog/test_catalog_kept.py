@@ -82,7 +82,7 @@ def test_each_thread_has_rules_of_its_own(tmp_path: Path) -> None:
     path, found = written(tmp_path), list[object]()
     thread = threading.Thread(target=lambda: found.append(read(path)))
     thread.start()
-    thread.join()
+    thread.join(60)
 
     assert found != []
     assert found[0] is not read(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,6 +69,12 @@ def forever() -> bytes:
         pass
 
 
+def asleep() -> bytes:
+    """Wait for what does not come, as for a lock that nobody holds any more."""
+    time.sleep(60)
+    return b""
+
+
 def too_much() -> bytes:
     """Ask for more memory than there is leave to."""
     return bytes(2 << 30)
@@ -92,13 +99,15 @@ def end(how: int) -> Callable[[], bytes]:
         (lambda: os._exit(3), "as onnx ended the process"),
         (too_much, "at 512 MB"),
         (forever, "after 1 s"),
+        (asleep, "after 2 s"),
     ],
 )
 def test_what_ends_a_fork_is_said(
     work: Callable[[], bytes], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signals, an exit, memory, time: the next one answers."""
+    """Signals, an exit, memory, time, also of waiting: the next one answers."""
     monkeypatch.setattr(limits, "_LEAST_SECONDS", 1)
+    monkeypatch.setattr(limits, "_SLOWEST", 2)
     with pytest.raises(GivenUpError, match=f"^{why}$"):
         bounded(work, 0)
     assert bounded(lambda: b"fine", 0) == b"fine"

@@ -279,6 +279,7 @@ def run_apart(folder: Path, *words: str) -> tuple[Answer, int]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=200,
     )
     *_, peak = done.stdout.splitlines()
     return Answer(done.returncode, done.stdout, done.stderr), int(peak) // 1024

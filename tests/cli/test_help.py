@@ -140,7 +140,11 @@ def timed_help() -> float:
     """Return how long ``dpl --help`` takes."""
     start = time.perf_counter()
     subprocess.run(  # our own program
-        [sys.executable, "-m", "dplcli", "--help"], cwd=ROOT, capture_output=True, check=True
+        [sys.executable, "-m", "dplcli", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=200,
     )
     return time.perf_counter() - start
 
@@ -189,6 +193,7 @@ def loaded(folder: Path, code: str, *arguments: str) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
+        timeout=200,
     )
     return set(done.stderr.splitlines()[-1].split())
 
@@ -249,6 +254,7 @@ def test_help_and_schemas_are_the_same_without_docstrings() -> None:
                 cwd=ROOT,
                 capture_output=True,
                 check=True,
+                timeout=200,
             ).stdout
             for flags in ((), ("-OO",))
         }

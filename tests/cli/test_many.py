@@ -285,9 +285,16 @@ def test_after_a_kill_resume_does_the_rest(folder: Path, number: int) -> None:
     with subprocess.Popen(  # noqa: S603  # ours
         command, cwd=folder, env=environment, start_new_session=True
     ) as process:
-        while len(list((folder / "out").glob("m*.onnx"))) < 4:
-            time.sleep(0.05)
-        process.send_signal(number)
+        try:
+            late = time.monotonic() + 60
+            while len(list((folder / "out").glob("m*.onnx"))) < 4:
+                assert process.poll() is None
+                assert time.monotonic() < late
+                time.sleep(0.05)
+            process.send_signal(number)
+            process.wait(60)
+        finally:
+            process.kill()
     assert process.returncode == (-number if number == signal.SIGKILL else 2)
     late = time.monotonic() + 20  # the processes that it started have to notice
     while is_group_alive(process.pid):
@@ -299,7 +306,13 @@ def test_after_a_kill_resume_does_the_rest(folder: Path, number: int) -> None:
     assert all(not name.startswith(".") for name in left)
 
     done = subprocess.run(  # noqa: S603  # ours
-        command, cwd=folder, env=environment, check=False, capture_output=True, text=True
+        command,
+        cwd=folder,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
 
     assert done.returncode == 0

@@ -9,6 +9,7 @@ import ast
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 import time
@@ -432,8 +433,12 @@ def test_a_terminal_gets_our_styles_and_no_others(hostile: Path) -> None:
         os.close(theirs)
         shown = b""
         with suppress(OSError):  # the other side is closed
-            while piece := os.read(ours, 65536):
+            while select.select([ours], [], [], 60)[0] and (piece := os.read(ours, 65536)):
                 shown += piece
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
     os.close(ours)
     text = shown.decode().replace("\r\n", "\n")
 

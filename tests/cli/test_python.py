@@ -414,7 +414,9 @@ def test_importing_it_loads_nothing_else() -> None:
         "print(sorted(found & {'numpy', 'onnx', 'click', 'rich'}))"
     )
     program = [sys.executable, "-c", code]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603  # our own
+    done = subprocess.run(  # noqa: S603  # our own
+        program, cwd=ROOT, capture_output=True, text=True, check=True, timeout=200
+    )
     assert done.stdout == "[]\n"
 
 
@@ -488,6 +490,7 @@ def test_mypy_knows_what_a_program_gets(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=200,
     )
     revealed = [line for line in done.stdout.splitlines() if "Revealed type" in line]
     errors = [line for line in done.stdout.splitlines() if ": error:" in line]

@@ -46,7 +46,7 @@ def check_reproduces(folder: Path, rule: str) -> None:
     argv = [sys.executable, "-m", "dplcli", *command[1:]]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(  # noqa: S603  # our own program
-        argv, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        argv, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=200
     )
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert "NOT equivalent: the fault is still there." in done.stdout

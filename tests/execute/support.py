@@ -89,7 +89,7 @@ def faulty(folder: Path, fault: int) -> Path:
     source = Path(__file__).parent / "faulty.c"
     command = [compiler, "-shared", "-fPIC", f"-DFAULT={fault}", str(source), "-o", str(made)]
     command += ["-Wl,--no-as-needed", str(real), f"-Wl,-rpath,{real.parent}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)  # noqa: S603
     assert done.returncode == 0, done.stderr
     return made
 

@@ -516,7 +516,7 @@ def test_without_vnni_large_weights_are_wrong(tmp_path: Path, most: int, verdict
 
     def answer(*more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(  # noqa: S603  # dpl itself
-            [*command, *more], env=poorer, capture_output=True, text=True, check=False
+            [*command, *more], env=poorer, capture_output=True, text=True, check=False, timeout=200
         )
 
     if not machine().endswith("86_64"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import math
@@ -41,8 +42,11 @@ SECONDS = 20
 BYTES = 2 << 30
 """What no command may take of the processor, and of memory."""
 
-PATIENCE = 300
+PATIENCE = 240
 """After how many seconds a command that waits for something is ended."""
+
+_END_WITH_PARENT = 1
+"""``PR_SET_PDEATHSIG``: what a test that hangs has started holds nobody up."""
 
 COUNTS: Counter[str] = Counter()
 """How many commands were run, by name and exit code."""
@@ -74,10 +78,13 @@ def forked(work: Callable[[], object]) -> End:
             try:
                 _enter(out.fileno(), room)
                 _limit_seconds()
-                signal.alarm(PATIENCE)
                 code = _done(work)
             finally:
                 os._exit(code)
+        ended = os.pidfd_open(child)
+        if not select.select([ended], [], [], PATIENCE)[0]:  # an alarm would be dpl's own
+            os.kill(child, signal.SIGKILL)
+        os.close(ended)
         _, status, usage = os.wait4(child, 0)
         said = _read(out)
     spent = usage.ru_utime + usage.ru_stime
@@ -93,12 +100,13 @@ def _memory() -> tuple[int, int]:
 
 def _enter(out: int, room: int) -> None:
     """Make a fork fit for work: it reads nothing, prints to a file, and has so much room more."""
+    ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
     resource.setrlimit(resource.RLIMIT_AS, (room + 4 * BYTES, room + 4 * BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGXCPU, signal.SIGALRM):
+    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
     gc.enable()
 

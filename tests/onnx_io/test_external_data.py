@@ -367,7 +367,7 @@ def test_huge_data_is_never_read(tmp_path: Path, dims: list[int], more: str) -> 
         data.truncate(4 * math.prod(dims))
     out = tmp_path / "result.onnx"
     command = [sys.executable, "-c", FRUGAL, str(path), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)  # noqa: S603
     assert done.returncode == 0, done.stderr
     assert out.stat().st_size < 1000
 
@@ -539,6 +539,7 @@ def test_a_diff_of_large_data_takes_little_memory(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=200,
     )
 
     said, kilobytes = process.stdout.rsplit("\n", 2)[:2]

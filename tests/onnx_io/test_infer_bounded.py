@@ -396,8 +396,10 @@ def test_a_fork_ends_when_nobody_waits_for_it() -> None:
     child = os.fork()
     if not child:
         asks = os.getpid()
-        bounded(work, 0)
-        os._exit(0)
+        try:
+            bounded(work, 0)
+        finally:
+            os._exit(0)
     os.close(writing)
     fork = int(os.read(reading, 9))
     os.kill(child, signal.SIGKILL)

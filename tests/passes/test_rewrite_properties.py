@@ -190,6 +190,7 @@ def test_the_same_bytes_in_every_process() -> None:
             capture_output=True,
             text=True,
             check=True,
+            timeout=200,
         )
         found.add(done.stdout)
     assert len(found) == 1

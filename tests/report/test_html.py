@@ -285,4 +285,4 @@ def test_nothing_but_a_page_needs_templates() -> None:
         "import sys; from dplcli.report import ci, tables;"
         "import dplcli.cli.jobs; sys.exit('jinja2' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=200).returncode == 0  # noqa: S603

@@ -72,11 +72,14 @@ def test_a_large_message_arrives_in_parts() -> None:
     here, there = socket.socketpair()
     child = os.fork() if hasattr(os, "fork") else pytest.skip("needs fork")
     if child == 0:
-        send(here, {"long": "x" * 3_000_000}, [words])
-        os._exit(0)
+        there.close()  # or it would wait for ever to be read
+        try:
+            send(here, {"long": "x" * 3_000_000}, [words])
+        finally:
+            os._exit(0)
     here.close()
     with there:
-        header, (found,) = receive(there)
+        header, (found,) = receive(there, time.monotonic() + 60)
     os.waitpid(child, 0)
 
     assert len(header["long"]) == 3_000_000
@@ -241,7 +244,7 @@ def test_a_worker_that_died_is_replaced(save: Save) -> None:
     worker = run.take_worker()
     run.give_back(worker, reusable=True)
     worker._process.kill()  # noqa: SLF001  # as the system would
-    worker._process.wait()  # noqa: SLF001
+    worker._process.wait(30)  # noqa: SLF001
     path = save(NET)
 
     assert verify_equivalence(path, path).equivalent
