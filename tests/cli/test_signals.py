@@ -323,3 +323,35 @@ def _raise(error: BaseException) -> object:
         raise error
 
     return fail
+
+
+INTERRUPTED = """
+import os, runpy, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, getattr(signal, sys.argv[1]))
+sys.meta_path.insert(0, Finder())
+sys.argv = ["dpl", "--version"]
+runpy.run_module("dplcli", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "code"), [("default_int_handler", -signal.SIGINT), ("SIG_IGN", 0)]
+)
+def test_ctrl_c_before_dpl_is_there(handler: str, code: int) -> None:
+    """It ends without a traceback, unless the one who started it had that signal ignored."""
+    done = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", INTERRUPTED, handler],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == code
+    assert done.stderr == ""
