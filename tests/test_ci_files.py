@@ -89,6 +89,7 @@ def test_the_action_ends_with_two_where_nothing_can_be_done(
     assert (folder / "output").read_text() == "exit-code=2\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hook", loaded(".pre-commit-hooks.yaml"), ids=lambda hook: hook["id"])
 def test_a_hook_passes_and_fails(hook: dict[str, str], tmp_path: Path) -> None:
     """Its command is run with the files that changed."""

@@ -65,6 +65,7 @@ def test_every_task_is_done_once(tmp_path: Path) -> None:
     assert ends(tmp_path / "log") == Counter(f"end {number}" for number in range(7))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", ["always", "once"])
 def test_a_process_that_dies_takes_no_other_task_with_it(tmp_path: Path, kills: str) -> None:
     """The guilty one is named, if it dies again alone; all others have answers."""

@@ -271,6 +271,7 @@ def test_a_broken_offer_is_one_error(offer: Offer, points: str, text: str, messa
     assert "acme" in caught.value.message or "/nowhere" in caught.value.message
 
 
+@pytest.mark.long
 def test_a_list_is_not_run_to_be_listed(run: Run, offer: Offer, tmp_path: Path) -> None:
     """``dpl patterns list`` names what packages offer, and imports nothing of theirs."""
     proof = tmp_path / "proof"
@@ -282,6 +283,7 @@ def test_a_list_is_not_run_to_be_listed(run: Run, offer: Offer, tmp_path: Path) 
     assert not proof.exists()
 
 
+@pytest.mark.long
 def test_a_broken_package_harms_nobody_else(run: Run, offer: Offer) -> None:
     """Other catalogues work while an installed one is broken; a file goes before an offer."""
     offer("acme = acme_gone\ndnnl = acme_gone")
@@ -539,6 +541,7 @@ def test_includes_may_form_a_circle(tmp_path: Path) -> None:
     assert [rule.name for rule in load(tmp_path / "rules.yaml").patterns] == ["y"]
 
 
+@pytest.mark.long
 def test_a_long_chain_of_includes(tmp_path: Path) -> None:
     """A thousand files that include each other in a row: rules or an error, no overflow."""
     for number in range(1000):

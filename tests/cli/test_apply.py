@@ -189,6 +189,7 @@ rewrites:
 SHIPPED = rewriting_catalogues()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("catalogues", [["rules.yaml"], SHIPPED], ids=["own", "shipped"])
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.onnx")))
 def test_an_unedited_plan_gives_the_same_bytes_on_real_models(
@@ -597,6 +598,7 @@ def test_the_json_schema_is_printed(dpl: Dpl) -> None:
 # -- where it is written ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize(
     ("options", "message"),

@@ -27,6 +27,7 @@ def _slow(count: int) -> str:
         a0 = Tanh (x) {steps} y = Tanh (a{count}) }}"""
 
 
+@pytest.mark.long
 def test_the_quicker_model_is_named(dpl: Dpl, folder: Path) -> None:
     """Forty products take longer than two; the record holds every round."""
     written(net(_slow(2)), folder / "few.onnx")

@@ -304,6 +304,7 @@ def test_finds_a_place_that_only_its_own_run_shows(dpl: Dpl, folder: Path, save:
     assert dpl("bisect", "--reproduce", "out").code == 0
 
 
+@pytest.mark.long
 def test_finds_a_rule_that_only_its_own_run_shows(dpl: Dpl, folder: Path, save: Save) -> None:
     """The rule that is right is not blamed, and the folder shows the fault by the same rules."""
     net = save(STEPS.replace("EPSILON", "1e-12"))
@@ -344,9 +345,8 @@ def test_a_part_gets_the_names_of_the_other(dpl: Dpl, folder: Path, save: Save) 
     assert np.allclose(made, np.sin(t) + t)
 
 
-@pytest.mark.parametrize(
-    "option", [None, pytest.param("intra_op_num_threads=1", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("option", [None, "intra_op_num_threads=1"])
 def test_a_reproducer_runs_as_the_check_did(
     dpl: Dpl, folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch, option: str | None
 ) -> None:
@@ -374,6 +374,7 @@ def test_a_reproducer_runs_as_the_check_did(
     assert seen[-1] == Execution(options=options, timeout=50, memory_limit=3000)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["rules", "models", "reproduce"])
 def test_every_form_says_what_was_found(
     dpl: Dpl, folder: Path, net: Path, save: Save, how: str
@@ -413,6 +414,7 @@ def test_every_form_says_what_was_found(
         assert "they part at 't'" in said["markdown"]
 
 
+@pytest.mark.long
 def test_a_third_opinion_is_asked_about_what_was_found(
     dpl: Dpl, folder: Path, net: Path, save: Save
 ) -> None:
@@ -444,6 +446,7 @@ def test_another_signature_has_no_place(dpl: Dpl, net: Path, save: Save) -> None
     assert "the candidate has no input 'x'" in answer.out
 
 
+@pytest.mark.long
 def test_verify_shows_the_values_inside(dpl: Dpl, folder: Path, net: Path, save: Save) -> None:
     """A row per value, the first that differs named; without --layers nothing of it."""
     other = save(NET.replace("Tanh (s)", "Softsign (s)"), "c.onnx")

@@ -87,6 +87,7 @@ def test_only_what_changed_is_done_again(dpl: Dpl, project: Write, folder: Path)
     assert states(dpl("build").out) == dict.fromkeys(NETS, "changed")
 
 
+@pytest.mark.long
 def test_check_writes_nothing_and_says_what_would_differ(
     dpl: Dpl, project: Write, folder: Path
 ) -> None:

@@ -285,6 +285,7 @@ def run_apart(folder: Path, *words: str) -> tuple[Answer, int]:
     return Answer(done.returncode, done.stdout, done.stderr), int(peak) // 1024
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_large_data_takes_neither_memory_nor_disk(folder: Path, data: Path, kind: str) -> None:
     """2.5 GB, most of it a hole: under 300 MB resident; what is in it comes along."""

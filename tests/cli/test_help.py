@@ -245,6 +245,7 @@ def test_the_front_door_is_opened_without_the_house(folder: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_help_and_schemas_are_the_same_without_docstrings() -> None:
     """``python -OO`` takes docstrings away, from which options have their help."""
     for words in (("verify", "--help"), ("schema", "verify")):

@@ -59,6 +59,7 @@ def test_without_the_library_the_extra_is_named(
     assert not (folder / "o.onnx").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case",
     [
@@ -116,6 +117,7 @@ def test_reports_list_every_partition(dpl: Dpl, folder: Path) -> None:
     assert all(call in page for call in calls)
 
 
+@pytest.mark.long
 def test_nothing_to_run_is_no_success(dpl: Dpl, folder: Path) -> None:
     """``--with`` never succeeds with nothing run, also where no rule matched."""
     needs_onednn()

@@ -163,6 +163,7 @@ def test_learns_from_two_models(dpl: Dpl, save: Save) -> None:
     assert answer.err.splitlines() == [f"dpl: {line}" for line in SAID]
 
 
+@pytest.mark.long
 def test_two_models_to_a_file(dpl: Dpl, save: Save, folder: Path) -> None:
     """The file is a catalogue that makes the one model of the other."""
     pair = ("--before", save(OLD, "a.onnx"), "--after", save(NEW, "b.onnx"))
@@ -186,6 +187,7 @@ def test_two_models_without_a_rule(dpl: Dpl, save: Save, folder: Path) -> None:
     assert {*contents(folder)} == {"a.onnx", "b.onnx"}
 
 
+@pytest.mark.long
 def test_two_models_and_a_wrong_rule(dpl: Dpl, save: Save) -> None:
     """A rule that is wrong elsewhere is written, with a warning and the graph that shows it."""
     new = "g (float[2,3] x) => (y) { y = Log (x) }"
@@ -200,6 +202,7 @@ def test_two_models_and_a_wrong_rule(dpl: Dpl, save: Save) -> None:
     assert refused in dpl("learn", *pair, "--quiet").err
 
 
+@pytest.mark.long
 def test_two_models_unverified(dpl: Dpl, save: Save) -> None:
     """Who does not want the check is told that there was none."""
     new = "g (float[2,3] x) => (y) { y = Log (x) }"
@@ -209,6 +212,7 @@ def test_two_models_unverified(dpl: Dpl, save: Save) -> None:
     assert "equivalent to the original" not in answer.err
 
 
+@pytest.mark.long
 def test_two_models_that_cannot_be_run(dpl: Dpl, save: Save) -> None:
     """A result that onnxruntime has no operator for is not called wrong."""
     own = '<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[2,3] x) => (float[2,3] y) '
@@ -222,6 +226,7 @@ def test_two_models_that_cannot_be_run(dpl: Dpl, save: Save) -> None:
     ]
 
 
+@pytest.mark.long
 def test_two_models_as_json(dpl: Dpl, save: Save) -> None:
     """The record has the rules, what became of each, and the verdict."""
     pair = ("--before", save(OLD, "a.onnx"), "--after", save(NEW, "b.onnx"))

@@ -201,6 +201,7 @@ def test_two_folders_are_compared_model_by_model(dpl: Dpl, models: Path) -> None
     assert answer.message == "models/resnet18_bn.onnx: out has no model of this name"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("models")
 def test_resume_leaves_out_what_is_done(dpl: Dpl) -> None:
     """Unless the model, an option, a catalogue or the result has changed."""
@@ -405,6 +406,7 @@ def test_folders_are_bisected_pair_by_pair(dpl: Dpl, save: Save) -> None:
     assert (answer.code, answer.message) == (2, "--resume and --scheduler are for many models")
 
 
+@pytest.mark.long
 def test_rules_are_learned_from_each_pair(dpl: Dpl, save: Save) -> None:
     """Each pair has a catalogue, which other commands read; one that exists is not replaced."""
     nets_in(save, a_one=RELU, a_two=ABS, b_one="g (float[4] x) => (y) { y = Identity (x) }")

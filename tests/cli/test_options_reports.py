@@ -93,6 +93,7 @@ def test_all_forms_are_written_at_once(dpl: Dpl, model: Path, folder: Path) -> N
     assert failed(folder / "r.xml") == []
 
 
+@pytest.mark.long
 def test_a_no_is_written_as_well(dpl: Dpl, model: Path, other: Path, folder: Path) -> None:
     """Each output, level and seed that differs is a failed test; exit code 1."""
     answer = dpl("verify", model, other, *EVERY_FORM, "-q")

@@ -19,7 +19,7 @@ Write = Callable[..., Path]
 Check = Callable[..., list[tuple[str, str, str]]]
 
 SHIPPED = sorted(path.stem for path in (ROOT / "patterns").glob("*.yaml"))
-MANY_RULES = set(SHIPPED) - {"conv_relu", "prepare"}
+MANY_RULES = set(SHIPPED) - {"conv_relu"}
 HEAD = "dpl: 1\ntarget: t\n"
 SCHEMAS = {
     "list": "dpl.patterns.list/1",
@@ -432,6 +432,7 @@ ABORTING = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", one_in(3, ABORTING))
 @pytest.mark.parametrize("command", one_in(2, ["test", "check"]))
 def test_a_strange_attribute_does_not_end_the_process(
@@ -707,6 +708,7 @@ SOUND = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("pattern", "replacement"), with_long(SOUND, SOUND.keys() - {"abs-neg", "two-outputs"})
 )

@@ -420,6 +420,7 @@ def test_importing_it_loads_nothing_else() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.long
 def test_a_service_keeps_no_model_that_it_is_done_with(save: Save) -> None:
     """However often it calls, and without asking for garbage: Python's own collector finds it."""
     path = save(TWO_RELUS)

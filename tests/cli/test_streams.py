@@ -146,6 +146,7 @@ DPL = [sys.executable, "-m", "dplcli"]
 RESNET = str(SAMPLES / "light_resnet50.onnx")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [

@@ -107,6 +107,7 @@ NUMBERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("old", "new", "outputs"), NUMBERS.values(), ids=NUMBERS)
 def test_one_number_changed_before_partitioning_is_noticed_after(  # noqa: PLR0913, PLR0917  # fixtures
     dpl: Dpl, folder: Path, save: Save, embedded: Path, old: str, new: str, outputs: set[str]
@@ -133,6 +134,7 @@ NETS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("refill", "count", "share"), with_long(NETS, NETS.keys() - {"residual_block"})
 )

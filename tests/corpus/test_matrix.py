@@ -53,6 +53,7 @@ def check_growth(model: Path, cell: Cell, constants: str, form: str) -> None:
         assert cell.growth <= MANY_CALLS.get(model.name, LARGEST_GROWTH) + more / size
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "target", "constants", "form"), dealt([path.name for path in SAMPLES])
 )

@@ -97,6 +97,7 @@ def check_growth(cost: Callable[[int], int]) -> None:
         before = after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [nested_ifs, nested_loops, nested_functions])
 @pytest.mark.parametrize(
     "other",

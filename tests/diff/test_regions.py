@@ -41,6 +41,7 @@ def some_steps(most: int) -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from(STEPS), min_size=1, max_size=most)
 
 
+@pytest.mark.long
 @given(
     count=st.integers(2, 4),
     steps=st.tuples(some_steps(5), some_steps(4), some_steps(5)),

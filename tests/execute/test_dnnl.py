@@ -243,6 +243,7 @@ def test_a_region_goes_in_whole(tmp_path: Path) -> None:
         assert len(item.primitives) == 2
 
 
+@pytest.mark.long
 def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path) -> None:
     """They share memory and are added in place, but not before their last reader; in each run."""
     needs_onednn()

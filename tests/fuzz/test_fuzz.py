@@ -45,6 +45,7 @@ def host() -> Iterator[Host]:
     made.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in PROPERTIES if name != "kernels"])
 def test_a_few_files_bring_no_fault_about(tmp_path: Path, name: str) -> None:
     """Two of each kind."""
@@ -188,6 +189,7 @@ def wait() -> None:
     time.sleep(1000)
 
 
+@pytest.mark.long
 def test_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has no end is ended."""
     monkeypatch.setattr("tests.fuzz.running.SECONDS", 1)
@@ -208,6 +210,7 @@ def test_a_host_says_what_each_took(host: Host) -> None:
     assert host.do(answer, 0).peak < BYTES // 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("work", "limits", "code"),
     [

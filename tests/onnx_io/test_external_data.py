@@ -349,6 +349,7 @@ assert peak() - before < 100_000, f"it took {peak() - before} kB"
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dims", "more"),
     [

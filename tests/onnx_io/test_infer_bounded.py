@@ -119,6 +119,7 @@ def test_functions_in_functions_are_looked_into_within_bounds(
     assert len(problems) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("excess", [0, 1])
 def test_at_the_bound_all_is_known(monkeypatch: pytest.MonkeyPatch, excess: int) -> None:
     """One node more, and the largest function is not looked into; nothing is guessed."""
@@ -134,6 +135,7 @@ def test_at_the_bound_all_is_known(monkeypatch: pytest.MonkeyPatch, excess: int)
         assert {inner_type(model, number) for number in range(10)} == {"float32[2,3]"}
 
 
+@pytest.mark.long
 def test_small_functions_are_looked_into_beside_large_ones() -> None:
     """The largest are left out first, and only as many as needed."""
     main = "a = o.f{last} (x) s = o.f2 (x) y = Neg (s)"

@@ -241,6 +241,7 @@ def test_any_prefix(tmp_path: Path) -> None:
         try_to_use(tmp_path, BYTES[:length])
 
 
+@pytest.mark.long
 @FUZZ
 @given(flips=st.lists(st.integers(0, len(BYTES) * 8 - 1), min_size=1, max_size=4))
 def test_any_flipped_bits(tmp_path: Path, flips: list[int]) -> None:

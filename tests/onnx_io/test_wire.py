@@ -118,6 +118,7 @@ def slow_fields(text: bytes, offset: int) -> list[tuple[int, int, int, int]]:
     return found
 
 
+@pytest.mark.long
 @given(st.lists(st.lists(field_bytes(), max_size=12).map(b"".join), max_size=14))
 def test_messages_are_walked_in_lockstep(messages: list[bytes]) -> None:
     """Every field of every message, whatever their number: what a loop finds, in its order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ def test_rewriting(case: tuple[onnx.ModelProto, list[object]], random: Random) -
     assert lost_in_silence(model, to_proto(ir), "\n".join(losses(ir))) == []
 
 
+@pytest.mark.long
 @given(case=sound_cases(), random=RANDOM, merge=st.booleans())
 @settings(max_examples=12, deadline=None)
 def test_partition_and_inline(

@@ -110,6 +110,7 @@ def test_a_partition_of_a_partition_is_undone(data: st.DataObject) -> None:
     assert differences(original, inlined(partitioned(original, *rounds))) == []
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_in_branches_and_functions(data: st.DataObject) -> None:

@@ -54,6 +54,7 @@ def check(proto: onnx.ModelProto, rules: Sequence[PatternRule], folder: Path) ->
     return proto
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_graphs(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

@@ -26,6 +26,7 @@ def check_all(graph: RandomGraph, rules: list[PatternRule]) -> None:
     check_idempotent(rules, written)
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_rules(data: st.DataObject) -> None:

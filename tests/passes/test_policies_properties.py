@@ -78,6 +78,7 @@ def test_in_branches_and_functions(data: st.DataObject) -> None:
     check_all(named(proto_from_text(model.text())), rules)
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_with_several_outputs(data: st.DataObject) -> None:

@@ -63,6 +63,7 @@ def test_blocks_in_any_order(order: str) -> None:
     check_undone(proto_from_text(text), families=1)
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(st.permutations([f"{part}{block}" for block in range(3) for part in "pqrs"]))
 def test_blocks_in_random_order(order: list[str]) -> None:

@@ -682,6 +682,7 @@ PHASES = (Phase.explicit, Phase.generate, Phase.shrink)
 ENDING = [entry for entry in SOUND if entry[0] not in {"Relu(x) | Neg(x)", "Mul(x, const(k))"}]
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, derandomize=True, phases=PHASES)
 @given(graphs(10), st.lists(st.sampled_from(ENDING), min_size=1, max_size=4, unique=True))
 def test_sound_rules_keep_the_numbers(graph: RandomGraph, entries: list[Entry]) -> None:

@@ -39,6 +39,7 @@ def plainly_named(path: Path) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_random_rules_over_a_model(path: Path) -> None:
     """Rules that follow the model, and what earlier ones of them have made of it."""
@@ -72,6 +73,7 @@ def check_nothing_is_passed_over(path: Path) -> int:
     return results[0][2]
 
 
+@pytest.mark.long
 def test_shipped_rules_over_the_samples() -> None:
     """No rule is passed over that could be applied."""
     assert sum(map(check_nothing_is_passed_over, SAMPLES)) > 40

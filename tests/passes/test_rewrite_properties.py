@@ -79,6 +79,7 @@ def test_rules_that_make_work_for_each_other(case: Case) -> None:
     check_case(case)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(sound_cases())
 def test_rules_that_keep_the_numbers(case: Case) -> None:

@@ -109,6 +109,7 @@ def test_an_unedited_plan_does_the_same(text: str) -> None:
     assert data(second) == data(first)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=150)
 @given(text=graphs(), chosen=st.data())
 def test_an_edited_plan_does_what_fits_of_it_in_its_order(text: str, chosen: st.DataObject) -> None:

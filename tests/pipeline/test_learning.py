@@ -251,6 +251,7 @@ def test_places_of_one_kind_give_one_rule(tmp_path: Path) -> None:
     assert texts(outcome) == [f"log_softmax 2\n{pattern}\n-> LogSoftmax(x, axis=axis)"]
 
 
+@pytest.mark.long
 def test_two_kinds_give_two_rules_the_most_frequent_first(tmp_path: Path) -> None:
     """Each kind has its rule."""
     before = """g (float[2] x, float[2] z) => (float[2] y) {
@@ -318,6 +319,7 @@ def test_merged_nodes_are_no_difference(tmp_path: Path) -> None:
     assert learned(tmp_path, before, after).left == ()
 
 
+@pytest.mark.long
 def test_a_rule_that_is_wrong_says_so(tmp_path: Path) -> None:
     """The counterexample stands above the rule."""
     before = "g (float[2] x) => (float[2] y) { a = Relu (x) y = Neg (a) }"
@@ -330,6 +332,7 @@ def test_a_rule_that_is_wrong_says_so(tmp_path: Path) -> None:
     assert not item.rule.examples
 
 
+@pytest.mark.long
 def test_says_where_the_rules_do_more(tmp_path: Path) -> None:
     """What the second model has as before, a rule changes all the same."""
     before = """g (float[2] x) => (float[2] y) {
@@ -339,6 +342,7 @@ def test_says_where_the_rules_do_more(tmp_path: Path) -> None:
     assert (outcome.explained, len(outcome.left) + outcome.beyond) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_place_left_alone_is_a_counterexample(tmp_path: Path) -> None:
     """A condition tells the places that were changed from one of the same kind that was not."""
     before = """g (float[2,3] x, float[2,3] w, float[1,2,3] z) => (float[2,3] y, float[1,2,3] v) {
@@ -352,6 +356,7 @@ def test_a_place_left_alone_is_a_counterexample(tmp_path: Path) -> None:
     assert [condition.text for condition in item.rule.where] == ["x.rank == 2"]
 
 
+@pytest.mark.long
 def test_what_the_rules_make_is_run(tmp_path: Path) -> None:
     """A right result is said to be, a wrong one too, and one that nobody asked about is not run."""
     before = "g (float[2] x) => (float[2] y) { a = Softmax (x) y = Log (a) }"
@@ -384,6 +389,7 @@ def test_an_operator_that_onnxruntime_does_not_have(tmp_path: Path) -> None:
     assert outcome.learned[0].trial.verdict == "failed"
 
 
+@pytest.mark.long
 def test_attributes_that_no_place_states(tmp_path: Path) -> None:
     """Shape with an end is not the Shape that was learned from."""
     before = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (int64 y) {
@@ -398,6 +404,7 @@ def test_attributes_that_no_place_states(tmp_path: Path) -> None:
     assert rewrite(other, [item.rule]).rounds == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "after", "found"),
     [
@@ -488,6 +495,7 @@ RULES = [
 ]
 
 
+@pytest.mark.long
 @settings(
     max_examples=25,
     deadline=None,

@@ -56,7 +56,7 @@ def test_there_are_forty_of_each() -> None:
     assert len(RIGHT) >= 40
 
 
-@pytest.mark.parametrize("name", one_in(8, WRONG, gate=3))
+@pytest.mark.parametrize("name", one_in(16, WRONG, gate=3))
 def test_refuses_a_wrong_rule(name: str) -> None:
     """And the counterexample is a model by itself, on which the rule is still wrong."""
     trial = made_up(WRONG[name])
@@ -67,7 +67,7 @@ def test_refuses_a_wrong_rule(name: str) -> None:
     assert len(list(model.graph)) <= 4
 
 
-@pytest.mark.parametrize("name", one_in(16, RIGHT, gate=4))
+@pytest.mark.parametrize("name", one_in(48, RIGHT, gate=4))
 def test_passes_a_right_rule(name: str) -> None:
     """It is tried on graphs, and none is against it."""
     trial = made_up(RIGHT[name])
@@ -90,6 +90,7 @@ def test_counterexample_is_as_small_as_it_gets() -> None:
     assert trial.reason == "made_1 is -0.12573 instead of 0"
 
 
+@pytest.mark.long
 def test_counterexample_becomes_an_example(tmp_path: Path) -> None:
     """Pasted as it is printed, it fails for the wrong rule and passes for the mended one."""
     pattern = 'pattern: "Relu(Mul(x, const(c)))"'
@@ -163,6 +164,7 @@ def test_only_a_rank_by_itself_is_asked_for(
 # What cannot be tried, and what is tried by its examples.
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
@@ -197,6 +199,7 @@ def test_examples_are_trials_where_no_graph_can_be_made_up(tmp_path: Path) -> No
     assert made_up(rule_of(tmp_path, *lines, *idle)).verdict == "not tried"
 
 
+@pytest.mark.long
 def test_an_example_of_an_operator_that_onnxruntime_does_not_have(tmp_path: Path) -> None:
     """It shows the structure; a wrong one, or an operator used wrongly, is a failure."""
     before = "g (float[2] x) => (float[2] y) { y = Neg(x) }"
@@ -234,6 +237,7 @@ def largest_of_two(match: Match, build: GraphBuilder) -> object:
     return build.op("Max", build.op("Neg", x), build.op("Sub", x, x))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("replacement", "verdict"),
     [

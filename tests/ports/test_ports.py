@@ -231,7 +231,7 @@ def table(catalogue: str) -> Iterator[tuple[Port, int]]:
 NAMES = [f"{catalogue}.{name}" for catalogue in PORTS for name in rules(catalogue)]
 
 
-@pytest.mark.parametrize("name", one_in(8, NAMES, gate=3))
+@pytest.mark.parametrize("name", one_in(24, NAMES, gate=3))
 def test_rules_do_what_theirs_do(name: str) -> None:
     """Every example comes out as written, equal in onnxruntime; so do a few graphs made up."""
     assert wrong_trials(name, Trier(SCHEMAS, FEW)) == []

@@ -671,6 +671,7 @@ def test_random_graphs_come_to_rest(graph: RandomGraph) -> None:
     check_sound(result.before, result.after)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["deit", "residual_block", "resnet18_bn", "super_resolution"])
 def test_sample_models(name: str) -> None:
     """Real models shrink, stay valid, compute the same, and do not change again."""

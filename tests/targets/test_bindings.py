@@ -77,6 +77,7 @@ def test_a_header_compiles_whatever_the_names(language: str, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr[:2000]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "catalogue",
     with_long({name: (name,) for name in ("conv_relu", "cutlass", "fuse")}, {"cutlass", "fuse"}),

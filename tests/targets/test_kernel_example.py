@@ -72,6 +72,7 @@ def library(partitioned: Path) -> Compile:
     return compiled
 
 
+@pytest.mark.long
 def test_the_kernel_runs_instead_of_the_body(partitioned: Path, library: Compile) -> None:
     """Each call, at each level and for each seed, and the numbers are the original's."""
     calls = partitioned.with_name("calls")
@@ -83,6 +84,7 @@ def test_the_kernel_runs_instead_of_the_body(partitioned: Path, library: Compile
     assert len(calls.read_bytes()) == CONVOLUTIONS * SEEDS * LEVELS
 
 
+@pytest.mark.long
 def test_without_the_library_the_body_runs(partitioned: Path) -> None:
     """The model needs no kernel."""
     calls = partitioned.with_name("no_calls")

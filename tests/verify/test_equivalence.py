@@ -470,6 +470,7 @@ def test_a_crash_on_both_models_at_the_only_level_is_no_verdict(
     assert NOWHERE in found.warnings
 
 
+@pytest.mark.long
 def test_functions_that_stand_for_too_many_nodes_are_proved_and_not_run(tmp_path: Path) -> None:
     """Each calls the one before twice, 16 deep: onnxruntime would take minutes to expand that."""
     bodies = ["b = Relu (a) r = Relu (b)"]

@@ -98,6 +98,7 @@ def test_an_operator_it_does_not_know_leaves_it_without_opinion(save: Save) -> N
     assert "QuickGelu" in result.opinions[0].problem
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", [np.exceptions.AxisError("axis 3"), KeyError("y"), IndexError()])
 @pytest.mark.parametrize("when", ["run", "agree"])
 def test_whatever_it_raises_leaves_it_without_opinion(
@@ -141,6 +142,7 @@ g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float s = {0.5}, float c = 
   y = Mul (f, s)  z = Abs (f) }"""
 
 
+@pytest.mark.long
 def test_it_is_asked_about_a_place_inside(save: Save) -> None:
     """It lacks an operator of the whole; of the place that differs by itself it knows all."""
     wrong = STEPS.replace("1.5", "4.5")
@@ -173,6 +175,7 @@ def test_it_is_asked_where_no_output_shows_the_difference(save: Save) -> None:
     ]
 
 
+@pytest.mark.long
 def test_why_it_says_nothing_is_one_line(save: Save) -> None:
     """However many outputs differ; and there is a line, too, if there is nothing to ask about."""
     text = STEPS.replace("y = Mul (f, s)  z = Abs (f)", "y = Mul (k, s)  z = Add (k, s)")

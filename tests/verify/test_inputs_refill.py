@@ -178,9 +178,8 @@ def test_blind_net_of_the_onnx_package_is_named_and_cured() -> None:
     assert (cured.blind_outputs, cured.refilled, cured.warnings) == ((), 39, ())
 
 
-@pytest.mark.parametrize(
-    "net", ["squeezenet", "shufflenet", pytest.param("resnet50", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("net", ["squeezenet", "shufflenet", "resnet50"])
 def test_dropped_activation_in_a_deep_net_is_noticed(save: Save, net: str) -> None:
     """With refilled weights one Relu less, in the middle of a real net, fails the check."""
     path = LIGHT / f"light_{net}.onnx"

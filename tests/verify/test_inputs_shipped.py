@@ -26,7 +26,7 @@ WITH_DATA = [path for path in SMALL if (path.parent / "test_data_set_0").is_dir(
 def dealt(paths: list[Path]) -> list[ParameterSet]:
     """Return a parameter for each model; most are for the long part of the tests."""
     cases = {path.parent.name: (path,) for path in paths}
-    return with_long(cases, cases.keys() - set(list(cases)[::8]))
+    return with_long(cases, cases.keys() - set(list(cases)[::16]))
 
 
 def equivalent(path: Path, request: InputRequest) -> bool:

@@ -115,6 +115,7 @@ def smaller(sizes: Mapping[str, int], batches: Collection[str]) -> dict[str, int
 # -- sizes that coincide --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(fixed=FIXED)
 def test_no_two_sizes_coincide(layout: str, fixed: frozenset[int]) -> None:

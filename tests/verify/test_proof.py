@@ -918,6 +918,7 @@ def test_what_is_proved_computes_the_same(
     assert all(wanted[name].tobytes() == found[name].tobytes() for name in wanted)
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_every_partition_is_proved(

@@ -250,6 +250,7 @@ def test_a_worker_that_died_is_replaced(save: Save) -> None:
     assert verify_equivalence(path, path).equivalent
 
 
+@pytest.mark.long
 def test_a_module_in_the_working_folder_is_not_imported(save: Save, tmp_path: Path) -> None:
     """A file named like a package beside the model is nobody's business."""
     for name in ("onnxruntime", "json", "numpy"):
