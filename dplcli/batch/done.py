@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.errors import DplError
 from dplcli.files import cache_folder, encoded, write_file
-from dplcli.version import version_of
+from dplcli.version import __version__, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_KEPT = 4_000
 _MOST_BYTES = 500_000_000
+_SHORT = 16
 _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
 _OTHERS = ("onnx", "onnxruntime", "numpy")
@@ -57,14 +59,18 @@ def _joined(parts: Iterable[object]) -> str:
 
 
 @cache
-def program_digest() -> str:
-    """Return the hash of dpl itself, its catalogues, and the versions of what it runs on."""
+def program() -> dict[str, str]:
+    """Return the versions of dpl, which are hashes, too, and of what it runs on."""
     code = [
         [str(each.relative_to(_PACKAGE)), digest_of(each)]
         for each in sorted(_PACKAGE.rglob("*.py"))
     ]
     shipped = [digest_of(folder) for folder in _SHIPPED if folder.is_dir()]
-    return _joined([code, shipped, [version_of(name) for name in _OTHERS]])
+    return {
+        "dpl": f"{__version__} {_joined(code)[:_SHORT]}",
+        "catalogues of dpl": _joined(shipped)[:_SHORT],
+        **{name: version_of(name) for name in _OTHERS},
+    }
 
 
 def size_of(model: Path) -> int:
@@ -106,24 +112,35 @@ def _external_names(path: Path, own: str, *, reads: bool) -> list[str] | None:
     return names
 
 
-def key_of(model: Path, request: object, texts: Iterable[str], *, reads: bool) -> str:
-    """Return what stands for an answer about *model*; "" if none can be kept.
+def contents_of(model: Path, texts: Iterable[str], *, reads: bool) -> dict[str, str]:
+    """Return the hashes of a model and of the files that are named; none if one cannot be read.
 
     Args:
-        model: The model.
-        request: What is asked, as JSON would hold it.
-        texts: Parts of the request that may name files, whose content then counts.
+        model: The model, whose external data counts.
+        texts: Parts of a request that may name files.
         reads: Whether a model that was never seen is read, to know its external data. If not,
-            nothing is kept about it either.
+            nothing is known about it.
     """
-    content = _model_digest(model, reads=reads)
-    if not content:
-        return ""
     try:
-        named = [[text, digest_of(Path(text))] for text in sorted(set(texts)) if _exists(text)]
+        named = {text: digest_of(Path(text)) for text in sorted(set(texts)) if _exists(text)}
     except OSError:
+        return {}
+    content = _model_digest(model, reads=reads)
+    return {**named, str(model): content} if content else {}
+
+
+def key_of(contents: Mapping[str, str], request: object, folder: Path) -> str:
+    """Return what stands for an answer about a model; "" if none can be kept.
+
+    Args:
+        contents: What files hold, as :func:`contents_of` says.
+        request: What is asked, as JSON would hold it.
+        folder: Where; the same files elsewhere are the same question.
+    """
+    if not contents:
         return ""
-    return _joined([program_digest(), content, request, named])
+    text = json.dumps([program(), contents, request], sort_keys=True, default=str)
+    return _joined([text.replace(f"{folder}{os.sep}", "")])
 
 
 def _exists(text: str) -> bool:

@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.cli.support import ROOT, SAMPLES, Dpl, Save, contents
+from tests.cli.support import LISTENING, ROOT, SAMPLES, Dpl, Save, contents
 
 RULES = ("--patterns", "conv_relu")
 NETS = ("residual_block", "resnet18_bn", "super_resolution")
@@ -260,15 +260,6 @@ def is_group_alive(group: int) -> bool:
             if int(of) == group and state != "Z":
                 return True
     return False
-
-
-# As from a terminal, also if the tests themselves run in the background of a script.
-LISTENING = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from dplcli.cli.main import main
-main()
-"""
 
 
 @pytest.mark.long
