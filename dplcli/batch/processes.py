@@ -363,10 +363,20 @@ def run_there(
 def _do_there(
     work: Callable[[Task], Answer], cluster: Cluster, seconds: float | None, task: Task
 ) -> tuple[str, Answer | Exception]:
-    """Do a task in a process of its own, in a worker of Dask; return where, and the answer."""
+    """Do a task in a process of this thread of a worker of Dask; return where, and the answer."""
     multiprocessing.current_process().daemon = False  # or it could start none
-    ((_, answer),) = run_here(work, [task], 1, cluster.preload, seconds)
-    return socket.gethostname(), answer
+    if not hasattr(_OWN, "executor"):
+        _OWN.scope = _processes(1, cluster.preload)
+        _OWN.executor = _OWN.scope.__enter__()  # stays for the next task
+    answers = list(_handed_out(_OWN.executor, work, deque([task]), 1, seconds))
+    if not answers:
+        _OWN.scope.__exit__(None, None, None)
+        del _OWN.executor
+        answers = list(run_here(work, [task], 1, cluster.preload, seconds))
+    return socket.gethostname(), answers[0][1]
+
+
+_OWN = threading.local()
 
 
 @contextmanager
