@@ -421,8 +421,8 @@ def command(  # one parameter per option
             left = [task for task in tasks if answers[task.label] is None]
             if left:
                 answers |= settings.run(left, tell)
-    if not check:
-        forget_oldest()
+        if not check:
+            forget_oldest(settings.cache_size)
     said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
     conclude(printing, "dpl build", list(_without_clashes(filter(None, said))))
 

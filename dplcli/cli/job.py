@@ -442,7 +442,7 @@ def do_all(command: JobCommand, asked: Sequence[Asked], call: Invocation) -> Non
             done = len(tasks) - len(left)
             say(f"dpl: {done} of {counted(len(tasks), 'model')} were done before", err=True)
         answers = known | (batch.run(left, tell) if left else {})
-    forget_oldest()
+    forget_oldest(batch.cache_size)
     said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
     conclude(printing, f"dpl {name}", [answer for answer in said if answer is not None])
 

@@ -220,9 +220,14 @@ def test_resume_leaves_out_what_is_done(dpl: Dpl) -> None:
     assert done_before() == "dpl: 2 of 3 models were done before\n"
     shutil.copy("models/residual_block.onnx", "models/deep/super_resolution.onnx")
     assert done_before() == "dpl: 2 of 3 models were done before\n"
-    with Path("mine.yaml").open("a", encoding="utf-8") as catalogue:
-        catalogue.write("# another\n")
-    assert done_before() == ""
+    text = Path("mine.yaml").read_text(encoding="utf-8")
+    for same in (f"{text}# another\n", text.replace("dpl: 1\n", "") + "dpl: 1\n"):
+        Path("mine.yaml").write_text(same, encoding="utf-8")
+        assert done_before() == "dpl: 3 of 3 models were done before\n"
+    Path("mine.yaml").write_text(f"include: [other.yaml]\n{text}", encoding="utf-8")
+    for other in ("[]", "[{name: r, pattern: Relu(x)}]"):
+        Path("other.yaml").write_text(f"dpl: 1\ntarget: dnnl\npatterns: {other}\n")
+        assert done_before() == ""
     call = (*call, "--strip", "metadata")
     assert done_before() == ""
 
