@@ -234,7 +234,7 @@ class ModelAnswer:
     notes: Sequence[str] = ()
     figures: Mapping[str, str] = field(default_factory=dict)
     rules: Sequence[tuple[str, int, int]] = ()
-    cases: Sequence[tuple[str, str, Literal["passed", "failed", "skipped"], str]] = ()
+    cases: Sequence[tuple[str, str, Literal["passed", "failed", "error", "skipped"], str]] = ()
     record: Mapping[str, Any] | None = None
     lines: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)

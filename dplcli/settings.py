@@ -839,12 +839,26 @@ class BatchSettings(BaseSettings, group="Many models"):
     Attributes:
         jobs: How many processes work on them. Default: one for each core.
         resume: Leave out what an earlier run did, if model, options and results are unchanged.
+        cache_size: Megabytes of answers that are kept for --resume and dpl build, for each folder
+            that dpl is called in; the oldest are forgotten first.
+        model_timeout: Time limit for each model, all that is done with it.
         scheduler: Have the workers of this scheduler of Dask do them, such as tcp://host:8786.
+        worker_timeout: Give up when no worker could do the work for so long.
+        strict_workers: Give up when a worker has another dpl, or lacks something, instead of
+            leaving it out.
     """
 
     jobs: int | None = option(default=None, flags="--jobs -j", least=1, metavar="N")
     resume: bool = False
+    cache_size: int = option(default=2000, least=0, metavar="MB", shown="2000")
+    model_timeout: float = option(
+        default=3600.0, least=0.001, most=1e9, metavar="SECONDS", shown="an hour"
+    )
     scheduler: str | None = option(default=None, metavar="ADDRESS")
+    worker_timeout: float = option(
+        default=60.0, least=0, most=1e9, metavar="SECONDS", shown="a minute"
+    )
+    strict_workers: bool = False
 
 
 class TraceSettings(BaseSettings, group="What is printed"):

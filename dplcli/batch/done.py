@@ -1,13 +1,17 @@
 """What is done already: answers, kept by the content of all that they depend on.
 
-They lie in the user's cache folder, one file for each, as JSON. So a run that was killed goes on
-where it was, and what has not changed since the last build costs nothing.
+They lie in the user's cache folder, one file for each, as JSON, in a folder for each working
+directory. So a run that was killed goes on where it was, what has not changed since the last build
+costs nothing, and no project takes another one's room.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -15,24 +19,28 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.errors import DplError
 from dplcli.files import cache_folder, encoded, write_file
-from dplcli.version import version_of
+from dplcli.version import __version__, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     Json = dict[str, Any]
 
-_MOST_KEPT = 4_000
-_MOST_BYTES = 500_000_000
+_MEGABYTE = 1_000_000
+_FORGOTTEN = 90 * 86_400.0
+"""After how many seconds a project that nobody works in has no answers any more."""
+
+_YAML = (".yaml", ".yml")
+_SHORT = 16
 _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
 _OTHERS = ("onnx", "onnxruntime", "numpy")
 
 
 def _folder() -> Path | None:
-    """Return where answers are kept; None if nothing is to be kept."""
+    """Return where answers of the working directory are kept; None if nothing is to be kept."""
     folder = cache_folder()
-    return None if folder is None else folder / "answers"
+    return None if folder is None else folder / "answers" / _joined([str(Path.cwd())])[:_SHORT]
 
 
 # What an answer depends on.
@@ -57,14 +65,18 @@ def _joined(parts: Iterable[object]) -> str:
 
 
 @cache
-def program_digest() -> str:
-    """Return the hash of dpl itself, its catalogues, and the versions of what it runs on."""
+def program() -> dict[str, str]:
+    """Return the versions of dpl, which are hashes, too, and of what it runs on."""
     code = [
         [str(each.relative_to(_PACKAGE)), digest_of(each)]
         for each in sorted(_PACKAGE.rglob("*.py"))
     ]
     shipped = [digest_of(folder) for folder in _SHIPPED if folder.is_dir()]
-    return _joined([code, shipped, [version_of(name) for name in _OTHERS]])
+    return {
+        "dpl": f"{__version__} {_joined(code)[:_SHORT]}",
+        "catalogues of dpl": _joined(shipped)[:_SHORT],
+        **{name: version_of(name) for name in _OTHERS},
+    }
 
 
 def size_of(model: Path) -> int:
@@ -106,24 +118,72 @@ def _external_names(path: Path, own: str, *, reads: bool) -> list[str] | None:
     return names
 
 
-def key_of(model: Path, request: object, texts: Iterable[str], *, reads: bool) -> str:
-    """Return what stands for an answer about *model*; "" if none can be kept.
+def _meaning(path: Path) -> str:
+    """Return the hash of what a file says: of YAML without comments and layout, with includes.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    said, files = [], [path]
+    for file in files:
+        is_yaml = file.suffix in _YAML and file.is_file()
+        own, includes = _said_in(file, digest_of(file)) if is_yaml else (digest_of(file), ())
+        said.append(own)
+        files += [at for name in includes if (at := file.parent / name) not in files]
+    return _joined(said)
+
+
+@cache
+def _said_in(path: Path, own: str) -> tuple[str, Sequence[str]]:
+    """Return the hash of what a file in YAML says by itself, and the names that it includes.
+
+    Keys may stand in any order at the top and in an entry of a list; in what else there is, such
+    as for_each, their order has a meaning.
+    """
+    from dplcli.catalog.yaml import YamlSource  # noqa: PLC0415  # slow to load
+
+    try:
+        said = {
+            str(key): [dict(sorted(i.items())) if isinstance(i, dict) else i for i in value]
+            if isinstance(value, list)
+            else value
+            for key, value in sorted(YamlSource(path).data.items())
+        }
+        includes = [name for name in said.get("include") or () if isinstance(name, str)]
+        return _joined([json.dumps(said, default=str)]), includes
+    except (DplError, TypeError, RecursionError):
+        return own, ()
+
+
+def contents_of(model: Path, texts: Iterable[str], *, reads: bool) -> dict[str, str]:
+    """Return the hashes of a model and of the files that are named; none if one cannot be read.
 
     Args:
-        model: The model.
-        request: What is asked, as JSON would hold it.
-        texts: Parts of the request that may name files, whose content then counts.
+        model: The model, whose external data counts.
+        texts: Parts of a request that may name files.
         reads: Whether a model that was never seen is read, to know its external data. If not,
-            nothing is kept about it either.
+            nothing is known about it.
     """
-    content = _model_digest(model, reads=reads)
-    if not content:
-        return ""
     try:
-        named = [[text, digest_of(Path(text))] for text in sorted(set(texts)) if _exists(text)]
+        named = {text: _meaning(Path(text)) for text in sorted(set(texts)) if _exists(text)}
     except OSError:
+        return {}
+    content = _model_digest(model, reads=reads)
+    return {**named, str(model): content} if content else {}
+
+
+def key_of(contents: Mapping[str, str], request: object, folder: Path) -> str:
+    """Return what stands for an answer about a model; "" if none can be kept.
+
+    Args:
+        contents: What files hold, as :func:`contents_of` says.
+        request: What is asked, as JSON would hold it.
+        folder: Where; the same files elsewhere are the same question.
+    """
+    if not contents:
         return ""
-    return _joined([program_digest(), content, request, named])
+    text = json.dumps([program(), contents, request], sort_keys=True, default=str)
+    return _joined([text.replace(f"{folder}{os.sep}", "")])
 
 
 def _exists(text: str) -> bool:
@@ -138,14 +198,17 @@ def _exists(text: str) -> bool:
 
 def read_answer(key: str) -> Json | None:
     """Return what is kept under *key*; None if there is nothing that can be read."""
-    folder = _folder()
-    if not key or folder is None:
+    own = _folder()
+    if not key or own is None:
         return None
-    try:
-        found = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    for folder in (own, *own.parent.glob("*")):
+        with suppress(OSError, ValueError):
+            file = folder / f"{key}.json"
+            found = json.loads(file.read_text(encoding="utf-8"))
+            if isinstance(found, dict):
+                os.utime(file)  # what is asked for is the last to be forgotten
+                return found
+    return None
 
 
 def keep_answer(key: str, answer: Mapping[str, Any]) -> None:
@@ -180,17 +243,24 @@ def once(key: str, run: str, do: Callable[[], Json], *, keeps: bool = True) -> J
     return answer
 
 
-def forget_oldest() -> None:
-    """Keep no more answers than a large project has."""
+def forget_oldest(most: int) -> None:
+    """Keep no more answers of this working directory than so many megabytes, the last ones.
+
+    Those of one that nobody has worked in for long go altogether.
+    """
     size, folder = 0, _folder()
     if folder is None:
         return
     with suppress(OSError):  # another run does the same
+        os.utime(folder)
         files = [(each.stat().st_mtime, each) for each in folder.glob("*.json")]
-        for number, (_, each) in enumerate(sorted(files, reverse=True)):
+        for _, each in sorted(files, reverse=True):
             size += each.stat().st_size
-            if number >= _MOST_KEPT or size > _MOST_BYTES:
+            if size > most * _MEGABYTE:
                 each.unlink(missing_ok=True)
+        for other in folder.parent.iterdir():
+            if time.time() - other.stat().st_mtime > _FORGOTTEN:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def are_there(files: Mapping[str, str]) -> bool:

@@ -50,7 +50,8 @@ def find_models(given: Sequence[Path], result: str = "") -> list[ModelFile]:
     model (``m.partitioned.onnx`` beside ``m.onnx``) is left out, unless it is named itself.
 
     Args:
-        given: What is named. A model that is named twice comes once more, with a problem.
+        given: What is named. A model that is named twice comes once more, with a problem; a link
+            to one that is found anyway does not.
         result: The middle part of the names of such results, such as ``partitioned``; "" if none
             are written.
 
@@ -58,16 +59,21 @@ def find_models(given: Sequence[Path], result: str = "") -> list[ModelFile]:
         UsageError: One folder or glob is named, and there is no model.
     """
     found: list[ModelFile] = []
-    first: dict[Path, Path] = {}
-    for path in given:
-        for each in _meant_by(path, result):
-            known = first.setdefault(Path(os.path.realpath(each.path)), each.path)
-            if known is not each.path and not each.problem:
-                other = "" if known == each.path else f" as {known}, too"
-                problem = f"{each.path}: is named twice{other}; it is done once"
-                found.append(each._replace(problem=problem))
-            else:
-                found.append(each)
+    meant = [each for path in given for each in _meant_by(path, result)]
+    files = {os.path.realpath(each.path) for each in meant if not each.path.is_symlink()}
+    first: dict[str, Path] = {}
+    for each in meant:
+        real = os.path.realpath(each.path)
+        is_link = each.path not in given and each.path.is_symlink()
+        if is_link and real in files | first.keys():
+            continue
+        known = first.setdefault(real, each.path)
+        if known is not each.path and not each.problem:
+            other = "" if known == each.path else f" as {known}, too"
+            problem = f"{each.path}: is named twice{other}; it is done once"
+            found.append(each._replace(problem=problem))
+        else:
+            found.append(each)
     if len(found) == 1 and found[0].problem:
         raise UsageError(found[0].problem)
     return found

@@ -1,32 +1,45 @@
 """Processes that work on many models: here, or on the machines of a Dask cluster.
 
 What does the work is an executor of ``concurrent.futures``. A process that dies takes one model
-with it, never the others.
+with it, never the others, and so does one that takes too long.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import gc
+import logging
 import multiprocessing
 import os
 import signal
+import socket
+import subprocess
 import threading
 from collections import deque
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    ProcessPoolExecutor,
+    wait,
+)
 from contextlib import contextmanager, suppress
+from copy import copy
+from functools import partial
 from importlib import import_module
 from multiprocessing import forkserver, resource_tracker
-from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dplcli.errors import DplError, UsageError
 from dplcli.files import remove_provisional
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
     from multiprocessing.context import BaseContext
     from multiprocessing.process import BaseProcess
+    from types import FrameType
 
     Task = TypeVar("Task")
     Answer = TypeVar("Answer")
@@ -40,6 +53,10 @@ class LostError(DplError):
     """Nobody could finish a task; the others go on."""
 
 
+class _TimeIsUpError(BaseException):
+    """Raised in the middle of what takes too long; nobody on the way takes it for an answer."""
+
+
 def default_jobs() -> int:
     """Return how many processes this one may keep busy."""
     if hasattr(os, "sched_getaffinity"):
@@ -51,7 +68,11 @@ def default_jobs() -> int:
 
 
 def run_here(
-    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int, preload: Iterable[str] = ()
+    work: Callable[[Task], Answer],
+    tasks: Sequence[Task],
+    jobs: int,
+    preload: Iterable[str] = (),
+    seconds: float | None = None,
 ) -> Iterator[tuple[Task, Answer | Exception]]:
     """Do tasks in processes of this machine; yield each with its answer as it is done.
 
@@ -63,6 +84,7 @@ def run_here(
         tasks: What to do.
         jobs: How many processes.
         preload: Modules that all processes need.
+        seconds: How long a task may take; None for as long as it likes.
 
     Yields:
         A task with its answer, or with the error that kept it from having one.
@@ -71,61 +93,121 @@ def run_here(
     suspects: list[Task] = []
     while waiting:
         with _processes(min(jobs, len(waiting)), preload) as executor:
-            suspects += yield from _handed_out(executor, work, waiting, jobs)
+            suspects += yield from _handed_out(executor, work, waiting, jobs, seconds)
     while suspects:
         alone = deque(suspects)
         with _processes(1, preload) as executor:
-            guilty = yield from _handed_out(executor, work, alone, 1)
+            guilty = yield from _handed_out(executor, work, alone, 1, seconds)
         for task in guilty:
             yield task, LostError(_DIED, hint="it may need more memory than there is")
         suspects = list(alone)
 
 
 def _handed_out(
-    executor: Executor, work: Callable[[Task], Answer], waiting: deque[Task], most: int
+    executor: Executor,
+    work: Callable[[Task], Answer],
+    waiting: deque[Task],
+    most: int,
+    seconds: float | None,
 ) -> Generator[tuple[Task, Answer | Exception], None, list[Task]]:
     """Do tasks until all are done or the executor is broken; return those that it broke on."""
-    running: dict[Future[Answer], Task] = {}
-    while waiting or running:
+    running: dict[Future[Answer], tuple[Task, float]] = {}
+    suspects: list[Task] = []
+    is_broken = False
+    while (waiting or running) and not is_broken:
         try:
             while waiting and len(running) < most:
-                running[executor.submit(work, waiting[0])] = waiting[0]
-                waiting.popleft()
+                future = executor.submit(_limited, work, waiting[0], seconds)
+                running[future] = waiting.popleft(), monotonic()
         except BrokenExecutor:
-            return list(running.values())
+            is_broken = True
         done, _ = wait(running, return_when=FIRST_COMPLETED)
-        broken = []
         for future in done:
-            task = running.pop(future)
+            task, since = running.pop(future)
             try:
                 answer: Answer | Exception = future.result()
             except BrokenExecutor:
-                broken.append(task)
-                continue
+                is_broken = True
+                if seconds is None or monotonic() - since < seconds:
+                    suspects.append(task)
+                    continue
+                answer = _too_long(seconds)
             except Exception as error:  # noqa: BLE001  # whatever it is, the others go on
                 answer = error
             yield task, answer
-        if broken:
-            return [*broken, *running.values()]
-    return []
+    return [*suspects, *(task for task, _ in running.values())]
+
+
+def _limited(work: Callable[[Task], Answer], task: Task, seconds: float | None) -> Answer:
+    """Do a task in a process for many; one that does not even hear that its time is up is ended."""
+    if seconds is None:
+        return work(task)
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        faulthandler.dump_traceback_later(seconds + _PATIENCE, exit=True, file=nowhere)
+        try:
+            with limited(seconds):
+                return work(task)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
+@contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Give a block so much time; only in the main thread, and not on Windows.
+
+    Raises:
+        LostError: The time is up.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if seconds is None or not (is_main and hasattr(signal, "setitimer")):
+        yield
+        return
+    late, before = monotonic() + seconds, signal.getsignal(signal.SIGALRM)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if monotonic() >= late:
+            raise _TimeIsUpError
+        if callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _PATIENCE)  # again, where Python dropped it
+    try:
+        yield
+    except _TimeIsUpError:
+        raise _too_long(seconds) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _too_long(seconds: float) -> LostError:
+    return LostError(f"took longer than {seconds:g} s", hint="give it more: --model-timeout")
 
 
 @contextmanager
 def _processes(jobs: int, preload: Iterable[str]) -> Iterator[Executor]:
     """Yield an executor whose processes are gone at the end, whatever they are doing."""
-    before = set(multiprocessing.active_children())
-    executor = ProcessPoolExecutor(jobs, _context(preload), _begin)
+    context: Any = copy(_context(preload))
+    started: list[BaseProcess] = []
+
+    def process(**told: Any) -> BaseProcess:  # noqa: ANN401  # what the executor says
+        started.append(type(context).Process(**told))
+        return started[-1]
+
+    context.Process = process  # this process may start others, too
+    executor = ProcessPoolExecutor(jobs, context, _begin)
     try:
         yield executor
         executor.shutdown(wait=False)  # all have answered; one that does not end is not waited for
-        _wait_for(set(multiprocessing.active_children()) - before)
-    finally:
-        started = set(multiprocessing.active_children()) - before
-        executor.shutdown(wait=False, cancel_futures=True)
-        for each in started:
-            each.terminate()
         _wait_for(started)
-        for each in started:
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        living = [each for each in started if each.is_alive()]
+        for each in living:
+            each.terminate()
+        _wait_for(living)
+        for each in living:
             each.kill()
 
 
@@ -133,7 +215,8 @@ def _wait_for(processes: Iterable[BaseProcess]) -> None:
     """Wait until processes have ended, but not for long."""
     late = monotonic() + _PATIENCE
     for each in processes:
-        each.join(max(late - monotonic(), 0))
+        if each.pid is not None:
+            each.join(max(late - monotonic(), 0))
 
 
 def _context(preload: Iterable[str]) -> BaseContext:
@@ -176,39 +259,128 @@ def _leave_with(parent: BaseProcess) -> None:
 
 
 def _leave() -> None:
+    for group in [*_PROGRAMS]:
+        _end_group(group)
     with suppress(OSError):
         remove_provisional()
     os._exit(1)
 
 
+# Other programs.
+
+
+_PROGRAMS: set[int] = set()
+"""The process groups of programs that run."""
+
+
+def run_program(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    """Run a program; what it started ends with it, or when nobody waits for it any more.
+
+    Raises:
+        OSError: It cannot be run.
+    """
+    with subprocess.Popen(  # noqa: S603  # the caller names it
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        _PROGRAMS.add(process.pid)
+        try:
+            out, err = process.communicate()
+        finally:
+            _end_group(process.pid)
+            process.kill()
+            _PROGRAMS.discard(process.pid)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _end_group(group: int) -> None:
+    with suppress(OSError, AttributeError):  # it has ended, or is on Windows
+        os.killpg(group, signal.SIGKILL)
+
+
 # Where a scheduler of Dask has the work done.
 
 
+_LOOK = 1.0
+_AHEAD = 2
+"""How many tasks a thread of a worker has, so that none waits for us."""
+
+_ASKED = "(__import__('socket').gethostname(), "
+_ASKED += "__import__('dplcli.batch.done', fromlist=['program']).program())"
+"""What every worker is asked first, as text: it may have another dpl, another Python, or no dpl."""
+
+
+class Cluster(NamedTuple):
+    """Where a scheduler of Dask has work done.
+
+    Attributes:
+        scheduler: Its address.
+        program: What a worker has to have: what it is called, and its version.
+        preload: Modules that all processes need.
+        patience: For how many seconds there may be no worker that can do the work.
+        is_strict: Whether a worker that cannot is an error. If not, it is left out.
+        tell: Is told who is left out, and who is gone.
+    """
+
+    scheduler: str
+    program: Mapping[str, str]
+    preload: Sequence[str] = ()
+    patience: float = 60.0
+    is_strict: bool = False
+    tell: Callable[[str], None] = print
+
+
 def run_there(
-    work: Callable[[Task], Answer], tasks: Sequence[Task], scheduler: str
-) -> Iterator[tuple[Task, Answer | Exception]]:
-    """Do tasks in the workers of a Dask cluster; yield each with its answer as it is done.
+    work: Callable[[Task], Answer],
+    tasks: Sequence[Task],
+    cluster: Cluster,
+    seconds: float | None = None,
+) -> Iterator[tuple[Task, Answer | Exception, str]]:
+    """Do tasks in the workers of a Dask cluster; yield each as it is done.
 
     Dask gives the task of a worker that dies to another one.
 
     Args:
         work: Does a task; the workers must have dpl, and see the same files.
         tasks: What to do.
-        scheduler: The address of the scheduler.
+        cluster: Where.
+        seconds: How long a task may take; None for as long as it likes.
 
     Yields:
-        A task with its answer, or with the error that kept it from having one.
+        A task with its answer, or with the error that kept it from having one; and the name of
+        the machine, if one answered.
 
     Raises:
-        UsageError: Dask is not installed, or there is no such scheduler.
+        UsageError: Dask is not installed, there is no such scheduler, or no worker can do it.
     """
-    with _cluster(scheduler) as executor:
-        for task, answer in _handed_out(executor, work, deque(tasks), max(len(tasks), 1)):
-            yield task, _from_there(answer) if isinstance(answer, Exception) else answer
+    with _client(cluster.scheduler) as client:
+        yield from _Crew(client, cluster).done(partial(_do_there, work, cluster, seconds), tasks)
+
+
+def _do_there(
+    work: Callable[[Task], Answer], cluster: Cluster, seconds: float | None, task: Task
+) -> tuple[str, Answer | Exception]:
+    """Do a task in a process of this thread of a worker of Dask; return where, and the answer."""
+    multiprocessing.current_process().daemon = False  # or it could start none
+    if not hasattr(_OWN, "executor"):
+        _OWN.scope = _processes(1, cluster.preload)
+        _OWN.executor = _OWN.scope.__enter__()  # stays for the next task
+    answers = list(_handed_out(_OWN.executor, work, deque([task]), 1, seconds))
+    if not answers:
+        _OWN.scope.__exit__(None, None, None)
+        del _OWN.executor
+        answers = list(run_here(work, [task], 1, cluster.preload, seconds))
+    return socket.gethostname(), answers[0][1]
+
+
+_OWN = threading.local()
 
 
 @contextmanager
-def _cluster(scheduler: str) -> Iterator[Executor]:
+def _client(scheduler: str) -> Iterator[Any]:
     try:
         dask: Any = import_module("distributed")  # an extra, half of it without types
     except ImportError as error:
@@ -216,29 +388,138 @@ def _cluster(scheduler: str) -> Iterator[Executor]:
             f"--scheduler {scheduler}: Dask is not installed",
             hint="python -m pip install 'dplcli[dask]'",
         ) from error
+    logging.disable()  # what is wrong is said here, in words of ours
     try:
         client = dask.Client(scheduler, timeout=_CONNECTING, set_as_default=False)
+        with client:
+            yield client
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(
             f"--scheduler {scheduler}: no scheduler of Dask answers there",
             hint="start one with: dask scheduler; it prints its address, such as "
             "tcp://127.0.0.1:8786",
         ) from error
-    with client:
-        executor = client.get_executor(pure=False)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+class _Crew:
+    """The workers of a cluster: who may work, and why others may not.
+
+    Args:
+        client: Of the scheduler.
+        cluster: What is asked of them.
+    """
+
+    def __init__(self, client: Any, cluster: Cluster) -> None:  # noqa: ANN401  # Dask's
+        self._client, self._cluster = client, cluster
+        self._threads: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        self._faults: dict[str, str] = {}
+        self._asked: dict[Future[tuple[str, Mapping[str, str]]], str] = {}
+        self._next, self._since = 0.0, monotonic()
+
+    def done(
+        self, work: Callable[[Task], tuple[str, Answer | Exception]], tasks: Iterable[Task]
+    ) -> Iterator[tuple[Task, Answer | Exception, str]]:
+        """Do tasks; yield each with its answer and the name of the machine.
+
+        Raises:
+            UsageError: There is no worker that can do the work, for too long.
+        """
+        waiting = deque(tasks)
+        running: dict[Future[tuple[str, Answer | Exception]], tuple[Task, list[str]]] = {}
+        while waiting or running:
+            try:
+                self._look()
+            except DplError:
+                raise
+            except Exception:  # noqa: BLE001  # of many kinds
+                gone = LostError("the scheduler of Dask is gone", hint="--resume goes on")
+                yield from (
+                    (task, gone, "") for task in (*(t for t, _ in running.values()), *waiting)
+                )
+                return
+            for future, (task, crew) in [*running.items()]:
+                if not self._names.keys() & set(crew):
+                    future.cancel()
+                    waiting.append(task)
+                    del running[future]
+            fit = [*self._names]
+            most = _AHEAD * sum(self._threads.get(each, 1) for each in fit)
+            executor = self._client.get_executor(pure=False, workers=fit)
+            while waiting and len(running) < most:
+                future = executor.submit(work, waiting[0])
+                running[future] = waiting.popleft(), fit
+            if not (running or self._asked):
+                sleep(_LOOK)
+            futures: list[Future[Any]] = [*running, *self._asked]
+            done, _ = wait(futures, _LOOK, FIRST_COMPLETED)
+            for future in done & running.keys():
+                task, _ = running.pop(future)
+                yield (task, *_answered(future))
+
+    def _look(self) -> None:
+        """Notice who has come and who is gone; ask who is new what it has."""
+        for future in [each for each in self._asked if each.done()]:
+            self._judge(self._asked.pop(future), future)
+        if monotonic() >= self._next:
+            self._next = monotonic() + _LOOK
+            self._threads = self._client.nthreads()
+            for address in self._names.keys() - self._threads:
+                name = self._names.pop(address)
+                self._cluster.tell(f"{name} is gone; others do what it had not done")
+            known = {*self._names, *self._faults, *self._asked.values()}
+            for address in self._threads.keys() - known:
+                only = self._client.get_executor(pure=False, workers=[address])
+                self._asked[only.submit(eval, _ASKED)] = address
+        if self._names and not (self._cluster.is_strict and self._asked):
+            self._since = monotonic()
+        elif monotonic() - self._since > self._cluster.patience:
+            raise self._nobody()
+
+    def _judge(self, address: str, future: Future[tuple[str, Mapping[str, str]]]) -> None:
+        """Take a worker on, or leave it out, by what it says that it has."""
         try:
-            yield executor
-        finally:
-            executor.shutdown(wait=False)
+            machine, program = future.result()
+            name = f"{machine} ({address})"
+            faults = [
+                f"{what} {program.get(what, 'none')}, here {version}"
+                for what, version in self._cluster.program.items()
+                if program.get(what) != version
+            ]
+        except ModuleNotFoundError as error:
+            name, faults = address, [f"lacks dpl, or what it needs: {error}"]
+        except Exception as error:  # noqa: BLE001  # of many kinds
+            name, faults = address, [f"has no dpl of this kind: {error}"]
+        if not faults:
+            self._names[address] = name
+            return
+        self._faults[address] = f"{name}: {'; '.join(faults)}"
+        if self._cluster.is_strict:
+            raise UsageError(f"--strict-workers: {self._faults[address]}")
+        self._cluster.tell(f"left out: {self._faults[address]}")
+
+    def _nobody(self) -> UsageError:
+        silent = [f"{address}: does not answer" for address in self._asked.values()]
+        there = [self._faults[each] for each in self._faults if each in self._threads]
+        lines = [*there, *silent] or ["there is none"]
+        told = f"for {self._cluster.patience:g} s no worker could do the work"
+        return UsageError(
+            f"--scheduler {self._cluster.scheduler}: {told}: {'; '.join(lines)}",
+            hint=f"start one where this dpl is: dask worker {self._cluster.scheduler}",
+        )
 
 
-def _from_there(error: Exception) -> Exception:
-    """Say in words of ours what only Dask's own names tell."""
-    name = type(error).__name__
-    if name == "KilledWorker":
-        return LostError("every worker of Dask that was given it died")
-    if isinstance(error, ModuleNotFoundError):
-        return LostError(f"the workers of Dask lack a module: {error}", hint="install dpl there")
-    if name in {"CancelledError", "FutureCancelledError", "CommClosedError"}:
-        return LostError("the scheduler of Dask is gone", hint="--resume goes on")
-    return error
+def _answered(future: Future[tuple[str, Answer | Exception]]) -> tuple[Answer | Exception, str]:
+    """Return an answer and where it comes from; say in words of ours what Dask's own names tell."""
+    try:
+        machine, answer = future.result()
+    except Exception as error:  # noqa: BLE001  # of many kinds
+        name = type(error).__name__
+        if name == "KilledWorker":
+            return LostError("every worker of Dask that was given it died"), ""
+        if "Cancelled" in name or name == "CommClosedError":
+            return LostError("the scheduler of Dask is gone", hint="--resume goes on"), ""
+        return error, ""
+    return answer, machine

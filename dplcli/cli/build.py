@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import filecmp
 import shutil
-import subprocess
 from collections import Counter
 from contextlib import chdir
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -29,20 +28,13 @@ from dplcli.batch.build_file import (
     judged,
     read_build_file,
 )
-from dplcli.batch.done import (
-    are_there,
-    digest_of,
-    forget_oldest,
-    key_of,
-    once,
-    read_answer,
-    size_of,
-)
+from dplcli.batch.done import are_there, digest_of, forget_oldest, size_of
 from dplcli.batch.models import ModelFile, find_models
+from dplcli.batch.processes import run_program
 from dplcli.cli import options
 from dplcli.cli.job import (
-    ALONE,
     Batch,
+    BatchTask,
     JobCommand,
     answer_to,
     conclude,
@@ -180,53 +172,45 @@ def _steps(file: ReadFile) -> Iterator[BuildStep]:
 # One model.
 
 
-@dataclass(frozen=True)
-class BuildTask:
+@dataclass(frozen=True, kw_only=True)
+class BuildTask(BatchTask):
     """All steps with one model.
 
     Attributes:
-        label: The model, as it is named.
-        model: Its file.
         output: Where the result belongs.
         steps: What is done.
         expect: How often rules are to be used.
         budgets: Limits of the result.
-        folder: The folder of the pipeline file.
-        run: Names this run.
         check: Whether nothing may be written.
     """
 
-    label: str
-    model: Path
     output: Path
     steps: tuple[BuildStep, ...]
     expect: tuple[str, ...]
     budgets: Budgets
-    folder: Path
-    run: str
     check: bool
 
-    def key(self, *, reads: bool) -> str:
-        """Return what stands for the answer; "" if it cannot be kept."""
+    @property
+    def keeps(self) -> bool:  # type: ignore[override]  # of this task
+        """Whether anything may be written."""
+        return not self.check
+
+    def request(self) -> list[object]:
+        """Return what is asked, as JSON would hold it."""
         steps = [[step.kind, step.settings, step.program] for step in self.steps]
-        budgets = self.budgets.model_dump()
-        request = [self.label, self.output, steps, self.expect, budgets, self.folder]
-        programs = [shutil.which(step.program[0]) or "" for step in self.steps if step.program]
-        return key_of(self.model, request, [*texts_in(steps), *programs], reads=reads)
+        return [self.label, self.output, steps, self.expect, self.budgets.model_dump()]
 
+    def texts(self) -> Iterator[str]:
+        """Yield parts of the request that may name files, programs among them."""
+        yield from texts_in([[step.kind, step.settings, step.program] for step in self.steps])
+        yield from (shutil.which(step.program[0]) or "" for step in self.steps if step.program)
 
-def build_one(task: BuildTask) -> Json:
-    """Do all steps with one model; return the answer as plain data, which is kept, too."""
-    with ALONE, chdir(task.folder):
-        key = task.key(reads=not task.check)
-        return once(key, task.run, partial(_answer_of, task), keeps=not task.check)
-
-
-def _answer_of(task: BuildTask) -> Json:
-    try:
-        return asdict(_Build(task).answer())
-    except Exception as error:  # noqa: BLE001  # the other models go on
-        return asdict(failed_answer(task.label, error))
+    def work(self) -> ModelAnswer:
+        """Do all steps."""
+        try:
+            return _Build(self).answer()
+        except Exception as error:  # noqa: BLE001  # the other models go on
+            return failed_answer(self.label, error)
 
 
 class _Build:
@@ -273,7 +257,7 @@ class _Build:
         for mark, path in words.items():
             command = [word.replace(mark, path) for word in command]
         try:
-            done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603  # the file says so
+            done = run_program(command)
         except OSError as error:
             raise UsageError(f"{command[0]}: cannot be run: {error.strerror}") from error
         if done.returncode or not made.is_file():
@@ -436,9 +420,9 @@ def command(  # one parameter per option
             answers = {task.label: _known(task) for task in tasks}
             left = [task for task in tasks if answers[task.label] is None]
             if left:
-                answers |= settings.run(build_one, left, tell)
-    if not check:
-        forget_oldest()
+                answers |= settings.run(left, tell)
+        if not check:
+            forget_oldest(settings.cache_size)
     said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
     conclude(printing, "dpl build", list(_without_clashes(filter(None, said))))
 
@@ -505,10 +489,9 @@ def _models(entries: Iterable[ModelEntry], output: Path) -> Iterable[tuple[Model
 
 def _known(task: BuildTask) -> ModelAnswer | None:
     """Return the answer of an earlier build, if it still says all."""
-    known = read_answer(task.key(reads=False))
-    if known is None:
+    answer = task.known()
+    if answer is None:
         return None
-    answer = ModelAnswer(**known["answer"])
     if are_there(answer.files):
         states = {"file": "unchanged"} if answer.status == "yes" else {}
         return replace(answer, figures={**answer.figures, **states})

@@ -12,7 +12,7 @@ import click
 from dplcli.batch.build_file import FILE_NAME
 from dplcli.batch.models import find_models
 from dplcli.cli import options
-from dplcli.cli.job import Batch, ModelTask, do_task
+from dplcli.cli.job import Batch, ModelTask
 from dplcli.cli.printing import progress, say
 from dplcli.errors import UsageError, counted
 from dplcli.files import encoded, write_new_file
@@ -79,7 +79,7 @@ def command(  # one parameter per option
         for each in found
     ]
     with progress(quiet=quiet, verbose=False) as tell:
-        answers = settings.run(do_task, tasks, tell)
+        answers = settings.run(tasks, tell)
     said = [answers[task.label] for task in tasks]
     errors = [answer for answer in said if answer.status == "error"]
     for answer in errors:

@@ -6,19 +6,27 @@ pool: the same job, with the same settings. All are reported together.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from contextlib import chdir
+from contextlib import chdir, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from time import monotonic, perf_counter, sleep
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import click
 
 from dplcli import api, pipeline
-from dplcli.batch.done import are_there, digest_of, forget_oldest, key_of, once, read_answer
+from dplcli.batch.done import (
+    are_there,
+    contents_of,
+    digest_of,
+    forget_oldest,
+    keep_answer,
+    key_of,
+    once,
+    program,
+    read_answer,
+)
 from dplcli.batch.models import ModelFile, find_models, is_one_model, pair_models
 from dplcli.cli import options
 from dplcli.cli.main import EXIT_COULD_NOT, EXIT_NO, command_named, said_of
@@ -29,7 +37,8 @@ from dplcli.outcomes import ModelAnswer
 from dplcli.settings import BaseSettings, BatchSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from dplcli.cli.options import Printing
     from dplcli.outcomes import Outcome
@@ -71,42 +80,118 @@ _PATHS = _GivenPath(path_type=Path)
 # One of many models.
 
 
-@dataclass(frozen=True)
-class ModelTask:
-    """A job with one of many models.
+@dataclass(frozen=True, kw_only=True)
+class BatchTask:
+    """What is done with one of many models.
 
     Attributes:
         label: The model, as it is named.
         model: Its file.
+        folder: The working directory.
+        run: Names this run: what it has done is not done again if a process is lost.
+        expected: What the files have to hold, by their names; None for whatever they hold.
+    """
+
+    label: str
+    model: Path
+    folder: Path
+    run: str
+    expected: Mapping[str, str] | None = None
+
+    keeps: ClassVar[bool] = True
+
+    def request(self) -> list[object]:
+        """Return what is asked, as JSON would hold it."""
+        raise NotImplementedError
+
+    def texts(self) -> Iterator[str]:
+        """Yield parts of the request that may name files."""
+        raise NotImplementedError
+
+    def work(self) -> ModelAnswer:
+        """Do it."""
+        raise NotImplementedError
+
+    def contents(self, *, reads: bool) -> dict[str, str]:
+        """Return what the files hold; nothing if one cannot be read."""
+        return contents_of(self.model, self.texts(), reads=reads)
+
+    def key(self, contents: Mapping[str, str]) -> str:
+        """Return what stands for the answer; "" if it cannot be kept."""
+        return key_of(contents, self.request(), self.folder)
+
+    def known(self) -> ModelAnswer | None:
+        """Return the answer of an earlier run."""
+        known = read_answer(self.key(self.contents(reads=False)))
+        return None if known is None else ModelAnswer(**known["answer"] | {"label": self.label})
+
+
+def do_task(task: BatchTask) -> Json:
+    """Do one of many models; return its answer as plain data, which is kept, too.
+
+    Raises:
+        UsageError: The files here are not those that are meant.
+    """
+    with chdir(task.folder):
+        contents = task.contents(reads=task.keeps)
+        meant = contents if task.expected is None else task.expected
+        for name in sorted({*contents, *meant}):
+            if contents.get(name) != meant.get(name):
+                raise UsageError(f"{name} is another file there, or none", hint=_SHARED)
+        return once(task.key(contents), task.run, lambda: asdict(task.work()), keeps=task.keeps)
+
+
+_SHARED = "all machines have to see the same files under the same names"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTask(BatchTask):
+    """A job with one of many models.
+
+    Attributes:
         command: The command's name.
         models: What the job is given: the model alone, or with another file.
         settings: How it is done.
-        folder: The working directory.
-        run: Names this run: what it has done is not done again if a process is lost.
         writes: What the job may write.
         with_record: Whether the JSON is wanted.
         with_text: Whether what the command would print is.
         verbose: Whether that says more.
     """
 
-    label: str
-    model: Path
     command: str
     models: tuple[Path, ...]
     settings: BaseSettings
-    folder: Path
-    run: str
     writes: tuple[Path, ...] = ()
     with_record: bool = False
     with_text: bool = False
     verbose: bool = False
 
-    def key(self, *, reads: bool) -> str:
-        """Return what stands for the answer; "" if it cannot be kept."""
+    def request(self) -> list[object]:
+        """Return what is asked, as JSON would hold it."""
         told = [self.with_record, self.with_text, self.verbose]
-        request = [self.command, self.models, self.settings, self.folder, told]
-        texts = texts_in([self.models, self.settings])
-        return key_of(self.model, request, texts, reads=reads)
+        return [self.command, self.models, self.settings, told]
+
+    def texts(self) -> Iterator[str]:
+        """Yield parts of the request that may name files."""
+        return texts_in([self.models, self.settings])
+
+    def work(self) -> ModelAnswer:
+        """Do the job."""
+        answer = answer_to(
+            self.command,
+            self.models,
+            self.settings,
+            self.label,
+            with_record=self.with_record,
+            with_text=self.with_text,
+            verbose=self.verbose,
+        )
+        written = [path for path in self.writes if answer.status != "error" and path.exists()]
+        return replace(answer, files={self._seen(path): digest_of(path) for path in written})
+
+    def _seen(self, path: Path) -> str:
+        """Return the name of a file as it is seen from the folder, wherever that lies."""
+        return str(path.relative_to(self.folder) if path.is_relative_to(self.folder) else path)
 
 
 def texts_in(value: object) -> Iterator[str]:
@@ -121,30 +206,6 @@ def texts_in(value: object) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from texts_in(item)
-
-
-ALONE = threading.Lock()
-"""A worker of Dask has several threads, but dpl does one thing at a time."""
-
-
-def do_task(task: ModelTask) -> Json:
-    """Do one of many models; return its answer as plain data, which is kept, too."""
-    with ALONE, chdir(task.folder):
-        return once(task.key(reads=True), task.run, partial(_answer_of, task))
-
-
-def _answer_of(task: ModelTask) -> Json:
-    answer = answer_to(
-        task.command,
-        task.models,
-        task.settings,
-        task.label,
-        with_record=task.with_record,
-        with_text=task.with_text,
-        verbose=task.verbose,
-    )
-    files = {str(path): digest_of(path) for path in task.writes if path.exists()}
-    return asdict(replace(answer, files=files if answer.status != "error" else {}))
 
 
 def answer_to(
@@ -187,33 +248,95 @@ class Batch(BatchSettings):
         """Whether something is asked for that one model alone would not have."""
         return self.resume or self.scheduler is not None
 
+    def limited(self) -> AbstractContextManager[None]:
+        """Give one model alone the time that is stated."""
+        if "model_timeout" not in self.stated():
+            return nullcontext()
+        from dplcli.batch.processes import limited  # noqa: PLC0415  # one model needs none
+
+        return limited(self.model_timeout)
+
     def run(
-        self, work: Callable[[Any], Json], tasks: Sequence[Any], tell: Callable[[str], None]
+        self, tasks: Sequence[BatchTask], tell: Callable[[str], None]
     ) -> dict[str, ModelAnswer]:
         """Do all tasks; return the answers by the labels of the tasks.
 
+        Who is interrupted has the answers so far; the other models are said not to be done.
+
         Raises:
-            UsageError: There is no such scheduler.
+            UsageError: There is no such scheduler, or no worker that can do the work.
         """
+        answers: dict[str, ModelAnswer] = {}
+        tell(f"0 of {counted(len(tasks), 'model')} done")
+        try:
+            with closing(self._done(tasks)) as done:
+                for label, answer in done:
+                    answers[label] = answer
+                    tell(f"{len(answers)} of {counted(len(tasks), 'model')} done, last {label}")
+        except Exception:
+            raise
+        except BaseException:  # noqa: BLE001  # somebody asks the process to end
+            stopped = "interrupted; no file is left half-written"
+            for task in tasks:
+                rest = ModelAnswer(label=task.label, status="error", messages=(stopped,))
+                answers.setdefault(task.label, rest)
+        return answers
+
+    def _done(self, tasks: Sequence[BatchTask]) -> Generator[tuple[str, ModelAnswer]]:
         from dplcli.batch.processes import (  # noqa: PLC0415  # one model needs none
             default_jobs,
             run_here,
-            run_there,
         )
 
         if self.scheduler is not None:
-            done = run_there(work, tasks, self.scheduler)
-        else:
-            done = run_here(work, tasks, self.jobs or default_jobs(), _LOADED)
-        answers: dict[str, ModelAnswer] = {}
-        tell(f"0 of {counted(len(tasks), 'model')} done")
-        for task, said in done:
-            label = task.label
-            answers[label] = (
-                failed_answer(label, said) if isinstance(said, Exception) else ModelAnswer(**said)
-            )
-            tell(f"{len(answers)} of {counted(len(tasks), 'model')} done, last {label}")
-        return answers
+            yield from self._done_there(tasks)
+            return
+        jobs = self.jobs or default_jobs()
+        for task, said in run_here(do_task, tasks, jobs, _LOADED, self.model_timeout):
+            yield task.label, _answer(task, said)
+
+    def _done_there(self, tasks: Sequence[BatchTask]) -> Generator[tuple[str, ModelAnswer]]:
+        """Have tasks done in a cluster; what is said to be written has to be here."""
+        from dplcli.batch.processes import Cluster, run_there  # noqa: PLC0415  # as above
+
+        cluster = Cluster(
+            self.scheduler or "",
+            program(),
+            _LOADED,
+            self.worker_timeout,
+            self.strict_workers,
+            lambda line: say(f"dpl: {line}", err=True),
+        )
+        meant = [replace(task, expected=task.contents(reads=True)) for task in tasks]
+        unseen: list[tuple[BatchTask, ModelAnswer, str]] = []
+        for task, said, machine in run_there(do_task, meant, cluster, self.model_timeout):
+            answer = _answer(task, said)
+            if answer.status == "error" and machine:
+                lines = [f"{line} (on {machine})" for line in answer.messages]
+                answer = replace(answer, messages=lines)
+            if not are_there(answer.files):
+                unseen.append((task, answer, machine))
+                continue
+            if answer.status != "error" and task.keeps:
+                keep_answer(task.key(task.expected or {}), {"run": task.run, "answer": said})
+            yield task.label, answer
+        late = monotonic() + _UNSEEN
+        for task, answer, machine in unseen:
+            while not (is_there := are_there(answer.files)) and monotonic() < late:
+                sleep(_SOON)  # a shared folder may show a file late
+            if not is_there:
+                line = f"{machine} wrote {', '.join(answer.files)}, which is not here"
+                lost = UsageError(line, hint=_SHARED)
+                answer = failed_answer(task.label, lost)  # noqa: PLW2901
+            yield task.label, answer
+
+
+_UNSEEN = 10.0
+_SOON = 0.2
+
+
+def _answer(task: BatchTask, said: Json | Exception) -> ModelAnswer:
+    return failed_answer(task.label, said) if isinstance(said, Exception) else ModelAnswer(**said)
 
 
 @dataclass(frozen=True)
@@ -318,8 +441,8 @@ def do_all(command: JobCommand, asked: Sequence[Asked], call: Invocation) -> Non
         if len(left) < len(tasks) and not printing.quiet:
             done = len(tasks) - len(left)
             say(f"dpl: {done} of {counted(len(tasks), 'model')} were done before", err=True)
-        answers = known | (batch.run(do_task, left, tell) if left else {})
-    forget_oldest()
+        answers = known | (batch.run(left, tell) if left else {})
+    forget_oldest(batch.cache_size)
     said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
     conclude(printing, f"dpl {name}", [answer for answer in said if answer is not None])
 
@@ -356,7 +479,7 @@ def _rows(
             settings=own,
             folder=Path.cwd(),
             run=run,
-            writes=() if place is None else (place.absolute(),),
+            writes=() if place is None else (place,),
             with_record=printing.json_path is not None,
             with_text=printing.verbose or name == "explain",
             verbose=printing.verbose,
@@ -365,8 +488,7 @@ def _rows(
 
 def _known(task: ModelTask) -> ModelAnswer | None:
     """Return the answer of an earlier run, if what it wrote is still there."""
-    known = read_answer(task.key(reads=False))
-    answer = None if known is None else ModelAnswer(**known["answer"])
+    answer = task.known()
     return answer if answer is not None and are_there(answer.files) else None
 
 
@@ -463,7 +585,7 @@ class JobCommand(options.GroupedCommand):
         """Do the job once, and report it."""
         settings, printing = placed(call.models[-1], call.settings), call.printing
         printing.check(*call.models, *settings.files())
-        with printing.progress() as say:
+        with call.batch.limited(), printing.progress() as say:
             if "progress" in settings.options:
                 settings = settings.but(progress=say)
             document = self.document(call.models, settings, verbose=printing.verbose)

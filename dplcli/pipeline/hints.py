@@ -1,7 +1,7 @@
-"""What would let rules do more: a later opset, ranks that a file states, ``prepare`` before them.
+"""What would let rules do more: a later opset, ranks that a file states, ``prepare``, a policy.
 
-A hint is tried before it is given, so it costs about what the run did. Only models of ordinary size
-get any, and only where rules do little.
+A hint is tried before it is given, as the command that it names would, so it costs about what the
+run did. Only models of ordinary size get any, and only where rules do little.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from dplcli.catalog.places import shipped_catalog
 from dplcli.dpl import PatternRule, RewriteRule
+from dplcli.dpl.rule import with_policies
 from dplcli.errors import DplError, counted
 from dplcli.ir.operators import LEFTOVERS
-from dplcli.onnx_io import load_model
+from dplcli.onnx_io import as_written, load_model
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.rules import load_rewrites
 from dplcli.settings import RuleSettings
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, Value
+    from dplcli.passes.rewrite import Rewriting
     from dplcli.passes.select import Selection
 
 
@@ -51,7 +53,7 @@ def hints_on_matches(
 
     Args:
         path: The file of the model.
-        model: The model as it was matched, or parts of it outlined since.
+        model: The model as it was matched.
         selection: What was found in it.
         is_prepared: Whether the model was rewritten by ``prepare``, and is not that of the file.
     """
@@ -66,34 +68,32 @@ def hints_on_matches(
         lambda: "" if is_prepared else _on_opset(path, model, rules, f"{raising} --opset"),
         lambda: _on_ranks(refused),
         lambda: "" if is_prepared else _on_coverage(path, selection, preparing),
+        lambda: _on_escape(model, selection),
     )
 
 
 def hints_on_rewrite(
     path: Path,
+    opset: int | None,
     rules: Sequence[RewriteRule],
-    counts: Mapping[str, int],
-    refused: Iterable[Rejection],
+    done: Rewriting,
     nodes: int,
 ) -> tuple[str, ...]:
     """Say what would let more rules of a rewrite apply, or apply more often.
 
     Args:
         path: The file of the model.
+        opset: The opset that it was raised to; None for its own.
         rules: The rules.
-        counts: How often each was applied.
-        refused: What was refused.
+        done: What became of them.
         nodes: How many nodes the model has.
     """
     if nodes > _MOST_NODES:
         return ()
-    model = load_model(path)
-    rules = [rule for rule in rules if not rule.is_nodewise]
-
     return _said(
-        lambda: _on_opset(path, model, rules, "--opset"),
-        lambda: _on_ranks(refused),
-        lambda: _on_applications(path, rules, counts),
+        lambda: _on_opset(path, load_model(path, opset=opset), rules, "--opset"),
+        lambda: _on_ranks(done.refused),
+        lambda: _on_applications(load_model(path, opset=opset), rules, done.counts),
     )
 
 
@@ -114,7 +114,9 @@ def _said(*hints: Callable[[], str]) -> tuple[str, ...]:
 def _on_opset(path: Path, model: Model, rules: Sequence[Rule], option: str) -> str:
     """Name the rules that would do something at a later opset."""
     version = model.opset_imports.get("", 0)
-    late = {r.qualified_name: r.opsets[0] for r in rules if (r.opsets[0] or 0) > version > 0}
+    with_patterns = [r for r in rules if not (isinstance(r, RewriteRule) and r.is_nodewise)]
+    first = {rule.qualified_name: rule.opsets[0] or 0 for rule in with_patterns}
+    late = {name: opset for name, opset in first.items() if opset > version > 0}
     if not late:
         return ""
     # Rules that look for the same; only their replacements need the opset.
@@ -122,24 +124,31 @@ def _on_opset(path: Path, model: Model, rules: Sequence[Rule], option: str) -> s
         replace(rule, opsets=(None, None))
         if isinstance(rule, PatternRule)
         else PatternRule(rule.target, rule.name, rule.pattern, where=rule.where)
-        for rule in rules
+        for rule in with_patterns
         if rule.qualified_name in late
     ]
-    fitting = select_matches(load_model(path), patterns).counts
-    opset = max((late[rule] or 0 for rule in fitting), default=0)
+    fitting = select_matches(model, patterns).counts
+    opset = max((late[rule] for rule in fitting), default=0)
     if not opset:
         return ""
-    counts = select_matches(load_model(path, opset=opset), rules).counts
+    counts = _done_at(load_model(path, opset=opset), rules)
     counts_of_late = {rule: counts[rule] for rule in late if counts.get(rule)}
     if not counts_of_late:
         return ""
-    opset = max(late[rule] or 0 for rule in counts_of_late)
-    which = (
-        "1 more rule matches"
-        if len(counts_of_late) == 1
-        else f"{len(counts_of_late)} more rules match"
-    )
+    opset = max(late[rule] for rule in counts_of_late)
+    verb = "match" if any(isinstance(rule, PatternRule) for rule in rules) else "apply"
+    which = f"{counted(len(counts_of_late), 'more rule')} {verb}"
+    if len(counts_of_late) == 1:
+        which = f"1 more rule {'matches' if verb == 'match' else 'applies'}"
     return f"{which} at opset {opset} ({_listed(counts_of_late)}): {option} {opset}"
+
+
+def _done_at(model: Model, rules: Sequence[Rule]) -> Mapping[str, int]:
+    """Return how often rules match in a model that was raised, or are applied to it."""
+    rewrites = [rule for rule in rules if isinstance(rule, RewriteRule)]
+    if len(rewrites) == len(rules):
+        return _rewritten(model, rewrites)
+    return select_matches(_prepare(model, rules) or model, rules).counts
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -201,8 +210,8 @@ def _on_coverage(path: Path, selection: Selection, preparing: str) -> str:
     left = sum(selection.totals.get(op, 0) - selection.covered.get(op, 0) for op in LEFTOVERS)
     if not total or inside / total > _POOR or (total - left) * _MORE > total:
         return ""
-    model = load_model(path)
-    if not _prepare(model, selection.rules):
+    model = _prepare(load_model(path), selection.rules)
+    if model is None:
         return ""
     inside_then, total_then = _covered(select_matches(model, selection.rules))
     share, then = inside / total, inside_then / max(total_then, 1)
@@ -222,22 +231,53 @@ def _covered(selection: Selection) -> tuple[int, int]:
     return matched, total
 
 
-def _on_applications(path: Path, rules: Sequence[RewriteRule], counts: Mapping[str, int]) -> str:
-    """Say how often the rules would match after ``prepare``, if they did nothing without."""
-    model = load_model(path)
-    if any(counts.values()) or not _prepare(model, rules):
+def _on_applications(model: Model, rules: Sequence[RewriteRule], counts: Mapping[str, int]) -> str:
+    """Say how often the rules would be applied beside ``prepare``, if they did nothing without."""
+    prepare = _preparing(model, rules)
+    if any(counts.values()) or not prepare:
         return ""
-    matches = len(select_matches(model, rules).matches)
-    times = "once" if matches == 1 else f"{matches:,} times"
-    return f"the rules match {times} after prepare: add -p prepare" if matches else ""
+    done = _rewritten(model, [*rules, *prepare])
+    times = sum(done.get(rule.qualified_name, 0) for rule in rules)
+    often = "once" if times == 1 else f"{times:,} times"
+    return f"the rules apply {often} with prepare: add -p prepare" if times else ""
 
 
-def _prepare(model: Model, rules: Iterable[Rule]) -> bool:
-    """Rewrite a model by ``prepare``; tell whether that changed it and is none of *rules*."""
+def _prepare(model: Model, rules: Iterable[Rule]) -> Model | None:
+    """Rewrite a model by ``prepare``; None if nothing came of it, or if it is among *rules*."""
+    prepare = _preparing(model, rules)
+    return as_written(model) if prepare and sum(_rewritten(model, prepare).values()) else None
+
+
+def _preparing(model: Model, rules: Iterable[Rule]) -> list[RewriteRule]:
+    """Return the rules of ``prepare``; none if one is among *rules*."""
+    prepare, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
+    names = {rule.qualified_name for rule in rules}
+    return [] if any(rule.qualified_name in names for rule in prepare) else prepare
+
+
+def _rewritten(model: Model, rules: Sequence[RewriteRule]) -> Mapping[str, int]:
+    """Rewrite a model; return how often each rule was applied."""
     from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # few models are worth the try
 
-    rewrites, _ = load_rewrites(RuleSettings(patterns=str(shipped_catalog("prepare"))), model)
-    names = {rule.qualified_name for rule in rules}
-    if any(rule.qualified_name in names for rule in rewrites):
-        return False
-    return rewrite(model, rewrites).rounds > 0
+    return rewrite(model, rules).counts
+
+
+# What another policy would make of matches that others read from.
+
+
+def _on_escape(model: Model, selection: Selection) -> str:
+    """Say how many nodes more would match if functions returned what others read of them.
+
+    To compute that twice is a policy, too, but may cost more than it gains.
+    """
+    names = {item.rule.qualified_name for item in selection.refused if item.stage == "escape"}
+    names &= {rule.qualified_name for rule in selection.rules if isinstance(rule, PatternRule)}
+    if not names or len(names) > _MOST_NAMED:
+        return ""
+    chosen = [f"{name}=outputs" for name in sorted(names)]
+    inside, total = _covered(selection)
+    then, _ = _covered(select_matches(model, with_policies(selection.rules, {"escape": chosen})))
+    if then <= inside or then < _MORE * inside:
+        return ""
+    options = " ".join(f"--escape {each}" for each in chosen)
+    return f"{inside:,} of {total:,} nodes match now, and {then:,} with {options}"

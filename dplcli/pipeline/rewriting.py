@@ -300,7 +300,8 @@ def rewrite(
         catalogs = [*catalogs_in(settings.patterns), *settings.target]
         save_plan(settings.plan, model_path, catalogs, done.applications, opset=settings.opset)
     if settings.hints and not settings.is_restricted:
-        said = hints_on_rewrite(model_path, job.rules, done.counts, done.refused, job.ops.total())
+        nodes = job.ops.total()
+        said = hints_on_rewrite(model_path, settings.opset, job.rules, done, nodes)
         outcome = replace(outcome, hints=said)
     return job.written(outcome)
 

@@ -41,20 +41,22 @@ def junit_xml(document: Document, seconds: float = 0.0) -> str:
     """Return *document* as JUnit XML.
 
     The first suite has one case, which passes if the command's answer is yes, so that no file is
-    without a case.
+    without a case. Of many models each has a suite, with its own answer.
 
     Args:
         document: The report.
-        seconds: How long the command took: the time of the first case. The others have no time of
-            their own, as all of them are one run.
+        seconds: How long the command took, by the clock: the time of the first case. The others
+            have no time of their own, as all of them are one run; of many models each has.
     """
     verdict, *others = cases_of(document)
-    verdict = verdict._replace(seconds=seconds)
-    suites = {f"{document.command}: {document.subject}": [verdict]}
+    suites: dict[str, list[Case]] = {}
+    if not document.is_of_many:
+        suites[f"{document.command}: {document.subject}"] = [verdict._replace(seconds=seconds)]
     for case in others:
         suites.setdefault(case.group, []).append(case)
     cases = [case for suite in suites.values() for case in suite]
-    root = ET.Element("testsuites", {"name": one_line(document.command)} | _counts(cases))
+    attributes = _counts(cases) | {"time": _time(seconds)}  # some models were done side by side
+    root = ET.Element("testsuites", {"name": one_line(document.command)} | attributes)
     for position, (name, of_suite) in enumerate(suites.items()):
         _suite(root, name, of_suite, is_first=not position)
     ET.indent(root, " ")
@@ -74,7 +76,7 @@ def _counts(cases: Sequence[Case]) -> dict[str, str]:
     return {
         "tests": str(len(cases)),
         "failures": str(count["failed"]),
-        "errors": "0",
+        "errors": str(count["error"]),
         "time": _time(sum(case.seconds for case in cases)),
     }
 
@@ -101,18 +103,21 @@ def _suite(root: ET.Element, name: str, cases: Sequence[Case], *, is_first: bool
         element = ET.SubElement(suite, "testcase", attributes)
         if case.status == "passed":
             continue
-        tag = "failure" if case.status == "failed" else "skipped"
+        tag = "failure" if case.status == "failed" else case.status
         message = one_line(case.message.partition("\n")[0])
         reason = ET.SubElement(element, tag, message=message)
-        if case.status == "failed":
+        if case.status != "skipped":
             reason.set("type", "dpl")
             reason.text = visible(case.message)
 
 
 def _verdict(document: Document) -> Case:
-    if document.ok:
+    told = {case.message for case in document.cases if case.status == "failed"}
+    reasons = [line for line in document.failures if line not in told]
+    is_compared = document.verification is not None and not document.verification.equivalent
+    if document.ok or (told and not reasons and not is_compared):
         return Case(document.command, "verdict", "passed")
-    message = "\n".join([document.verdict, *document.failures])
+    message = "\n".join([document.verdict, *reasons])
     return Case(document.command, "verdict", "failed", message)
 
 
@@ -236,7 +241,7 @@ def _artifact(file: str) -> Json:
 
 
 _MOST_ROWS = 50
-_SYMBOLS = {"passed": "✅", "failed": "❌", "skipped": "▫️"}
+_SYMBOLS = {"passed": "✅", "failed": "❌", "error": "❌", "skipped": "▫️"}
 _LEVELS = {"error": "❌", "warning": "⚠️", "note": "▫️"}
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from dplcli.verify.layers import Layer, Layers
     from dplcli.verify.settings import KernelReport
 
-    Status: TypeAlias = Literal["passed", "failed", "skipped"]
+    Status: TypeAlias = Literal["passed", "failed", "error", "skipped"]
 
     Severity: TypeAlias = Literal["error", "warning", "note"]
 
@@ -544,6 +544,8 @@ def equivalence(result: VerificationResult) -> str:
         return "Cannot tell"
     if result.idle:
         return "Equivalent, but too few partitions ran on the library"
+    if result.proof is not None and not result.outputs:
+        return "Equivalent by proof, not run"
     return "Equivalent, by a check that is too weak" if result.is_weak else "Equivalent"
 
 

@@ -171,7 +171,7 @@ def _cases(answer: ModelAnswer) -> Iterable[Case]:
     if answer.status == "error":
         message = "\n".join(answer.messages)
         seconds = answer.seconds
-        yield Case(answer.label, "verdict", "failed", message, answer.label, seconds)
+        yield Case(answer.label, "verdict", "error", message, answer.label, seconds)
         return
     seconds = answer.seconds
     for group, name, status, message in answer.cases:

@@ -1,6 +1,8 @@
 """Processes that work on many models: none is lost, none is done twice, whatever dies."""
 
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,8 +16,9 @@ from typing import NamedTuple
 
 import pytest
 
-from dplcli.batch.done import once
-from dplcli.batch.processes import LostError, run_here, run_there
+from dplcli.batch import processes
+from dplcli.batch.done import once, program
+from dplcli.batch.processes import Cluster, LostError, run_here, run_program, run_there
 from dplcli.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -108,6 +111,54 @@ def test_who_stops_asking_leaves_no_process_behind(tmp_path: Path) -> None:
     assert set(ends(tmp_path / "log")) == {"end 0"}
 
 
+def test_a_task_that_takes_too_long_is_lost_alone(tmp_path: Path) -> None:
+    """The others have answers, in the same processes."""
+    jobs = [Job(number, tmp_path / "log", seconds=60 * (number == 1)) for number in range(4)]
+    begun = time.monotonic()
+
+    answers = dict(run_here(work, jobs, 1, seconds=1.5))
+
+    assert str(answers.pop(jobs[1])) == "took longer than 1.5 s"
+    assert list(answers.values()) == [0, 4, 9]
+    assert time.monotonic() - begun < 30
+
+
+def deaf(job: Job) -> int:
+    """Hear no signal, as C++ that never comes back does not."""
+    if job.seconds:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    return work(job)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be held")
+def test_a_process_that_hears_nothing_any_more_is_ended(tmp_path: Path) -> None:
+    """It is not tried again: that would take as long; who was beside it is."""
+    jobs = [Job(number, tmp_path / "log", seconds=60 * (number == 1)) for number in range(4)]
+
+    answers = dict(run_here(deaf, jobs, 2, seconds=1))
+
+    assert str(answers.pop(jobs[1])) == "took longer than 1 s"
+    assert sorted(answers.values(), key=str) == [0, 4, 9]
+    assert (tmp_path / "log").read_text().count("begin 1\n") == 1
+
+
+def run_for_long(mark: str) -> int:
+    """Run a program that starts another one."""
+    return run_program(["/bin/sh", "-c", f"sleep {mark} & wait"]).returncode
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_what_a_program_has_started_ends_with_its_time() -> None:
+    """Also what it did not wait for."""
+    mark = f"1000.{os.getpid()}"
+    ((_, answer),) = run_here(run_for_long, [mark], 1, seconds=1)
+    assert str(answer) == "took longer than 1 s"
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has just ended
+            assert mark.encode() not in path.read_bytes().split(b"\0")
+
+
 INTERRUPTED = """
 import os, signal, sys
 from dplcli.batch.processes import run_here
@@ -135,47 +186,79 @@ def test_an_interrupt_while_processes_load_is_the_first_ones_alone(tmp_path: Pat
     assert (done.stdout.strip(), done.stderr) == ("[(-1, 1)]", "")
 
 
-def test_a_scheduler_that_is_not_there_is_one_message(tmp_path: Path) -> None:
+def test_a_scheduler_that_is_not_there_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whether or not Dask is installed."""
+    monkeypatch.setattr(processes, "_CONNECTING", 0.5)
     with pytest.raises(UsageError, match=r"^--scheduler tcp://127\.0\.0\.1:9: ") as caught:
-        list(run_there(work, [Job(0, tmp_path / "log")], "tcp://127.0.0.1:9"))
+        list(run_there(work, [Job(0, tmp_path / "log")], Cluster("tcp://127.0.0.1:9", {})))
 
     assert caught.value.hint
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """Start a scheduler of Dask and three workers, each a process."""
-    pytest.importorskip("distributed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    common = ["--no-dashboard", "--host", "127.0.0.1"]
-    calls = [["dask_scheduler", "--port", str(port), *common]]
-    calls += [
-        ["dask_worker", address, "--nthreads", "1", "--no-nanny", "--name", f"w{n}", *common]
-        for n in range(3)
-    ]
-    started = []
-    with (tmp_path / "dask.log").open("wb") as log:
-        for module, *words in calls:
-            started.append(
-                subprocess.Popen(  # noqa: S603  # our own
-                    [sys.executable, "-m", f"distributed.cli.{module}", *words],
-                    env=environment,
-                    cwd=tmp_path,
-                    stdout=log,
-                    stderr=log,
-                )
+class LocalCluster:
+    """A scheduler of Dask and its workers, each a process.
+
+    Args:
+        folder: Where they work.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{port}"
+        self._folder = folder
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._start("dask_scheduler", "--port", str(port))
+        wait_for(self.address)
+
+    def worker(self, *paths: Path, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a worker that finds modules in *paths*."""
+        found = os.pathsep.join(map(str, [*paths, ROOT]))
+        words = (self.address, "--nthreads", "1", "--no-nanny")
+        return self._start("dask_worker", *words, PYTHONPATH=found, **environment)
+
+    def _start(self, module: str, *words: str, **more: str) -> subprocess.Popen[bytes]:
+        with (self._folder / "dask.log").open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603  # our own
+                [
+                    *(sys.executable, "-m", f"distributed.cli.{module}", *words),
+                    *("--no-dashboard", "--host", "127.0.0.1"),
+                ],
+                env=os.environ | more,
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
             )
-        wait_for(address)
-        yield address, started[1:]
-        for process in reversed(started):
+        self._started.append(process)
+        return process
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many workers are there."""
+        distributed = pytest.importorskip("distributed")
+        with distributed.Client(self.address, set_as_default=False) as client:
+            client.wait_for_workers(count, timeout=60)
+
+    def close(self) -> None:
+        """End all of them."""
+        for process in reversed(self._started):
             with suppress(OSError):
                 process.kill()
             process.wait(30)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Start a scheduler of Dask; its workers see the modules of these tests, too."""
+    pytest.importorskip("distributed")
+    (tmp_path / "dask").mkdir()
+    made = LocalCluster(tmp_path / "dask")
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def work_once(job: Job) -> dict[str, object]:
@@ -199,15 +282,17 @@ def wait_for(address: str) -> None:
 
 @pytest.mark.long
 def test_a_worker_of_a_cluster_that_is_killed_loses_nothing(
-    tmp_path: Path, cluster: tuple[str, list[subprocess.Popen[bytes]]]
+    tmp_path: Path, cluster: LocalCluster
 ) -> None:
     """The others do what it had begun, and nothing that was done is done again."""
-    address, workers = cluster
-    log = tmp_path / "log"
+    workers = [cluster.worker() for _ in range(3)]
+    log, told = tmp_path / "log", list[str]()
     jobs = [Job(number, log, seconds=0.3) for number in range(24)]
     answers = {}
-    for job, answer in run_there(work_once, jobs, address):
+    asked = Cluster(cluster.address, program(), [__name__], tell=told.append)
+    for job, answer, machine in run_there(work_once, jobs, asked):
         assert isinstance(answer, dict), answer
+        assert machine == socket.gethostname()
         answers[job.number] = answer["square"]
         if len(answers) == 6:
             workers[1].kill()
@@ -216,3 +301,109 @@ def test_a_worker_of_a_cluster_that_is_killed_loses_nothing(
     begun = Counter(log.read_text().splitlines())
     assert ends(log) == Counter(f"end {number}" for number in range(24))
     assert sum(begun[f"begin {number}"] for number in range(24)) <= 25  # one was being done
+    assert [line.partition(")")[2] for line in told] in (
+        [" is gone; others do what it had not done"],
+        [],  # it was never asked for
+    )
+
+
+@pytest.mark.long
+def test_who_has_another_dpl_or_none_does_nothing(tmp_path: Path, cluster: LocalCluster) -> None:
+    """Each is named with what it lacks; nobody who fits, or strictness, is one message."""
+    log, told = tmp_path / "log", list[str]()
+    jobs = [Job(number, log) for number in range(9)]
+    asked = Cluster(cluster.address, program(), [__name__], tell=told.append, patience=1)
+    with pytest.raises(UsageError, match="for 1 s no worker could do the work: there is none"):
+        list(run_there(work, jobs, asked))
+
+    absent, edited = tmp_path / "absent", tmp_path / "edited"
+    absent.mkdir()
+    (absent / "dplcli.py").write_text("raise ModuleNotFoundError(\"No module named 'dplcli'\")")
+    for name in ("dplcli", "patterns"):
+        shutil.copytree(ROOT / name, edited / name, ignore=shutil.ignore_patterns("__pycache__"))
+    with (edited / "dplcli" / "version.py").open("a", encoding="utf-8") as code:
+        code.write("# edited\n")
+    cluster.worker(absent)
+    cluster.worker(edited)
+    cluster.wait_for(2)
+    with pytest.raises(UsageError, match="no worker could do the work: ") as caught:
+        list(run_there(work, jobs, asked._replace(patience=8)))
+    ours = program()["dpl"]
+    assert f"here {ours}" in caught.value.message
+    assert "lacks dpl, or what it needs: No module named 'dplcli'" in caught.value.message
+    assert not log.exists()
+    with pytest.raises(UsageError, match=r"^--strict-workers: "):
+        list(run_there(work, jobs, asked._replace(is_strict=True, patience=20)))
+
+    told.clear()
+    cluster.worker()
+    done = list(run_there(work, jobs, asked._replace(patience=60)))
+    assert sorted(job.number for job, _, _ in done) == list(range(9))
+    assert [answer for job, answer, _ in done if answer != job.number**2] == []
+    assert ends(log) == Counter(f"end {number}" for number in range(9))
+    assert all(line.startswith("left out: ") for line in told)
+
+
+@pytest.mark.long
+def test_what_hangs_on_a_cluster_is_lost_alone(tmp_path: Path, cluster: LocalCluster) -> None:
+    """Its worker goes on with others."""
+    cluster.worker()
+    jobs = [Job(number, tmp_path / "log", seconds=60 * (number == 1)) for number in range(4)]
+    asked = Cluster(cluster.address, program(), [__name__])
+    answers = {job.number: answer for job, answer, _ in run_there(work, jobs, asked, 2)}
+    assert str(answers.pop(1)) == "took longer than 2 s"
+    assert answers == {0: 0, 2: 4, 3: 9}
+
+
+MAPPED = """
+import os
+change = os.chdir
+os.chdir = lambda path: change(os.environ["MAPPED"] if str(path) == os.environ["SEEN"] else path)
+"""
+
+
+@pytest.mark.long
+def test_nothing_is_said_to_be_done_that_is_not_here(tmp_path: Path, cluster: LocalCluster) -> None:
+    """One worker has another disk under the same name; ok is what lies here, and is right."""
+    here, there, modules = tmp_path / "here", tmp_path / "there", tmp_path / "modules"
+    for folder in (here, there):
+        (folder / "models").mkdir(parents=True)
+        for number in range(6):
+            model = ROOT / "sample_models" / "residual_block.onnx"
+            shutil.copy(model, folder / "models" / f"m{number}.onnx")
+    modules.mkdir()
+    (modules / "sitecustomize.py").write_text(MAPPED)
+    cluster.worker()
+    cluster.worker(modules, MAPPED=str(there), SEEN=str(here))
+    cluster.wait_for(2)
+    (there / "out").mkdir()
+
+    def partition() -> tuple[int, dict[str, str], str]:
+        words = ["partition", "models", "-p", "conv_relu", "--no-verify", "-o", "out"]
+        words += ["--scheduler", cluster.address, "--json", "r.json", "--strict-workers"]
+        ended = subprocess.run(  # noqa: S603  # our own program
+            [sys.executable, "-m", "dplcli", *words],
+            cwd=here,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        record = json.loads((here / "r.json").read_text())
+        return (
+            ended.returncode,
+            {each["model"]: each["status"] for each in record["answers"]},
+            ended.stderr,
+        )
+
+    for content, message in ((b"", " wrote "), (b"other", " is another file there, or none")):
+        for model in (there / "models").iterdir():
+            model.write_bytes(model.read_bytes() + content)
+        shutil.rmtree(here / "out", ignore_errors=True)
+        code, answers, said = partition()
+        good = {name for name, status in answers.items() if status == "ok"}
+        assert len(answers) == 6
+        assert good == {f"models/{path.name}" for path in (here / "out").glob("*.onnx")}
+        assert len(good) < 6, "the other worker did nothing"
+        assert (code, message in said, socket.gethostname() in said) == (2, True, True), said

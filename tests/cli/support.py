@@ -6,6 +6,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_models"
+# As from a terminal, also if the tests themselves run in the background of a script.
+LISTENING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from dplcli.cli.main import main
+main()
+"""
 
 
 @dataclass(frozen=True)

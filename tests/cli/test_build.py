@@ -1,9 +1,14 @@
 """``dpl build`` and ``dpl init``: a pipeline file, what it makes, and what CI is told."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -12,7 +17,7 @@ import pytest
 from onnx import numpy_helper
 from ruamel.yaml import YAML
 
-from tests.cli.support import SAMPLES, Dpl, contents
+from tests.cli.support import LISTENING, ROOT, SAMPLES, Dpl, contents
 
 NETS = ("residual_block", "resnet18_bn")
 PLAIN = """\
@@ -282,6 +287,60 @@ def test_what_another_program_makes_is_verified(  # noqa: PLR0913, PLR0917  # th
     assert answer.code == status, answer.err
     assert message in answer.err
     assert (folder / "built" / "residual_block.onnx").exists() == (status == 0)
+
+
+SLOW = """\
+models: [models]
+steps:
+  - run: [sh, -c, 'case $0 in *18*) sleep %s & wait;; esac; cp $0 $1', "{input}", "{output}"]
+verify: false
+reports: {json: report.json}
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_build_ends_what_it_started_and_reports(
+    project: Write, folder: Path, number: int
+) -> None:
+    """What is done is in the report; nothing but one line is said, and no program lives on."""
+    mark = f"1000.{os.getpid()}{number}"
+    project(SLOW % mark)
+    with subprocess.Popen(  # noqa: S603  # our own program
+        [sys.executable, "-c", LISTENING, "build", "--jobs", "1"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            late = time.monotonic() + 60
+            while not runs(mark):
+                assert time.monotonic() < late
+                time.sleep(0.05)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+
+    assert process.returncode == 2
+    stopped = "interrupted; no file is left half-written"
+    assert err == f"dpl: error: models/resnet18_bn.onnx: {stopped}\n"
+    assert out.endswith("2 models: 1 ok, 1 could not be done.\n")
+    answers = json.loads((folder / "report.json").read_text())["answers"]
+    assert [each["status"] for each in answers] == ["ok", "error"]
+    assert list(contents(folder / "built")) == ["residual_block.onnx"]
+    assert not runs(mark)
+
+
+def runs(mark: str) -> bool:
+    """Tell whether a program with this argument runs."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has just ended
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                return True
+    return False
 
 
 @pytest.mark.long

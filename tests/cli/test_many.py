@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.cli.support import ROOT, SAMPLES, Dpl, Save, contents
+from tests.cli.support import LISTENING, ROOT, SAMPLES, Dpl, Save, contents
 
 RULES = ("--patterns", "conv_relu")
 NETS = ("residual_block", "resnet18_bn", "super_resolution")
@@ -117,8 +117,30 @@ def test_what_is_wrong_with_some_stops_no_other(dpl: Dpl, folder: Path) -> None:
     ]
     assert answer.out.endswith("7 models: 1 ok, 1 not, 5 could not be done.\n")
     suites = {each.get("name"): each for each in ET.parse("r.xml").getroot()}  # noqa: S314  # ours
-    assert suites["broken.onnx"].get("failures") == "1"
-    assert suites["models/deep/super_resolution.onnx"].get("failures") == "0"
+    counts = {name: [each.get(k) for k in ("failures", "errors")] for name, each in suites.items()}
+    assert counts["broken.onnx"] == ["0", "1"]
+    assert counts[model] == ["1", "1"]  # the expectation alone; and that it is named twice
+    assert counts["models/deep/super_resolution.onnx"] == ["0", "0"]
+    assert [case.get("name") for case in suites[model].iter("testcase")] == [
+        f"{model}: dpl match: verdict",
+        f"{model}: expectations: dnnl.conv2d_bias_relu>=3",
+        f"{model}: verdict",
+    ]
+
+
+def test_a_link_to_a_model_of_the_same_folder_is_no_other_model(dpl: Dpl, models: Path) -> None:
+    """It is done once, under the name of the file; a link that is named itself is an error."""
+    (models / "a_link.onnx").symlink_to("resnet18_bn.onnx")
+    (models / "one.onnx").symlink_to(SAMPLES / "light_resnet50.onnx")
+    (models / "two.onnx").symlink_to(SAMPLES / "light_resnet50.onnx")
+    answer = dpl("inspect", "models")
+    assert (answer.code, answer.err) == (0, "")
+    names = ["one", "residual_block", "resnet18_bn", "deep/super_resolution"]
+    assert [row[0] for row in rows(answer.out)] == [f"models/{name}.onnx" for name in names]
+    answer = dpl("inspect", "models/resnet18_bn.onnx", "models/a_link.onnx")
+    assert answer.message == (
+        "models/a_link.onnx: is named twice as models/resnet18_bn.onnx, too; it is done once"
+    )
 
 
 def test_a_folder_without_models_alone_is_an_error(dpl: Dpl, folder: Path) -> None:
@@ -221,9 +243,14 @@ def test_resume_leaves_out_what_is_done(dpl: Dpl) -> None:
     assert done_before() == "dpl: 2 of 3 models were done before\n"
     shutil.copy("models/residual_block.onnx", "models/deep/super_resolution.onnx")
     assert done_before() == "dpl: 2 of 3 models were done before\n"
-    with Path("mine.yaml").open("a", encoding="utf-8") as catalogue:
-        catalogue.write("# another\n")
-    assert done_before() == ""
+    text = Path("mine.yaml").read_text(encoding="utf-8")
+    for same in (f"{text}# another\n", text.replace("dpl: 1\n", "") + "dpl: 1\n"):
+        Path("mine.yaml").write_text(same, encoding="utf-8")
+        assert done_before() == "dpl: 3 of 3 models were done before\n"
+    Path("mine.yaml").write_text(f"include: [other.yaml]\n{text}", encoding="utf-8")
+    for other in ("[]", "[{name: r, pattern: Relu(x)}]"):
+        Path("other.yaml").write_text(f"dpl: 1\ntarget: dnnl\npatterns: {other}\n")
+        assert done_before() == ""
     call = (*call, "--strip", "metadata")
     assert done_before() == ""
 
@@ -261,15 +288,6 @@ def is_group_alive(group: int) -> bool:
             if int(of) == group and state != "Z":
                 return True
     return False
-
-
-# As from a terminal, also if the tests themselves run in the background of a script.
-LISTENING = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from dplcli.cli.main import main
-main()
-"""
 
 
 @pytest.mark.long
@@ -349,7 +367,7 @@ def test_one_page_and_one_file_for_ci_have_all_models(dpl: Dpl) -> None:
     names.append(f"models/deep/{NETS[2]}.onnx")
     assert all(page.count(f">{name}<") == 1 for name in names)
     suites = [each.get("name") for each in ET.parse("r.xml").getroot()]  # noqa: S314  # ours
-    assert suites == ["dpl partition: 3 models", *names]
+    assert suites == names
     lines = Path("r.md").read_text().splitlines()
     table = lines[lines.index("### Models") + 2 :]
     assert table[0].startswith("| model | result |")

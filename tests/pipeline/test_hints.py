@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import onnx
@@ -10,10 +12,13 @@ import onnx.parser
 import pytest
 
 from dplcli import pipeline
-from dplcli.errors import DplError
+from dplcli.errors import DplError, OpsetError
 from dplcli.onnx_io import load_model
 from dplcli.pipeline import hints
+from dplcli.report.json import record_of
 from dplcli.settings import MatchSettings, PartitionSettings, RewriteSettings
+from tests.corpus.nets import listed_models, real_model
+from tests.helpers import thinned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,9 +75,11 @@ def test_rules_of_a_later_opset_are_named(tmp_path: Path) -> None:
     """With the opset that is needed, how often they match, and the option."""
     path = saved(tmp_path, GELU)
 
-    assert rewritten(path, "fuse") == ("1 more rule matches at opset 20 (gelu once): --opset 20",)
+    assert rewritten(path, "fuse") == ("1 more rule applies at opset 20 (gelu once): --opset 20",)
+    assert rewritten(path, "fuse", opset=19) == rewritten(path, "fuse")
+    assert rewritten(path, "fuse", opset=20) == ()
     assert matched(path, "fuse")[0] == (
-        "1 more rule matches at opset 20 (gelu once): dpl rewrite --opset 20"
+        "1 more rule applies at opset 20 (gelu once): dpl rewrite --opset 20"
     )
 
 
@@ -216,7 +223,7 @@ def test_a_rewrite_that_does_nothing_is_told_what_comes_first(tmp_path: Path) ->
     path = saved(tmp_path, LINEAR)
 
     assert rewritten(path, catalogue(tmp_path, text)) == (
-        "the rules match once after prepare: add -p prepare",
+        "the rules apply once with prepare: add -p prepare",
     )
 
 
@@ -244,3 +251,69 @@ def test_an_outcome_with_hints_is_a_record(tmp_path: Path) -> None:
     outcome = pipeline.match(path, MatchSettings(patterns=[catalogue(tmp_path, RULES)], hints=True))
 
     assert json.loads(json.dumps(outcome.hints)) == list(outcome.hints)
+
+
+# Following what a hint says.
+
+
+AFTER = re.compile(r"(\d+) of (\d+) nodes match now, and (\d+)(?: of (\d+) after prepare)?")
+TIMES = re.compile(r"(\w+) (once|\d+ times)")
+
+
+def follow_matches(path: Path, hint: str) -> None:
+    """Do what a hint on matches says, and hold the result against it."""
+    chosen = PartitionSettings(target="dnnl", verify=False, output=path.with_name("followed.onnx"))
+    if "--escape" in hint:
+        chosen = chosen.but(escape=tuple(hint.replace("--escape", "").split()[-1:]))
+    elif "--prepare" in hint:
+        chosen = chosen.but(prepare=True)
+    else:
+        return
+    coverage = record_of(pipeline.partition(path, chosen))["coverage"]
+    promised = AFTER.match(re.sub(r"(?<=\d),(?=\d)", "", hint))
+    assert promised is not None, hint
+    then, total = int(promised[3]), int(promised[4] or promised[2])
+    assert (coverage["nodes"], coverage["of"]) == (then, total)
+
+
+def follow_rewrite(path: Path, hint: str, *patterns: str) -> None:
+    """Do what a hint on a rewrite says, and hold the result against it."""
+    if "--opset" not in hint:
+        return
+    settings = RewriteSettings(dry_run=True, patterns=patterns, opset=int(hint.rpartition(" ")[2]))
+    counts = pipeline.rewrite(path, settings.but(output=path.with_name("o.onnx"))).counts
+    found = {name.rpartition(".")[2]: count for name, count in counts.items()}
+    for name, times in TIMES.findall(hint):
+        assert found[name] == (1 if times == "once" else int(times.split()[0])), hint
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", thinned(5, listed_models(), first=2))
+def test_what_a_hint_promises_comes_true(tmp_path: Path, name: str) -> None:
+    """Of any model, whoever follows it has just that."""
+    path = tmp_path / real_model(name).name
+    path.symlink_to(real_model(name))
+    for hint in pipeline.match(path, MatchSettings(target="dnnl", hints=True)).hints:
+        follow_matches(path, hint)
+    for patterns in (("fuse",), ("prepare", "fuse")):
+        for hint in rewritten(path, *patterns):
+            follow_rewrite(path, hint, *patterns)
+    with suppress(OpsetError):
+        assert not any("opset" in hint for hint in rewritten(path, "fuse", opset=24))
+
+
+ESCAPING = """g (float[n,4] x) => (float[n,4] y, float[n,4] z) {
+    t = Tanh (x) y = Exp (t) z = Sin (t) }"""
+    "g (float[n,4] x) => (float[n,4] y, float[n,4] z) { t = Tanh (x) y = Exp (t) z = Sin (t) }"
+)
+PAIRED = "dpl: 1\ntarget: t\npatterns:\n  - {name: pair, pattern: Exp(Tanh(x))}\n"
+
+
+def test_a_policy_is_proposed_where_more_would_match(tmp_path: Path) -> None:
+    """Where a value inside is read outside, and for the rule alone that is refused for it."""
+    rules = catalogue(tmp_path, PAIRED)
+    assert matched(saved(tmp_path, ESCAPING), rules) == (
+        "0 of 3 nodes match now, and 2 with --escape t.pair=outputs",
+    )
+    catalogue(tmp_path, PAIRED.replace("}", ", escape: outputs}"))
+    assert matched(saved(tmp_path, ESCAPING), rules) == ()
