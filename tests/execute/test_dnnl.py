@@ -23,7 +23,7 @@ from dplcli.execute.translate import translate
 from dplcli.onnx_io import model_from_proto
 from dplcli.pipeline import verify
 from dplcli.verify import engines
-from dplcli.verify.settings import Execution, Kernels, ModelSource, RunError
+from dplcli.verify.settings import Execution, KernelReport, Kernels, ModelSource, RunError
 from tests.execute.support import (
     HEADER,
     NET,
@@ -316,6 +316,15 @@ def test_calls_inside_an_if_run(tmp_path: Path) -> None:
     (item,) = found.kernels.partitions
     assert item.is_repeated
     assert item.library
+    ran, untaken = replace(item, runs=1), replace(item, runs=0)
+    every = Kernels("dnnl", "oneDNN", "dplcli.execute.session", "all")
+    left = replace(untaken, library="")
+    for partitions, is_enough in (
+        ((ran, untaken), True),
+        ((untaken,), False),
+        ((ran, left), False),
+    ):
+        assert (not KernelReport(every, 1, tuple(partitions)).complaints) == is_enough
 
 
 @pytest.mark.long
