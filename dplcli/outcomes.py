@@ -280,7 +280,7 @@ class MatchOutcome(ModelOutcome):
         return self.selection.refused
 
 
-@keys("model=label fed inputs=given level outputs=made kernels", "dpl.run/1")
+@keys("model=label fed inputs=given level outputs=made kernels verification?", "dpl.run/1")
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RunOutcome(ModelOutcome):
     """What a model gave.
@@ -292,6 +292,7 @@ class RunOutcome(ModelOutcome):
         level: The optimisation level of onnxruntime.
         leaves: The arrays of every output.
         kernels: Where its partitions ran, if kernels were asked for.
+        verification: What the check of what they gave said; None if that was not asked for.
         output: Where the outputs were written; None for nowhere.
     """
 
@@ -300,7 +301,15 @@ class RunOutcome(ModelOutcome):
     level: str
     leaves: Mapping[str, tuple[Leaf, ...]]
     kernels: KernelReport | None = None
+    verification: VerificationResult | None = None
     output: Path | None = None
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Why the answer is no."""
+        if self.verification is not None and not self.verification.accepted:
+            return self.verification.objections or ("partitions give something else than bodies",)
+        return () if self.kernels is None else self.kernels.complaints
 
     @property
     def inputs(self) -> dict[str, Array]:

@@ -1089,9 +1089,18 @@ class RunSettings(ExecutionSettings):
 
     Attributes:
         output: Write what the model gives; of several models, into this folder.
+        checked: With --with: compare what the partitions give with what their bodies give, as dpl
+            verify does, and exit with 1 where they differ.
     """
 
     output: Place = option(default=None, flags="-o --output", metavar="FILE.npz")
+    checked: bool = option(default=False, flags="--check")
+
+    def check(self) -> None:
+        """Refuse a check of nothing."""
+        super().check()
+        if self.checked and self.kernels is None:
+            raise UsageError("--check is about partitions --with a library; pass both")
 
 
 class RoundSettings(BaseSettings, group="The timing"):

@@ -47,6 +47,7 @@ _DTYPES: dict[int, Any] = {
     onnx.TensorProto.DOUBLE: np.float64,
     onnx.TensorProto.INT64: np.int64,
     onnx.TensorProto.INT32: np.int32,
+    onnx.TensorProto.INT8: np.int8,
     onnx.TensorProto.BOOL: np.bool_,
 }
 

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "passes": {"errors", "keys", "ir", "analysis", "dpl", "catalog", "settings"},
     "verify": {"errors", "files", "keys", "ir", "onnx_io", "analysis", "diff"}
     | {"onnx", "onnxruntime"},
-    "execute": {"errors", "files", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
+    "execute": {"errors", "files", "version", "ir", "onnx_io", "verify", "onnx", "onnxruntime"},
     "targets": {"errors", "keys", "ir", "onnx_io", "dpl", "verify", "jinja2"},
     "outcomes": {
         "errors",

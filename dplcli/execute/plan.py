@@ -89,8 +89,8 @@ class KernelPlan:
         fixed: The numbers of those constant inputs that settings were made from.
         views: By input, the shape that the operators see if it is not the call's: the elements are
             the same, in the same order.
-        shapes: The shape that the operators see of each input whose rank the model tells; a name or
-            None stands for a size that is open.
+        given: The shape of each input whose rank the model tells; a name or None stands for a size
+            that is open.
         numbers: The constants of the body.
         scalars: The constants of one element, of the body or the call.
         is_region: Whether it is a region of partitions, each of which the library runs by itself.
@@ -105,11 +105,24 @@ class KernelPlan:
     constant: set[int] = field(default_factory=set)
     fixed: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     views: dict[int, Shape] = field(default_factory=dict)
-    shapes: dict[int, OpenShape] = field(default_factory=dict)
+    given: dict[int, OpenShape] = field(default_factory=dict)
     numbers: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     scalars: dict[int, float] = field(default_factory=dict)
     is_region: bool = False
     parts: int = 1
+
+    @property
+    def shapes(self) -> dict[int, OpenShape]:
+        """The shapes of the inputs as the operators see them, where the rank is known."""
+        return {**self.given, **self.views}
+
+
+def signature_of(plan: KernelPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the element types of the inputs and of the outputs of a call."""
+    return (
+        tuple(plan.dtypes[number] for number in plan.inputs),
+        tuple(plan.dtypes[number] for number in plan.outputs),
+    )
 
 
 class CompiledCall(Protocol):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dplcli.execute.composites import Composite
-    from dplcli.execute.plan import OpenShape, Setting, Shape
+    from dplcli.execute.plan import Setting, Shape
     from dplcli.ir import Attribute, Function, Node, Value
 
     PlainShape = tuple[int | None, ...]
@@ -53,6 +53,16 @@ _WITH_ALPHA = {"Elu": ("elu", 1.0), "LeakyRelu": ("leaky_relu", 0.01)}
 _STEPS = frozenset({"int8", "uint8"})
 _DTYPES = frozenset({"float32", "float16", "bfloat16", "float64", *_STEPS})
 _LARGEST = float(np.finfo(np.float32).max)
+_RANKS = {
+    "avg_pool": (3, 5),
+    "batch_norm_inference": (2, 5),
+    "conv_transpose": (3, 5),
+    "convolution": (3, 5),
+    "layer_norm": (2, 5),
+    "max_pool": (3, 5),
+}
+_ANY_RANK = (1, 12)
+"""How many dimensions oneDNN computes with: beyond, it fails, ends the process, or is wrong."""
 _LAST_AXIS = 13
 """The opset from which a softmax is over one axis."""
 
@@ -96,15 +106,16 @@ class _Translator:
                 raise RefusedError(f"the type of {value.name!r} is not known")
             number = self.new(known.dtype, _plain(known.shape))
             self.plan.inputs.append(number)
+            if known.shape is not None:
+                self.plan.given[number] = tuple(known.shape)
             if value.name in self.given or value.is_constant:
                 self.plan.constant.add(number)
                 self.arrays[number] = partial(self._array, number, value)
-                self.shapes[number] = self._known_shape(value)
+                self.shapes[number] = self.plan.given[number] = self._known_shape(value)
         self.plan.is_region = all(called_function(node) is not None for node in function.body)
         made = self.body(function, call.attributes, self.plan.inputs)
         self.plan.outputs = made
         self._drop_unread()
-        self.plan.shapes = self._seen(call)
         if not self.plan.ops:
             raise RefusedError("it computes nothing")
         if set(made) & {*self.plan.inputs, *self.plan.numbers} or len(set(made)) < len(made):
@@ -113,6 +124,8 @@ class _Translator:
         strange = {self.plan.dtypes[number] for number in used} - _DTYPES
         if strange:
             raise RefusedError(f"values are of type {min(strange)}")
+        for op in self.plan.ops:
+            self._check_sizes(op)
         self.plan.numbers = {n: a for n, a in self.plan.numbers.items() if n in used}
         fixed = dict(self.plan.fixed)
         scalars = [n for n in used if n in self.arrays and self.shapes[n] in {(), (1,)}]
@@ -120,15 +133,18 @@ class _Translator:
         self.plan.fixed = fixed  # no setting was made from these
         return self.plan
 
-    def _seen(self, call: Node) -> dict[int, OpenShape]:
-        """Return the shapes of the inputs as the operators see them, where the rank is known."""
-        found: dict[int, OpenShape] = {}
-        for number, value in zip(self.plan.inputs, call.inputs, strict=True):
-            known = None if value is None else value.known_type()
-            shape = self.plan.views.get(number) or (None if known is None else known.shape)
-            if shape is not None:
-                found[number] = tuple(shape)
-        return found
+    def _check_sizes(self, op: PlanOp) -> None:
+        """Refuse an operator on tensors of more dimensions than it takes, or of no elements."""
+        for place, number in enumerate((op.output, *op.inputs)):
+            shape = self.plan.views.get(number, self.shapes[number])
+            if shape is None:
+                continue
+            is_data = place < 2  # noqa: PLR2004  # the result, and the first operand
+            fewest, most = _RANKS.get(op.kind, _ANY_RANK) if is_data else _ANY_RANK
+            if not fewest <= len(shape) <= most:
+                raise RefusedError(f"{op.kind} of rank {len(shape)}")
+            if 0 in shape:
+                raise RefusedError(f"{op.kind} of a tensor without elements")
 
     def _drop_unread(self) -> None:
         """Leave out what nothing reads: transposes that products do by themselves."""
@@ -482,6 +498,8 @@ class _Translator:
                 raise RefusedError("a ReduceMean over no axis")
             axes = list(range(len(shape)))
         axes = sorted(axis % len(shape) for axis in axes)
+        if all(shape[axis] == 1 for axis in axes):
+            raise RefusedError("a ReduceMean of single numbers")
         kept = bool(facts.number("keepdims", 1))
         if not kept and len(axes) == len(shape):
             raise RefusedError("a ReduceMean to a scalar")

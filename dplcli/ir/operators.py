@@ -322,6 +322,9 @@ MEASURING = _ops("Shape Size")
 EXPLOSIVE = _ops("ConstantOfShape Expand EyeLike OneHot Pad Range Resize Tile Upsample")
 """The result may be far larger than what is read."""
 
+DEQUANTIZING = _ops("DequantizeLinear")
+"""What unpacks numbers: computed again for each reader, it costs less than what is packed saves."""
+
 _KEPT = _ops("BitCast DequantizeLinear Dropout QuantizeLinear SwiGLU")
 """Say how a model is quantised, or may not give the same each time."""
 

@@ -29,7 +29,7 @@ from dplcli.passes.rewriter import (
     raise_ir_version,
     unique,
 )
-from dplcli.passes.select import in_program_order, replaced_nodes
+from dplcli.passes.select import copies, in_program_order, replaced_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -901,8 +901,7 @@ class _Outliner:
         Where calls may compute again what others compute, all nodes stay to the end.
         """
         made = {}
-        rules = [rule_of(kind.outlines[0].match) for kind in kinds]
-        self.may_share = any(rule.escape == "duplicate" for rule in rules)
+        self.may_share = any(copies(item.match) for kind in kinds for item in kind.outlines)
         functions = [self._add_function(kind) for kind in kinds]
         for value in self._untyped(kinds):
             known = value.known_type()

@@ -24,7 +24,7 @@ from dplcli.dpl.rule import Match, PatternRule, Rejection, read_match
 from dplcli.dpl.text import all_parts
 from dplcli.errors import DplError, PassError
 from dplcli.ir.model import called_function, callers_first, calls_in
-from dplcli.ir.operators import draws_random, flops, kind_of
+from dplcli.ir.operators import DEQUANTIZING, draws_random, flops, kind_of
 from dplcli.ir.traversal import (
     behind_identities,
     enclosing_node,
@@ -235,7 +235,7 @@ def _is_read_outside(value: Value, members: Collection[Node], taken: Taken) -> b
 
 def _has_own_copy(owner: Match | None, value: Value) -> bool:
     """Tell whether what reads *value* is in a match that computes it again by itself."""
-    return owner is not None and owner.rule.escape == "duplicate" and value.producer in owner.nodes
+    return owner is not None and copies(owner) and value.producer in owner.nodes
 
 
 def describe_escape(value: Value, nodes: Iterable[Node], taken: Taken | None = None) -> str:
@@ -257,7 +257,28 @@ def describe_escape(value: Value, nodes: Iterable[Node], taken: Taken | None = N
     )
 
 
+def copies(match: Match) -> bool:
+    """Tell whether nodes of *match* that are needed outside stay there and are computed again."""
+    return match.rule.escape == "duplicate" or (
+        bool(match.escaping) and _are_cheap(match, match.escaping)
+    )
+
+
+def _are_cheap(match: Match, escaping: Sequence[Value]) -> bool:
+    """Tell whether what makes inner values only dequantises, so that anybody may do it again."""
+    return (
+        match.rule.escape == "refuse"
+        and isinstance(match.rule, PatternRule)
+        and all(
+            not node.domain and node.op_type in DEQUANTIZING
+            for node in needed_within(match.nodes, escaping)
+        )
+    )
+
+
 def _object_to_escape(match: Match, escaping: Sequence[Value], taken: Taken) -> Rejection | None:
+    if _are_cheap(match, escaping):
+        return None
     if match.rule.escape == "refuse":
         reason = describe_escape(escaping[0], match.nodes, taken)
         if isinstance(match.rule, RewriteRule):
@@ -385,7 +406,7 @@ def _object_to_shape(match: Match, contracted: Mapping[Node, Sequence[Value]]) -
 
 def replaced_nodes(match: Match) -> Sequence[Node]:
     """Return the nodes that a call takes the place of: all but those that others still need."""
-    if not match.escaping or match.rule.escape != "duplicate":
+    if not match.escaping or not copies(match):
         return match.nodes
     needed = needed_within(match.nodes, match.escaping)
     return [node for node in match.nodes if node not in needed]

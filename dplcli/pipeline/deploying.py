@@ -30,7 +30,9 @@ def plan_kernels(path: Path, output: Path) -> KernelsOutcome:
 
     if not path.is_file():
         raise ModelLoadError(f"{path}: no such file")
-    text, partitions = run.plan_kernels(path, "dnnl", "dplcli.execute.deploy", LIBRARIES["dnnl"])
+    text, partitions = run.plan_kernels(
+        path, "dnnl", "dplcli.execute.onednn.session", LIBRARIES["dnnl"]
+    )
     outcome = KernelsOutcome(label=path.name, partitions=tuple(partitions), output=output)
     if outcome.taken:
         write_text(output, text, "--output")
@@ -50,7 +52,7 @@ def build_kernels(output: Path, dnnl: str | None) -> tuple[str, str]:
     Raises:
         UsageError: There is no compiler, it fails, or the library cannot be written.
     """
-    from dplcli.execute.deploy import build_library  # noqa: PLC0415  # onnxruntime
+    from dplcli.execute.onednn.build import build_library  # noqa: PLC0415  # onnxruntime
 
     try:
         return build_library(output, dnnl)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.errors import VerificationError
 from dplcli.outcomes import RunOutcome
-from dplcli.pipeline.verifying import check_of, prepare
+from dplcli.pipeline.verifying import check_of, compare, prepare
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
     KernelReport,
@@ -72,17 +73,21 @@ def run_model(path: Path, chosen: RunSettings) -> RunOutcome:
         raise VerificationError(f"{path.name} does not run: {error}") from error
     kernels = settings.execution.kernels
     report = None if kernels is None else KernelReport(kernels, 1, tuple(runner.record()))
-    if report is not None and report.complaints:
-        output = None  # the answer is no, so nothing is left behind
-    if output is not None:
-        save_outputs(output, outputs)
-    return RunOutcome(
+    verification = None
+    if chosen.checked:
+        settings = replace(settings, request=replace(settings.request, save=None))
+        verification = compare(path, path, settings, chosen.progress)
+    outcome = RunOutcome(
         label=path.name,
         fed=fed,
         feeds=reference.stimulus.feeds[case],
         level=level,
         leaves=outputs,
         kernels=report,
-        output=output,
+        verification=verification,
         notes=reference.stimulus.notes,
     )
+    if output is None or outcome.complaints:  # if the answer is no, nothing is left behind
+        return outcome
+    save_outputs(output, outputs)
+    return replace(outcome, output=output)

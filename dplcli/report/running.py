@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dplcli.errors import counted
 from dplcli.report.document import Document, kernel_cases, kernel_chapters
 from dplcli.report.layout import Group, Text, TextTable
-from dplcli.report.tables import kernel_lines, note, number
+from dplcli.report.tables import kernel_lines, note, number, verification_report
 
 if TYPE_CHECKING:
     from dplcli.outcomes import KernelsOutcome, RunOutcome
@@ -30,14 +30,19 @@ def run_document(outcome: RunOutcome) -> Document:
         *map(note, outcome.notes),
     ]
     if report is not None:
-        parts += [Text(), *kernel_lines(report)]
+        parts.append(Text())
+        if outcome.verification is None:
+            not_checked = note("what they gave is not checked; --check does that")
+            parts += [*kernel_lines(report), not_checked]
+        else:
+            parts.append(verification_report(outcome.verification, verbose=False))
     if outcome.output is not None:
         parts.append(Text(f"Wrote {outcome.output}."))
     return Document(
         text=Group(*parts),
         of=outcome,
-        ok=report is None or not report.complaints,
-        complaints=() if report is None else report.complaints,
+        ok=not outcome.complaints,
+        complaints=outcome.complaints,
         command="dpl run",
         subject=outcome.label,
         notes=outcome.notes,

@@ -28,6 +28,7 @@ from dplcli.errors import DplError, UsageError, VerificationError
 from dplcli.verify.settings import (
     CPU,
     REFERENCE_LEVEL,
+    TIMEOUT,
     Array,
     Execution,
     Feed,
@@ -818,7 +819,7 @@ def plan_kernels(
     Args:
         path: The model.
         target: The domain of the partitions.
-        module: Has ``plan_model``, as :mod:`dplcli.execute.deploy` does.
+        module: Has ``plan_model``, as :mod:`dplcli.execute.onednn.session` does.
         library: What the library is called.
 
     Returns:
@@ -833,7 +834,7 @@ def plan_kernels(
     worker = take_worker()
     header = {"do": "plan", "path": str(path.resolve()), "target": target, "module": module}
     try:
-        answer, _ = worker.ask(header, (), f"asking {library}", None)
+        answer, _ = worker.ask(header, (), f"asking {library}", TIMEOUT)
     except StoppedError as error:
         raise UsageError(f"{library} {error.how} while it was asked what it runs") from error
     except UsageError as error:
@@ -860,7 +861,7 @@ def available_providers() -> tuple[str, ...]:
         return tuple(engines.providers())
     worker = take_worker()
     try:
-        answer, _ = worker.ask({"do": "list"}, (), "listing its execution providers", None)
+        answer, _ = worker.ask({"do": "list"}, (), "listing its execution providers", _STARTING)
     finally:
         give_back(worker, reusable=True)
     return tuple(answer["providers"])

@@ -231,9 +231,8 @@ FOUND = {
         "global_avg_pool2d": 17,
     },
     "mobilenetv2-legacy13-qdq-perchannel": {
-        "qnn.conv2d": 41,
+        "qnn.conv2d": 52,
         "qnn.dense": 1,
-        "conv2d_bias": 11,
         "global_avg_pool2d": 1,
     },
     "mobilenetv3-legacy13": {

@@ -97,11 +97,13 @@ def test_the_library_is_named_and_a_faulty_one_is_a_problem(
     found = json.loads(dpl("doctor", "--json", "-").out)["libraries"]["oneDNN"]
     if not found["version"]:
         pytest.skip("oneDNN is not installed")
-    version = tuple(map(int, found["version"].split(".")))
+    one, two, three = map(int, found["version"].split("."))
+    version = (one, two, three)
     assert found["path"] in found["looked_for"]
     assert f"{found['version']}, {found['path']}" in dpl("doctor").out
 
-    monkeypatch.setattr(library, "KNOWN_BAD", {version: "it is wrong"})
+    fault = library.Fault(version, is_of_steps=False, isa=0, what="it is wrong")
+    monkeypatch.setattr(library, "KNOWN_BAD", (fault,))
     answer = dpl("doctor")
 
     assert answer.code == 1

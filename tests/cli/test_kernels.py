@@ -142,6 +142,9 @@ def test_run_gives_what_the_model_gives(dpl: Dpl, folder: Path) -> None:
     for name, more in (("a.npz", ()), ("b.npz", ("--with", "dnnl", "--require", "2"))):
         answer = dpl("run", "p.onnx", "--inputs", "x.npz", "-o", name, *more)
         assert answer.code == 0, answer.err
+    answer = dpl("run", "p.onnx", "--with", "dnnl", "--check", "--json", "r.json")
+    assert (answer.code, "Equivalent" in answer.out) == (0, True)
+    assert json.loads((folder / "r.json").read_text())["verification"]["accepted"]
     one, other = (np.load(folder / name)["y"] for name in ("a.npz", "b.npz"))
     assert one.shape == (2, 4, 8, 8)
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
@@ -152,6 +155,7 @@ def test_options_that_contradict_each_other(dpl: Dpl, folder: Path) -> None:
     written(net(), folder / "m.onnx")
     for command, said in (
         (("run", "m.onnx", "--require", "all"), "--require says how many"),
+        (("run", "m.onnx", "--check"), "--check is about partitions --with a library"),
         (("run", "m.onnx", "--with", "dnnl", "--require", "some"), "is no number of partitions"),
         (
             ("partition", "m.onnx", "--target", "dnnl", "--no-verify", "--with", "dnnl"),
@@ -307,3 +311,10 @@ def test_a_library_that_computes_something_else_is_noticed(
     answer = dpl("partition", original, "--target", "dnnl", "-o", "o.onnx", "--with", "dnnl")
     assert answer.code == 1
     assert not (folder / "o.onnx").exists()
+    answer = dpl("run", result, "--with", "dnnl", "-o", "y.npz", "--check")
+    assert answer.code == 1
+    assert "by itself gives something else" in answer.out
+    assert not (folder / "y.npz").exists()
+    answer = dpl("run", result, "--with", "dnnl")
+    assert answer.code == 0
+    assert "what they gave is not checked; --check does that" in answer.out

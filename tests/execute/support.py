@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from functools import cache
@@ -14,15 +15,20 @@ import pytest
 
 from dplcli.errors import UsageError
 from dplcli.execute import kernels_for
+from dplcli.execute.onednn import build
 from dplcli.execute.onednn.library import Library
 from dplcli.pipeline import partition
 from dplcli.settings import PartitionSettings
-from dplcli.verify.settings import Execution, Settings
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import Execution, ModelSource, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.verify.settings import Kernels
+
+SECONDS = 120
+"""How long a library may take for anything: if its heap is broken, it may never end."""
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 NUMPY = {"float": "float32", "double": "float64"}
@@ -59,15 +65,34 @@ def missing() -> str:
     """Return why oneDNN cannot be used here; "" if it can."""
     try:
         Library()
+        os.environ[build.VARIABLE] = str(_operators())
     except UsageError as error:
         return error.message
     return ""
 
 
+def _operators() -> Path:
+    """Compile the custom operators once, for all processes that run tests, and later runs."""
+    folder = Path(os.environ["DPL_CACHE"]).parents[1] / "kernels"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    made = folder / f"{build.digest()}.so"
+    if not made.exists():
+        draft = folder / f"{os.getpid()}.so"
+        build.build_library(draft, None)
+        draft.replace(made)
+    return made
+
+
 def needs_onednn() -> None:
-    """Skip the test if there is no oneDNN."""
+    """Skip the test if there is no oneDNN, or no compiler for what runs plans on it."""
     if missing():
-        pytest.skip(f"no oneDNN: {missing()}")
+        pytest.skip(missing())
+
+
+def opened(path: Path, level: str = "disable", *, allow_inexact: bool = False) -> Runner:
+    """Open a partitioned model with its kernels, in a process of its own: oneDNN may end it."""
+    asked = Execution(kernels=kernels_for("dnnl", allow_inexact=allow_inexact), timeout=SECONDS)
+    return Runner(ModelSource(path, execution=asked), level)
 
 
 CRASHES, REFUSES_TO_LOOK, OTHER_OPERATOR, OTHER_PADDING, NO_LAST_OPERATOR, SWAPPED_WEIGHTS = range(
@@ -89,7 +114,9 @@ def faulty(folder: Path, fault: int) -> Path:
     source = Path(__file__).parent / "faulty.c"
     command = [compiler, "-shared", "-fPIC", f"-DFAULT={fault}", str(source), "-o", str(made)]
     command += ["-Wl,--no-as-needed", str(real), f"-Wl,-rpath,{real.parent}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)  # noqa: S603
+    done = subprocess.run(  # noqa: S603  # our own source
+        command, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
     assert done.returncode == 0, done.stderr
     return made
 
@@ -113,7 +140,7 @@ def net(text: str = NET, opset: int = 17) -> onnx.ModelProto:
 
 def asking(kernels: Kernels | None = None, target: str = "dnnl", **settings: object) -> Settings:
     """Return settings of a check that runs partitions on the library of a target."""
-    execution = Execution(kernels=kernels or kernels_for(target))
+    execution = Execution(kernels=kernels or kernels_for(target), timeout=SECONDS)
     return Settings(execution=execution, **settings)  # type: ignore[arg-type]
 
 

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.float32]]
 
 ROOT = Path(__file__).parents[2]
-COMPILER = next(
-    (found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None
-)
 
 PROGRAM = """
 import sys
@@ -95,8 +92,6 @@ def program(
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile the library, once for all tests of this file."""
     needs_onednn()
-    if COMPILER is None:
-        pytest.skip("no C++ compiler")
     path = tmp_path_factory.mktemp("library") / "libdpl_dnnl.so"
     done = dpl("kernels", "build", "-o", path)
     assert done.returncode == 0, done.stderr
@@ -399,10 +394,10 @@ REFUSED = {
     ),
     "another weight": (r"(?m)^(input \d+ 1 1 4 4 3) 3 3$", r"\1 5 5", "has the shape (4, 3, 3, 3)"),
     "another call": (r"(?m)^call .*$", "call other", "it was made for another model"),
-    "another type": (r"(?m)^(function \S+ \S+ \d) 1", r"\1 11", "input parameter (x)"),
-    "a kind that is none": (r"(?m)^op 13 ", "op 9999 ", "no operator has this number"),
+    "another type": (r"(?m)^(function \S+ \S+ \d \d) 1", r"\1 11", "input parameter (x)"),
+    "a kind that is none": (r"(?m)^(op \S+) 13 ", r"\1 9999 ", "no operator has this number"),
     "no settings": (r"(?m)^set .*\n", "", "returned status"),
-    "another version": (r"^dpl-plan 2", "dpl-plan 9", "no plan of this version of dpl"),
+    "another version": (r"^dpl-plan 3", "dpl-plan 9", "no plan of this version of dpl"),
     "no end": (r"(?m)^end\n", "", "the end of the plan is missing"),
     "half a line": (r"(?m)^(outputs) .*$", r"\1 1", "something is missing"),
     "words": (r"(?m)^outputs .*$", "outputs 1 one", "'one' is no number"),
@@ -490,7 +485,7 @@ def test_verify_judges_what_is_deployed(tmp_path: Path, library: Path) -> None:
     given = ("verify", original, model, "--custom-ops", library, "--session-option")
     assert dpl(*given, f"dpl.plan={plan}").returncode == 0
     wrong = tmp_path / "wrong.plan"
-    wrong.write_text(re.sub(r"(?m)^(op) 58 ", r"\1 62 ", plan.read_text()))  # Sigmoid for Relu
+    wrong.write_text(re.sub(r"(?m)^(op \S+) 58 ", r"\1 62 ", plan.read_text()))  # Sigmoid for Relu
     answer = dpl(*given, f"dpl.plan={wrong}")
     assert answer.returncode == 1
     assert "NOT equivalent" in answer.stdout

@@ -5,17 +5,26 @@ That is for all shapes that broadcast to that of the first operator's result.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import onnx
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
+from onnx import helper, numpy_helper
 
+from dplcli.execute.onednn.build import VARIABLE
 from dplcli.execute.onednn.faults import misread
-from dplcli.execute.onednn.graph import OneDnn
+from dplcli.execute.onednn.library import Library
+from dplcli.execute.onednn.plans import plan_text
+from dplcli.execute.onednn.session import OneDnn
 from dplcli.execute.plan import KernelPlan, PlanOp
-from tests.execute.support import needs_onednn
+from tests.execute.support import SECONDS, needs_onednn, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,47 +139,105 @@ def operands(whole: Shape) -> Iterator[Shape]:
     "name",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in OPERATORS],
 )
-def test_what_is_fused_is_right(name: str) -> None:
+def test_what_is_fused_is_right(name: str, tmp_path: Path) -> None:
     """In a region, on either side, alone or with an activation between or behind."""
     needs_onednn()
-    library = OneDnn(1)
     operator = OPERATORS[name]
     random = np.random.default_rng(0)
     fed = [random.standard_normal(shape).astype(np.float32) for shape in operator.reads]
     whole = operator.compute(*fed)
+    data = dict(zip("xw", fed, strict=False))
+    nodes: list[onnx.NodeProto] = []
+    calls: dict[Any, Any] = {}
+    wanted: dict[str, tuple[str, Array]] = {}
     for number, shape in enumerate(operands(whole.shape)):
-        operand = random.standard_normal(shape).astype(np.float32)
+        data[f"operand{number}"] = random.standard_normal(shape).astype(np.float32)
         for place, kind in enumerate(BINARY):
             is_left, is_constant, bent = bool(number % 2), bool(place % 2), (number + place) % 3
-            ops = [
-                PlanOp(operator.kind, [X, W][: len(fed)], FIRST, operator.settings),
-                PlanOp("relu", [FIRST], LAST),
-            ][: 2 if bent == 1 else 1]
-            pair = [ops[-1].output, OPERAND]
-            ops.append(
-                PlanOp(kind, pair[::-1] if is_left else pair, SECOND, {"auto_broadcast": "numpy"})
-            )
-            if bent == 2:  # of three ways
-                ops.append(PlanOp("relu", [SECOND], LAST))
-            reads = dict(zip((X, W), fed, strict=False)) | {OPERAND: operand}
-            plan = KernelPlan(
-                ops=ops,
-                inputs=list(reads),
-                outputs=[ops[-1].output],
-                dtypes=dict.fromkeys(range(6), "float32"),
-                constant={OPERAND} if is_constant else set(),
-                shapes={value: array.shape for value, array in reads.items()},
-                is_region=True,
-            )
-            assert library.judge(plan) == ""
-            compiled = library.compile(plan, {value: a.shape for value, a in reads.items()})
-            found = np.full(compiled.output_shapes[0], np.nan, np.float32)
-            compiled.run({value: a.ctypes.data for value, a in reads.items()}, [found.ctypes.data])
+            plan = _plan(operator, kind, (is_left, bent))
+            reads = [*"xw"[: len(fed)], f"operand{number}{'c' if is_constant else ''}"]
+            pairs = zip(plan.inputs, reads, strict=True)
+            plan.given = {n: data[read.rstrip("c")].shape for n, read in pairs}
+            plan.constant = {OPERAND} if is_constant else set()
+            call = f"{number}: {kind} {shape} {bent}"
+            calls["dnnl", f"f{len(calls)}"] = [(call, plan, {})]
+            made = f"y{len(nodes)}"
+            nodes.append(helper.make_node(f"f{len(nodes)}", reads, [made], call, domain="dnnl"))
             middle = np.maximum(whole, 0) if bent == 1 else whole
-            wanted = BINARY[kind](*((operand, middle) if is_left else (middle, operand)))
-            if bent == 2:
-                wanted = np.maximum(wanted, 0)
-            np.testing.assert_allclose(found, wanted, 1e-4, 1e-4, err_msg=f"{kind} {shape} {bent}")
+            other = data[f"operand{number}"]
+            result = BINARY[kind](*((other, middle) if is_left else (middle, other)))
+            wanted[made] = call, np.maximum(result, 0) if bent == 2 else result
+    for made, found in _ran(nodes, calls, data, tmp_path).items():
+        call, numbers = wanted.pop(made)
+        np.testing.assert_allclose(found, numbers, 1e-4, 1e-4, err_msg=call)
+    assert not wanted
+
+
+def _plan(operator: Operator, kind: str, how: tuple[bool, int]) -> KernelPlan:
+    """Return an operator with a binary one behind it, and perhaps an activation."""
+    is_left, bent = how
+    inputs = [X, W][: len(operator.reads)]
+    ops = [
+        PlanOp(operator.kind, inputs, FIRST, operator.settings),
+        PlanOp("relu", [FIRST], LAST),
+    ][: 2 if bent == 1 else 1]
+    pair = [ops[-1].output, OPERAND]
+    ops.append(PlanOp(kind, pair[::-1] if is_left else pair, SECOND, {"auto_broadcast": "numpy"}))
+    if bent == 2:  # of three ways
+        ops.append(PlanOp("relu", [SECOND], LAST))
+    return KernelPlan(
+        ops=ops,
+        inputs=[*inputs, OPERAND],
+        outputs=[ops[-1].output],
+        dtypes=dict.fromkeys(range(6), "float32"),
+        is_region=True,
+    )
+
+
+RUN = """
+import sys, numpy as np, onnxruntime as ort
+folder, library, dnnl = sys.argv[1:]
+options = ort.SessionOptions()
+options.add_session_config_entry("dpl.plan", folder + "/m.plan")
+options.add_session_config_entry("dpl.library", dnnl)
+options.register_custom_ops_library(library)
+session = ort.InferenceSession(folder + "/m.onnx", options, providers=["CPUExecutionProvider"])
+feeds = dict(np.load(folder + "/x.npz"))
+feeds = {each.name: feeds[each.name] for each in session.get_inputs()}
+names = [each.name for each in session.get_outputs()]
+np.savez(folder + "/y.npz", **dict(zip(names, session.run(names, feeds))))
+"""
+
+
+def _ran(
+    nodes: list[onnx.NodeProto], calls: dict[Any, Any], data: dict[str, Array], folder: Path
+) -> dict[str, Array]:
+    """Run calls of a plan in one session of a program, and return what each made."""
+    read = sorted({name for node in nodes for name in node.input})
+    model = onnx.ModelProto(ir_version=8)
+    model.opset_import.extend([helper.make_opsetid("", 17), helper.make_opsetid("dnnl", 1)])
+    graph = model.graph
+    graph.name = "g"
+    graph.node.extend(nodes)
+    for name in read:
+        array = data[name.rstrip("c")]
+        if name.endswith("c"):
+            graph.initializer.append(numpy_helper.from_array(array, name))
+        else:
+            code = onnx.TensorProto.FLOAT
+            graph.input.append(helper.make_tensor_value_info(name, code, array.shape))
+    for node in nodes:
+        code = onnx.TensorProto.FLOAT
+        graph.output.append(helper.make_tensor_value_info(node.output[0], code, None))
+    written(model, folder / "m.onnx")
+    (folder / "m.plan").write_text(plan_text(calls, "test"))
+    np.savez(folder / "x.npz", **data)
+    command = [sys.executable, "-c", RUN, str(folder), os.environ[VARIABLE], Library().path]
+    done = subprocess.run(  # noqa: S603  # our own program
+        command, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(np.load(folder / "y.npz"))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +271,7 @@ def test_shapes_that_are_open(
         inputs=[X, W, OPERAND],
         outputs=[SECOND],
         dtypes=dict.fromkeys(range(6), "float32"),
-        shapes={value: shape for value, shape in stated.items() if shape is not None},
+        given={value: shape for value, shape in stated.items() if shape is not None},
     )
     assert misread(plan) == ({LAST} if is_apart else set())
-    assert OneDnn(1).judge(plan) == ""
+    assert OneDnn(Path(os.environ[VARIABLE])).judge(plan) == ""

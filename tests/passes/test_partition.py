@@ -82,6 +82,63 @@ def test_a_convolution_shared_by_two_relus_stays() -> None:
     )
 
 
+STEPPED = """g (int8[1,1,4,4] a, float[1,1,4,4] r) => (float[1,1,4,4] o, float[1,1,4,4] p%s)
+  <float[1,1,1,1] k = {2}, float s = {0.5}, int8 z = {3}> {
+    d = DequantizeLinear (a, s, z) c = Conv (d, k) o = Relu (c) e = Conv (d, k) p = Relu (e)%s }"""
+STEPPED_CONV = "Relu(Conv(DequantizeLinear(x, s, z), w))"
+
+
+def test_a_shared_dequantisation_is_done_by_each_reader() -> None:
+    """Both convolutions take it along, and read what is packed; here nobody else needs it."""
+    check_partition(
+        STEPPED_CONV,
+        STEPPED % ("", ""),
+        after="""
+(a, r) => (o, p) {
+  [r_0] o = t.r (a, s, z, k)
+  [r_1] p = t.r (a, s, z, k)
+}
+t.r (x, s, z, w) => (relu_2_out) {
+  [DequantizeLinear_0] dequantizelinear_0_out = DequantizeLinear (x, s, z)
+  [Conv_1] conv_1_out = Conv (dequantizelinear_0_out, w)
+  [Relu_2] relu_2_out = Relu (conv_1_out)
+}""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("output", "node"),
+    [("", " t = Add (d, r)"), (", float[1,1,4,4] d", "")],
+    ids=["read by a residual", "returned"],
+)
+def test_a_dequantisation_that_others_need_stays(output: str, node: str) -> None:
+    """Beside the copies in the functions; the file is proved to be the original all the same."""
+    text = STEPPED % (output or ", float[1,1,4,4] t", node)
+    model, selection, _ = partitioned(rule(STEPPED_CONV), text)
+    assert len(selection.matches) == 2
+    assert [node.op_type for node in model.graph].count("DequantizeLinear") == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shared"),
+    [
+        ("Relu(Conv(DequantizeLinear(QuantizeLinear(x, s, z), s, z), w))", "d"),
+        ("Mul(Neg(Conv(x, w)), y)", "n"),
+    ],
+    ids=["with what it is made of", "another operator"],
+)
+def test_what_costs_more_is_not_done_twice(pattern: str, shared: str) -> None:
+    """Where a copy would take a quantisation along, or is no dequantisation."""
+    text = """g (float[1,1,4,4] a, float[1,1,4,4] y) => (float[1,1,4,4] o, float[1,1,4,4] m)
+      <float[1,1,1,1] k = {2}, float s = {0.5}, uint8 z = {3}> {
+        q = QuantizeLinear (a, s, z) d = DequantizeLinear (q, s, z) c = Conv (d, k) o = Relu (c)
+        e = Conv (d, k) n = Neg (e) p = Mul (n, y) m = Add (p, n) }"""
+    _, selection, _ = partitioned(rule(pattern), text)
+    assert not selection.matches
+    (refused,) = selection.refused
+    assert refused.reason.startswith(f"'{shared}' is also read by")
+
+
 def test_a_value_used_twice_is_one_input() -> None:
     """The call reads each value once."""
     check_partition(

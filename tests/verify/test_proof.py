@@ -123,6 +123,21 @@ def refused(save: Save, original: object, candidate: object, message: str) -> No
         proved(save, candidate, original)
 
 
+def test_a_dequantisation_may_be_done_again(save: Save) -> None:
+    """A partition copies it for each reader; another scale, and a copy of all else, is no copy."""
+    head = "g (int8[2] x) => (float[2] y, float[2] z) <float s = {0.5}, float t = {0.25}>"
+    once = f"{head} {{ d = DequantizeLinear(x, s) y = Neg(d) z = Abs(d) }}"
+    twice = once.replace("z = Abs(d)", "e = DequantizeLinear(x, s) z = Abs(e)")
+    assert proved(save, once, twice).nodes == 3
+    assert proved(save, twice, once).nodes == 4
+    refused(
+        save, once, twice.replace("e = DequantizeLinear(x, s)", "e = DequantizeLinear(x, t)"), ""
+    )
+    refused(
+        save, once, once.replace("z = Abs(d)", "z = Abs(d) u = Neg(d)"), "Neg 'y' 1 times, not 2"
+    )
+
+
 def test_calls_are_the_nodes_they_stand_for(save: Save) -> None:
     """Without a bug it is proved, calls in calls included; and so are all their nodes."""
     proof = proved(save, ORIGINAL, CALLED)

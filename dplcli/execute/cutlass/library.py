@@ -9,10 +9,8 @@ from __future__ import annotations
 import ctypes as c
 import os
 import shutil
-import stat
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -22,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.errors import UsageError
+from dplcli.execute.compiled import compiled
 from dplcli.execute.cuda import Device, DeviceCall, DeviceLibrary, DeviceWork
 from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.product import matrices_of, product_of, sampled, whole
-from dplcli.files import cache_folder, temporary_file, temporary_folder
+from dplcli.files import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,6 +59,8 @@ _ACCESS = {"float16": 8, "float32": 1}
 """How many elements the kernel reads at once, which rows have to be a multiple of, by type."""
 
 _IMAGE = 4
+_LONGEST_COMPILE = 900
+"""Seconds."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,9 @@ class Compiler:
         root = Path(self._nvcc).parent.parent
         more = [f"-I{self._include}", f"-I{root / 'include/cccl'}", f"-L{root / 'lib'}"]
         command = [self._nvcc, *instance.flags, *more, "-o", str(path), str(_TEMPLATE)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # the user's compiler
+        done = subprocess.run(  # noqa: S603  # the user's compiler
+            command, capture_output=True, text=True, check=False, timeout=_LONGEST_COMPILE
+        )
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if "error" in line] or ["?"]
             raise LibraryError(f"{instance} is not compiled: {said[-1]}")
@@ -292,29 +295,9 @@ def loaded(instance: TemplateInstance, compiler: Compiler) -> c.CDLL:
     Raises:
         LibraryError: It cannot be compiled.
     """
-    folder = cache_folder()
-    kept = None if folder is None else folder / "cutlass"
-    if kept is not None:
-        with suppress(OSError):
-            kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if kept is None or not _is_ours(kept):  # nothing is to be kept, or not there
-        with temporary_folder() as place:
-            compiler.compile(instance, place / instance.file_name)
-            return c.CDLL(str(place / instance.file_name))
-    path = kept / instance.file_name
-    if not _is_ours(path):
-        with temporary_file(kept, ".so") as draft:
-            compiler.compile(instance, draft)
-            draft.replace(path)
-    return c.CDLL(str(path))
-
-
-def _is_ours(path: Path) -> bool:
-    """Tell whether something is there that nobody else could have written: it is code."""
-    if not path.exists():
-        return False
-    found = path.stat()
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    compile_to = partial(compiler.compile, instance)
+    with compiled("cutlass", instance.file_name, compile_to) as path:
+        return c.CDLL(str(path))
 
 
 class Cutlass(DeviceLibrary):

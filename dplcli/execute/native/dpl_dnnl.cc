@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -26,6 +28,9 @@
 
 #ifndef DPL_LAST_KIND  // the greatest number of an operator that dpl knows
 #define DPL_LAST_KIND 76
+#endif
+#ifndef DPL_SOURCE  // a digest of this source and of what it was compiled with
+#define DPL_SOURCE ""
 #endif
 #ifndef DPL_DNNL_LIBRARY
 #define DPL_DNNL_LIBRARY "libdnnl.so.3"
@@ -77,6 +82,7 @@ struct Setting {
 };
 
 struct PlanOp {
+  std::string name;
   int kind;
   std::vector<size_t> inputs;
   size_t output;
@@ -104,6 +110,7 @@ struct Attribute {
 };
 
 struct Call {
+  size_t number = 0;  // its place among all calls of the plan
   std::vector<Attribute> attributes;
   std::map<size_t, int> dtypes;
   std::vector<PlanInput> inputs;
@@ -115,18 +122,30 @@ struct Call {
   std::vector<size_t> ends;  // what has to be made though operators read it
   size_t parts = 1;  // into how many parts oneDNN may split it
   bool is_region = false;
+  bool needs_elements = false;  // whether oneDNN fails, or worse, where an input is empty
+  int math = 0;                 // dnnl_fpmath_mode_t
 };
 
 struct Function {
   std::string domain, name;
   std::vector<int> inputs, outputs;  // element types, as onnxruntime numbers them
   std::map<std::string, Call> calls;
+  bool has_steps = false;  // whether some call multiplies 8-bit numbers
+};
+
+struct Fault {
+  Version version;
+  bool is_of_steps;  // of 8-bit products alone
+  int isa;           // on CPUs with one of these bits of dnnl_cpu_isa_t; 0 for all
+  std::string what;
 };
 
 struct Plan {
   Version oldest{};
-  std::map<Version, std::string> faulty;
+  std::vector<Fault> faults;
+  bool is_inexact = false;  // whether 8-bit products may be inexact
   std::vector<Function> functions;
+  size_t calls = 0;
 };
 
 size_t bytes_of(int dtype) {  // dnnl_data_type_t
@@ -242,10 +261,14 @@ class Reader {
   Plan read(const std::string& path) {
     std::ifstream file(path);
     if (!file) throw Failure("the plan " + path + " cannot be read: " + std::strerror(errno));
+    return read(file, path);
+  }
+
+  Plan read(std::istream& file, const std::string& path) {
     std::string text;
     for (size_t at = 1; std::getline(file, text); ++at) {
       try {
-        if (at == 1 && text != "dpl-plan 2") throw Failure("this is no plan of this version of dpl");
+        if (at == 1 && text != "dpl-plan 3") throw Failure("this is no plan of this version of dpl");
         if (at == 1 || text.empty() || text[0] == '#') continue;
         if (is_whole_) throw Failure("something follows the end");
         Line line(text);
@@ -265,10 +288,13 @@ class Reader {
       plan_.oldest = version(line);
     } else if (what == "faulty") {
       const Version found = version(line);
-      plan_.faulty[found] = line.name();
+      plan_.faults.push_back({found, line.number() != 0, line.small(), line.name()});
+    } else if (what == "inexact") {
+      plan_.is_inexact = true;
     } else if (what == "function") {
       finish();
       Function made{line.name(), line.name(), {}, {}, {}};
+      made.has_steps = line.number() != 0;
       made.inputs = line.several(&Line::small);
       made.outputs = line.several(&Line::small);
       plan_.functions.push_back(std::move(made));
@@ -277,6 +303,7 @@ class Reader {
       finish();
       if (plan_.functions.empty()) throw Failure("a call without a function");
       call_ = &plan_.functions.back().calls[line.name()];
+      call_->number = plan_.calls++;
     } else if (what == "end") {
       finish();
       is_whole_ = true;
@@ -319,7 +346,7 @@ class Reader {
       }
       call.numbers[id] = std::move(number);
     } else if (what == "op") {
-      PlanOp op{line.small(), line.several(&Line::id), line.id(), {}};
+      PlanOp op{line.name(), line.small(), line.several(&Line::id), line.id(), {}};
       if (op.kind < 0 || op.kind > DPL_LAST_KIND) throw Failure("no operator has this number");
       for (size_t id : op.inputs) known(call, id);
       known(call, op.output);
@@ -337,6 +364,10 @@ class Reader {
       call.parts = line.id();
     } else if (what == "region") {
       call.is_region = true;
+    } else if (what == "elements") {
+      call.needs_elements = true;
+    } else if (what == "math") {
+      call.math = line.small();
     } else {
       throw Failure("'" + what + "' is not known");
     }
@@ -403,9 +434,13 @@ struct Library {
 #undef X
   std::string name;
   void* engine = nullptr;
-  bool has_slow_products = false;  // with AVX2 at most; dplcli/execute/onednn/library.py says why
+  // Whether products of matrices are slow where rows lie far apart, and convolutions are not. For x86
+  // with AVX2 at most, oneDNN has no blocked product. The plain one takes up to three times as long
+  // where rows of the result are a multiple of 2 KiB apart: few sets of the cache hold them all.
+  bool has_slow_products = false;
+  bool takes_steps = false;  // whether 8-bit products are right here, and harm nothing
 
-  Library(const std::vector<std::string>& candidates, const Plan& plan) {
+  Library(const std::vector<std::string>& candidates, const Plan& plan, int threads) {
     void* handle = nullptr;
     std::string path, reasons;
     for (const std::string& each : candidates) {
@@ -427,17 +462,21 @@ struct Library {
     if (version < plan.oldest) {
       throw Failure(path + " is " + name + "; needed is " + dotted(plan.oldest) + " or later");
     }
-    const auto fault = plan.faulty.find(version);
-    if (fault != plan.faulty.end()) {
-      throw Failure(path + " is " + name + ", which is known to be faulty: " + fault->second);
+    const auto isa = reinterpret_cast<int (*)()>(dlsym(handle, "dnnl_get_effective_cpu_isa"));
+    const int found = isa ? isa() : 0;
+    takes_steps = plan.is_inexact || !(found & kX86) || (found & kVnni);
+    for (const Fault& fault : plan.faults) {
+      if (fault.version != version || (fault.isa && !(fault.isa & found))) continue;
+      if (!fault.is_of_steps) {
+        throw Failure(path + " is " + name + ", which is known to be faulty: " + fault.what);
+      }
+      takes_steps = false;
     }
 #define X(function, parameters)                                                       \
   this->function = reinterpret_cast<decltype(this->function)>(dlsym(handle, #function)); \
   if (!this->function) throw Failure(path + " (" + name + ") has no " #function);
     DNNL_FUNCTIONS(X)
 #undef X
-    const auto isa = reinterpret_cast<int (*)()>(dlsym(handle, "dnnl_get_effective_cpu_isa"));
-    const int found = isa ? isa() : 0;
     has_slow_products = (found & kAvx2) && !(found & kAvx512);
     CALL(*this, dnnl_engine_create, &engine, kCpu, 0);
     int is_kept = 0;
@@ -447,6 +486,8 @@ struct Library {
     // It may take the code of a partition for that of another that is like it, with the weights that
     // it has kept if they lay at the same address.
     CALL(*this, dnnl_graph_set_compiled_partition_cache_capacity, 0);
+    const auto limit = reinterpret_cast<void (*)(int)>(dlsym(handle, "omp_set_num_threads"));
+    if (threads > 0 && limit) limit(threads);
   }
 };
 
@@ -529,11 +570,16 @@ class Graph {
     for (size_t at = 0; at < call.inputs.size(); ++at) {
       if (constant[at]) constant_.push_back(call.inputs[at].value);
     }
-    const Owned graph = MAKE(dnnl, dnnl_graph_graph, kCpu);
-    for (size_t at = 0; at < call.ops.size(); ++at) add(graph.get(), at, call.ops[at]);
-    end(graph.get());
-    CALL(dnnl, dnnl_graph_graph_finalize, graph.get());
-    CALL(dnnl, dnnl_graph_graph_filter, graph.get(), kFusion);
+    const Owned graph = created("dnnl_graph_graph", dnnl.dnnl_graph_graph_create_with_fpmath_mode,
+                                dnnl.dnnl_graph_graph_destroy, kCpu, call.math);
+    try {
+      for (size_t at = 0; at < call.ops.size(); ++at) add(graph.get(), at, call.ops[at]);
+      end(graph.get());
+      CALL(dnnl, dnnl_graph_graph_finalize, graph.get());
+      CALL(dnnl, dnnl_graph_graph_filter, graph.get(), kFusion);
+    } catch (const Failure& error) {
+      throw Failure(std::string("oneDNN refuses it: ") + error.what());
+    }
     size_t count = 0;
     CALL(dnnl, dnnl_graph_graph_get_partition_num, graph.get(), &count);
     std::vector<void*> handles(count);
@@ -549,21 +595,36 @@ class Graph {
  private:
   void object() const {
     if (partitions.size() > call_.parts && !call_.is_region) {
-      throw Failure(dnnl_.name + " would run it in " + std::to_string(partitions.size()) + " parts");
+      std::string all;
+      for (const Owned& each : partitions) all += (all.empty() ? "" : ", ") + names(each.get());
+      throw Failure("oneDNN would run it in " + std::to_string(partitions.size()) + " parts: " + all);
     }
     for (const Owned& each : partitions) {
       uint8_t answer = 0;
       CALL(dnnl_, dnnl_graph_partition_is_supported, each.get(), &answer);
-      if (!answer) throw Failure(dnnl_.name + " has no implementation of it here");
+      if (!answer) throw Failure("oneDNN has no implementation of " + names(each.get()));
     }
   }
 
+  std::string names(void* partition) const {
+    std::string all;
+    for (size_t number : operators(dnnl_, partition)) {
+      if (number < call_.ops.size()) all += (all.empty() ? "" : "+") + call_.ops[number].name;
+    }
+    return all;
+  }
+
   void add(void* graph, size_t id, const PlanOp& op) {
-    const Owned made = MAKE(dnnl_, dnnl_graph_op, id, op.kind, ("op_" + std::to_string(id)).c_str());
-    for (const Setting& each : op.settings) set(made.get(), each);
-    for (size_t value : op.inputs) CALL(dnnl_, dnnl_graph_op_add_input, made.get(), tensor(value));
-    CALL(dnnl_, dnnl_graph_op_add_output, made.get(), tensor(op.output));
-    CALL(dnnl_, dnnl_graph_add_op, graph, made.get());
+    const std::string name = op.name + "_" + std::to_string(id);
+    const Owned made = MAKE(dnnl_, dnnl_graph_op, id, op.kind, name.c_str());
+    try {
+      for (const Setting& each : op.settings) set(made.get(), each);
+      for (size_t value : op.inputs) CALL(dnnl_, dnnl_graph_op_add_input, made.get(), tensor(value));
+      CALL(dnnl_, dnnl_graph_op_add_output, made.get(), tensor(op.output));
+      CALL(dnnl_, dnnl_graph_add_op, graph, made.get());
+    } catch (const Failure& error) {
+      throw Failure(op.name + ": " + error.what());
+    }
   }
 
   // Say which values have to be made though operators read them.
@@ -630,7 +691,8 @@ bool is_set(const PlanOp& op, int key) {
   return false;
 }
 
-// The bounds of `_with_convolution` in dplcli/execute/onednn/graph.py.
+// Within these bounds, which were measured with oneDNN 3.2 and AVX2, a product by constant weights takes
+// 0.35 to 1.05 times as long if it is a convolution of width one, and outside up to 3 times.
 constexpr int64_t kFewestRows = 16, kLongestSum = 2048, kStep = 512;
 
 // A partition of a call, with a product by constant weights as a convolution of width one.
@@ -692,6 +754,7 @@ Rewritten with_convolution(const Library& dnnl, const Call& call, const std::vec
   written.dtypes = call.dtypes;
   written.inputs = call.inputs;
   written.ops = std::move(ops);
+  written.math = call.math;
   for (const auto& [id, number] : call.numbers) {
     if (given.count(id)) written.numbers[id] = {id == weights ? shaped : number.shape, ""};
   }
@@ -903,8 +966,9 @@ class Compiled {
       wanted.push_back(&port);
     }
     step.code = MAKE(dnnl_, dnnl_graph_compiled_partition, partition);
-    CALL(dnnl_, dnnl_graph_partition_compile, partition, step.code.get(), given.size(), given.data(),
-         wanted.size(), wanted.data(), dnnl_.engine);
+    const int status = dnnl_.dnnl_graph_partition_compile(
+        partition, step.code.get(), given.size(), given.data(), wanted.size(), wanted.data(), dnnl_.engine);
+    if (status) throw Failure("oneDNN does not compile it: status " + std::to_string(status));
     for (size_t id : step.outputs) {
       CALL(dnnl_, dnnl_graph_compiled_partition_query_logical_tensor, step.code.get(), id, &known_[id]);
     }
@@ -970,6 +1034,11 @@ std::string text(const OrtApi* api, Ask ask) {
   return std::string(found.begin(), found.empty() ? found.end() : found.end() - 1);
 }
 
+// What dpl looks at while a session of its own runs: whether the calls are to be said on standard
+// output, among what oneDNN says of them, and how often each has run.
+using Record = std::atomic<int64_t>;
+thread_local Record* next_record = nullptr;  // for the next registration in this thread
+
 // All that belongs to session options. They keep pointers to it and do not say when they go, so it is
 // never freed; what is large belongs to the kernels, which go with their session.
 struct Registration {
@@ -981,11 +1050,16 @@ struct Registration {
   const OrtApi* api;
   Plan plan;
   Library dnnl;
+  Record* record;
   std::vector<std::unique_ptr<Operator>> operators;
 
-  Registration(const OrtApi* api, Plan read, const std::vector<std::string>& candidates)
-      : api(api), plan(std::move(read)), dnnl(candidates, plan) {
+  Registration(const OrtApi* api, Plan read, const std::vector<std::string>& candidates, int threads)
+      : api(api),
+        plan(std::move(read)),
+        dnnl(candidates, plan, threads),
+        record(std::exchange(next_record, nullptr)) {
     for (const Function& function : plan.functions) {
+      if (function.has_steps && !dnnl.takes_steps) continue;  // onnxruntime runs its body
       operators.push_back(std::make_unique<Operator>());
       fill(*operators.back(), function);
     }
@@ -998,7 +1072,7 @@ struct Registration {
 class Kernel {
  public:
   Kernel(const Registration& of, const Function& function, const OrtKernelInfo* info)
-      : api_(of.api), dnnl_(of.dnnl) {
+      : api_(of.api), dnnl_(of.dnnl), record_(of.record) {
     name_ = text(api_, [&](char* place, size_t* size) {
       return ort::KernelInfo_GetNodeName(api_)(info, place, size);
     });
@@ -1056,7 +1130,11 @@ class Kernel {
         check(api_, ort::KernelContext_GetOutput(api_)(context, at, shape.data(), shape.size(), &value));
         outputs.push_back(data_of(api_, value));
       }
+      const bool is_told = record_ && record_[0];
+      if (is_told) std::printf("dpl,call,%zu\n", call_->number);
       code.run(inputs, outputs);
+      if (is_told) std::printf("dpl,call,\n");
+      if (record_) ++record_[1 + call_->number];
     } catch (const std::exception& error) {
       throw Failure("'" + name_ + "': " + error.what());
     }
@@ -1130,6 +1208,12 @@ class Kernel {
     Shapes seen;
     for (size_t at = 0; at < shapes.size(); ++at) {
       const size_t id = call_->inputs[at].value;
+      const bool is_known = call_->inputs[at].has_rank || call_->views.count(id);
+      if ((!is_known && (shapes[at].empty() || shapes[at].size() > kMostDims)) ||
+          (call_->needs_elements && count_of(shapes[at]) == 0)) {
+        throw Failure("its input " + std::to_string(at) + " has the shape " + written(shapes[at]) +
+                      ", which oneDNN does not take; state it when you partition the model");
+      }
       const auto view = call_->views.find(id);
       if (view == call_->views.end()) {
         seen[id] = shapes[at];
@@ -1151,6 +1235,7 @@ class Kernel {
 
   const OrtApi* api_;
   const Library& dnnl_;
+  Record* record_;
   std::string name_;
   const Call* call_ = nullptr;
   std::vector<bool> constant_;  // in this session
@@ -1233,8 +1318,10 @@ void register_all(const OrtApi* api, OrtSessionOptions* options) {
         "the session has no configuration entry dpl.plan, the file that dpl kernels plan wrote; add it "
         "before this library is registered");
   }
+  const std::string threads = entry(api, options, "dpl.threads");
   auto made = std::make_unique<Registration>(api, Reader().read(path),
-                                             libraries(entry(api, options, "dpl.library")));
+                                             libraries(entry(api, options, "dpl.library")),
+                                             std::atoi(threads.c_str()));
   std::map<std::string, OrtCustomOpDomain*> domains;
   for (const auto& op : made->operators) {
     OrtCustomOpDomain*& domain = domains[op->function->domain];
@@ -1248,9 +1335,55 @@ void register_all(const OrtApi* api, OrtSessionOptions* options) {
   for (const auto& each : domains) check(api, ort::AddCustomOpDomain(api)(options, each.second));
 }
 
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(
+// For dpl alone. What this library was made of.
+EXPORTED const char* dpl_source() { return DPL_SOURCE; }
+
+// For dpl alone. Say where the next session of this thread leaves its record.
+EXPORTED void dpl_record(int64_t* cells) {
+  static_assert(sizeof(Record) == sizeof(int64_t), "atomic numbers are as large as others");
+  next_record = reinterpret_cast<Record*>(cells);
+}
+
+// For dpl alone. Ask oneDNN whether it runs the calls of a plan, which are named by numbers; where all
+// sizes are known, compile them. Returns a line for each that it does not: the name, and why.
+EXPORTED const char* dpl_judge(const char* text, const char* library) {
+  static std::string answer;
+  answer.clear();
+  try {
+    std::istringstream stream(text);
+    const Plan plan = Reader().read(stream, "the plan");
+    const Library dnnl(libraries(library), plan, 0);
+    for (const Function& function : plan.functions) {
+      for (const auto& [name, call] : function.calls) {
+        std::vector<bool> constant;
+        Shapes known;
+        for (const PlanInput& input : call.inputs) {
+          const auto view = call.views.find(input.value);
+          const bool is_view = view != call.views.end();
+          constant.push_back(input.is_constant);
+          if (is_view || (input.has_rank && is_known(input.shape))) {
+            known[input.value] = is_view ? view->second : input.shape;
+          }
+        }
+        try {
+          Graph(dnnl, call, constant, known);
+          if (known.size() == call.inputs.size()) Compiled(dnnl, call, constant, known);
+        } catch (const std::exception& error) {
+          answer += name + " " + error.what() + "\n";
+        }
+      }
+    }
+  } catch (const std::exception& error) {
+    answer = std::string("* ") + error.what() + "\n";
+  }
+  return answer.c_str();
+}
+
+EXPORTED OrtStatus* RegisterCustomOps(
     OrtSessionOptions* options, const OrtApiBase* base) {
   const OrtApi* api = base->GetApi(kOrtVersion);
   if (!api) return failure(base->GetApi(1), "onnxruntime 1.16 or later is needed");

@@ -103,7 +103,7 @@ constexpr int kFloat32 = 3;
 constexpr int kConvolution = 13, kEnd = 25, kMatmul = 39;
 constexpr int kGroups = 0x32, kDilations = 0x41, kPadsBegin = 0x46, kPadsEnd = 0x47, kStrides = 0x4B;
 constexpr int kTransposeA = 0x65, kTransposeB = 0x66, kDataFormat = 0x83, kWeightsFormat = 0x87;
-constexpr int kAvx2 = 0x4, kAvx512 = 0x20;  // bits of dnnl_cpu_isa_t
+constexpr int kX86 = 0x1, kAvx2 = 0x4, kAvx512 = 0x20, kVnni = 0x8 | 0x40;  // bits of dnnl_cpu_isa_t
 
 struct LogicalTensor {  // dnnl_graph_logical_tensor_t
   size_t id;
@@ -144,7 +144,7 @@ struct DnnlVersion {  // dnnl_version_t
     (LogicalTensor * made, size_t id, int dtype, int rank, const int64_t* dims, const int64_t* strides, \
      int property))                                                                                    \
   X(dnnl_graph_logical_tensor_get_mem_size, (const LogicalTensor* tensor, size_t* size))               \
-  X(dnnl_graph_graph_create, (void** graph, int engine_kind))                                          \
+  X(dnnl_graph_graph_create_with_fpmath_mode, (void** graph, int engine_kind, int mode))               \
   X(dnnl_graph_graph_destroy, (void* graph))                                                           \
   X(dnnl_graph_graph_finalize, (void* graph))                                                          \
   X(dnnl_graph_graph_filter, (void* graph, int policy))                                                \

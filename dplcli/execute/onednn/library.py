@@ -13,10 +13,10 @@ import tempfile
 from contextlib import contextmanager
 from ctypes.util import find_library
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.errors import UsageError
-from dplcli.execute.plan import LibraryError, Primitive
+from dplcli.execute.plan import Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,17 +26,43 @@ VARIABLE = "DPL_DNNL_LIBRARY"
 OLDEST = (3, 2, 0)
 """The first version whose Graph API is that of today."""
 
-KNOWN_BAD = {(3, 12, 1): "a product of one row followed by an addition corrupts the heap"}
-"""Versions that are not used, and why."""
-
-_CPU = 1
-_IN_ORDER = 1
 _PROFILE = 1
-_X86 = 0x1
-_AVX2 = 0x4
-_AVX512 = 0x20
-_VNNI = 0x8 | 0x40
+_X86, _VNNI, _AMX = 0x1, 0x8 | 0x40, 0x200
 """Bits of ``dnnl_cpu_isa_t``."""
+
+
+class Fault(NamedTuple):
+    """What a version is not used for.
+
+    Attributes:
+        version: The version, as three numbers.
+        is_of_steps: Whether it is about 8-bit products alone.
+        isa: The CPUs that it is about: bits of ``dnnl_cpu_isa_t``; 0 for all.
+        what: What it does.
+    """
+
+    version: tuple[int, int, int]
+    is_of_steps: bool
+    isa: int
+    what: str
+
+
+KNOWN_BAD = (
+    Fault(
+        (3, 12, 1),
+        is_of_steps=False,
+        isa=0,
+        what="a product of one row followed by an addition corrupts the heap",
+    ),
+    Fault(
+        (3, 2, 0),
+        is_of_steps=True,
+        isa=_AMX,
+        what="8-bit convolutions of width one corrupt the heap with AMX; "
+        "ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI keeps it from that",
+    ),
+)
+INEXACT = "oneDNN rounds 8-bit products coarsely on a CPU without VNNI (--allow-inexact)"
 
 _INSTALL = f"pip install '{EXTRA}' (Linux on x86-64), or name a libdnnl.so.3 in {VARIABLE}"
 
@@ -77,16 +103,12 @@ class Library:
 
     Attributes:
         functions: Its C functions.
+        path: Its file, or the name that the system knows it by.
         version: Its version, as three numbers.
-        engine: The CPU.
-        stream: Where it runs what it is told.
     """
 
-    def __init__(self, threads: int = 0) -> None:
+    def __init__(self) -> None:
         """Load it.
-
-        Args:
-            threads: How many threads it has; 0 for its own choice.
 
         Raises:
             UsageError: There is none, or one that cannot be used.
@@ -101,77 +123,53 @@ class Library:
                 f"{self.path} is oneDNN {self.name}; dpl needs {_dotted(OLDEST)} or later",
                 hint=_INSTALL,
             )
-        if self.version in KNOWN_BAD:
+        if why := self._fault(is_of_steps=False):
             raise UsageError(
-                f"{self.path} is oneDNN {self.name}, which is known to be faulty: "
-                f"{KNOWN_BAD[self.version]}",
+                f"{self.path} is oneDNN {self.name}, which is known to be faulty: {why}",
                 hint=f"use another version: {_INSTALL}",
             )
-        self.engine, self.stream = c.c_void_p(), c.c_void_p()
-        self.call("dnnl_engine_create", c.byref(self.engine), _CPU, c.c_size_t(0))
-        self.call("dnnl_stream_create", c.byref(self.stream), self.engine, _IN_ORDER)
-        self._keep_constants()
-        if threads and hasattr(self.functions, "omp_set_num_threads"):
-            self.functions.omp_set_num_threads(c.c_int(threads))
 
-    def _keep_constants(self) -> None:
-        """Have weights brought into the library's layouts once, and not in each run."""
-        is_kept = c.c_int()
-        self.call("dnnl_graph_get_constant_tensor_cache", c.byref(is_kept))
-        if not is_kept.value:  # asked again, oneDNN 3.7 forgets what it has kept
-            self.call("dnnl_graph_set_constant_tensor_cache", 1)
-        # It may take the code of a partition for that of another that is like it, with the weights
-        # that it has kept if they lay at the same address.
-        self.call("dnnl_graph_set_compiled_partition_cache_capacity", 0)
+    def _fault(self, *, is_of_steps: bool) -> str:
+        """Return what this version does on this CPU, all that it computes or 8-bit products."""
+        isa = self._isa()
+        return next(
+            (
+                fault.what
+                for fault in KNOWN_BAD
+                if (fault.version, fault.is_of_steps) == (self.version, is_of_steps)
+                and (not fault.isa or fault.isa & isa)
+            ),
+            "",
+        )
 
     @property
     def name(self) -> str:
         """``3.7.2``."""
         return _dotted(self.version)
 
-    @property
-    def is_exact_in_steps(self) -> bool:
-        """Whether products of 8-bit numbers are right on this CPU.
+    def objection_to_steps(self, *, allow_inexact: bool) -> str:
+        """Return why products of 8-bit numbers do not run here; "" if they do.
 
         x86 without VNNI adds pairs of products in 16 bits. There oneDNN lets sums of weights of
         more than 64 saturate, and halves weights that meet signed numbers.
         """
-        found = self._isa()
-        return not found & _X86 or bool(found & _VNNI)
-
-    @property
-    def has_slow_products(self) -> bool:
-        """Whether products of matrices are slow where rows lie far apart, and convolutions are not.
-
-        For x86 with AVX2 at most, oneDNN has no blocked product. The plain one takes up to three
-        times as long where rows of the result are a multiple of 2 KiB apart: few sets of the cache
-        hold them all.
-        """
-        found = self._isa()
-        return bool(found & _AVX2) and not found & _AVX512
+        if why := self._fault(is_of_steps=True):
+            return f"oneDNN {self.name}: {why}"
+        is_exact = not self._isa() & _X86 or self._isa() & _VNNI
+        return "" if is_exact or allow_inexact else INEXACT
 
     def _isa(self) -> int:
         """Return what the library uses of the processor; 0 if it does not say."""
         isa = getattr(self.functions, "dnnl_get_effective_cpu_isa", None)
         return 0 if isa is None else int(isa())
 
-    def call(self, function: str, *arguments: object) -> None:
-        """Call a function that returns a status.
-
-        Raises:
-            LibraryError: The status is not success.
-        """
-        status = getattr(self.functions, function)(*arguments)
-        if status:
-            raise LibraryError(f"{function} returned status {status}")
-
     @contextmanager
-    def traced(self) -> Iterator[list[Primitive]]:
-        """Collect the primitives that the library runs meanwhile.
+    def told(self) -> Iterator[list[str]]:
+        """Collect the lines that the library says meanwhile of what it runs.
 
-        The library says so itself (``ONEDNN_VERBOSE``), on the process' standard output.
+        It says so itself (``ONEDNN_VERBOSE``), on the process' standard output.
         """
-        found: list[Primitive] = []
+        lines: list[str] = []
         libc = c.CDLL(None)
         libc.fflush(None)
         kept = os.dup(1)
@@ -179,17 +177,14 @@ class Library:
             os.dup2(file.fileno(), 1)
             self.functions.dnnl_set_verbose(_PROFILE)
             try:
-                yield found
+                yield lines
             finally:
                 self.functions.dnnl_set_verbose(0)
                 libc.fflush(None)
                 os.dup2(kept, 1)
                 os.close(kept)
             file.seek(0)
-            for line in file.read().decode(errors="replace").splitlines():
-                primitive = read_primitive(line)
-                if primitive:
-                    found.append(primitive)
+            lines += file.read().decode(errors="replace").splitlines()
 
 
 def read_primitive(line: str) -> Primitive | None:

@@ -1,0 +1,171 @@
+"""Which calls of partitions a library runs: each is translated, and the library is asked.
+
+A function is taken if the library runs every call of it; of the others onnxruntime inlines the
+body, as ever, and the record says why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from dplcli.errors import DplError
+from dplcli.execute.ort_c import TYPE_CODES
+from dplcli.execute.plan import LibraryError, RefusedError, signature_of
+from dplcli.execute.translate import translate
+from dplcli.ir.model import callers_first, calls_in
+from dplcli.onnx_io import load_model, model_from_proto
+from dplcli.verify.call_types import complete_types
+from dplcli.verify.model import model_of
+from dplcli.verify.settings import PartitionRun, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from dplcli.execute.plan import KernelPlan, Primitive
+    from dplcli.ir import Function, Graph, Model, Node
+    from dplcli.verify.settings import ModelSource
+
+
+class Judging(Protocol):
+    """A library that is asked what it runs."""
+
+    def judge(self, plan: KernelPlan) -> str:
+        """Return why it does not run a plan; "" if it does."""
+
+
+class PlannedCall:
+    """One call of a partition.
+
+    Attributes:
+        node: The call.
+        function: What it calls.
+        plan: What it computes; None if it is refused.
+        why: Why it is refused.
+        primitives: What the library ran for it, the first time.
+        runs: How often it ran.
+        profile: What the library runs for it, while that is asked for.
+    """
+
+    def __init__(self, node: Node, function: Function) -> None:
+        self.node, self.function = node, function
+        self.plan: KernelPlan | None = None
+        self.why = ""
+        self.primitives: tuple[str, ...] = ()
+        self.runs = 0
+        self.profile: list[Primitive] | None = None
+
+    def record(self, library: str) -> PartitionRun:
+        """Return what has become of it, with the name of the library."""
+        return PartitionRun(
+            call=self.node.name,
+            function=f"{self.function.domain}::{self.function.name}",
+            library=library if self.plan is not None else "",
+            primitives=self.primitives,
+            runs=self.runs,
+            is_repeated=self.node.graph.owner is not None,
+            why=self.why,
+        )
+
+
+def plan_calls(library: Judging, source: ModelSource) -> list[PlannedCall]:
+    """Plan every call of a model that runs with kernels.
+
+    Raises:
+        RunError: The model cannot be read.
+    """
+    kernels = source.execution.kernels
+    assert kernels is not None  # noqa: S101  # they are asked for
+    try:
+        return planned(library, source, kernels.target)
+    except DplError as error:
+        raise RunError(error.message) from error
+
+
+def planned(library: Judging, source: ModelSource, target: str) -> list[PlannedCall]:
+    """Plan every call of a function of the target, and settle which functions are taken.
+
+    Args:
+        library: The library.
+        source: The model.
+        target: The target.
+
+    Raises:
+        DplError: The model cannot be read.
+    """
+    model = _model_of(source)
+    complete_types(model, source)
+    return _planned(library, model, target, source.weights or {})
+
+
+def taken(
+    calls: Sequence[PlannedCall],
+) -> dict[Function, list[tuple[PlannedCall, KernelPlan]]]:
+    """Return the functions that run on the library, with their calls and what these compute."""
+    found: dict[Function, list[tuple[PlannedCall, KernelPlan]]] = {}
+    for call in calls:
+        if call.plan is not None:  # all calls of a function are taken, or none
+            found.setdefault(call.function, []).append((call, call.plan))
+    return found
+
+
+def _planned(
+    library: Judging, model: Model, target: str, weights: Mapping[str, np.ndarray]
+) -> list[PlannedCall]:
+    bodies = {function.body for function in model.functions.values()}
+    inner = set(bodies)
+    found: list[PlannedCall] = []
+    sites = calls_in(model)
+    for function in callers_first(sites):
+        if function.domain != target:
+            continue
+        nodes = sites[function]
+        calls = [PlannedCall(node, function) for node in nodes if not _is_within(node, inner)]
+        for call in calls:
+            try:
+                plan = translate(call.node, weights)
+                call.why = library.judge(plan)
+                call.plan = None if call.why else plan
+            except (RefusedError, LibraryError, DplError) as error:
+                call.why = str(error)
+        _settle(calls, is_inner=any(_is_within(node, bodies) for node in nodes))
+        if calls and calls[0].plan is not None:
+            bodies.discard(function.body)  # what it calls is in its own plan
+        found += calls
+    places = {function: place for place, function in enumerate(sites)}
+    return sorted(found, key=lambda call: places[call.function])
+
+
+def _is_within(node: Node, bodies: set[Graph]) -> bool:
+    graph = node.graph
+    while graph.owner is not None:
+        graph = graph.owner.graph
+    return graph in bodies
+
+
+def _settle(calls: Sequence[PlannedCall], *, is_inner: bool) -> None:
+    """Refuse all calls of a function if one is refused: a name is registered for all of them."""
+    refused = next((call for call in calls if call.plan is None), None)
+    names = [call.node.name for call in calls]
+    signatures = {signature_of(call.plan) for call in calls if call.plan is not None}
+    why = ""
+    if refused is not None:
+        why = f"{refused.node.name!r}, which calls the same function, cannot: {refused.why}"
+    elif is_inner:
+        why = "the function is called within another function, too"
+    elif len(set(names)) < len(names) or "" in names:
+        why = "calls of the function do not have names of their own"
+    elif len(signatures) > 1:
+        why = "calls of the function differ in their types"
+    elif any(dtype not in TYPE_CODES for pair in signatures for side in pair for dtype in side):
+        why = "onnxruntime's C interface does not take its types"
+    for call in calls if why else ():
+        call.why = call.why or why
+        call.plan = None
+
+
+def _model_of(source: ModelSource) -> Model:
+    if source.content is None:
+        return load_model(source.path)
+    return model_from_proto(model_of(source), source.path.parent, source.path.name)
