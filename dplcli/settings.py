@@ -656,6 +656,9 @@ class ComparisonSettings(BaseSettings, group="The check"):
             with. It is slow.
         strict: Count it as a difference, too, where the original gives NaN, an infinity or -0 for
             drawn values, and the result something else.
+        max_memory: Memory that the check may take. Models that need more run in blocks, one after
+            the other; with --layers, so many values of each model are held at once. Default: an
+            eighth of what is free, at least 1; and 0.25 for --layers.
     """
 
     seed: Numbers = option(default=())
@@ -669,6 +672,7 @@ class ComparisonSettings(BaseSettings, group="The check"):
     custom_ops: Places = option(default=(), metavar="LIBRARY")
     third_opinion: bool = False
     strict: bool = False
+    max_memory: float | None = option(default=None, least=0, metavar="GB")
 
 
 class CheckSettings(
@@ -1035,11 +1039,9 @@ class InsideSettings(BaseSettings, group="The values inside"):
     Attributes:
         layers: Compare the values inside, too: a row for every value that both models compute, told
             by structure, by what reads it, or as an output of one name.
-        max_memory: With --layers: hold so many megabytes of values of each model at once.
     """
 
     layers: bool = False
-    max_memory: int = option(default=256, least=1, metavar="MB", shown="256")
 
 
 class ComparingSettings(

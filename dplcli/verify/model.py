@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -31,7 +32,7 @@ from dplcli.ir.operators import (
     is_random,
 )
 from dplcli.onnx_io import model_from_proto, parse_model, read_model_file
-from dplcli.onnx_io.convert import load_data
+from dplcli.onnx_io.convert import dtype_bits, load_data
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
@@ -157,6 +158,12 @@ def put_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> None:
             tensor.CopyFrom(onnx.numpy_helper.from_array(values[tensor.name], tensor.name))
 
 
+def bytes_of(tensor: onnx.TensorProto) -> int:
+    """Return how many bytes a stored value takes."""
+    size: int = math.prod(tensor.dims) * dtype_bits(tensor.data_type) // 8
+    return size
+
+
 def external_places(
     model: onnx.ModelProto, folder: Path, held: Container[str] = ()
 ) -> list[tuple[onnx.TensorProto, Hashable]]:
@@ -187,14 +194,18 @@ def external_places(
     return places
 
 
-def load_unshared(*models: tuple[onnx.ModelProto, Path, Container[str]]) -> list[onnx.TensorProto]:
+def load_unshared(
+    *models: tuple[onnx.ModelProto, Path, Container[str]],
+) -> Iterator[tuple[onnx.TensorProto, onnx.TensorProto]]:
     """Read the external data of two models, but for what both have in the same place of one file.
+
+    It is read a tensor at a time: whoever need not hold it lets go of it before the next one.
 
     Args:
         models: Each model, its folder, and its tensors that are in memory.
 
-    Returns:
-        The tensors that were read.
+    Yields:
+        Each tensor as it was, and as it was read; the model has the second one.
 
     Raises:
         OSError: A file cannot be read.
@@ -202,13 +213,13 @@ def load_unshared(*models: tuple[onnx.ModelProto, Path, Container[str]]) -> list
     """
     located = [external_places(*model) for model in models]
     shared = set.intersection(*({place for _, place in places} for places in located))
-    read = []
     for (_, folder, _), places in zip(models, located, strict=True):
         for tensor, place in places:
             if place not in shared:
+                outside = onnx.TensorProto()
+                outside.CopyFrom(tensor)
                 load_data(tensor, folder)
-                read.append(tensor)
-    return read
+                yield outside, tensor
 
 
 def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) -> None:
