@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     Place: TypeAlias = Held[File | None, Path | None]
     Places: TypeAlias = Held[File | Sequence[File], tuple[Path, ...]]
     Inputs: TypeAlias = File | Mapping[str, ArrayLike] | Callable[[int], object] | None
-    Sizes: TypeAlias = Mapping[str, int | Sequence[int]]
+    Sizes: TypeAlias = Mapping[str, int | Sequence[int] | str]
     Ranges: TypeAlias = Mapping[str, tuple[float, float]]
     Limits: TypeAlias = Mapping[str, Mapping[str, float]]
     Pairs: TypeAlias = Mapping[str, str | int | bool]
@@ -359,18 +359,21 @@ def _is_number(text: str) -> bool:
 _LONGEST_SIZE = 18
 
 
-def _read_sizes(texts: Iterable[str]) -> dict[str, int | tuple[int, ...]]:
-    """Return sizes of dimensions and whole shapes, as --shape gives them."""
-    sizes: dict[str, int | tuple[int, ...]] = {}
+def _read_sizes(texts: Iterable[str]) -> dict[str, int | tuple[int, ...] | str]:
+    """Return sizes of dimensions, whole shapes and sums of sizes, as --shape gives them."""
+    sizes: dict[str, int | tuple[int, ...] | str] = {}
     for text in texts:
         name, separator, value = text.rpartition("=")
         parts = value.split("x")
-        if not separator or not name or not all(map(_is_number, parts)):
+        size: int | tuple[int, ...] | str = value
+        if name and all(map(_is_number, parts)):
+            size = tuple(map(int, parts)) if len(parts) > 1 else int(value)
+        elif not separator or not name or "+" not in value:
             raise UsageError(
                 f"--shape {text!r}: not a size",
-                hint="write --shape batch=4, or --shape image=1x3x224x224",
+                hint="write --shape batch=4, --shape image=1x3x224x224, or "
+                "--shape total=past+sequence",
             )
-        size = tuple(map(int, parts)) if len(parts) > 1 else int(value)
         if sizes.setdefault(name, size) != size:
             raise UsageError(f"--shape {text}: {name!r} has another size already")
     return sizes
@@ -545,8 +548,8 @@ class InputSettings(BaseSettings, group=_FED):
             onnx test data (input_0.pb, or several test_data_set_0), or a Python function
             module:function or FILE.py:function, which takes a seed and returns a dict
             (--allow-code). Inputs that it leaves out are made up.
-        shape: Size of a symbolic dimension, or of INPUT:AXIS; or a whole shape, INPUT=1x3x224x224.
-            Repeatable.
+        shape: Size of a symbolic dimension, or of INPUT:AXIS; a whole shape, INPUT=1x3x224x224; or
+            what a dimension always is, total=past+sequence, on which rules may rely. Repeatable.
         range: Draw an input from this range, both ends included. Repeatable.
     """
 

@@ -974,20 +974,24 @@ class _Lengths:
 
     def __init__(self, ports: Sequence[Port]) -> None:
         roles = _roles(ports)
+        self._sums = {name: own for port in ports for name, own in port.parts.items()}
         self._past: list[str | int] = [
-            s for s in roles if "past" in s.lower() and roles[s] != "batch" and not _is_total(s)
+            s for s in roles if "past" in s.lower() and roles[s] != "batch" and not self._adds(s)
         ]
         shapes = [
             (port.symbols, port.shape or ())
             for port in ports
-            if _holds_integers(port) and not any(map(_is_total, port.symbols))
+            if _holds_integers(port) and not any(map(self._adds, port.symbols))
         ]
         present = [names[1] or dims[1] for names, dims in shapes if len(names) > 1]
         self._present = [dim for dim in dict.fromkeys(present) if dim is not None]
 
     def is_total(self, symbol: str) -> bool:
         """Tell whether a symbol is a total of others."""
-        return _is_total(symbol) and bool(self._past and self._present)
+        return symbol in self._sums or (_is_total(symbol) and bool(self._past and self._present))
+
+    def _adds(self, symbol: str | None) -> bool:
+        return symbol in self._sums or _is_total(symbol)
 
     def sums(self, sizes: Mapping[str, int]) -> list[int]:
         """Return each past plus each present that are known."""
@@ -1003,7 +1007,11 @@ class _Lengths:
     def add_up(self, sizes: dict[str, int], given: Collection[str]) -> None:
         """Set the sizes that are totals, but for those *given*."""
         for symbol, size in sizes.items():
-            if _is_total(symbol) and symbol not in given:
+            if symbol in given:
+                continue
+            if parts := self._sums.get(symbol):
+                sizes[symbol] = sum(_known(parts, sizes))
+            elif _is_total(symbol):
                 sizes[symbol] = next(iter(self.sums(sizes)), size)
 
 
@@ -1961,7 +1969,8 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     """
     every = find_weights(flow) if settings.refill_weights else []
     weights = [weight for weight in every if made is None or weight.name in made]
-    ports = input_ports(flow.model.graph)
+    sums = settings.request.sums
+    ports = [replace(port, sums=sums) for port in input_ports(flow.model.graph)]
     judge = Judge(settings, facts, settings.first_seeds[0])
 
     def attempt(gain: float) -> Reference:

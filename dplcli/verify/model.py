@@ -31,6 +31,7 @@ from dplcli.ir.operators import (
     WANTS_UNIT,
     is_random,
 )
+from dplcli.ir.types import summands
 from dplcli.onnx_io import model_from_proto, parse_model, read_model_file
 from dplcli.onnx_io.convert import dtype_bits, load_data
 from dplcli.onnx_io.external_data import all_tensors
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     )
 
     from dplcli.ir import Dim, Node, Shape, Tensor, Value
-    from dplcli.verify.settings import Array
+    from dplcli.verify.settings import Array, Sums
 
 
 # The signature of a model: what it takes and gives, and whether two models agree on it.
@@ -67,12 +68,20 @@ class Port:
         kind: What it holds. The other fields describe the tensor inside, if there is one.
         dtype: Element type by number (`onnx.TensorProto.DataType`), 0 if unknown.
         shape: A number, a symbol or None per dimension; None if not even the rank is declared.
+        sums: Which symbols are sums of others, as somebody has said.
     """
 
     name: str
     kind: Kind
     dtype: int
     shape: tuple[Dim, ...] | None
+    sums: Sums = field(default_factory=dict, compare=False)
+
+    @property
+    def parts(self) -> dict[str, tuple[int | str, ...]]:
+        """The symbols that are sums of others, by what is said or by their names."""
+        named = {dim: summands(dim) for dim in self.shape or () if isinstance(dim, str)}
+        return {name: parts for name, parts in {**named, **self.sums}.items() if parts}
 
     @property
     def type_name(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dplcli.errors import UsageError, VerificationError, counted, did_you_mean
+from dplcli.ir.types import summands
 from dplcli.keys import keys
 
 # A third opinion where two models differ: that of onnx's reference evaluator.
@@ -80,22 +81,37 @@ class Opinion:
 InputFunction = Callable[[int], object]
 """Takes a seed and returns a mapping from input names to arrays."""
 
+Sums = Mapping[str, tuple[int | str, ...]]
+"""Symbols of inputs that are sums of others, and of numbers."""
+
 CORNERS = ("zeros", "negative", "large", "denormal")
 """The corner values that are tried, in this order."""
 
 
 def sizes_and_shapes(
-    shape: Mapping[str, int | Sequence[int]],
-) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
-    """Tell sizes of dimensions from whole shapes of inputs, as ``--shape`` takes both."""
+    shape: Mapping[str, int | Sequence[int] | str],
+) -> tuple[dict[str, int], dict[str, tuple[int, ...]], Sums]:
+    """Tell sizes of dimensions, whole shapes of inputs and sums apart, as ``--shape`` takes them.
+
+    Raises:
+        UsageError: A text is no sum.
+    """
     sizes: dict[str, int] = {}
     shapes: dict[str, tuple[int, ...]] = {}
+    sums: dict[str, tuple[int | str, ...]] = {}
     for name, size in shape.items():
         if isinstance(size, int):
             sizes[name] = size
+        elif isinstance(size, str):
+            if not (parts := summands(size)):
+                raise UsageError(
+                    f"--shape {name}={size}: not a size, nor a sum of sizes",
+                    hint="write --shape total=past+sequence",
+                )
+            sums[name] = parts
         else:
             shapes[name] = tuple(size)
-    return sizes, shapes
+    return sizes, shapes, sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +127,7 @@ class InputRequest:
         label: What to call *function* in messages.
         ranges: Smallest and largest value of an input, both included.
         shapes: Whole shapes, by input.
+        sums: Dimensions that are sums of others, and of which.
         corners: Whether to run corner values, too (see `verify.inputs`).
         save: Where to write what was fed, as .npz.
 
@@ -124,6 +141,7 @@ class InputRequest:
     label: str = ""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    sums: Sums = field(default_factory=dict)
     corners: bool = False
     save: Path | None = None
 
