@@ -156,7 +156,7 @@ class WriteJob:
             )
             if is_wanted(delivery) and delivery.is_sound:
                 written.commit()
-                return replace(delivery, output=self.output)
+                return replace(delivery, output=self.output, linked=written.linked)
             if self.failed is not None:
                 written.keep_as(self.failed)
                 return replace(delivery, kept=self.failed)
