@@ -965,6 +965,8 @@ class ExtractSettings(BaseSettings, group="The part"):
         from_: What the part is given: values by their names, with commas between them. Default: the
             inputs of MODEL. Repeatable.
         to: What the part computes, in the same way. Default: the outputs of MODEL. Repeatable.
+        layers: Cut layers out instead, those that dpl repeat finds: 0:4 for the first four, 3 for
+            the fourth. The part is given what flows into them, and computes what flows out.
         output: Where to write the part. Default: MODEL.extracted.onnx beside the model. External
             data goes to OUTPUT.data.
         progress: Called with a short phrase before each step that may take long.
@@ -972,8 +974,15 @@ class ExtractSettings(BaseSettings, group="The part"):
 
     result = "extracted"
 
+    def check(self) -> None:
+        """Refuse to cut at values and at layers."""
+        super().check()
+        if self.layers and (self.from_ or self.to):
+            raise _contradict("--layers", "--from" if self.from_ else "--to")
+
     from_: Names = option(default=(), flags="--from", metavar="VALUES")
     to: Names = option(default=(), metavar="VALUES")
+    layers: str = option(default="", metavar="FIRST:END")
     output: Place = option(default=None, flags="-o --output", group="The result")
     progress: Progress = keyword(default=None)
 
