@@ -630,9 +630,7 @@ def verify(
         result = subject.compare(check, settings.progress or (lambda _phrase: None))
         inside: Layers | str | None = None
         if settings.layers and subject.original is not None and subject.candidate is not None:
-            inside = bisecting.look_inside(
-                subject.original, subject.candidate, result, check, settings.max_memory
-            )
+            inside = bisecting.look_inside(subject.original, subject.candidate, result, check)
     pairs = zip(paths, stored, strict=True)
     names = {path: each.name for path, each in pairs if each is not None and path is not None}
     title, files = subject.title(names), (subject.original, subject.candidate)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from dplcli.dpl.rule import unmet_of
-from dplcli.errors import UsageError, VerificationError
+from dplcli.errors import UsageError, VerificationError, some_of
 from dplcli.escaping import json_text
 from dplcli.files import encoded, write_new_file
 from dplcli.ir.model import calls_in
@@ -593,6 +593,7 @@ class Delivery:
         unused: How many more bytes the files have in which those lie.
         stripped: How many bytes each kind took that was left out, as asked.
         fault: What onnx says against a model that was not changed, or "".
+        linked: The model's own data files that have a second name now.
     """
 
     objection: str = ""
@@ -605,11 +606,20 @@ class Delivery:
     unused: int = 0
     stripped: Mapping[str, int] = field(default_factory=dict)
     fault: str = ""
+    linked: tuple[Path, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader should know, beside what the check of numbers has to say."""
-        return (f"onnx objects to the model: {self.fault}",) if self.fault else ()
+        said = [f"onnx objects to the model: {self.fault}"] if self.fault else []
+        if self.linked:
+            named = some_of([path.name for path in self.linked])
+            said.append(
+                f"{named} has two names now: onnx refuses that, in the result and in the model "
+                "itself, until one is removed; onnxruntime reads both (--external-data copy makes "
+                "a copy)"
+            )
+        return tuple(said)
 
     @property
     def is_sound(self) -> bool:

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     Place: TypeAlias = Held[File | None, Path | None]
     Places: TypeAlias = Held[File | Sequence[File], tuple[Path, ...]]
     Inputs: TypeAlias = File | Mapping[str, ArrayLike] | Callable[[int], object] | None
-    Sizes: TypeAlias = Mapping[str, int | Sequence[int]]
+    Sizes: TypeAlias = Mapping[str, int | Sequence[int] | str]
     Ranges: TypeAlias = Mapping[str, tuple[float, float]]
     Limits: TypeAlias = Mapping[str, Mapping[str, float]]
     Pairs: TypeAlias = Mapping[str, str | int | bool]
@@ -359,18 +359,21 @@ def _is_number(text: str) -> bool:
 _LONGEST_SIZE = 18
 
 
-def _read_sizes(texts: Iterable[str]) -> dict[str, int | tuple[int, ...]]:
-    """Return sizes of dimensions and whole shapes, as --shape gives them."""
-    sizes: dict[str, int | tuple[int, ...]] = {}
+def _read_sizes(texts: Iterable[str]) -> dict[str, int | tuple[int, ...] | str]:
+    """Return sizes of dimensions, whole shapes and sums of sizes, as --shape gives them."""
+    sizes: dict[str, int | tuple[int, ...] | str] = {}
     for text in texts:
         name, separator, value = text.rpartition("=")
         parts = value.split("x")
-        if not separator or not name or not all(map(_is_number, parts)):
+        size: int | tuple[int, ...] | str = value
+        if name and all(map(_is_number, parts)):
+            size = tuple(map(int, parts)) if len(parts) > 1 else int(value)
+        elif not separator or not name or "+" not in value:
             raise UsageError(
                 f"--shape {text!r}: not a size",
-                hint="write --shape batch=4, or --shape image=1x3x224x224",
+                hint="write --shape batch=4, --shape image=1x3x224x224, or "
+                "--shape total=past+sequence",
             )
-        size = tuple(map(int, parts)) if len(parts) > 1 else int(value)
         if sizes.setdefault(name, size) != size:
             raise UsageError(f"--shape {text}: {name!r} has another size already")
     return sizes
@@ -545,8 +548,8 @@ class InputSettings(BaseSettings, group=_FED):
             onnx test data (input_0.pb, or several test_data_set_0), or a Python function
             module:function or FILE.py:function, which takes a seed and returns a dict
             (--allow-code). Inputs that it leaves out are made up.
-        shape: Size of a symbolic dimension, or of INPUT:AXIS; or a whole shape, INPUT=1x3x224x224.
-            Repeatable.
+        shape: Size of a symbolic dimension, or of INPUT:AXIS; a whole shape, INPUT=1x3x224x224; or
+            what a dimension always is, total=past+sequence, on which rules may rely. Repeatable.
         range: Draw an input from this range, both ends included. Repeatable.
     """
 
@@ -656,6 +659,9 @@ class ComparisonSettings(BaseSettings, group="The check"):
             with. It is slow.
         strict: Count it as a difference, too, where the original gives NaN, an infinity or -0 for
             drawn values, and the result something else.
+        max_memory: Memory that the check may take. Models that need more run in blocks, one after
+            the other; with --layers, so many values of each model are held at once. Default: an
+            eighth of what is free, at least 1; and 0.25 for --layers.
     """
 
     seed: Numbers = option(default=())
@@ -669,6 +675,7 @@ class ComparisonSettings(BaseSettings, group="The check"):
     custom_ops: Places = option(default=(), metavar="LIBRARY")
     third_opinion: bool = False
     strict: bool = False
+    max_memory: float | None = option(default=None, least=0, metavar="GB")
 
 
 class CheckSettings(
@@ -972,6 +979,8 @@ class ExtractSettings(BaseSettings, group="The part"):
         from_: What the part is given: values by their names, with commas between them. Default: the
             inputs of MODEL. Repeatable.
         to: What the part computes, in the same way. Default: the outputs of MODEL. Repeatable.
+        layers: Cut layers out instead, those that dpl repeat finds: 0:4 for the first four, 3 for
+            the fourth. The part is given what flows into them, and computes what flows out.
         output: Where to write the part. Default: MODEL.extracted.onnx beside the model. External
             data goes to OUTPUT.data.
         progress: Called with a short phrase before each step that may take long.
@@ -979,8 +988,15 @@ class ExtractSettings(BaseSettings, group="The part"):
 
     result = "extracted"
 
+    def check(self) -> None:
+        """Refuse to cut at values and at layers."""
+        super().check()
+        if self.layers and (self.from_ or self.to):
+            raise _contradict("--layers", "--from" if self.from_ else "--to")
+
     from_: Names = option(default=(), flags="--from", metavar="VALUES")
     to: Names = option(default=(), metavar="VALUES")
+    layers: str = option(default="", metavar="FIRST:END")
     output: Place = option(default=None, flags="-o --output", group="The result")
     progress: Progress = keyword(default=None)
 
@@ -1049,11 +1065,9 @@ class InsideSettings(BaseSettings, group="The values inside"):
     Attributes:
         layers: Compare the values inside, too: a row for every value that both models compute, told
             by structure, by what reads it, or as an output of one name.
-        max_memory: With --layers: hold so many megabytes of values of each model at once.
     """
 
     layers: bool = False
-    max_memory: int = option(default=256, least=1, metavar="MB", shown="256")
 
 
 class ComparingSettings(

@@ -338,6 +338,7 @@ class Model:
         is_checked: Whether what the file states of types was compared with the graph.
         kinds: If all types turned out to be known, as numbers: by node of the file, a number that
             is equal only for nodes with operator, attributes and types in common.
+        sums: Symbols of inputs that are sums of others, as somebody has said.
         refuted: By value, what the file states of its type though the graph contradicts it.
         conflicts: What makes its nodes mean different things to different readers.
         implied: By node and input slot, constants for what the node keeps in attributes though
@@ -365,6 +366,7 @@ class Model:
         self.notes: list[str] = []
         self.conflicts: list[str] = []
         self.refuted: dict[Value, TensorType] = {}
+        self.sums: Mapping[str, tuple[int | str, ...]] = {}
         self.implied: dict[tuple[Node, int], Value] = {}
         self.is_checked = False
         self.kinds: Mapping[Node, int] = {}

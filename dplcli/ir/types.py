@@ -41,6 +41,14 @@ def is_made_up(dim: Dim) -> bool:
     return isinstance(dim, str) and dim.startswith(_MADE_UP) and dim[len(_MADE_UP) :].isdigit()
 
 
+def summands(dim: Dim) -> tuple[int | str, ...]:
+    """Return what a symbol such as ``past + sequence`` is the sum of; () if it is no sum."""
+    parts = [part.strip() for part in dim.split("+")] if isinstance(dim, str) else []
+    if len(parts) < 2 or not all(part.isidentifier() or part.isdecimal() for part in parts):  # noqa: PLR2004  # a sum
+        return ()
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
+
+
 def dtype_name(code: int) -> str:
     """Name the element type *code*; a code newer than this table reads ``type<code>``."""
     return DTYPE_NAMES[code] if 0 <= code < len(DTYPE_NAMES) else f"type{code}"

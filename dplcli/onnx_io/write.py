@@ -144,6 +144,7 @@ class StagedModel:
         used: How many bytes of external data it uses; what is shared counts once.
         unused: How many more bytes the files have that these lie in.
         put_data: Puts its external data beside its destination; None if that is there already.
+        linked: The model's own data files that have a second name now.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class StagedModel:
         self.used = 0
         self.unused = 0
         self.put_data: Callable[[], None] | None = None
+        self.linked: tuple[Path, ...] = ()
 
     def commit(self) -> None:
         """Put the file in its place, replacing what is there in one step.
@@ -307,6 +309,7 @@ def _bring_data(
             if not (target / name).exists():
                 made.note(target / name)
             (written.path.parent / name).replace(target / name)
+        written.linked = tuple(path for path in files if link and path.stat().st_nlink > 1)
 
     if link:
         written.put_data = put

@@ -1657,3 +1657,11 @@ def _have_several_shapes(values: Sequence[Value]) -> bool:
     if not all(value.is_initializer for value in values):
         return False
     return len({declared.shape for v in values if (declared := v.declared_type) is not None}) > 1
+
+
+def find_layers(model: Model, options: RepeatSettings) -> list[list[Node]]:
+    """Return the blocks of the main graph that save most, in its order, each with its nodes."""
+    index = RepeatIndex(model, [model.graph])
+    kinds = _Search(index, options).run(1)
+    blocks = sorted(map(sorted, zip(*kinds[0].rows, strict=True))) if kinds else []
+    return [[index.nodes[number] for number in block] for block in blocks]

@@ -48,7 +48,7 @@ from dplcli.pipeline.rules import (
 )
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_result, graph_objection, load_editable, say_nothing
-from dplcli.settings import FaultSettings, InsideSettings, RuleSettings
+from dplcli.settings import FaultSettings, RuleSettings
 from dplcli.verify import Execution, InputRequest, Override
 from dplcli.verify import Settings as VerifySettings
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, minimise
@@ -643,8 +643,8 @@ def _without(steps: Sequence[BisectStep], others: Sequence[BisectStep]) -> tuple
 # Comparing the values inside two models, and finding the first that differs.
 
 
-MEMORY_CAP: int = InsideSettings.options["max_memory"].default
-"""How many megabytes of each model's values are held at once."""
+_HELD = 0.25
+"""How many gigabytes of each model's values are held at once, if nobody says."""
 
 _MOST_TRIED = 24
 _MOST_NAMED = 12
@@ -657,7 +657,6 @@ def compare_layers(
     settings: VerifySettings | None = None,
     *,
     seed: int | None = None,
-    cap: int = MEMORY_CAP,
 ) -> Layers:
     """Compare the values inside two models, with optimisation off.
 
@@ -666,14 +665,14 @@ def compare_layers(
         candidate: The model in question.
         settings: How to compare.
         seed: The seed of the inputs; None for the first.
-        cap: How many megabytes of each model's values to hold at once.
 
     Raises:
         VerificationError: A model does not run with optimisation off.
         DplError: A file is no model, or no inputs can be made.
     """
-    with _inside(original, candidate, settings or VerifySettings(), seed) as comparison:
-        return comparison.layers(cap << 20)
+    settings = settings or VerifySettings()
+    with _inside(original, candidate, settings, seed) as comparison:
+        return comparison.layers(_cap_of(settings))
 
 
 def look_inside(
@@ -681,7 +680,6 @@ def look_inside(
     candidate: Path,
     result: VerificationResult,
     settings: VerifySettings,
-    cap: int,
 ) -> Layers | str:
     """Compare what is inside two models, for the seed that is worst; or say why it cannot be."""
     if result.reasons and not result.outputs:
@@ -689,18 +687,22 @@ def look_inside(
     wrong = [output for output in result.outputs if not output.ok]
     seed = wrong[0].seed if wrong else None
     try:
-        return compare_layers(original, candidate, settings, seed=seed, cap=cap)
+        return compare_layers(original, candidate, settings, seed=seed)
     except VerificationError as error:
         return error.message
 
 
-def bisect_models(  # noqa: PLR0913  # all by keyword
+def _cap_of(settings: VerifySettings) -> int:
+    """Return how many bytes of each model's values are held at once."""
+    return int((settings.max_memory or _HELD) * 10**9)
+
+
+def bisect_models(
     original: Path,
     candidate: Path,
     *,
     settings: VerifySettings | None = None,
     output: Path | None = None,
-    cap: int = MEMORY_CAP,
     progress: Progress | None = None,
 ) -> ModelsOutcome:
     """Find the first value that differs although all values that it is made of agree.
@@ -710,7 +712,6 @@ def bisect_models(  # noqa: PLR0913  # all by keyword
         candidate: The model in question.
         settings: How to compare.
         output: The folder to write a reproducer to; None for nowhere.
-        cap: How many megabytes of each model's values to hold at once.
         progress: Called with a short phrase before each step that may take long.
 
     Raises:
@@ -733,7 +734,7 @@ def bisect_models(  # noqa: PLR0913  # all by keyword
     try:
         with _inside(original, candidate, settings, seed) as comparison:
             say("comparing the values inside")
-            layers = comparison.layers(cap << 20)
+            layers = comparison.layers(_cap_of(settings))
             say("cutting out where they part")
             finder = _Finder(comparison, layers, settings, labels, output)
             place = finder.find(levels, places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from dplcli.analysis.extract import MainValues, Wiring, left_out, operators_of, part_between
@@ -10,12 +11,15 @@ from dplcli.onnx_io import check_external_data, check_imports, check_model, load
 from dplcli.onnx_io.external_data import locations_of, pack
 from dplcli.onnx_io.source import source_of
 from dplcli.outcomes import Delivery, ExtractOutcome
+from dplcli.passes.repeat import find_layers
 from dplcli.pipeline.writing import check_output, default_output, say_nothing
+from dplcli.settings import RepeatSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from dplcli.ir import Model
     from dplcli.settings import ExtractSettings
 
 
@@ -47,6 +51,8 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
     names = MainValues(wiring)
     starts, ends = names.found("--from", settings.from_), names.found("--to", settings.to)
     say("extracting")
+    if settings.layers:
+        starts, ends = _round_layers(model, wiring, settings.layers)
     ends = ends or [info.name for info in wiring.model.graph.output]
     values = [*model.graph.inputs, *model.graph.initializers]
     values += [value for node in model.graph for value in node.outputs if value is not None]
@@ -73,6 +79,26 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
         data=data,
         notes=(*model.notes, *_also_needed(starts, inputs), *left_out(wiring, part)),
     )
+
+
+def _round_layers(model: Model, wiring: Wiring, asked: str) -> tuple[list[str], list[str]]:
+    """Return what flows into layers from the rest of the model, and what flows out of them.
+
+    Raises:
+        UsageError: There are no such layers.
+    """
+    layers = find_layers(model, RepeatSettings())
+    span = re.fullmatch(r"(\d+)(:(\d+))?", asked)
+    first, end = (0, 0) if span is None else (int(span[1]), int(span[3] or int(span[1]) + 1))
+    if not first < end <= len(layers):
+        there = f"the model has layers 0:{len(layers)}" if layers else "nothing in it is repeated"
+        raise UsageError(f"--layers {asked}: there are no such layers: {there}")
+    outputs = (output for layer in layers[first:end] for node in layer for output in node.outputs)
+    made = {output.name for output in outputs if output is not None} & wiring.makers.keys()
+    rows = wiring.with_constants({wiring.makers[name] for name in made})
+    given = {info.name for info in wiring.model.graph.input}
+    starts = [name for name in wiring.entering(rows) if name not in given]
+    return starts, wiring.leaving(rows)
 
 
 def _also_needed(start: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:

@@ -31,7 +31,9 @@ def inspect(model_path: Path) -> Model:
     return model
 
 
-def view(model_path: Path, shape: Mapping[str, int | Sequence[int]] | None = None) -> ViewOutcome:
+def view(
+    model_path: Path, shape: Mapping[str, int | Sequence[int] | str] | None = None
+) -> ViewOutcome:
     """Load a model, with the types of its values and the costs of its nodes, to draw it.
 
     Args:
@@ -47,7 +49,7 @@ def view(model_path: Path, shape: Mapping[str, int | Sequence[int]] | None = Non
     model.inferred_types()
     from dplcli.verify.settings import sizes_and_shapes  # noqa: PLC0415  # only for a drawing
 
-    sizes, shapes = sizes_and_shapes(shape or {})
+    sizes, shapes, model.sums = sizes_and_shapes(shape or {})
     given = sizes_in(model, shapes) | sizes
     check_sizes(model, given)
     missing = [name for name in open_sizes(model) if name not in given]

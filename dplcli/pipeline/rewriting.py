@@ -384,7 +384,7 @@ class _RewriteJob(WriteJob):
         if plan is not None:
             check_plan_path(plan, (self.path, self.output, self.failed))
         self.begin(will_run=settings.verify and not settings.dry_run)
-        self.model = load_editable(self.path, opset)
+        self.model = load_editable(self.path, opset, self.verification.request.sums)
         self.model.note_refutations()
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:

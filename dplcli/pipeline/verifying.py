@@ -50,7 +50,7 @@ def check_of(chosen: BaseSettings) -> VerifySettings:
     alike = {name: given[name] for name in names if name in given}
     if "min_power" in given:
         alike.setdefault("mutants", _MUTANTS)
-    sizes, shapes = sizes_and_shapes(given["shape"])
+    sizes, shapes, sums = sizes_and_shapes(given["shape"])
     own = given.get("tolerance", {})
     # Describe what models are fed: a path, a function or its name, or arrays.
     inputs, label = given.get("inputs"), ""
@@ -76,6 +76,7 @@ def check_of(chosen: BaseSettings) -> VerifySettings:
             label=label,
             ranges=given["range"],
             shapes=shapes,
+            sums=sums,
             corners=given.get("corners", False),
             save=given.get("save_inputs"),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dplcli.errors import InvalidGraphError, UsageError, VerificationError, did_you_mean
@@ -25,7 +26,7 @@ from dplcli.passes.rewrite import RewriteObserver
 from dplcli.pipeline.verifying import check_of, compare, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from dplcli.dpl import RewriteRule
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
     from dplcli.passes.rewrite import Application
     from dplcli.settings import ResultSettings
     from dplcli.verify import Settings as VerifySettings
+    from dplcli.verify.settings import Sums
 
     Progress = Callable[[str], None]
+
+_NO_SUMS: Mapping[str, tuple[int | str, ...]] = MappingProxyType({})
 
 
 class WriteJob:
@@ -76,7 +80,7 @@ class WriteJob:
         check_output(self.path, self.output, in_place=self.writing.in_place)
         self.begin(will_run=self.writing.verify)
         model = load_model(self.path)
-        _editable(model).note_refutations()
+        _editable(model, self.verification.request.sums).note_refutations()
         return model
 
     def begin(self, *, will_run: bool) -> None:
@@ -152,26 +156,48 @@ class WriteJob:
             )
             if is_wanted(delivery) and delivery.is_sound:
                 written.commit()
-                return replace(delivery, output=self.output)
+                return replace(delivery, output=self.output, linked=written.linked)
             if self.failed is not None:
                 written.keep_as(self.failed)
                 return replace(delivery, kept=self.failed)
         return delivery
 
 
-def load_editable(path: Path, opset: int | None = None) -> Model:
+def load_editable(path: Path, opset: int | None = None, sums: Sums = _NO_SUMS) -> Model:
     """Read a model that is to be edited.
+
+    Args:
+        path: The file.
+        opset: The opset to raise it to; None for its own.
+        sums: Dimensions that are sums of others, as somebody has said.
 
     Raises:
         DplError: It cannot be used.
     """
-    return _editable(load_model(path, opset=opset))
+    return _editable(load_model(path, opset=opset), sums)
 
 
-def _editable(model: Model) -> Model:
+def _editable(model: Model, sums: Sums) -> Model:
     check_imports(model)
     check_external_data(model)
+    check_sums(model, sums)
+    model.sums = sums
     return model
+
+
+def check_sums(model: Model, sums: Sums) -> None:
+    """Refuse a sum of dimensions that the inputs do not have.
+
+    Raises:
+        UsageError: There is such a sum; the error lists the dimensions.
+    """
+    kinds = (value.declared_type for value in model.graph.inputs)
+    dims = {d for kind in kinds if kind is not None for d in kind.shape or () if isinstance(d, str)}
+    for name, parts in sums.items():
+        for each in (name, *parts):
+            if isinstance(each, str) and each not in dims:
+                hint = f"there are: {', '.join(sorted(dims)) or 'none'}"
+                raise UsageError(f"--shape: no input has a dimension {each!r}", hint=hint)
 
 
 def graph_objection(model: Model) -> str:

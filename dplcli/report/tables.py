@@ -393,6 +393,8 @@ def verification_report(
     lines += [Text(reason, style="red") for reason in result.objections]
     lines += change_lines(result)
     lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
+    if result.memory is not None and (in_full or result.memory.blocks > 1):
+        lines.append(Text(str(result.memory)))
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
     lines += [Text(f"cannot tell: {doubt}", style="red") for doubt in result.doubts]
     if not in_full and not with_outputs:

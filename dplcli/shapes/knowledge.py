@@ -20,7 +20,7 @@ from dplcli.ir.operators import (
     kind_of,
     schema_of,
 )
-from dplcli.ir.types import dtype_name, is_made_up
+from dplcli.ir.types import dtype_name, is_made_up, summands
 from dplcli.shapes.rules import (
     ATTENTION_RULES,
     CONTENT_RULES,
@@ -34,7 +34,7 @@ from dplcli.shapes.rules import (
     UnknownError,
     View,
 )
-from dplcli.shapes.terms import Algebra, Term, is_small
+from dplcli.shapes.terms import Algebra, Term, add, is_small
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -315,9 +315,20 @@ class Knowledge:
         if size is not None:
             return size
         if isinstance(said, str) and _is_name(said):
-            is_input = value.producer is None
-            return self.algebra.atom(("symbol", value.graph, said), low=0, plain=is_input)
+            return self._named_size(value, said)
         return self.algebra.atom(own, low=0)
+
+    def _named_size(self, value: Value, symbol: str) -> Number:
+        """Return what a symbol stands for; one that is a sum of others is what they are."""
+        is_input = value.producer is None
+        parts = value.graph.model.sums.get(symbol, ()) or (summands(symbol) if is_input else ())
+        if not parts:
+            return self.algebra.atom(("symbol", value.graph, symbol), low=0, plain=is_input)
+        total: Number = 0
+        for part in parts:
+            size = part if isinstance(part, int) else self._named_size(value, part)
+            total = add(total, size)
+        return total
 
     def _unknown_elements(self, value: Value, dtype: str | None, shape: Dims | None) -> Dims | None:
         """Return atoms for the elements of a short vector that nothing is known of."""

@@ -133,4 +133,5 @@ def _cut_out(
     model = cut(wiring, set(rows), types, ends, given)
     held = source.weights or {}
     weights = {t.name: held[t.name] for t in model.graph.initializer if t.name in held}
-    return replace(source, content=model.SerializeToString(), weights=weights, name="partitions")
+    content = model.SerializeToString()
+    return replace(source, content=content, weights=weights, name="partitions", blocks=None)

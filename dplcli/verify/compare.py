@@ -816,10 +816,12 @@ def _measure(
         rng = np.random.default_rng(draw)
         try:
             runner = open_session(_moved_source(source, rng, units))
-            for case, given in feeds.items():
-                moved = runner.run(map_feeds(partial(_moved, rng=rng, units=units), given))
-                for name, move in movements({case: outputs[case]}, {case: moved}).items():
-                    limits[name] = _further(limits.get(name, _STILL), move)
+            fed = (
+                map_feeds(partial(_moved, rng=rng, units=units), each) for each in feeds.values()
+            )
+            moved = dict(zip(feeds, runner.run_each([*fed]), strict=True))
+            for name, limit in movements(outputs, moved).items():
+                limits[name] = _further(limits.get(name, _STILL), limit)
         except (RunError, StoppedError, EncodeError):
             continue
     return limits
@@ -875,7 +877,9 @@ def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -
         values = _moved(onnx.numpy_helper.to_array(tensor), rng, units)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     weights = {name: _moved(array, rng, units) for name, array in (source.weights or {}).items()}
-    return replace(source, content=model.SerializeToString(), weights=weights or None)
+    blocks = source.blocks and replace(source.blocks, kept=None)  # other weights give other values
+    content = model.SerializeToString()
+    return replace(source, content=content, weights=weights or None, blocks=blocks)
 
 
 def _moved(values: Array, rng: np.random.Generator, units: float) -> Array:

@@ -27,7 +27,7 @@ from dplcli.verify.model import (
     model_of,
     small_values,
 )
-from dplcli.verify.numbering import Numbering
+from dplcli.verify.numbering import Numbering, mark
 from dplcli.verify.ranges import Ranges
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 _KEPT_BYTES = 1 << 26
 """Models of fewer bytes are kept, so that no file is read again."""
+
+_LARGE = 1 << 24
+"""Weights of more bytes stay in their files: they are told by what was read there."""
 
 _LOOKED_PAST = 24
 """How many cuts a place looks past to read the same in both models."""
@@ -437,7 +440,8 @@ class CutModels:
         content, held = model.SerializeToString(), side.source.weights or {}
         away = [t.name for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
         weights = {name: held[name] for name in away if name in held}  # others are refused
-        return replace(side.source, content=content, weights=weights, name="place"), feeds
+        place = replace(side.source, content=content, weights=weights, name="place", blocks=None)
+        return place, feeds
 
     def fed(
         self,
@@ -509,12 +513,16 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
     """
     models = [model_of(source) for source in sources]
     try:
-        load_unshared(
+        unshared = load_unshared(
             *(
                 (model, source.path.parent, source.weights or {})
                 for model, source in zip(models, sources, strict=True)
             )
         )
+        for outside, tensor in unshared:
+            if len(tensor.raw_data) > _LARGE:
+                mark(outside, tensor.raw_data)
+                tensor.CopyFrom(outside)
         return [_written_out(model) if model.functions else model for model in models]
     except GivenUpError:
         return models

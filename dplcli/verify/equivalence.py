@@ -19,16 +19,18 @@ Each comparison names its baseline: the level at which the original ran.
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from google.protobuf.message import EncodeError
+from onnx import ModelProto
 
 from dplcli.errors import DplError, VerificationError
 from dplcli.files import temporary_folder
 from dplcli.verify.apart import ApartJudgement, judge_apart
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
+from dplcli.verify.blocks import is_large, plan_blocks, values_of
 from dplcli.verify.compare import (
     Facts,
     Judge,
@@ -45,6 +47,7 @@ from dplcli.verify.evidence import Evidence, blindness, save_evidence
 from dplcli.verify.inputs import (
     candidate_source,
     check_saving,
+    expected_sizes,
     find_weights,
     names_made_by_shape,
     open_reference,
@@ -53,6 +56,7 @@ from dplcli.verify.inputs import (
 from dplcli.verify.model import (
     Dataflow,
     check_expansion,
+    input_ports,
     lost_defaults,
     read_model,
     signature_differences,
@@ -77,12 +81,14 @@ from dplcli.verify.run import (
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
     TIMEOUT,
+    BlockCuts,
     Execution,
     Feed,
     InputRequest,
     KernelReport,
     Leaf,
     LocalJudgement,
+    MemoryPlan,
     ModelSource,
     Opinion,
     OutputComparison,
@@ -264,13 +270,12 @@ def verify_equivalence(
         return _with_opinions(result, original, candidate, settings)
     nodes = (len(ours.graph.node), len(theirs.graph.node))
     shaped = names_made_by_shape(theirs.graph)
-    refusal: VerificationError | None = None
-    try:
-        for path, model in ((original, ours), (candidate, theirs)):
-            check_expansion(path, model, settings.execution)
-    except VerificationError as error:
-        refusal = error  # a proof needs no run
+    refusal = _refusal(((original, ours), (candidate, theirs)), settings)
     lost = lost_defaults(ours, theirs)
+    # weights that are refilled lie in memory, whatever runs
+    is_scarce = not settings.refill_weights and (
+        settings.max_memory is not None or is_large(ours, theirs)
+    )
     del theirs
     say = progress or (lambda _: None)
     blank = VerificationResult(equivalent=True, seeds=settings.first_seeds, levels=())
@@ -291,10 +296,19 @@ def verify_equivalence(
     decides = settings.execution.is_plain and not settings.custom_ops
     is_proved = decides and blank.proof is not None
     flow = Dataflow(ours, infers=not is_proved or settings.mutants > 0)
+    cuts: tuple[BlockCuts, BlockCuts] | None = None
+    try:
+        if is_scarce and refusal is None:
+            memory, cuts = _plan((original, candidate), flow, settings, say)
+            blank = replace(blank, memory=memory)
+    except VerificationError as error:
+        refusal = error
     try:
         if refusal is not None:
             raise refusal
-        check = _Check(original, flow, shaped, settings, say=say, nodes=nodes, is_proved=is_proved)
+        check = _Check(
+            original, flow, shaped, settings, say=say, nodes=nodes, is_proved=is_proved, cuts=cuts
+        )
     except VerificationError as error:
         if is_proved:
             return replace(blank, warnings=(f"it was not run: {error.message}",))
@@ -306,6 +320,34 @@ def verify_equivalence(
         raise VerificationError(message, hint=error.hint) from error
     result = check.run(candidate, blank)
     return _with_opinions(result, original, candidate, settings)
+
+
+def _refusal(
+    models: Iterable[tuple[Path, ModelProto]], settings: Settings
+) -> VerificationError | None:
+    """Return why models are not run, if they stand for too many nodes; a proof needs no run."""
+    try:
+        for path, model in models:
+            check_expansion(path, model, settings.execution)
+    except VerificationError as error:
+        return error
+    return None
+
+
+def _plan(
+    models: tuple[Path, Path], flow: Dataflow, settings: Settings, say: Progress
+) -> tuple[MemoryPlan, tuple[BlockCuts, BlockCuts] | None]:
+    """Decide whether two large models run in blocks; say what a run needs before the first one."""
+    ports = input_ports(flow.model.graph)
+    plan, cuts = plan_blocks(
+        (ModelSource(models[0]), ModelSource(models[1])),
+        [port.name for port in ports],
+        values_of(flow, expected_sizes(ports, settings)),
+        settings.max_memory,
+        say,
+    )
+    say(str(plan))
+    return plan, cuts
 
 
 def _without_refused(
@@ -395,6 +437,7 @@ class _Check:
         say: Called with a short phrase before each step that may take long.
         nodes: How many nodes the original and the candidate have.
         is_proved: Whether the candidate is the original, whatever the numbers say.
+        cuts: Where both are cut, if they run in blocks.
     """
 
     def __init__(  # noqa: PLR0913  # two models, how to compare them, and whom to tell
@@ -407,8 +450,10 @@ class _Check:
         say: Progress,
         nodes: tuple[int, int],
         is_proved: bool,
+        cuts: tuple[BlockCuts, BlockCuts] | None = None,
     ) -> None:
         self._settings = settings
+        self._cuts = cuts or (None, None)
         self._flow = flow
         self._is_proved = is_proved
         self._say = say
@@ -435,6 +480,7 @@ class _Check:
             made=made,
             create=lambda source: self._session(source, "original", REFERENCE_LEVEL),
             resize=not self._is_proved or settings.mutants > 0,
+            blocks=self._cuts[0],
             say=say,
         )
         self._reference = reference
@@ -476,7 +522,7 @@ class _Check:
         self._is_same_graph = known.proof is not None
         if settings.request.save is not None:
             save_inputs(settings.request.save, stimulus)
-        source = candidate_source(candidate, settings, reference.source.weights)
+        source = candidate_source(candidate, settings, reference.source.weights, self._cuts[1])
         levels = self._levels
         runs, failures = run_levels(
             levels, lambda level: self._run(source, level), at_once=self._at_once(source)
@@ -683,6 +729,7 @@ class _Check:
         """Return how many sessions of the candidate may be open at the same time."""
         weights = sum(math.prod(tensor.dims) for tensor in self._flow.model.graph.initializer)
         is_possible = source.execution.isolated and IS_POSSIBLE and weights <= _MANY_WEIGHTS
+        is_possible &= source.blocks is None
         if not is_possible or max(self._nodes) < _WORTH_A_PROCESS:
             return 1
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import chain, count, islice
 from pathlib import Path
 from types import MappingProxyType
@@ -58,6 +58,7 @@ from dplcli.verify.run import Runner, open_original
 from dplcli.verify.settings import (
     CORNERS,
     Array,
+    BlockCuts,
     Feed,
     InputChoice,
     InputFunction,
@@ -693,6 +694,8 @@ _PLANS = (
     SizePlan(1, 512, 16_000),
     SizePlan(3, 96, 2),
 )
+_SHORT_PLAN = SizePlan(1, 64, 3, distinct=True)
+"""It is tried first where a run is dear."""
 _LAST_PLANS = (SizePlan(1, 32, 1, rank=1), SizePlan(1, 1, 1))
 """They run wherever sizes are broadcast, and show little."""
 
@@ -705,6 +708,7 @@ def size_plans(  # noqa: PLR0913  # what is known of sizes, one kind each
     *,
     tied: Mapping[str, int] = NO_SIZES,
     fixed: Collection[int] = (),
+    is_dear: bool = False,
 ) -> Iterator[dict[str, int]]:
     """Yield sizes: one per symbol, and one per ``input:axis`` of an unnamed axis; none twice.
 
@@ -715,11 +719,13 @@ def size_plans(  # noqa: PLR0913  # what is known of sizes, one kind each
         static: Sizes that other parts of the model have, the likely ones first; read after those.
         tied: Sizes that seem to be the only ones, see `tied_sizes`; they hold in the first plans.
         fixed: Sizes that the first plans keep clear of, see `fixed_sizes`.
+        is_dear: Whether a run is so much work that small sizes come first.
     """
     seen: set[tuple[tuple[str, int], ...]] = set()
     first = ((plan, tied) for plan in _PLANS[:_MOST_TIED] if tied)
     others = ((plan, NO_SIZES) for plan in _plans(ports, wanted, static))
-    for plan, own in chain(first, others):
+    short = [(_SHORT_PLAN, tied)] if is_dear else []
+    for plan, own in chain(short, first, others):
         ranked, sizes = _apply(plan, ports, {**own, **given}, fixed)
         if _elements(ranked, sizes) > MOST_ELEMENTS:
             continue
@@ -968,20 +974,24 @@ class _Lengths:
 
     def __init__(self, ports: Sequence[Port]) -> None:
         roles = _roles(ports)
+        self._sums = {name: own for port in ports for name, own in port.parts.items()}
         self._past: list[str | int] = [
-            s for s in roles if "past" in s.lower() and roles[s] != "batch" and not _is_total(s)
+            s for s in roles if "past" in s.lower() and roles[s] != "batch" and not self._adds(s)
         ]
         shapes = [
             (port.symbols, port.shape or ())
             for port in ports
-            if _holds_integers(port) and not any(map(_is_total, port.symbols))
+            if _holds_integers(port) and not any(map(self._adds, port.symbols))
         ]
         present = [names[1] or dims[1] for names, dims in shapes if len(names) > 1]
         self._present = [dim for dim in dict.fromkeys(present) if dim is not None]
 
     def is_total(self, symbol: str) -> bool:
         """Tell whether a symbol is a total of others."""
-        return _is_total(symbol) and bool(self._past and self._present)
+        return symbol in self._sums or (_is_total(symbol) and bool(self._past and self._present))
+
+    def _adds(self, symbol: str | None) -> bool:
+        return symbol in self._sums or _is_total(symbol)
 
     def sums(self, sizes: Mapping[str, int]) -> list[int]:
         """Return each past plus each present that are known."""
@@ -997,7 +1007,11 @@ class _Lengths:
     def add_up(self, sizes: dict[str, int], given: Collection[str]) -> None:
         """Set the sizes that are totals, but for those *given*."""
         for symbol, size in sizes.items():
-            if _is_total(symbol) and symbol not in given:
+            if symbol in given:
+                continue
+            if parts := self._sums.get(symbol):
+                sizes[symbol] = sum(_known(parts, sizes))
+            elif _is_total(symbol):
                 sizes[symbol] = next(iter(self.sums(sizes)), size)
 
 
@@ -1415,6 +1429,9 @@ _WANTED = re.compile(r"requested shape:\{[^}]*\}|[Ee]xpected:? \d+")
 _CHEAP = 1 << 25
 """The work up to which a case may have larger sizes than those of the seeds."""
 
+_DEAR = 1 << 33
+"""The work from which on a run is dear: that of a billion weights at eight positions."""
+
 _LARGER = ((64, 2), (64, 1), (8, 1))
 """How many times as large the batch and the lengths are in a larger case; the first that runs."""
 
@@ -1476,6 +1493,7 @@ def find_stimulus(  # noqa: PLR0913  # what there is, and what is asked
     *,
     request: InputRequest | None = None,
     resize: bool = False,
+    may_save: bool = False,
 ) -> tuple[Stimulus, dict[int, Outputs]]:
     """Return the first inputs that run for every case, with the outputs that they give.
 
@@ -1490,6 +1508,7 @@ def find_stimulus(  # noqa: PLR0913  # what there is, and what is asked
         sizes: Sizes that the user fixed.
         request: What else the user wants.
         resize: Whether to add cases of other sizes, unless inputs or whole shapes are given.
+        may_save: Whether one of the seeds is enough where a run is dear.
 
     Raises:
         VerificationError: An input has a type that cannot be made, or no attempt ran. The message
@@ -1505,6 +1524,7 @@ def find_stimulus(  # noqa: PLR0913  # what there is, and what is asked
     else:
         # without a second case, nobody knows whether an output depends on the inputs
         inputs = search.run(drawn if len(drawn) > 1 else (*drawn, drawn[0] + 1), {})
+        drawn = drawn[:1] if may_save and search.is_dear else drawn
         cases = {seed: f"seed {seed}" for seed in drawn}
     notes: list[str] = []
     if request.corners:
@@ -1547,6 +1567,12 @@ class _Search:
         self._origin: dict[str, str] = {}
         self._has_run = False
         self._fixed = fixed_sizes(flow)
+
+    @cached_property
+    def is_dear(self) -> bool:
+        """Whether one run takes seconds, told by the work in it."""
+        sizes = next(size_plans(self._ports, self._sizes, ()), None)
+        return sizes is not None and self._work(sizes) > _DEAR
 
     def run(self, seeds: Sequence[int], fixed: Mapping[str, Feed]) -> _Found:
         """Return inputs that run for every seed.
@@ -1613,7 +1639,7 @@ class _Search:
         feeds = {
             s: {**fixed, **{p.name: draw(p, ranges[p.name], sizes, s) for p in free}} for s in seeds
         }
-        outputs = {seed: self._runner.run(feeds[seed]) for seed in seeds}
+        outputs = dict(zip(feeds, self._runner.run_each([*feeds.values()]), strict=True))
         self._has_run = True
         return _Found(feeds, outputs, ranges, sizes, mood)
 
@@ -1639,7 +1665,9 @@ class _Search:
         bold = any(is_bold(p, self._domain(p)) for p in free if p.name not in self._asked)
         tied = tied_sizes(self._flow, free)
         static = self._static_sizes()
-        plans = size_plans(free, sizes, wanted, static, tied=tied, fixed=self._fixed)
+        plans = size_plans(
+            free, sizes, wanted, static, tied=tied, fixed=self._fixed, is_dear=self.is_dear
+        )
         for index, plan in enumerate(plans):
             if bold:
                 yield plan, Mood.BOLD
@@ -1918,6 +1946,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     made: Collection[str] | None = None,
     create: Callable[[ModelSource], Runner],
     resize: bool = True,
+    blocks: BlockCuts | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Reference:
     """Run the original on inputs that it accepts, with new weights if that was asked for.
@@ -1932,6 +1961,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
         made: If given, only weights of these names are refilled.
         create: Creates a session with optimisation off.
         resize: Whether to feed other sizes, too, than those of the seeds.
+        blocks: Where the original is cut; None if it runs whole.
         say: Called with a short phrase before each step that may take long.
 
     Raises:
@@ -1939,11 +1969,12 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     """
     every = find_weights(flow) if settings.refill_weights else []
     weights = [weight for weight in every if made is None or weight.name in made]
-    ports = input_ports(flow.model.graph)
+    sums = settings.request.sums
+    ports = [replace(port, sums=sums) for port in input_ports(flow.model.graph)]
     judge = Judge(settings, facts, settings.first_seeds[0])
 
     def attempt(gain: float) -> Reference:
-        source = ModelSource(path, execution=settings.execution.plain())
+        source = ModelSource(path, execution=settings.execution.plain(), blocks=blocks)
         if weights:
             say(f"refilling {len(weights):,} weights")
             source = refilled(source, draw_weights(weights, settings.first_seeds[0], gain))
@@ -1957,6 +1988,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
             settings.sizes,
             request=settings.request,
             resize=resize,
+            may_save=settings.seeds is None,
         )
         runs = [outputs[case] for case in _of_one_shape(stimulus.feeds)]
         if len(runs) == 1:  # inputs are given, and no two of one shape
@@ -1997,13 +2029,25 @@ def refilled(source: ModelSource, values: Mapping[str, Array] | None) -> ModelSo
 
 
 def candidate_source(
-    path: Path, settings: Settings, weights: Mapping[str, Array] | None = None
+    path: Path,
+    settings: Settings,
+    weights: Mapping[str, Array] | None = None,
+    blocks: BlockCuts | None = None,
 ) -> ModelSource:
     """Return the candidate as the user deploys it, with the weights that the original was given."""
     source = ModelSource(
-        path, libraries=settings.custom_ops, execution=settings.execution, name="candidate"
+        path,
+        libraries=settings.custom_ops,
+        execution=settings.execution,
+        name="candidate",
+        blocks=blocks,
     )
     return refilled(source, weights)
+
+
+def expected_sizes(ports: Sequence[Port], settings: Settings) -> Mapping[str, int]:
+    """Return the sizes of symbols that are tried first."""
+    return next(size_plans(ports, settings.sizes, ()), NO_SIZES)
 
 
 # Writing what was fed, so that a comparison can be run again, by dpl or another tool.

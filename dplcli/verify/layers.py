@@ -261,7 +261,7 @@ class ValueStream:
             yield from ((case, {}) for case in feeds)
             return
         runner = _opened_for(self.source, model_of(self.source), names)
-        yield from ((case, runner.run(given)) for case, given in feeds.items())
+        yield from zip(feeds, runner.run_each([*feeds.values()]), strict=True)
 
 
 def is_alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -30,8 +31,9 @@ from dplcli.ir.operators import (
     WANTS_UNIT,
     is_random,
 )
+from dplcli.ir.types import summands
 from dplcli.onnx_io import model_from_proto, parse_model, read_model_file
-from dplcli.onnx_io.convert import load_data
+from dplcli.onnx_io.convert import dtype_bits, load_data
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     )
 
     from dplcli.ir import Dim, Node, Shape, Tensor, Value
-    from dplcli.verify.settings import Array
+    from dplcli.verify.settings import Array, Sums
 
 
 # The signature of a model: what it takes and gives, and whether two models agree on it.
@@ -66,12 +68,20 @@ class Port:
         kind: What it holds. The other fields describe the tensor inside, if there is one.
         dtype: Element type by number (`onnx.TensorProto.DataType`), 0 if unknown.
         shape: A number, a symbol or None per dimension; None if not even the rank is declared.
+        sums: Which symbols are sums of others, as somebody has said.
     """
 
     name: str
     kind: Kind
     dtype: int
     shape: tuple[Dim, ...] | None
+    sums: Sums = field(default_factory=dict, compare=False)
+
+    @property
+    def parts(self) -> dict[str, tuple[int | str, ...]]:
+        """The symbols that are sums of others, by what is said or by their names."""
+        named = {dim: summands(dim) for dim in self.shape or () if isinstance(dim, str)}
+        return {name: parts for name, parts in {**named, **self.sums}.items() if parts}
 
     @property
     def type_name(self) -> str:
@@ -157,6 +167,12 @@ def put_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> None:
             tensor.CopyFrom(onnx.numpy_helper.from_array(values[tensor.name], tensor.name))
 
 
+def bytes_of(tensor: onnx.TensorProto) -> int:
+    """Return how many bytes a stored value takes."""
+    size: int = math.prod(tensor.dims) * dtype_bits(tensor.data_type) // 8
+    return size
+
+
 def external_places(
     model: onnx.ModelProto, folder: Path, held: Container[str] = ()
 ) -> list[tuple[onnx.TensorProto, Hashable]]:
@@ -187,14 +203,18 @@ def external_places(
     return places
 
 
-def load_unshared(*models: tuple[onnx.ModelProto, Path, Container[str]]) -> list[onnx.TensorProto]:
+def load_unshared(
+    *models: tuple[onnx.ModelProto, Path, Container[str]],
+) -> Iterator[tuple[onnx.TensorProto, onnx.TensorProto]]:
     """Read the external data of two models, but for what both have in the same place of one file.
+
+    It is read a tensor at a time: whoever need not hold it lets go of it before the next one.
 
     Args:
         models: Each model, its folder, and its tensors that are in memory.
 
-    Returns:
-        The tensors that were read.
+    Yields:
+        Each tensor as it was, and as it was read; the model has the second one.
 
     Raises:
         OSError: A file cannot be read.
@@ -202,13 +222,13 @@ def load_unshared(*models: tuple[onnx.ModelProto, Path, Container[str]]) -> list
     """
     located = [external_places(*model) for model in models]
     shared = set.intersection(*({place for _, place in places} for places in located))
-    read = []
     for (_, folder, _), places in zip(models, located, strict=True):
         for tensor, place in places:
             if place not in shared:
+                outside = onnx.TensorProto()
+                outside.CopyFrom(tensor)
                 load_data(tensor, folder)
-                read.append(tensor)
-    return read
+                yield outside, tensor
 
 
 def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) -> None:

@@ -43,6 +43,7 @@ from onnx import TensorProto
 from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
+from dplcli.files import place_in
 from dplcli.ir.operators import (
     BOUNDED_BY_SIZE,
     BOUNDING,
@@ -50,6 +51,7 @@ from dplcli.ir.operators import (
     UNROUNDED,
     WEIGHT_AXES,
 )
+from dplcli.onnx_io.convert import span_of
 from dplcli.verify.compare import (
     FLOATS,
     UNITS,
@@ -61,7 +63,7 @@ from dplcli.verify.compare import (
     rounds,
     scale_of,
 )
-from dplcli.verify.cuts import CutModels, Feeding, Place
+from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
 from dplcli.verify.draw_specs import (
     BOUND_CONSTANT,
     LARGE_CONSTANT,
@@ -80,9 +82,11 @@ from dplcli.verify.float64 import (
 from dplcli.verify.layers import Pair, ValueStream, is_alike, value_of
 from dplcli.verify.model import (
     attribute,
+    bytes_of,
     dtype_name,
     small_values,
 )
+from dplcli.verify.numbering import content_of
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
@@ -138,6 +142,9 @@ _MOST_DRAWN = 1 << 28
 
 _EACH = 64
 """What each element of a value counts for, in multiplications: it is drawn, copied and compared."""
+
+_AT_ONCE = 1 << 22
+"""How many elements of stored tables are compared at once."""
 
 _TELLING = 2
 """How many different finite numbers a place has to give."""
@@ -561,21 +568,34 @@ class _Places(CutModels):
             yield Feeding("fed what the original computes", feeds, outputs)
 
     def _groups(self, places: Sequence[Place]) -> Iterator[list[Place]]:
-        """Yield places in groups whose values may be held at once."""
+        """Yield places in groups whose values, and whose weights, may be held at once."""
         group: list[Place] = []
-        held: dict[str, int] = {}
-        size = 0
+        held: set[object] = set()
+        used = [0, 0]  # by values, and by weights
+        most = [_HELD // len(self.feeds), _HELD]
         for place in places:
-            new = {n: self.sizes.get(n, 0) for n in self._needed(place) if n not in held}
-            if group and size + sum(new.values()) > _HELD // len(self.feeds):
+            values: dict[object, int] = {n: self.sizes.get(n, 0) for n in self._needed(place)}
+            parts = [values, self._weights(place)]
+            more = [sum(size for name, size in own.items() if name not in held) for own in parts]
+            sums = [*map(sum, zip(used, more, strict=True))]
+            if group and any(total > limit for total, limit in zip(sums, most, strict=True)):
                 yield group
-                group, held, size = [], {}, 0
-                new = {name: self.sizes.get(name, 0) for name in self._needed(place)}
+                group, held, sums = [], set(), [sum(own.values()) for own in parts]
             group.append(place)
-            held |= new
-            size += sum(new.values())
+            held.update(*parts)
+            used = sums
         if group:
             yield group
+
+    def _weights(self, place: Place) -> Mapping[object, int]:
+        """Return how many bytes of weights each part of a place reads."""
+        return {
+            (side.place, name): bytes_of(tensor)
+            for side, part in zip(self.sides, place.parts, strict=True)
+            for row in part.nodes
+            for name in side.wiring.reads[row]
+            if (tensor := side.wiring.initializers.get(name)) is not None
+        }
 
     def _failures(
         self, places: Sequence[Place], feedings: Sequence[Feeding]
@@ -784,13 +804,15 @@ class _Places(CutModels):
             return False
         stored = [side.table(node.input[0]) for side, node in zip(self.sides, nodes, strict=True)]
         tables = [
-            onnx.numpy_helper.to_array(tensor)
-            for tensor in stored
-            if tensor is not None and tensor.data_location != TensorProto.EXTERNAL
+            array
+            for side, tensor in zip(self.sides, stored, strict=True)
+            if tensor is not None and (array := _table(side, tensor)) is not None
         ]
         if len(tables) < len(nodes) or tables[0].shape != tables[1].shape:
             return False
-        return not _are_near(*tables)
+        flat = [table.reshape(-1) for table in tables]
+        starts = range(0, flat[0].size, _AT_ONCE)
+        return not all(_are_near(*(each[n : n + _AT_ONCE] for each in flat)) for n in starts)
 
     def _is_one_node(self, pair: Pair) -> bool:
         """Tell whether the same operator makes both, from values that correspond, or constants."""
@@ -1156,12 +1178,27 @@ def _is_same(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:
     )
 
 
+def _table(side: CutSide, tensor: TensorProto) -> Array | None:
+    """Return what is stored, mapped where it lies in a file; None if both models have it there."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return onnx.numpy_helper.to_array(tensor)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if not content_of(tensor) or dtype.kind not in "fiub":
+        return None
+    (location,) = (each.value for each in tensor.external_data if each.key == "location")
+    begin, _ = span_of(tensor)
+    path = place_in(side.source.path.parent, location)
+    return np.memmap(path, dtype, "r", begin, tuple(tensor.dims))
+
+
 def _is_equal(one: TensorProto, other: TensorProto) -> bool:
     """Tell whether two constants hold the same; those in files if they are the same part."""
     if (one.data_type, one.dims) != (other.data_type, other.dims):
         return False
     if TensorProto.EXTERNAL in (one.data_location, other.data_location):
-        return [*one.external_data] == [*other.external_data]
+        known = content_of(one)
+        is_same = bool(known) and known == content_of(other)
+        return is_same or [*one.external_data] == [*other.external_data]
     return np.array_equal(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))
 
 

@@ -159,7 +159,7 @@ def _read_weights(*sides: tuple[ModelProto, Path]) -> None:
         UnprovedError: It cannot be read.
     """
     try:
-        for tensor in load_unshared(*((model, folder, ()) for model, folder in sides)):
+        for _, tensor in load_unshared(*((model, folder, ()) for model, folder in sides)):
             _shorten(tensor)
     except OSError as error:
         name = PurePath(error.filename or "").name

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dplcli.errors import UsageError, VerificationError, counted, did_you_mean
+from dplcli.ir.types import summands
 from dplcli.keys import keys
 
 # A third opinion where two models differ: that of onnx's reference evaluator.
@@ -80,22 +81,37 @@ class Opinion:
 InputFunction = Callable[[int], object]
 """Takes a seed and returns a mapping from input names to arrays."""
 
+Sums = Mapping[str, tuple[int | str, ...]]
+"""Symbols of inputs that are sums of others, and of numbers."""
+
 CORNERS = ("zeros", "negative", "large", "denormal")
 """The corner values that are tried, in this order."""
 
 
 def sizes_and_shapes(
-    shape: Mapping[str, int | Sequence[int]],
-) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
-    """Tell sizes of dimensions from whole shapes of inputs, as ``--shape`` takes both."""
+    shape: Mapping[str, int | Sequence[int] | str],
+) -> tuple[dict[str, int], dict[str, tuple[int, ...]], Sums]:
+    """Tell sizes of dimensions, whole shapes of inputs and sums apart, as ``--shape`` takes them.
+
+    Raises:
+        UsageError: A text is no sum.
+    """
     sizes: dict[str, int] = {}
     shapes: dict[str, tuple[int, ...]] = {}
+    sums: dict[str, tuple[int | str, ...]] = {}
     for name, size in shape.items():
         if isinstance(size, int):
             sizes[name] = size
+        elif isinstance(size, str):
+            if not (parts := summands(size)):
+                raise UsageError(
+                    f"--shape {name}={size}: not a size, nor a sum of sizes",
+                    hint="write --shape total=past+sequence",
+                )
+            sums[name] = parts
         else:
             shapes[name] = tuple(size)
-    return sizes, shapes
+    return sizes, shapes, sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +127,7 @@ class InputRequest:
         label: What to call *function* in messages.
         ranges: Smallest and largest value of an input, both included.
         shapes: Whole shapes, by input.
+        sums: Dimensions that are sums of others, and of which.
         corners: Whether to run corner values, too (see `verify.inputs`).
         save: Where to write what was fed, as .npz.
 
@@ -124,6 +141,7 @@ class InputRequest:
     label: str = ""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    sums: Sums = field(default_factory=dict)
     corners: bool = False
     save: Path | None = None
 
@@ -466,6 +484,8 @@ class Settings:
         strict: Whether it is a difference, too, if only what is drawn tells and the original gives
             NaN, an infinity or -0 there.
         whole: What the models are parts of; None if they are whole.
+        max_memory: How many gigabytes a run may take; models that need more run in blocks. None for
+            a part of the memory that is free.
 
     Raises:
         UsageError: No seed, a negative one, no or an unknown level, a negative tolerance or size.
@@ -487,6 +507,7 @@ class Settings:
     third_opinion: bool = False
     strict: bool = False
     whole: Whole | None = None
+    max_memory: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible wishes before any work is done."""
@@ -627,6 +648,67 @@ class LocalJudgement:
         if self.judged == 1:
             return "the changed place gives the same by itself"
         return f"each of {self.judged:,} changed places gives the same by itself"
+
+
+GIGABYTE = 10**9
+
+
+@dataclass(frozen=True)
+class Need:
+    """How much memory a run needs, in bytes, as far as that can be told before.
+
+    Attributes:
+        weights: What is stored; what lies in files is mapped.
+        copies: What onnxruntime makes of it: float16 as float32, and packed for its kernels.
+        values: What flows through the model, at most.
+    """
+
+    weights: int
+    copies: int
+    values: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.copies + self.values
+
+    def __str__(self) -> str:
+        parts = f"weights {_gigabytes(self.weights)}, values {_gigabytes(self.values)}"
+        copies = f"onnxruntime's copies {_gigabytes(self.copies)}"
+        return f"about {_gigabytes(self.total)} GB ({parts}, {copies})"
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """How two models are run within the memory that there is.
+
+    Attributes:
+        need: What the larger run of a whole model needs.
+        limit: How many bytes a run may take.
+        free: How many there are; None if that is not known.
+        blocks: In how many blocks the models run, one after the other.
+        largest: What the largest block needs; *need* if they run whole.
+    """
+
+    need: Need
+    limit: int
+    free: int | None
+    blocks: int
+    largest: Need
+
+    def __str__(self) -> str:
+        said = f"A run needs {self.need}"
+        if self.free is not None:
+            said += f"; {_gigabytes(self.free)} GB are free"
+        if self.blocks == 1:
+            return f"{said}."
+        return (
+            f"{said}. It goes in {self.blocks:,} blocks, of which the largest needs {self.largest}."
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / GIGABYTE:,.1f}"
 
 
 @dataclass(frozen=True)
@@ -772,7 +854,7 @@ class NamedCase(NamedTuple):
 @keys(
     "is_equivalent verdict doubts accepted proof unproved regions reasons seeds levels inputs "
     "outputs power.blind_outputs=blind_outputs power.*=power refilled cases=named_cases "
-    "third_opinion=opinions warnings kernels?",
+    "third_opinion=opinions warnings kernels? memory?",
     "dpl.verify/1",
 )
 @dataclass(frozen=True, kw_only=True)
@@ -803,6 +885,7 @@ class VerificationResult:
             if it can.
         regions: What places that differ give by themselves, if that was asked.
         kernels: Where the partitions of the candidate ran, if kernels were asked for.
+        memory: What a run takes of the memory, if the models are large or somebody limited it.
     """
 
     equivalent: bool
@@ -823,6 +906,7 @@ class VerificationResult:
     doubts: tuple[str, ...] = ()
     regions: LocalJudgement | None = None
     kernels: KernelReport | None = None
+    memory: MemoryPlan | None = None
 
     @property
     def verdict(self) -> Literal["equivalent", "different", "inconclusive"]:
@@ -1046,6 +1130,31 @@ Runs = Mapping[int, Outputs]
 """What a model gave, per case."""
 
 
+@dataclass(frozen=True, eq=False)
+class BlockCuts:
+    """Where a model is cut into blocks, which run one after the other.
+
+    Attributes:
+        create: What runs a model so: it is given a source, a level and an engine.
+        ends: For each block but the last: values that it makes, and that others need.
+        noted: Further values that are asked for where optimisation is off.
+        kept: What the model gave there by what it was fed, so that blocks need not run again; None
+            if nothing is kept.
+        say: Called with a short phrase before each block.
+    """
+
+    create: Callable[..., Any]
+    ends: Sequence[Sequence[str]]
+    noted: frozenset[str] = frozenset()
+    kept: dict[bytes, dict[str, Feed]] | None = None
+    say: Callable[[str], None] = lambda _phrase: None
+
+    @property
+    def count(self) -> int:
+        """How many blocks there are."""
+        return len(self.ends) + 1
+
+
 @dataclass(frozen=True)
 class ModelSource:
     """Where a model comes from, and how it is to be run.
@@ -1057,6 +1166,7 @@ class ModelSource:
         libraries: Libraries of custom operators that it may use.
         execution: Provider, options and limits.
         name: What messages call it.
+        blocks: Where it is cut, if it runs in blocks.
     """
 
     path: Path
@@ -1065,3 +1175,4 @@ class ModelSource:
     libraries: tuple[Path, ...] = ()
     execution: Execution = PLAIN
     name: str = "model"
+    blocks: BlockCuts | None = None

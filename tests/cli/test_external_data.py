@@ -90,6 +90,7 @@ def test_every_command_that_writes_a_model(
     np.testing.assert_array_equal(computed(folder / "out/o.onnx"), (USED + 1) * USED)
     assert written.keys() == {"o.onnx", "o.onnx.data" if kind == "repack" else "sub/w.bin"}
     assert (data.stat().st_nlink == 2) == (kind == "link")  # the disk of the tests has no clones
+    assert ("'w.bin' has two names now: onnx refuses that" in first.out) == (kind == "link")
     if kind != "link":
         onnx.checker.check_model(str(folder / "out/o.onnx"), full_check=True)
 
@@ -238,7 +239,8 @@ def test_blocks_are_shared_where_the_disk_can(
     monkeypatch.setattr(fcntl, "ioctl", ioctl)
     for kind in ("link", "copy"):
         words = ("rewrite", "in/m.onnx", "-p", "prepare", "-o", "out/o.onnx", "--no-verify")
-        assert dpl(*words, "--external-data", kind).code == 0
+        answer = dpl(*words, "--external-data", kind)
+        assert (answer.code, "two names" in answer.out) == (0, False)
         assert (folder / "out/sub/w.bin").read_bytes() == data.read_bytes()
         assert (folder / "out/sub/w.bin").stat().st_nlink == 1
         (folder / "out/sub/w.bin").unlink()

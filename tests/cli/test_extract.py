@@ -1,6 +1,7 @@
 """``dpl extract``: the part of a model between values computes what it did inside."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import dplcli as dpl
+from benchmarks.llm import SIZES, write
 from dplcli import __version__
 from tests.cli.support import SAMPLES, Dpl, Save, contents
 from tests.corpus.nets import real_model
@@ -288,3 +290,41 @@ def test_real_nets_are_cut_anywhere(name: str) -> None:
             check_part(path, [], [middle])
             tried += 1
     assert tried
+
+
+def test_layers_are_cut_out_by_their_numbers(dpl: Dpl, folder: Path) -> None:
+    """Those that are repeated, in order; the part is given the stream, and returns it.
+
+    Layers that there are not, and values beside layers, are refused.
+    """
+    write(folder / "m.onnx", replace(SIZES["tiny"], layers=3), "dynamo", "fp32")
+
+    def part(layers: str) -> onnx.GraphProto:
+        answer = dpl("extract", "m.onnx", "--layers", layers, "-o", f"{layers}.onnx")
+        assert answer.code == 0, answer.err
+        onnx.checker.check_model(f"{layers}.onnx", full_check=True)
+        return onnx.load(f"{layers}.onnx", load_external_data=False).graph
+
+    middle = part("1")
+    given, returned = ({info.name for info in each} for each in (middle.input, middle.output))
+    assert {"/model.layers.0.Add_1", "past_key_values.1.key", "/mask"} <= given
+    assert returned == {"present.1.key", "present.1.value", "/model.layers.1.Add_1"}
+    assert not {each for each in given if "layers.1" in each}
+    weights = {tensor.name for tensor in middle.initializer if len(tensor.dims) > 1}
+    assert len(weights) == 7
+    assert all("layers.1." in name for name in weights)
+
+    both = part("0:2")
+    assert {"present.0.key", "present.1.key", "/model.layers.1.Add_1"} <= {
+        info.name for info in both.output
+    }
+    assert "/embed" in {info.name for info in both.input}
+
+    for options, said in (
+        (("--layers", "2:4"), "the model has layers 0:3"),
+        (("--layers", "2:2"), "no such layers"),
+        (("--layers", "first"), "no such layers"),
+        (("--layers", "0", "--to", "logits"), "contradict"),
+    ):
+        answer = dpl("extract", "m.onnx", *options)
+        assert (answer.code, said in answer.err) == (2, True), answer.err

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import pytest
 
+from benchmarks.llm import SIZES, write
 from tests.helpers import proto_from_text
 
 if TYPE_CHECKING:
@@ -158,3 +160,58 @@ def test_functions_in_functions_are_verified(dpl: Dpl, folder: Path) -> None:
     """The near miss: 30 nodes."""
     onnx.save(deep(4), folder / "m.onnx")
     assert dpl("verify", "m.onnx", "m.onnx").code == 0
+
+
+# -- sizes that are sums of others ----------------------------------------------------------------
+
+
+ADDED = """g (float[past, 3] p, float[now, 3] x, float[%s, 3] m) => (float[n, 3] y)
+{ a = Concat <axis = 0> (p, x) y = %s }"""
+
+
+@pytest.mark.parametrize(("name", "options"), [("whole", ("whole=past+now",)), ("past + now", ())])
+def test_sum_holds_wherever_inputs_are_made(
+    dpl: Dpl, folder: Path, name: str, options: tuple[str, ...]
+) -> None:
+    """What a dimension is the sum of is said with --shape, or by its own name."""
+    plain, turned = (
+        proto_from_text(ADDED % ("whole", made)) for made in ("Add (a, m)", "Add (m, a)")
+    )
+    for proto, path in ((plain, "m.onnx"), (turned, "other.onnx")):
+        proto.graph.input[2].type.tensor_type.shape.dim[0].dim_param = name
+        onnx.save(proto, folder / path)
+    flags = [word for text in options for word in ("--shape", text)]
+
+    answer = dpl("verify", "m.onnx", "other.onnx", "--json", "-", "--quiet", *flags)
+
+    assert answer.code == 0, answer.err
+    fed = {each["name"]: each["shape"][0] for each in json.loads(answer.out)["inputs"]}
+    assert fed["m"] == fed["p"] + fed["x"]
+    assert fed["p"] > 1
+
+
+def test_rules_rely_on_sums(dpl: Dpl, folder: Path) -> None:
+    """A cache and what is new have the length of a mask, if that is said; without it, nobody knows.
+
+    A sum of dimensions that no input has, and what is no sum, are refused.
+    """
+    shape = replace(SIZES["tiny"], layers=1)
+    write(folder / "m.onnx", shape, "dynamo", "fp32")
+    made = "rewrite m.onnx --opset 24 -p prepare -p fuse --no-verify --json - --quiet -o o.onnx"
+
+    def applied(*options: str) -> int:
+        answer = dpl(*made.split(), *options)
+        assert answer.code == 0, answer.err
+        counts: dict[str, int] = json.loads(answer.out)["counts"]
+        return counts.get("attention_with_cache", 0)
+
+    assert (applied(), applied("--shape", "total=past+sequence")) == (0, 1)
+    assert applied("--shape", "total=past+batch") == 0
+
+    for text, said in (
+        ("total=past+seq", "no input has a dimension 'seq'"),
+        ("total=past+", "not a size, nor a sum"),
+        ("total=past", "not a size"),
+    ):
+        answer = dpl(*made.split(), "--shape", text)
+        assert (answer.code, said in answer.err) == (2, True), answer.err

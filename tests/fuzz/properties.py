@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from dplcli.execute.deploy import build_library
+from dplcli.execute.onednn.build import build_library
 from hypothesis import strategies as st
 
 from tests.fuzz.mutations import (

@@ -304,8 +304,6 @@ def test_what_a_hint_promises_comes_true(tmp_path: Path, name: str) -> None:
 
 ESCAPING = """g (float[n,4] x) => (float[n,4] y, float[n,4] z) {
     t = Tanh (x) y = Exp (t) z = Sin (t) }"""
-    "g (float[n,4] x) => (float[n,4] y, float[n,4] z) { t = Tanh (x) y = Exp (t) z = Sin (t) }"
-)
 PAIRED = "dpl: 1\ntarget: t\npatterns:\n  - {name: pair, pattern: Exp(Tanh(x))}\n"
 
 

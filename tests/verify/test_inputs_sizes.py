@@ -28,7 +28,7 @@ from dplcli.verify.settings import Execution, InputRequest, Leaf, RunError, Stop
 from tests.verify.conftest import TOKENS, reference
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from dplcli.verify.inputs import Reference
@@ -329,6 +329,10 @@ class Picky:
         if any(values.shape[axis] != self.tried[0][axis] for axis in self.kept):
             raise self.error
         return {"y": (Leaf("", "float32", values),)}
+
+    def run_each(self, feeds: Sequence[Mapping[str, Feed]]) -> list[Outputs]:
+        """Return what is fed, each time."""
+        return [self.run(each) for each in feeds]
 
     def restart(self) -> None:
         """Count."""
