@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from dplcli.execute.onednn.build import build_library
 from hypothesis import strategies as st
 
+from dplcli.execute.onednn.build import build_library
 from tests.fuzz.mutations import (
     changed_catalogues,
     changed_pipelines,
