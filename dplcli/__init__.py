@@ -14,6 +14,7 @@ from dplcli.version import __version__
 if TYPE_CHECKING:
     from dplcli.api import (
         ModelLike,
+        accuracy,
         apply,
         bench,
         diff,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import PatternRule
     from dplcli.errors import DplError
     from dplcli.outcomes import (
+        AccuracyOutcome,
         BenchOutcome,
         DiffOutcome,
         ExplainOutcome,
@@ -53,21 +55,22 @@ else:
         __name__,
         {
             "dplcli.api": (
-                "ModelLike apply bench diff explain extract inline learn load match partition "
-                "repeat rewrite run verify"
+                "ModelLike accuracy apply bench diff explain extract inline learn load match "
+                "partition repeat rewrite run verify"
             ),
             "dplcli.dpl.replacement": "RewriteRule",
             "dplcli.dpl.rule": "PatternRule",
             "dplcli.errors": "DplError",
             "dplcli.outcomes": (
-                "BenchOutcome DiffOutcome ExplainOutcome ExtractOutcome InlineOutcome "
-                "InspectOutcome MatchOutcome Outcome PartitionOutcome RewriteOutcome RulesOutcome "
-                "RunOutcome VerifyOutcome WrittenOutcome"
+                "AccuracyOutcome BenchOutcome DiffOutcome ExplainOutcome ExtractOutcome "
+                "InlineOutcome InspectOutcome MatchOutcome Outcome PartitionOutcome "
+                "RewriteOutcome RulesOutcome RunOutcome VerifyOutcome WrittenOutcome"
             ),
         },
     )
 
 __all__ = [
+    "AccuracyOutcome",
     "BenchOutcome",
     "DiffOutcome",
     "DplError",
@@ -87,6 +90,7 @@ __all__ = [
     "VerifyOutcome",
     "WrittenOutcome",
     "__version__",
+    "accuracy",
     "apply",
     "bench",
     "diff",

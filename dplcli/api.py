@@ -34,6 +34,7 @@ from dplcli.errors import UsageError
 from dplcli.files import temporary_file
 from dplcli.outcomes import InspectOutcome, StoredOutcome, VerifyOutcome, WrittenOutcome
 from dplcli.settings import (
+    AccuracySettings,
     ApplySettings,
     BaseSettings,
     BenchSettings,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
     from dplcli.onnx_io.objects import IrModel, TorchProgram
     from dplcli.outcomes import (
+        AccuracyOutcome,
         BenchOutcome,
         DiffOutcome,
         ExplainOutcome,
@@ -642,6 +644,34 @@ def verify(
         return verification_document(
             title, result, inside, models=models, files=files, verbose=verbose
         )
+
+    return outcome.answered(document)
+
+
+@_job_of_two(AccuracySettings)
+def accuracy(
+    original: ModelLike, candidate: ModelLike, settings: AccuracySettings
+) -> AccuracyOutcome:
+    """Measure how near a model comes to one that it approximates, such as its quantised form.
+
+    Args:
+        original: The model that is approximated.
+        candidate: The model that approximates it.
+        settings: See :class:`dplcli.settings.AccuracySettings`.
+
+    Raises:
+        DplError: A file is no model, or they cannot be run on the same inputs.
+    """
+    from dplcli.pipeline import measuring  # noqa: PLC0415  # each job loads its own
+    from dplcli.report.accuracy import accuracy_document  # noqa: PLC0415
+
+    ours, theirs = _stored(original), _stored(candidate)
+    with ours.file() as one, theirs.file() as other:
+        outcome = measuring.accuracy(one, other, settings)
+    outcome = replace(outcome, labels=(ours.name, theirs.name))
+
+    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
+        return accuracy_document(outcome, verbose=verbose)
 
     return outcome.answered(document)
 

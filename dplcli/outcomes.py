@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from dplcli.dpl.rule import unmet_of
-from dplcli.errors import UsageError, VerificationError, some_of
+from dplcli.errors import UsageError, VerificationError, counted, some_of
 from dplcli.escaping import json_text
 from dplcli.files import encoded, write_new_file
 from dplcli.ir.model import calls_in
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dplcli.passes.rewrite import Application, Missing, Trace
     from dplcli.passes.select import Coverage, Selection, Share
     from dplcli.verify import VerificationResult
+    from dplcli.verify.accuracy import Measured
     from dplcli.verify.layers import Layers
     from dplcli.verify.settings import (
         Array,
@@ -1458,6 +1459,58 @@ class VerifyOutcome(Outcome):
     def inside(self) -> Layers | None:
         """The values inside, compared."""
         return None if isinstance(self.layers, str) else self.layers
+
+
+@keys(
+    "model=labels.0 candidate=labels.1 *=measured bounds unmet",
+    "dpl.accuracy/1",
+)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AccuracyOutcome(Outcome):
+    """How near a model comes to one that it approximates.
+
+    Attributes:
+        labels: The models' file names.
+        measured: The figures.
+        bounds: What was asked for: the least SQNR in decibels, cosine and agreement.
+    """
+
+    labels: tuple[str, str]
+    measured: Measured
+    bounds: Mapping[str, float]
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """Why the answer is no, a sentence each."""
+        reasons = [
+            f"{each.name}: {counted(each.accuracy.lost, 'element')} "
+            f"{'is' if each.accuracy.lost == 1 else 'are'} finite in one model alone"
+            for each in self.measured.outputs
+            if each.accuracy.lost
+        ]
+        for what, least in self.bounds.items():
+            values = {
+                each.name: value
+                for each in self.measured.outputs
+                if (value := getattr(each.accuracy, what)) is not None
+            }
+            word = _FIGURES[what]
+            if not values:
+                reasons.append(f"no output has {word[1]}, and {word[0]} of {least:g} is asked for")
+            reasons += [
+                f"{name}: {word[0]} {value:.4g}, and at least {least:g} is asked for"
+                for name, value in values.items()
+                if not value >= least
+            ]
+        return tuple(reasons)
+
+
+_FIGURES = {
+    "sqnr": ("SQNR", "an SQNR"),
+    "cosine": ("cosine", "a cosine"),
+    "agreement": ("agreement", "an agreement"),
+}
+"""What the figures of accuracy are called."""
 
 
 # What a model is made of.

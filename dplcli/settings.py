@@ -1117,6 +1117,45 @@ class RunSettings(ExecutionSettings):
             raise UsageError("--check is about partitions --with a library; pass both")
 
 
+class BoundSettings(BaseSettings, group="What is asked for"):
+    """What is asked of a model that approximates another.
+
+    Attributes:
+        min_sqnr: Exit with 1 unless each output has so many decibels of signal to quantisation
+            noise, such as 20.
+        min_cosine: Exit with 1 unless each output has this cosine to that of the original, such as
+            0.99.
+        min_agreement: Exit with 1 unless the largest element of each output is at the same place
+            in this share of the rows, such as 0.95; for outputs that are no floats, unless this
+            share of the elements is equal.
+        layers: Measure the values inside, too, and say where most accuracy is lost.
+    """
+
+    min_sqnr: float | None = option(default=None, metavar="DB")
+    min_cosine: float | None = option(default=None, metavar="SHARE")
+    min_agreement: float | None = option(default=None, metavar="SHARE")
+    layers: bool = False
+
+
+class AccuracySettings(
+    BoundSettings, InputSettings, SaveSettings, EngineSettings, InputCodeSettings
+):
+    """How near a model has to come to one that it approximates, and on which values.
+
+    Attributes:
+        seed: Seed of one set of inputs that are made up; repeatable. Default: 0 to 3.
+        level: onnxruntime's optimisation level. Default: all.
+        custom_ops: Register custom operators from this shared library with onnxruntime.
+            Repeatable.
+        progress: Called with a short phrase before each step that may take long.
+    """
+
+    seed: Numbers = option(default=(0, 1, 2, 3))
+    level: str = option(default="all", choices=LEVELS)
+    custom_ops: Places = option(default=(), metavar="LIBRARY")
+    progress: Progress = keyword(default=None)
+
+
 class RoundSettings(BaseSettings, group="The timing"):
     """How two models are timed.
 

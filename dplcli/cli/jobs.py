@@ -90,6 +90,23 @@ def verify() -> JobCommand:
     )
 
 
+def accuracy() -> JobCommand:
+    """Measure how near CANDIDATE comes to ORIGINAL, which it approximates, as if quantised.
+
+    Both run on the same inputs. Figures of each output, and of the values inside with --layers:
+    signal to quantisation noise (SQNR), cosine, and how often the largest element is at one place
+    (top-1 agreement). Exits with 1 where less is reached than is asked for, or where a number is
+    finite in one model alone. Whether two models compute the same is for dpl verify.
+    """
+    names = ("original", "candidate")
+    return PairCommand(
+        "accuracy",
+        models=[click.Argument([name], type=PATH) for name in names],
+        verbose="Show every value inside; else the least accurate.",
+        forms=["junit", "markdown", "html"],
+    )
+
+
 # Jobs that run models.
 
 
@@ -267,7 +284,7 @@ def apply() -> JobCommand:
 _MAKERS: dict[str, Callable[[], JobCommand]] = {
     maker.__name__: maker
     for maker in (
-        *(apply, bench, diff, explain, extract, inline, match),
+        *(accuracy, apply, bench, diff, explain, extract, inline, match),
         *(partition, repeat, rewrite, run, verify),
     )
 }

@@ -231,6 +231,7 @@ def _complain(text: str) -> None:
 
 
 COMMANDS = {
+    "accuracy": "Measure how near a model comes to another, such as a quantised one to its source.",
     "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
     "bench": "Time two models by turns, one with its partitions on the library of their target.",
     "bisect": "Find the rule application, or the node, that makes a model compute something else.",

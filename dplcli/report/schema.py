@@ -217,7 +217,8 @@ _WRITTEN: tuple[type, ...] = (
     *(outcomes.InlineOutcome, outcomes.ExtractOutcome, outcomes.VerifyOutcome),
     *(outcomes.DiffOutcome, outcomes.BisectOutcome, outcomes.ModelsOutcome, outcomes.Reproduced),
     *(Reproducer, outcomes.LearnOutcome, outcomes.RewritesOutcome, outcomes.InspectOutcome),
-    *(outcomes.NodesOutcome, Contract, outcomes.RunOutcome, outcomes.BenchOutcome),
+    *(outcomes.NodesOutcome, Contract, outcomes.RunOutcome),
+    *(outcomes.AccuracyOutcome, outcomes.BenchOutcome),
     *(outcomes.KernelsOutcome, Viewed, Answers, CatalogList, RuleList, ProblemList, TrialList),
     Doctor,
 )

@@ -306,9 +306,14 @@ def dims_of(shape: onnx.TensorShapeProto) -> tuple[Dim, ...]:
 def signature_differences(original: onnx.GraphProto, candidate: onnx.GraphProto) -> list[str]:
     """Name the differences of two signatures: in names, order, types and ranks."""
     return [
-        *_differences("input", input_ports(original), input_ports(candidate)),
+        *input_differences(original, candidate),
         *_differences("output", output_ports(original), output_ports(candidate)),
     ]
+
+
+def input_differences(original: onnx.GraphProto, candidate: onnx.GraphProto) -> list[str]:
+    """Name the differences of what two models are fed: in names, order, types and ranks."""
+    return _differences("input", input_ports(original), input_ports(candidate))
 
 
 def _differences(what: str, ours: Sequence[Port], theirs: Sequence[Port]) -> list[str]:

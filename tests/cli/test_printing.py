@@ -157,6 +157,11 @@ CALLS: dict[str, Calls] = {
         (0, "apply", "plan.yaml", OTHER, "-o", "b.onnx", "--skip-missing", "--force", "-v"),
         (2, "apply", "plan.yaml", OTHER, "-o", "b.onnx"),
     ],
+    "accuracy": [
+        (0, "accuracy", MODEL, OTHER, "--layers", "-v"),
+        (1, "accuracy", MODEL, OTHER, "--min-sqnr", "1000"),
+        (2, "accuracy", MODEL, MODEL, "--shape", f"{GONE}=x"),
+    ],
     "bench": [
         (0, "bench", MODEL, OTHER, "--runs", "1"),
         (2, "bench", MODEL, MODEL, "--shape", f"{GONE}=x"),

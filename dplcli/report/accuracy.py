@@ -1,0 +1,106 @@
+"""How near a model comes to one that it approximates."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dplcli.errors import counted
+from dplcli.report.document import Case, Chapter, Document
+from dplcli.report.layout import Group, Text, TextTable
+from dplcli.report.tables import note, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dplcli.outcomes import AccuracyOutcome
+    from dplcli.report.layout import Part
+    from dplcli.verify.accuracy import NamedAccuracy
+
+_WORST = 10
+"""How many values inside are shown if nobody asks for all."""
+
+
+def accuracy_document(outcome: AccuracyOutcome, *, verbose: bool) -> Document:
+    """Report on two models, of which one approximates the other."""
+    measured = outcome.measured
+    outputs = _table(measured.outputs)
+    parts: list[Part] = [outputs]
+    layers = _by_sqnr(measured.layers or ())
+    if measured.layers:
+        few = layers[:_WORST]
+        shown = measured.layers if verbose else [each for each in measured.layers if each in few]
+        told = f"{len(measured.layers):,} values inside"
+        if len(shown) < len(measured.layers):
+            told += f"; the {len(shown)} least accurate, in order of computation:"
+        parts += [Text(), Text(told), _table(shown, with_operators=True)]
+    if measured.loss is not None:
+        name, op_type, decibels = measured.loss
+        lost = f"{decibels:.3g} dB" if math.isfinite(decibels) else "all"
+        parts.append(Text(f"Most accuracy is lost at {op_type} {name!r}: {lost}."))
+    notes = list(measured.notes)
+    if measured.is_made_up:
+        notes.append("inputs are made up; only --inputs with real data tells about accuracy in use")
+    parts += map(note, notes)
+    sets = f"{counted(len(measured.fed), 'set')} of inputs ({', '.join(measured.fed)})"
+    verdict = "Near enough" if outcome.bounds else "Measured"
+    verdict = "Not near enough" if outcome.unmet else verdict
+    parts.append(Text(f"{verdict}, on {sets}."))
+    return Document(
+        text=Group(*parts),
+        of=outcome,
+        ok=not outcome.unmet,
+        complaints=outcome.unmet,
+        command="dpl accuracy",
+        subject=f"{outcome.labels[1]} against {outcome.labels[0]}",
+        verdict=verdict,
+        notes=tuple(notes),
+        cases=tuple(
+            Case(
+                "outputs",
+                each.name,
+                "failed"
+                if any(why.startswith(f"{each.name}: ") for why in outcome.unmet)
+                else "passed",
+                "; ".join(why for why in outcome.unmet if why.startswith(f"{each.name}: ")),
+            )
+            for each in measured.outputs
+        ),
+        failures=tuple(why for why in outcome.unmet if why.startswith("no output")),
+        chapters=lambda: _chapters(outputs, layers),
+    )
+
+
+def _chapters(outputs: TextTable, layers: list[NamedAccuracy]) -> Iterable[Chapter]:
+    yield Chapter("Outputs", outputs)
+    if layers:
+        yield Chapter(
+            "Values inside, the least accurate first", _table(layers, with_operators=True)
+        )
+
+
+def _by_sqnr(layers: Iterable[NamedAccuracy]) -> list[NamedAccuracy]:
+    known = [each for each in layers if each.accuracy.sqnr is not None]
+    return sorted(known, key=lambda each: each.accuracy.sqnr or 0.0)
+
+
+def _table(values: Iterable[NamedAccuracy], *, with_operators: bool = False) -> TextTable:
+    figures = ("SQNR dB", "cosine", "agreement", "max abs")
+    columns = ("operator", "value", *figures) if with_operators else ("output", *figures)
+    rows = []
+    for each in values:
+        accuracy = each.accuracy
+        agreement = accuracy.agreement
+        row = (
+            each.name,
+            "" if accuracy.sqnr is None else _decibels(accuracy.sqnr),
+            "" if accuracy.cosine is None else f"{accuracy.cosine:.6f}",
+            "" if agreement is None else f"{agreement:.2%}".replace("%", " %"),
+            number(accuracy.max_abs),
+        )
+        rows.append((each.op_type, *row) if with_operators else row)
+    return TextTable(*columns, right=figures, rows=rows)
+
+
+def _decibels(sqnr: float) -> str:
+    return "exact" if sqnr == math.inf else f"{sqnr:.1f}"
