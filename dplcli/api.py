@@ -724,7 +724,7 @@ def learn(
             "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
         )
     if not [node for node in settings.nodes if node.strip(" ,")]:
-        raise UsageError("no node is named", hint="pass --nodes NAME,NAME,…")
+        raise UsageError("no node is named", hint="dpl inspect --nodes lists the names")
     with _file_of(model) as path:
         found = learn_rule(
             path,

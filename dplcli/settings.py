@@ -1177,10 +1177,13 @@ class InspectSettings(ContractSettings):
 
     Attributes:
         node: Show one node, found by its name or by an output's, and its neighbours.
+        nodes: List all nodes with their names, operators, results and types; in which graph, too,
+            if there are several. Other commands take names, or those of results.
         contract: Show what kernels for the functions of a target have to keep to.
     """
 
     node: str | None = option(default=None, metavar="NAME")
+    nodes: bool = False
     contract: bool = False
 
 
