@@ -400,7 +400,10 @@ def verification_report(
     if not in_full and not with_outputs:
         lines += _largest_error(result.outputs)
     style = "bold green" if result.accepted else "bold red"
-    lines.append(Text(_verdict(result), style=style))
+    verdict = _verdict(result)
+    if result.equivalent and not result.doubts and result.complaint:
+        verdict = f"{verdict.removesuffix('.')}; but {result.complaint}."
+    lines.append(Text(verdict, style=style))
     return Group(*lines)
 
 
@@ -471,12 +474,16 @@ def third_opinions(opinions: Iterable[Opinion]) -> list[str]:
     return [first.sentence(len(others)) for first, *others in alike.values()]
 
 
+_NOT_ALIKE = ": inputs or outputs differ, so nothing was run"
+
+
 def _verdict(result: VerificationResult) -> str:
     """Return the verdict and its ground in one sentence."""
     refilled = f", {result.refilled} weights refilled" if result.refilled else ""
     where = f"in onnxruntime ({result.fed}{refilled})"
     if not result.equivalent:
-        return f"NOT equivalent {where}."
+        is_run = result.outputs or result.cases
+        return f"NOT equivalent{f' {where}' if is_run else _NOT_ALIKE}."
     if result.doubts:
         return f"Cannot tell: no difference was found {where}, but that says too little."
     if result.proof is None:
