@@ -630,9 +630,9 @@ class KernelSettings(BaseSettings, group="Kernels"):
         """Refuse what is about a library, without one."""
         super().check()
         if self.kernels is None and self.require is not None:
-            raise UsageError("--require says how many partitions run --with a library; pass both")
+            raise UsageError("--require counts partitions on the library of --with; pass both")
         if self.kernels is None and self.allow_inexact:
-            raise UsageError("--allow-inexact is about partitions --with a library; pass both")
+            raise UsageError("--allow-inexact is about the library of --with; pass both")
 
 
 # How two models are compared.
