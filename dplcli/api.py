@@ -10,6 +10,7 @@ several here. What stops a job is a :class:`DplError`.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -30,7 +31,7 @@ from typing import (
     cast,
 )
 
-from dplcli.errors import UsageError
+from dplcli.errors import DplError, UsageError
 from dplcli.files import temporary_file
 from dplcli.outcomes import InspectOutcome, StoredOutcome, VerifyOutcome, WrittenOutcome
 from dplcli.settings import (
@@ -226,6 +227,31 @@ class _OfFed(Protocol[P, R_co]):
     ) -> R_co: ...
 
 
+@contextmanager
+def _says_keywords(settings: type[BaseSettings]) -> Iterator[None]:
+    """Let errors name keywords where the command would name its options."""
+    words = {word: field for field in settings.options.values() for word in field.words}
+
+    def keyword_of(found: re.Match[str]) -> str:
+        field, value = words.get(found[1]), found[2]
+        if field is None or found[0].startswith("dpl "):
+            return found[0]
+        if field.is_flag:
+            return f"{field.name}={not field.default}"
+        return f"{field.name}={value[1:]}" if value else field.name
+
+    try:
+        yield
+    except DplError as error:
+        error.message = _OPTION.sub(keyword_of, error.message)
+        error.hint = error.hint and _OPTION.sub(keyword_of, error.hint)
+        error.args = (error.message,)
+        raise
+
+
+_OPTION = re.compile(r"(?:dpl [a-z]+ )?(?<![\w-])(--[a-z][a-z-]*)( [A-Z]+)?")
+
+
 def _given(kind: Callable[P, S], *more: str) -> Callable[[Callable[..., R]], Any]:
     """Make a function of keywords of one that takes settings.
 
@@ -242,6 +268,7 @@ def _given(kind: Callable[P, S], *more: str) -> Callable[[Callable[..., R]], Any
         places = Signature([*some, Parameter("keywords", Parameter.VAR_KEYWORD)])
 
         @wraps(function)
+        @_says_keywords(settings)
         def call(*values: object, **keywords: Any) -> R:  # noqa: ANN401  # the settings say
             try:
                 given = places.bind(*values, **keywords)
@@ -754,7 +781,7 @@ def learn(
             "no model is named", hint="pass MODEL --nodes NAMES, or --before FILE --after FILE"
         )
     if not [node for node in settings.nodes if node.strip(" ,")]:
-        raise UsageError("no node is named", hint="pass --nodes NAME,NAME,…")
+        raise UsageError("no node is named", hint="dpl inspect --nodes lists the names")
     with _file_of(model) as path:
         found = learn_rule(
             path,

@@ -1646,7 +1646,7 @@ class NodeView(NamedTuple):
 @keys("model=label nodes", "dpl.node/1")
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NodesOutcome(ModelOutcome):
-    """Nodes of a model, for dpl inspect --node.
+    """Nodes of a model, for dpl inspect --node and --nodes.
 
     Attributes:
         nodes: The nodes.

@@ -630,9 +630,9 @@ class KernelSettings(BaseSettings, group="Kernels"):
         """Refuse what is about a library, without one."""
         super().check()
         if self.kernels is None and self.require is not None:
-            raise UsageError("--require says how many partitions run --with a library; pass both")
+            raise UsageError("--require counts partitions on the library of --with; pass both")
         if self.kernels is None and self.allow_inexact:
-            raise UsageError("--allow-inexact is about partitions --with a library; pass both")
+            raise UsageError("--allow-inexact is about the library of --with; pass both")
 
 
 # How two models are compared.
@@ -840,6 +840,19 @@ class RewriteSettings(RuleSettings, ExpectSettings, ChoiceSettings, EditSettings
         return bool(self.only or self.skip or self.limit is not None)
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise UsageError(f"{text!r}: expected a number of seconds, more than 0")
+    return seconds
+
+
+_MOST_SECONDS = 1e9
+
+
 class BatchSettings(BaseSettings, group="Many models"):
     """How many models are worked on: by what, and whether what was done before counts.
 
@@ -847,24 +860,20 @@ class BatchSettings(BaseSettings, group="Many models"):
         jobs: How many processes work on them. Default: one for each core.
         resume: Leave out what an earlier run did, if model, options and results are unchanged.
         cache_size: Megabytes of answers that are kept for --resume and dpl build, for each folder
-            that dpl is called in; the oldest are forgotten first.
-        model_timeout: Time limit for each model, all that is done with it.
+            that dpl is called in. Default: 2000.
+        model_timeout: Time limit for each model, all that is done with it. Default: an hour.
         scheduler: Have the workers of this scheduler of Dask do them, such as tcp://host:8786.
-        worker_timeout: Give up when no worker could do the work for so long.
+        worker_timeout: Give up when no worker could do the work for so long. Default: a minute.
         strict_workers: Give up when a worker has another dpl, or lacks something, instead of
             leaving it out.
     """
 
     jobs: int | None = option(default=None, flags="--jobs -j", least=1, metavar="N")
     resume: bool = False
-    cache_size: int = option(default=2000, least=0, metavar="MB", shown="2000")
-    model_timeout: float = option(
-        default=3600.0, least=0.001, most=1e9, metavar="SECONDS", shown="an hour"
-    )
+    cache_size: int = option(default=2000, least=0, metavar="MB")
+    model_timeout: float = option(default=3600.0, read=_seconds, metavar="SECONDS")
     scheduler: str | None = option(default=None, metavar="ADDRESS")
-    worker_timeout: float = option(
-        default=60.0, least=0, most=1e9, metavar="SECONDS", shown="a minute"
-    )
+    worker_timeout: float = option(default=60.0, read=_seconds, metavar="SECONDS")
     strict_workers: bool = False
 
 
@@ -1216,10 +1225,13 @@ class InspectSettings(ContractSettings):
 
     Attributes:
         node: Show one node, found by its name or by an output's, and its neighbours.
+        nodes: List all nodes with their names, operators, results and types; in which graph, too,
+            if there are several. Other commands take names, or those of results.
         contract: Show what kernels for the functions of a target have to keep to.
     """
 
     node: str | None = option(default=None, metavar="NAME")
+    nodes: bool = False
     contract: bool = False
 
 

@@ -103,6 +103,9 @@ class ModelEntry(_Strict):
     """Models, and what is expected of them in particular."""
 
     path: str = Field(description="A file, a folder or a glob, relative to this file.")
+    without: list[str] = Field(
+        default=[], description="Files, folders and globs that are left out, such as broken ones."
+    )
     expect: list[ExpectationText] = Field(
         default=[], description="How often rules are used, such as dnnl.conv2d_bn_relu>=9."
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dplcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 _SUFFIX = ".onnx"
 
@@ -43,7 +43,7 @@ def _is_glob(path: Path) -> bool:
     return glob.has_magic(str(path)) and not os.path.lexists(path)
 
 
-def find_models(given: Sequence[Path], result: str = "") -> list[ModelFile]:
+def find_models(given: Sequence[Path], results: Collection[str] = ()) -> list[ModelFile]:
     """Return the models that paths, folders and globs name, those of a folder sorted.
 
     A folder stands for all ``.onnx`` files in it and below. What an earlier run wrote beside a
@@ -52,14 +52,13 @@ def find_models(given: Sequence[Path], result: str = "") -> list[ModelFile]:
     Args:
         given: What is named. A model that is named twice comes once more, with a problem; a link
             to one that is found anyway does not.
-        result: The middle part of the names of such results, such as ``partitioned``; "" if none
-            are written.
+        results: The middle parts of the names of such results, such as ``partitioned``.
 
     Raises:
         UsageError: One folder or glob is named, and there is no model.
     """
     found: list[ModelFile] = []
-    meant = [each for path in given for each in _meant_by(path, result)]
+    meant = [each for path in given for each in _meant_by(path, results)]
     files = {os.path.realpath(each.path) for each in meant if not each.path.is_symlink()}
     first: dict[str, Path] = {}
     for each in meant:
@@ -79,11 +78,11 @@ def find_models(given: Sequence[Path], result: str = "") -> list[ModelFile]:
     return found
 
 
-def _meant_by(path: Path, result: str) -> Iterator[ModelFile]:
+def _meant_by(path: Path, results: Collection[str]) -> Iterator[ModelFile]:
     if _is_folder(path):
         inside = [Path(at, name) for at, _, names in _walk(path) for name in names]
         models = [each for each in inside if each.suffix.lower() == _SUFFIX]
-        kept = [each for each in models if not _is_result(each, result)]
+        kept = [each for each in models if not _is_result(each, results)]
         if not kept:
             yield ModelFile(path, path, f"{path}: no {_SUFFIX} file is in this folder or below")
         yield from (ModelFile(each, each.relative_to(path)) for each in kept)
@@ -92,7 +91,7 @@ def _meant_by(path: Path, result: str) -> Iterator[ModelFile]:
         files = [
             each for each in sorted(set(_called(path.parent / ending))) if not _is_folder(each)
         ]
-        kept = [each for each in files if not _is_result(each, result)]
+        kept = [each for each in files if not _is_result(each, results)]
         if not kept:
             yield ModelFile(path, path, f"{path}: no file is called like this")
         fixed = _fixed_part(path)
@@ -120,11 +119,10 @@ def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         yield at, folders, sorted(name for name in names if not name.startswith("."))
 
 
-def _is_result(path: Path, result: str) -> bool:
+def _is_result(path: Path, results: Collection[str]) -> bool:
     """Tell whether an earlier run wrote the file beside its model."""
-    stem = path.stem.removesuffix(".failed")
-    base = stem.removesuffix(f".{result}")
-    return bool(result) and base != stem and path.with_name(f"{base}{path.suffix}").exists()
+    base, _, word = path.stem.removesuffix(".failed").rpartition(".")
+    return word in results and path.with_name(f"{base}{path.suffix}").exists()
 
 
 def _fixed_part(pattern: Path) -> Path:

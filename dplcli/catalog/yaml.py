@@ -500,6 +500,8 @@ def _explained(
         case "extra_forbidden":
             message = f"unknown key {where[-1]!r}"
             hint = did_you_mean(str(where[-1]), keys_at(where))
+            if (where[0], where[-1]) == ("patterns", "replacement"):
+                hint = "a rule that replaces stands under rewrites:, not under patterns:"
         case "missing":
             message = f"the key {where[-1]!r} is missing"
         case "string_pattern_mismatch":

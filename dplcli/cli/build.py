@@ -33,6 +33,7 @@ from dplcli.batch.models import ModelFile, find_models
 from dplcli.batch.processes import run_program
 from dplcli.cli import options
 from dplcli.cli.job import (
+    RESULTS,
     Batch,
     BatchTask,
     JobCommand,
@@ -475,7 +476,7 @@ def _models(entries: Iterable[ModelEntry], output: Path) -> Iterable[tuple[Model
     for entry in entries:
         path = Path(entry.path)
         try:
-            models = find_models([path])
+            models = find_models([path], RESULTS)
         except UsageError as error:
             models = [ModelFile(path, path, error.message)]
         for each in models:
@@ -484,6 +485,8 @@ def _models(entries: Iterable[ModelEntry], output: Path) -> Iterable[tuple[Model
                 continue
             first = found[place][0] if place in found else each
             found[place] = first, entry
+        for left_out in find_models([Path(name) for name in entry.without]):
+            found.pop(left_out.path.resolve(), None)
     return found.values()
 
 

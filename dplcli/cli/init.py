@@ -12,7 +12,7 @@ import click
 from dplcli.batch.build_file import FILE_NAME
 from dplcli.batch.models import find_models
 from dplcli.cli import options
-from dplcli.cli.job import Batch, ModelTask
+from dplcli.cli.job import RESULTS, Batch, ModelTask
 from dplcli.cli.printing import progress, say
 from dplcli.errors import UsageError, counted
 from dplcli.files import encoded, write_new_file
@@ -54,7 +54,7 @@ def command(  # one parameter per option
         raise UsageError(f"{place}: exists, so it is kept", hint="edit it, or delete it first")
     given = models or (Path(),)
     results = Path(_OUTPUT).resolve()
-    meant = find_models(given)
+    meant = find_models(given, RESULTS)
     for each in meant:
         if each.problem:
             say(f"dpl: left out: {each.problem}", err=True)
@@ -97,15 +97,18 @@ def command(  # one parameter per option
 def _lines(given: Iterable[Path], answers: Sequence[ModelAnswer], target: str) -> Iterator[str]:
     """Yield the lines of the file."""
     yield f"{_HEADER}\nmodels:\n"
-    broken = any(answer.status == "error" for answer in answers)
-    yield from (f"  - {_text(str(path))}\n" for path in given if not broken)
+    broken = [answer.label for answer in answers if answer.status == "error"]
+    named = {str(path) for path in given}
+    for text in sorted(named - {*broken}):
+        yield f"  - path: {_text(text)}\n"
+    if without := [label for label in broken if label not in named]:
+        yield "    without:  # could not be read\n"
+        yield from (f"      - {_text(label)}\n" for label in without)
     for answer in answers:
         expected = [f"{name}>={used}" for name, used, _ in answer.rules if used]
-        if answer.status == "error":
-            yield f"  # {json.dumps(answer.label)} could not be read\n"
-        elif expected or broken:
+        if expected:
             yield f"  - path: {_text(answer.label)}\n"
-            yield from (["    expect:\n"] if expected else [])
+            yield "    expect:\n"
             yield from (f"      - {_text(text)}\n" for text in expected)
     yield f"output: {_OUTPUT}\n"
     matched = any(used for answer in answers for _, used, _ in answer.rules)

@@ -8,7 +8,7 @@ from dplcli import api, pipeline
 from dplcli.cli.job import ModelCommand
 from dplcli.errors import UsageError
 from dplcli.report.catalog import contract_document
-from dplcli.report.document import nodes_document
+from dplcli.report.document import list_document, nodes_document
 from dplcli.settings import InspectSettings
 
 if TYPE_CHECKING:
@@ -26,14 +26,18 @@ class _InspectCommand(ModelCommand):
         assert model is not None and isinstance(settings, InspectSettings)  # noqa: S101, PT018
         header, stub = settings.header, settings.stub
         if settings.contract or header is not None or stub is not None:
-            if settings.node is not None:
+            if settings.node is not None or settings.nodes:
+                which = "--nodes" if settings.nodes else "--node"
                 raise UsageError(
-                    "--node and --contract contradict each other", hint="pass one of them"
+                    f"{which} and --contract contradict each other", hint="pass one of them"
                 )
             contract = pipeline.model_contract(model)
             pipeline.write_bindings(contract, header=header, stub=stub, others=(model,))
             return contract_document(contract)
         loaded = api.load(model)
+        if settings.nodes:
+            loaded.ir.inferred_types()
+            return list_document(loaded.ir, model.name)
         if settings.node is None:
             return cast("Document", loaded.document(verbose=verbose))
         return nodes_document(pipeline.find_nodes(loaded.ir, settings.node), model.name)

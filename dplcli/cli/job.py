@@ -77,6 +77,10 @@ class _GivenPath(click.Path):
 _PATHS = _GivenPath(path_type=Path)
 
 
+RESULTS = frozenset(job.settings.result for job in api.JOBS.values())
+"""The middle parts of the names of files that jobs write beside their models."""
+
+
 # One of many models.
 
 
@@ -380,7 +384,7 @@ def each_of(
         before: What the job is given before the model.
         settings: How it is done.
     """
-    found = find_models(models, settings.result)
+    found = find_models(models, {settings.result})
     outputs = _outputs(found, settings, command.suffix)
     if command.is_beside and not outputs:
         outputs = {each.path: each.path.with_suffix(command.suffix) for each in found}

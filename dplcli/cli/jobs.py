@@ -81,7 +81,7 @@ def verify() -> JobCommand:
     not, or if the check cannot tell.
     """
     names = ("original", "candidate")
-    return PairCommand(
+    return _VerifyCommand(
         "verify",
         models=[click.Argument([name], type=PATH, required=False) for name in names],
         verbose="Also show how errors are spread and where tolerances come from; "
@@ -112,6 +112,10 @@ def accuracy() -> JobCommand:
 
 class _RunCommand(ModelCommand):
     suffix = ".npz"
+
+
+class _VerifyCommand(PairCommand):
+    first = ("The check",)
 
 
 def run() -> JobCommand:

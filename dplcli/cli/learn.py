@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class _LearnCommand(PairCommand):
-    """Write a catalogue with a rule for a subgraph of MODEL, and for all that is like it.
+    """Write a catalogue of rules: for nodes of MODEL, or for what leads from one model to another.
 
-    The rule keeps the operators, how they are wired, and numbers and attributes that say what is
-    computed; it leaves weights, shapes and all other attributes free.
+    MODEL --nodes NAMES: one rule for this subgraph, and for all that is like it. It keeps the
+    operators, how they are wired, and numbers and attributes that say what is computed; it leaves
+    weights, shapes and all other attributes free.
 
-    With --before and --after, write the rules that lead from one model to the other: one for each
-    kind of place at which they differ, the most frequent first. Each is tried on graphs made up for
-    it. What they make of --before is compared with --after by structure, and with --before in
-    onnxruntime.
+    --before FILE --after FILE: a rule for each kind of place at which the two models differ, the
+    most frequent first. Each is tried on graphs made up for it. What they make of --before is
+    compared with --after by structure, and with --before in onnxruntime.
 
     Exit codes: 0 a catalogue was written; 1 no rule was learned from two models; 2 it could not be
     done.

@@ -257,6 +257,16 @@ COMMANDS = {
 }
 """The commands and their one-line help, so that ``dpl --help`` loads none of them."""
 
+_GROUPS = {
+    "Find": ("match", "explain"),
+    "Change": ("rewrite", "partition", "repeat", "inline", "extract", "apply"),
+    "Check": ("verify", "diff", "bisect", "run", "bench"),
+    "Look": ("inspect", "view", "doctor"),
+    "Many models": ("init", "build"),
+    "Catalogues and kernels": ("patterns", "learn", "schema", "kernels"),
+}
+"""The commands by what they are for, as ``dpl --help`` lists them."""
+
 
 _OWN = frozenset(
     {"bisect", "build", "doctor", "init", "inspect", "kernels", "learn", "patterns"}
@@ -284,9 +294,10 @@ class LazyGroup(click.Group):
         return command_named(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """List the commands by what they are for, without importing them."""
+        for title, names in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name]) for name in names])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import textwrap
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -53,17 +56,83 @@ class GroupedOption(click.Option):
 class GroupedCommand(click.Command):
     """A command whose help has a heading for each group of options."""
 
+    first: tuple[str, ...] = ()
+    """The groups that --help tells first, and in full; without, the first one."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, with --help-all."""
+        return [*super().get_params(ctx), _HELP_ALL]
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the groups as they begin; then how many models are done, and what has no group."""
+        """List the groups as they begin; then how many models are done, and what has no group.
+
+        --help says in a sentence what the options of the first groups are for, and names others.
+        """
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
                 groups.setdefault(getattr(param, "group", "Options"), []).append(record)
         last = {title: groups.pop(title) for title in (MANY, "Options") if title in groups}
-        for title, records in (groups | last).items():
+        is_short = _ALL not in ctx.meta and len(groups | last) > _FEW
+        told = {*(self.first or list(groups)[:1]), "The result", PRINTING, "Options"}
+        ordered = {title: groups[title] for title in self.first if title in groups} | groups | last
+        rest = [title for title in ordered if is_short and title not in told]
+        for title, records in ordered.items():
+            if title in rest:
+                continue
             with formatter.section(title):
-                formatter.write_dl(records)
+                short = [(flags, _first_sentence(text)) for flags, text in records]
+                formatter.write_dl(short if is_short else records)
+        with formatter.section("More (--help-all)") if rest else nullcontext():
+            indent = " " * formatter.current_indent
+            for title in rest:
+                words = (re.findall(r"--?[\w-]+", record[0]) for record in ordered[title])
+                names = " ".join(
+                    next((w for w in some if w[:2] == "--"), some[0]) for some in words
+                )
+                lines = textwrap.wrap(
+                    f"{title}: {names}",
+                    formatter.width,
+                    initial_indent=indent,
+                    subsequent_indent=f"{indent}  ",
+                    break_on_hyphens=False,
+                )
+                formatter.write("\n".join(lines) + "\n")
+
+
+def _first_sentence(text: str) -> str:
+    """Return how a text begins: a sentence, or of a long one a part."""
+    sentence = text.partition(". ")[0].rstrip(".")
+    while len(sentence) > _LONG or sentence.count("(") > sentence.count(")"):
+        end = max(sentence.rfind(mark) for mark in ("; ", ": ", " ("))
+        if end < 0:
+            break
+        sentence = sentence[:end]
+    return f"{sentence}."
+
+
+_LONG = 130
+_ALL = "dpl.help.all"
+_FEW = 4
+"""Up to so many groups of options, --help tells all."""
+
+
+def _tell_all(ctx: click.Context, _param: click.Parameter, is_wanted: bool) -> None:  # noqa: FBT001  # click's
+    if is_wanted and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        write(f"{ctx.get_help()}\n")
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_all,
+    help="Explain every option and exit.",
+)
 
 
 def options_of(settings: type[BaseSettings]) -> list[click.Option]:

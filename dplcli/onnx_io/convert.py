@@ -164,6 +164,10 @@ class ProtoTensor(Tensor):
             load_data(proto, folder)
             array = numpy_helper.to_array(proto)
         except UNREADABLE as error:
+            if isinstance(error, FileNotFoundError) and self.home is not None:
+                location = _entries(self.proto)["location"]
+                lost = f"{self.home.label}: its external data {location!r} is missing"
+                raise ModelLoadError(lost) from error
             raise self._unreadable(" ".join(str(error).split())) from error
         return array
 

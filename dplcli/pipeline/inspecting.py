@@ -159,7 +159,7 @@ def find_nodes(model: Model, name: str) -> list[Node]:
         )
     raise UsageError(
         f"{name!r}: no node has this name or makes a value of this name",
-        hint=did_you_mean(name, sorted(bearers)),
+        hint=did_you_mean(name, sorted(bearers)) or "dpl inspect --nodes lists them",
     )
 
 

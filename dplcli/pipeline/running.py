@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.errors import VerificationError
+from dplcli.onnx_io import check_external_data, load_model
 from dplcli.outcomes import RunOutcome
 from dplcli.pipeline.verifying import check_of, compare, prepare
 from dplcli.verify.settings import (
@@ -46,6 +47,7 @@ def run_model(path: Path, chosen: RunSettings) -> RunOutcome:
     for option, place in (("--output", output), ("--save-inputs", settings.request.save)):
         check_saving(option, place, path, settings.request.given)
     prepare(settings)
+    check_external_data(load_model(path))
     check_setup(settings.custom_ops, settings.execution)
     try:
         reference = open_reference(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, VerificationError
+from dplcli.onnx_io import check_external_data, load_model
 from dplcli.outcomes import BenchOutcome, BenchSide
 from dplcli.pipeline.verifying import check_of, prepare
 from dplcli.verify.settings import (
@@ -66,6 +67,8 @@ def bench(first: Path, second: Path | None, chosen: BenchSettings) -> BenchOutco
     saved = settings.request.save
     check_saving("--save-inputs", saved, first, other, settings.request.given)
     prepare(settings)
+    for path in (first, other):
+        check_external_data(load_model(path))
     check_setup(settings.custom_ops, settings.execution)
     ours, theirs = read_model(first), read_model(other)
     if differences := signature_differences(ours.graph, theirs.graph):

@@ -23,6 +23,7 @@ from dplcli.report.tables import (
     main_reason,
     model_report,
     node_report,
+    node_table,
     note,
     share_of_tolerance,
     third_opinions,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.dpl.explain import MatchTrace
     from dplcli.dpl.rule import JudgedExpectation
-    from dplcli.ir import Node
+    from dplcli.ir import Model, Node
     from dplcli.outcomes import (
         BrokenTurn,
         Diagnosis,
@@ -589,6 +590,13 @@ def model_document(outcome: InspectOutcome) -> Document:
 def nodes_document(nodes: Sequence[Node], label: str) -> Document:
     """Report on nodes and their neighbours."""
     text = Group(*(node_report(node) for node in nodes))
+    return Document(text=text, of=NodesOutcome(label=label, nodes=tuple(map(NodeView, nodes))))
+
+
+def list_document(model: Model, label: str) -> Document:
+    """List all nodes of a model, graph by graph."""
+    nodes = [node for graph in model.graphs() for node in graph]
+    text = node_table(nodes, has_scopes=len(list(model.graphs())) > 1)
     return Document(text=text, of=NodesOutcome(label=label, nodes=tuple(map(NodeView, nodes))))
 
 

@@ -400,7 +400,10 @@ def verification_report(
     if not in_full and not with_outputs:
         lines += _largest_error(result.outputs)
     style = "bold green" if result.accepted else "bold red"
-    lines.append(Text(_verdict(result), style=style))
+    verdict = _verdict(result)
+    if result.equivalent and not result.doubts and result.complaint:
+        verdict = f"{verdict.removesuffix('.')}; but {result.complaint}."
+    lines.append(Text(verdict, style=style))
     return Group(*lines)
 
 
@@ -471,12 +474,16 @@ def third_opinions(opinions: Iterable[Opinion]) -> list[str]:
     return [first.sentence(len(others)) for first, *others in alike.values()]
 
 
+_NOT_ALIKE = ": inputs or outputs differ, so nothing was run"
+
+
 def _verdict(result: VerificationResult) -> str:
     """Return the verdict and its ground in one sentence."""
     refilled = f", {result.refilled} weights refilled" if result.refilled else ""
     where = f"in onnxruntime ({result.fed}{refilled})"
     if not result.equivalent:
-        return f"NOT equivalent {where}."
+        is_run = result.outputs or result.cases
+        return f"NOT equivalent{f' {where}' if is_run else _NOT_ALIKE}."
     if result.doubts:
         return f"Cannot tell: no difference was found {where}, but that says too little."
     if result.proof is None:
@@ -514,13 +521,15 @@ def model_report(outcome: InspectOutcome) -> Part:
     told = f"{len(defaults):,} with a default that callers may override, so no constant: "
     graphs = list(model.graphs())
     inner = len(graphs) - 1 - len(model.functions)
+    constants = outcome.counts.get("Constant", 0)
+    data = f", {constants:,} of them Constant, which are data" if constants else ""
     facts = [
         ("model", outcome.label),
         ("ir version", str(model.ir_version)),
         ("opsets", ", ".join(opsets)),
         *(("input", _describe(v)) for v in model.graph.inputs if not v.is_initializer),
         *(("output", _describe(value)) for value in model.graph.outputs),
-        ("nodes", f"{model.node_count:,}"),
+        ("nodes", f"{model.node_count:,}{data}"),
         ("initializers", f"{weights.count:,} with {weights.elements:,} elements{external}"),
         *([("overridable", told + few(defaults, _MOST_NAMED))] if defaults else []),
         *([("bodies", f"{inner} of If, Loop or Scan")] if inner else []),
@@ -551,6 +560,21 @@ def _function_table(model: Model) -> Part:
         body = few([node.qualified_op for node in function.body], _MOST_NAMED, " ")
         table.add_row(f"{function.domain}::{function.name}", inputs, body)
     return table
+
+
+def node_table(nodes: Iterable[Node], *, has_scopes: bool) -> TextTable:
+    """Return a row for each node: its name, its operator, and what it makes, with the types."""
+    table = TextTable("node", "operator", "makes", *(["graph"] if has_scopes else []))
+    for node in nodes:
+        made = [_typed(value) for value in node.outputs if value is not None]
+        scope = [one_line(node.scope)] if has_scopes else []
+        table.add_row(one_line(node.name), node.qualified_op, one_line(", ".join(made)), *scope)
+    return table
+
+
+def _typed(value: Value) -> str:
+    known = value.inferred_type()
+    return value.name if known is None else f"{value.name} {known}"
 
 
 def node_report(node: Node) -> Part:

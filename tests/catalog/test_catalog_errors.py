@@ -40,6 +40,12 @@ def pointed_at(error: CatalogError) -> tuple[int, int, str]:
     ("text", "line", "points_at", "hint"),
     [
         (RULE + "    pattern: Rleu(x)\n", 5, "Rleu(x)", RELU),
+        (
+            RULE + "    pattern: Abs(x)\n    replacement: x\n",
+            6,
+            "replacement: x",
+            "a rule that replaces stands under rewrites:, not under patterns:",
+        ),
         (RULE + '    pattern: "Rleu(x)"\n', 5, 'Rleu(x)"', RELU),
         (HEAD + "  - {name: r, pattern: 'Rleu(x)'}\n", 4, "Rleu(x)'}", RELU),
         (HEAD + "  - {name: r, pattern: Rleu(x)}\n", 4, "Rleu(x)}", RELU),

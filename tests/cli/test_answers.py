@@ -249,3 +249,17 @@ def test_another_interface_is_no(dpl: Dpl, save: Save) -> None:
         assert answer.code == 1
         assert culprit in answer.out
         assert "NOT equivalent" in answer.out
+
+
+def test_the_last_line_says_why_the_exit_code_is_what_it_is(dpl: Dpl, model: Path) -> None:
+    """Equivalent, but not as asked; or nothing was run, since there is nothing to feed alike."""
+    answer = dpl("verify", model, model, "--min-power", "1", "--mutants", "1", "--rtol", "1e30")
+    assert answer.code == 1
+    last = answer.out.splitlines()[-1]
+    assert last.startswith("Equivalent ")
+    assert last.endswith("; but the check notices too little to be trusted (--min-power).")
+
+    answer = dpl("verify", model, SAMPLES / "light_squeezenet.onnx")
+    assert answer.code == 1
+    last = answer.out.splitlines()[-1]
+    assert last == "NOT equivalent: inputs or outputs differ, so nothing was run."

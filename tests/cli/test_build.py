@@ -366,14 +366,23 @@ def test_external_data_comes_along(dpl: Dpl, project: Write, folder: Path) -> No
 def test_init_writes_a_file_that_holds(dpl: Dpl, project: Write, folder: Path) -> None:
     """It builds, what it expects is met, and one match less is noticed; nothing is overwritten."""
     (folder / "models" / "broken.onnx").write_bytes(b"\x08\x08 no model")
+    for name in ("resnet18_bn.partitioned.onnx", "resnet18_bn.rewritten.failed.onnx"):
+        shutil.copy(SAMPLES / "resnet18_bn.onnx", folder / "models" / name)
+    (folder / "other").mkdir()
+    shutil.copy(SAMPLES / "light_squeezenet.onnx", folder / "other" / "resnet18_bn.onnx")
     answer = dpl("init")
     assert answer.code == 0
     assert answer.err.startswith("dpl: left out: models/broken.onnx: is not an ONNX model")
-    assert answer.out.startswith("Wrote dpl.yaml: 2 models, ")
+    assert answer.out.startswith("Wrote dpl.yaml: 3 models, ")
     written = (folder / "dpl.yaml").read_text()
+    assert "broken.onnx" in written
+    assert "partitioned" not in written
     assert '- "dnnl.conv2d_bn_relu>=9"' in written
     built = dpl("build")
     assert (built.code, built.err) == (0, "")
+    places = ["residual_block", "resnet18_bn"]
+    names = [*(f"models/{name}.onnx" for name in places), "other/resnet18_bn.onnx"]
+    assert sorted(contents(folder / "built")) == names
     assert dpl("build", "--check").code == 0
 
     project(written.replace("conv2d_bn_relu>=9", "conv2d_bn_relu>=10"))

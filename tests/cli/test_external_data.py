@@ -19,7 +19,8 @@ import pytest
 
 import dplcli
 from dplcli import files
-from tests.cli.support import ROOT, Answer, Dpl, contents
+from tests.cli.support import ROOT, SAMPLES, Answer, Dpl, contents
+from tests.helpers import one_in
 
 BIG = 2_500_000_000
 USED = np.arange(1024, dtype=np.float32)
@@ -481,3 +482,33 @@ def test_folding_holds_nothing_but_the_result(folder: Path) -> None:
     assert "fold_factor_into_matmul" in answer.out
     assert (folder / "o.onnx.data").stat().st_size == 60_000_000
     assert peak < 1.2 * 60 + 100
+
+
+LACKING = {
+    "apply": ("p.plan", "in/m.onnx"),
+    "bench": ("in/m.onnx", "in/m.onnx"),
+    "bisect": ("in/m.onnx", "-p", "prepare"),
+    "diff": ("in/m.onnx", "light.onnx"),
+    "explain": ("in/m.onnx", "-p", "prepare"),
+    "extract": ("in/m.onnx", "--to", "a"),
+    "inline": ("in/m.onnx",),
+    "partition": ("in/m.onnx", "--target", "dnnl", "--no-verify"),
+    "repeat": ("in/m.onnx",),
+    "rewrite": ("in/m.onnx", "-p", "prepare"),
+    "run": ("in/m.onnx",),
+    "verify": ("light.onnx", "in/m.onnx"),
+}
+
+
+@pytest.mark.parametrize("command", one_in(4, LACKING))
+def test_data_that_is_missing_is_one_message(
+    dpl: Dpl, data: Path, folder: Path, command: str
+) -> None:
+    """In the same words, of every command that needs it; nothing of onnx or onnxruntime."""
+    shutil.copy(SAMPLES / "residual_block.onnx", folder / "light.onnx")
+    plan = ("--plan", "p.plan", "-o", "out/o.onnx")
+    assert dpl("rewrite", "in/m.onnx", "-p", "prepare", "--no-verify", *plan).code == 0
+    data.unlink()
+    answer = dpl(command, *LACKING[command])
+    assert answer.code == 2
+    assert answer.message == "in/m.onnx: its external data 'sub/w.bin' is missing"

@@ -40,22 +40,36 @@ def test_the_overview_lists_every_command(dpl: Dpl, flag: str) -> None:
 
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith("Usage: dpl ")
+    assert headings(answer.out)[1:3] == ["Find", "Change"]
     for name, text in COMMANDS.items():
-        assert f"  {name} " in answer.out
+        assert answer.out.count(f"\n  {name} ") == 1
         assert text.split()[0] in answer.out
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(dpl: Dpl, name: str) -> None:
-    """Usage, a sentence, and every option of the command; a missing model does not matter."""
+    """Usage, a sentence, and every option of the command; a missing model does not matter.
+
+    It fits a screen; --help-all says more of every option, if there is more to say.
+    """
     answer = dpl(name, "--help")
 
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith(f"Usage: dpl {name} ")
+    assert len(answer.out.splitlines()) <= 61
     command = command_named(name)
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            assert (parameter.opts[0] in answer.out) is not parameter.hidden
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    for option in options:
+        assert (max(option.opts, key=len) in answer.out) is not option.hidden
+    if isinstance(command, click.Group):
+        return
+    every = dpl(name, "--help-all")
+    assert (every.code, every.err) == (0, "")
+    told = " ".join(every.out.replace("-\n", "-").split())
+    for option in options:
+        if not option.hidden:
+            words = (option.help or "").replace("- ", "-").split()
+            assert " ".join(words[:6]).replace("- ", "-") in told.replace("- ", "-")
 
 
 @pytest.mark.parametrize("command", commands(), ids=lambda command: str(command.name))
@@ -75,12 +89,14 @@ def headings(text: str) -> list[str]:
 
 def test_options_stand_in_named_groups(dpl: Dpl) -> None:
     """What belongs together stands under one heading, and nowhere twice; help comes last."""
-    found = headings(dpl("partition", "--help").out)
+    found = headings(dpl("partition", "--help-all").out)
 
     assert found[:2] == ["Rules", "Policies of rules"]
     assert {"The check", "What the models are fed", "How the candidate is run"} <= set(found)
     assert found[-1] == "Options"
     assert len(found) == len(set(found))
+    found = headings(dpl("verify", "--help").out)
+    assert (found[0], found[-1]) == ("The check", "More (--help-all)")
 
 
 NO_OPTION = {

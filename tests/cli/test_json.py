@@ -98,7 +98,7 @@ def test_match_has_the_keys_of_the_contract(dpl: Dpl, net: Path, catalogue: Path
     """dpl.match/1: counts, every match with its nodes and bindings, every refusal."""
     found = record(dpl, "match", net, "-p", catalogue)
 
-    assert list(found) == [*HEAD, "counts", "unmet", "matches", "refused"]
+    assert list(found) == [*HEAD, "counts", "unmet", "matches", "refused", "hints"]
     assert [found[key] for key in HEAD] == ["dpl.match/1", dplcli.__version__, "m.onnx"]
     assert found["counts"] == {"t.r": 1}
     (match,) = found["matches"]
@@ -120,8 +120,8 @@ def test_partition_has_the_keys_of_the_contract(dpl: Dpl, net: Path, catalogue: 
     found = record(dpl, "partition", net, "-p", catalogue, "-o", "out.onnx")
 
     keys = [*HEAD, "counts", "unmet", "partitions", "refused", "coverage", "objection"]
-    keys += ["verification", "regions"]
-    assert list(found) == keys
+    keys += ["verification", "regions", "hints"]
+    assert sorted(found) == sorted(keys)
     assert (found["schema"], found["counts"]) == ("dpl.partition/1", {"t.r": 1})
     (item,) = found["partitions"]
     assert list(item) == [
@@ -186,6 +186,28 @@ def test_inspect_has_these_keys(dpl: Dpl, net: Path, catalogue: Path) -> None:
     assert found["functions"] == [
         {"domain": "t", "name": "r", "nodes": 2, "calls": 1, "composite": "t.r"}
     ]
+
+
+def test_inspect_lists_all_nodes(dpl: Dpl, save: Save) -> None:
+    """By the names that other commands take, with types; bodies and functions are graphs, too."""
+    text = """g (float[n,4] x, bool c) => (float[n,4] y) { a = Relu (x)
+        y = If (c) <then_branch = t () => (p) { p = Neg (a) },
+                    else_branch = e () => (q) { [two] q = Abs (a) }> }"""
+    save(text, "i.onnx")
+    answer = dpl("inspect", "i.onnx", "--nodes", "--json", "nodes.json")
+    assert [line.split() for line in answer.out.splitlines()[1:]] == [
+        ["Relu", "a", "float32[n,4]", "main"],
+        ["If", "y", "float32[n,4]", "main"],
+        ["Neg", "p", "float32[n,4]", "main/y.then_branch"],
+        ["two", "Abs", "q", "float32[n,4]", "main/y.else_branch"],
+    ]
+    names = [
+        node["outputs"][0]["name"] for node in json.loads(Path("nodes.json").read_text())["nodes"]
+    ]
+    assert names == list("aypq")
+    assert dpl("inspect", "i.onnx", "--nodes", "--contract").code == 2
+    for command in (("learn", "i.onnx", "--nodes", "nosuch"), ("inspect", "i.onnx", "--node", "s")):
+        assert dpl(*command).hint == "dpl inspect --nodes lists them"
 
 
 def test_inspect_of_one_node_is_about_that_node(dpl: Dpl, model: Path) -> None:

@@ -154,7 +154,7 @@ def test_options_that_contradict_each_other(dpl: Dpl, folder: Path) -> None:
     """Each is refused before any work is done."""
     written(net(), folder / "m.onnx")
     for command, said in (
-        (("run", "m.onnx", "--require", "all"), "--require says how many"),
+        (("run", "m.onnx", "--require", "all"), "--require counts partitions"),
         (("run", "m.onnx", "--check"), "--check is about partitions --with a library"),
         (("run", "m.onnx", "--with", "dnnl", "--require", "some"), "is no number of partitions"),
         (

@@ -84,8 +84,8 @@ def test_exact_target_and_name(dpl: Dpl, save: Save) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "said"),
     [
-        (TEXT, (), ("no node is named", "pass --nodes NAME,NAME,…")),
-        (TEXT, ("--nodes", " , "), ("no node is named", "pass --nodes NAME,NAME,…")),
+        (TEXT, (), ("no node is named", "dpl inspect --nodes lists the names")),
+        (TEXT, ("--nodes", " , "), ("no node is named", "dpl inspect --nodes lists the names")),
         (
             TEXT,
             ("--nodes", "a,bb"),

@@ -238,10 +238,10 @@ def test_a_file_may_be_called_like_a_pattern(model: Path, folder: Path) -> None:
         (lambda m: dpl.verify(m, m, seed=-1), "none may be negative"),
         (lambda m: dpl.verify(m, m, inputs={"nobody": 1}), "nobody"),
         (lambda m: dpl.run(m, {"in": np.zeros(3)}), "in"),
-        (lambda m: dpl.run(m, level="most"), "--level: there is no 'most'"),
-        (lambda m: dpl.verify(m, m, level=["all", "most"]), "--level: there is no 'most'"),
-        (lambda m: dpl.run(m, kernels="openvino"), "--with: there is no 'openvino'"),
-        (lambda m: dpl.learn(before=m), "--before without --after"),
+        (lambda m: dpl.run(m, level="most"), "^level: there is no 'most'"),
+        (lambda m: dpl.verify(m, m, level=["all", "most"]), "^level: there is no 'most'"),
+        (lambda m: dpl.run(m, kernels="openvino"), "^kernels: there is no 'openvino'"),
+        (lambda m: dpl.learn(before=m), "^before without after"),
         (dpl.learn, "no node is named"),
     ],
 )
@@ -421,6 +421,18 @@ def test_importing_it_loads_nothing_else() -> None:
 
 
 @pytest.mark.long
+def test_errors_name_keywords() -> None:
+    """Where the command names its options; what is said of a command stays."""
+    with pytest.raises(dpl.DplError) as caught:
+        dpl.match("m.onnx")
+    assert caught.value.hint == "pass patterns=FILE or target=NAME"
+    with pytest.raises(dpl.DplError, match=r"^expect 'bad': not an expectation$"):
+        dpl.match(ROOT / "sample_models/residual_block.onnx", patterns="fuse", expect="bad")
+    with pytest.raises(dpl.DplError) as caught:
+        dpl.learn("m.onnx")
+    assert caught.value.hint == "dpl inspect --nodes lists the names"
+
+
 def test_a_service_keeps_no_model_that_it_is_done_with(save: Save) -> None:
     """However often it calls, and without asking for garbage: Python's own collector finds it."""
     path = save(TWO_RELUS)
