@@ -94,6 +94,7 @@ class KernelPlan:
         numbers: The constants of the body.
         scalars: The constants of one element, of the body or the call.
         is_region: Whether it is a region of partitions, each of which the library runs by itself.
+        math: In which arithmetic its products may be computed: ``fp32`` or ``bf16``.
         parts: Into how many parts a library may split it that is no region: more than one where an
             operator is written out that libraries have as one, or not at all.
     """
@@ -109,6 +110,7 @@ class KernelPlan:
     numbers: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     scalars: dict[int, float] = field(default_factory=dict)
     is_region: bool = False
+    math: str = "fp32"
     parts: int = 1
 
     @property

@@ -78,25 +78,28 @@ def plan_calls(library: Judging, source: ModelSource) -> list[PlannedCall]:
     kernels = source.execution.kernels
     assert kernels is not None  # noqa: S101  # they are asked for
     try:
-        return planned(library, source, kernels.target)
+        return planned(library, source, kernels.target, kernels.math)
     except DplError as error:
         raise RunError(error.message) from error
 
 
-def planned(library: Judging, source: ModelSource, target: str) -> list[PlannedCall]:
+def planned(
+    library: Judging, source: ModelSource, target: str, math: str = "fp32"
+) -> list[PlannedCall]:
     """Plan every call of a function of the target, and settle which functions are taken.
 
     Args:
         library: The library.
         source: The model.
         target: The target.
+        math: In which arithmetic products of float32 may be computed.
 
     Raises:
         DplError: The model cannot be read.
     """
     model = _model_of(source)
     complete_types(model, source)
-    return _planned(library, model, target, source.weights or {})
+    return _planned(library, model, (target, math), source.weights or {})
 
 
 def taken(
@@ -111,8 +114,9 @@ def taken(
 
 
 def _planned(
-    library: Judging, model: Model, target: str, weights: Mapping[str, np.ndarray]
+    library: Judging, model: Model, how: tuple[str, str], weights: Mapping[str, np.ndarray]
 ) -> list[PlannedCall]:
+    target, math = how
     bodies = {function.body for function in model.functions.values()}
     inner = set(bodies)
     found: list[PlannedCall] = []
@@ -125,6 +129,7 @@ def _planned(
         for call in calls:
             try:
                 plan = translate(call.node, weights)
+                plan.math = math
                 call.why = library.judge(plan)
                 call.plan = None if call.why else plan
             except (RefusedError, LibraryError, DplError) as error:

@@ -29,11 +29,15 @@ if TYPE_CHECKING:
     from dplcli.verify.settings import Feed, ModelSource, Outputs, PartitionRun
 
 
-def check(target: str) -> None:
+def check(target: str, math: str = "fp32") -> None:
     """Load the library of a target.
 
+    Args:
+        target: The target.
+        math: In which arithmetic it is to compute products of float32.
+
     Raises:
-        UsageError: There is none, or nothing that runs plans on it.
+        UsageError: There is none, or nothing that runs plans on it, or nothing is gained.
     """
     if target != "dnnl":
         library_of(target)
@@ -41,7 +45,7 @@ def check(target: str) -> None:
     from dplcli.execute.onednn.build import runtime  # noqa: PLC0415  # one of them
     from dplcli.execute.onednn.library import Library  # noqa: PLC0415
 
-    Library()
+    Library().check_math(math)
     with runtime():
         pass
 

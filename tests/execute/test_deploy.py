@@ -99,10 +99,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def planned(model: Path) -> Path:
+def planned(model: Path, *options: str) -> Path:
     """Write the plan of a model; every call has to be in it."""
     path = model.with_suffix(".plan")
-    done = dpl("kernels", "plan", model, "-o", path)
+    done = dpl("kernels", "plan", model, "-o", path, *options)
     assert done.returncode == 0, done.stderr
     assert re.search(r"(\S+) of \1 partitions? (is|are) in the plan", done.stdout), done.stdout
     return path
@@ -300,11 +300,14 @@ def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path, library
     _, model = partitioned(net(RESIDUALS), tmp_path, merge=True)
     data = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)
     inputs = fed(tmp_path, x=data)
-    found, primitives = ran(tmp_path, library, model, planned(model), inputs)
-    given = dict(found)
     stock, _ = ran(tmp_path, library, model, "", inputs)
-    assert primitives == ["convolution"] * 5
-    np.testing.assert_allclose(given["y"], stock["y"], rtol=1e-5, atol=1e-3)
+    wanted = stock["y"]
+    for options, near in (((), 1e-5), (("--math", "bf16"), 0.02)):
+        plan = planned(model, *options)
+        assert ("\nmath 1 " in plan.read_text()) == bool(options)
+        found, primitives = ran(tmp_path, library, model, plan, inputs)
+        assert primitives == ["convolution"] * 5
+        np.testing.assert_allclose(found["y"], wanted, near, near * np.abs(wanted).max())
 
 
 @pytest.mark.long

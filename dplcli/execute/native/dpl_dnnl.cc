@@ -123,7 +123,8 @@ struct Call {
   size_t parts = 1;  // into how many parts oneDNN may split it
   bool is_region = false;
   bool needs_elements = false;  // whether oneDNN fails, or worse, where an input is empty
-  int math = 0;                 // dnnl_fpmath_mode_t
+  int math = 0;                 // dnnl_fpmath_mode_t that products may have
+  int64_t fewest_rows = 0;      // from so many rows on, so that packing them pays
 };
 
 struct Function {
@@ -368,6 +369,7 @@ class Reader {
       call.needs_elements = true;
     } else if (what == "math") {
       call.math = line.small();
+      call.fewest_rows = line.number();
     } else {
       throw Failure("'" + what + "' is not known");
     }
@@ -439,6 +441,7 @@ struct Library {
   // where rows of the result are a multiple of 2 KiB apart: few sets of the cache hold them all.
   bool has_slow_products = false;
   bool takes_steps = false;  // whether 8-bit products are right here, and harm nothing
+  bool has_bf16 = false;     // whether products of bfloat16 are quicker than those of float32
 
   Library(const std::vector<std::string>& candidates, const Plan& plan, int threads) {
     void* handle = nullptr;
@@ -464,6 +467,7 @@ struct Library {
     }
     const auto isa = reinterpret_cast<int (*)()>(dlsym(handle, "dnnl_get_effective_cpu_isa"));
     const int found = isa ? isa() : 0;
+    has_bf16 = found & kAmx;
     takes_steps = plan.is_inexact || !(found & kX86) || (found & kVnni);
     for (const Fault& fault : plan.faults) {
       if (fault.version != version || (fault.isa && !(fault.isa & found))) continue;
@@ -558,6 +562,13 @@ bool contains(const std::vector<size_t>& ids, size_t id) {
   return false;
 }
 
+bool is_set(const PlanOp& op, int key) {
+  for (const Setting& each : op.settings) {
+    if (each.key == key) return each.ints[0] != 0;
+  }
+  return false;
+}
+
 // A call as a graph of oneDNN, with the shapes that are known, and its partitions.
 class Graph {
  public:
@@ -571,7 +582,7 @@ class Graph {
       if (constant[at]) constant_.push_back(call.inputs[at].value);
     }
     const Owned graph = created("dnnl_graph_graph", dnnl.dnnl_graph_graph_create_with_fpmath_mode,
-                                dnnl.dnnl_graph_graph_destroy, kCpu, call.math);
+                                dnnl.dnnl_graph_graph_destroy, kCpu, math());
     try {
       for (size_t at = 0; at < call.ops.size(); ++at) add(graph.get(), at, call.ops[at]);
       end(graph.get());
@@ -593,6 +604,23 @@ class Graph {
   }
 
  private:
+  // The floating-point mode: products of few rows stay as they are.
+  int math() const {
+    if (!dnnl_.has_bf16) return 0;
+    for (const PlanOp& op : call_.ops) {
+      if (op.kind != kMatmul) {
+        if (op.kind == kConvolution || op.kind == kConvTranspose) return call_.math;
+        continue;
+      }
+      const auto rows = shapes_.find(op.inputs[0]);
+      if (rows == shapes_.end() || !is_known(rows->second)) return call_.math;
+      int64_t count = 1;
+      for (size_t at = 0; at + 1 < rows->second.size(); ++at) count *= rows->second[at];
+      if (is_set(op, kTransposeA) || count >= call_.fewest_rows) return call_.math;
+    }
+    return 0;
+  }
+
   void object() const {
     if (partitions.size() > call_.parts && !call_.is_region) {
       std::string all;
@@ -684,13 +712,6 @@ class Graph {
 
 Shape dims_of(const LogicalTensor& tensor) { return Shape(tensor.dims, tensor.dims + tensor.ndims); }
 
-bool is_set(const PlanOp& op, int key) {
-  for (const Setting& each : op.settings) {
-    if (each.key == key) return each.ints[0] != 0;
-  }
-  return false;
-}
-
 // Within these bounds, which were measured with oneDNN 3.2 and AVX2, a product by constant weights takes
 // 0.35 to 1.05 times as long if it is a convolution of width one, and outside up to 3 times.
 constexpr int64_t kFewestRows = 16, kLongestSum = 2048, kStep = 512;
@@ -755,6 +776,7 @@ Rewritten with_convolution(const Library& dnnl, const Call& call, const std::vec
   written.inputs = call.inputs;
   written.ops = std::move(ops);
   written.math = call.math;
+  written.fewest_rows = call.fewest_rows;
   for (const auto& [id, number] : call.numbers) {
     if (given.count(id)) written.numbers[id] = {id == weights ? shaped : number.shape, ""};
   }

@@ -109,6 +109,12 @@ _PRODUCTS = frozenset({"convolution", "conv_transpose", "matmul"})
 _EMPTY = frozenset({"avg_pool", "max_pool", "reduce_mean"}) | _PRODUCTS
 """What oneDNN computes wrongly of tensors without elements, or ends the process."""
 
+MATHS = {"fp32": 0, "bf16": 1}
+"""``dnnl_fpmath_mode_t``."""
+
+FEWEST_ROWS = 2
+"""Products of fewer rows stay in float32: to pack their operands costs more than it saves."""
+
 _OPEN = -1
 
 
@@ -194,6 +200,8 @@ def _call_lines(plan: KernelPlan) -> Iterator[str]:
         yield "region"
     if any(op.kind in _EMPTY for op in plan.ops):
         yield "elements"
+    if plan.math != "fp32":
+        yield _line("math", MATHS[plan.math], FEWEST_ROWS)
 
 
 def _op_lines(op: PlanOp) -> Iterator[str]:
