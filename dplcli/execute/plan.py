@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     Setting: TypeAlias = "bool | int | float | str | Sequence[int]"
 
 
+TYPE_CODES = {
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "uint32": 12,
+    "uint64": 13,
+    "bfloat16": 16,
+}
+"""Element types as onnxruntime's C interface numbers them, by numpy's names."""
+
 Size = TypeVar("Size", "int | None", "int | str | None")
 
 

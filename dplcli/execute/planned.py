@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from dplcli.errors import DplError
-from dplcli.execute.ort_c import TYPE_CODES
-from dplcli.execute.plan import LibraryError, RefusedError, signature_of
+from dplcli.execute.plan import TYPE_CODES, LibraryError, RefusedError, signature_of
 from dplcli.execute.translate import translate
 from dplcli.ir.model import callers_first, calls_in
 from dplcli.onnx_io import load_model, model_from_proto

@@ -53,7 +53,7 @@ def build_kernels(output: Path, dnnl: str | None) -> tuple[str, str]:
     Raises:
         UsageError: There is no compiler, it fails, or the library cannot be written.
     """
-    from dplcli.execute.onednn.build import build_library  # noqa: PLC0415  # onnxruntime
+    from dplcli.execute.operators import build_library  # noqa: PLC0415  # onnxruntime
 
     try:
         return build_library(output, dnnl)

@@ -26,6 +26,7 @@ from dplcli.execute.cutlass import library as cutlass
 from dplcli.execute.product import gelu
 from dplcli.execute.session import KernelSession
 from dplcli.verify.settings import Execution, ModelSource
+from tests.execute.support import uncompiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,5 +263,7 @@ def use(monkeypatch: pytest.MonkeyPatch, functions: Any = None) -> Emulated:
 
 def opened(path: Path, target: str = "cublas", level: str = "disable") -> KernelSession:
     """Open a partitioned model in this process."""
+    if uncompiled():
+        pytest.skip(uncompiled())
     execution = Execution(isolated=False, kernels=kernels_for(target))
     return KernelSession(ModelSource(path, execution=execution), level)

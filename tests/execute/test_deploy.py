@@ -20,7 +20,6 @@ from dplcli.execute.onednn import library as onednn
 from tests.corpus.nets import real_model
 from tests.execute.support import (
     NET,
-    READ_OUTSIDE,
     RESIDUALS,
     WIDE,
     needs_onednn,
@@ -311,20 +310,6 @@ def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path, library
 
 
 @pytest.mark.long
-def test_a_value_that_is_read_outside_is_made(tmp_path: Path, library: Path) -> None:
-    """The library does not fuse it away with the partition that reads it."""
-    _, model = partitioned(net(READ_OUTSIDE), tmp_path, patterns=["dnnl_ops"], merge=True)
-    inputs = fed(tmp_path, x=np.random.default_rng(0).standard_normal((1, 3, 8, 8), np.float32))
-    found, primitives = ran(tmp_path, library, model, planned(model), inputs)
-    given = dict(found)
-    stock, _ = ran(tmp_path, library, model, "", inputs)
-    assert primitives == ["convolution", "eltwise"]
-    assert given.keys() == {"y", "c"}
-    for name, numbers in given.items():
-        np.testing.assert_allclose(numbers, stock[name], rtol=1e-5, atol=1e-3)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("batch", "merge", "kind"),
     [
@@ -496,31 +481,6 @@ def test_verify_judges_what_is_deployed(tmp_path: Path, library: Path) -> None:
     assert answer.returncode == 2
     assert "no configuration entry dpl.plan" in answer.stderr
     assert "dpl kernels plan" in answer.stderr
-
-
-@pytest.mark.long
-def test_what_onnxruntime_computes_beforehand_is_constant(tmp_path: Path, library: Path) -> None:
-    """Weights that a ConstantOfShape makes; and a call of constants alone, twice."""
-    text = """g (float[1,3,8,8] x) => (float[1,4,8,8] y, float[1,4,8,8] z) <float[1,3,8,8] k> {
-        s = Constant <value = int64[4] {4,3,3,3}> ()
-        w = ConstantOfShape <value = float[1] {0.5}> (s)
-        c = Conv <pads = [1,1,1,1]> (x, w) y = Relu (c)
-        d = Conv <pads = [1,1,1,1]> (k, w) z = Relu (d) }"""
-    _, model = partitioned(net(text), tmp_path)
-    code = """
-library, model, plan = sys.argv[1:4]
-session, stock = opened(model, plan, library), opened(model, "", "")
-for seed in range(3):
-    x = np.random.default_rng(seed).standard_normal((1, 3, 8, 8), np.float32)
-    a, b = run(session, {"x": x}), run(stock, {"x": x})
-    for name in "yz":
-        print(np.abs(a[name] - b[name]).max())
-        a[name][:] = 7
-"""
-    done = program(code, library, model, planned(model), folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert all(float(error) < 1e-5 for error in done.stdout.split())
-    assert len(done.stdout.split()) == 6
 
 
 @pytest.mark.long

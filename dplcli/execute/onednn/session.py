@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.execute.onednn.build import runtime
 from dplcli.execute.onednn.library import Library, read_primitive
 from dplcli.execute.onednn.plans import DTYPES, multiplies_steps, plan_text
+from dplcli.execute.operators import runtime
 from dplcli.execute.plan import LibraryError
 from dplcli.execute.planned import plan_calls, planned, taken
 from dplcli.files import temporary_folder
