@@ -27,6 +27,7 @@ from tests.execute.support import (
     partitioned,
     written,
 )
+from tests.execute.test_limits import CONVOLUTIONS, steps
 from tests.pages import blocks
 
 if TYPE_CHECKING:
@@ -358,6 +359,38 @@ def test_calls_inside_an_if(tmp_path: Path, library: Path) -> None:
     stock, none = ran(tmp_path, library, model, "", inputs)
     assert none == []
     np.testing.assert_allclose(given["y"], stock["y"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.long
+def test_the_cpu_decides_about_8_bits(tmp_path: Path, library: Path) -> None:
+    """The plan has them; where they would be inexact, or harm, the bodies run in onnxruntime."""
+    if not machine().endswith("86_64"):
+        pytest.skip("what oneDNN may use is limited on x86 only")
+    _, model = partitioned(onnx.load(steps(tmp_path)), tmp_path)
+    plan = planned(model)
+    right = plan.read_text()
+    random = np.random.default_rng(0)
+    shapes = {f"x{number}": shape for number, (shape, _, _) in enumerate(CONVOLUTIONS)}
+    inputs = fed(
+        tmp_path, "x.npz", **{name: random.random(s, np.float32) for name, s in shapes.items()}
+    )
+    stock, _ = ran(tmp_path, library, model, "", inputs)
+    wanted = dict(stock)
+    version = " ".join(map(str, onednn.Library().version))
+    exact = not onednn.Library().objection_to_steps(allow_inexact=False)
+    for change, isa, runs in (
+        ("", "ALL", exact),
+        ("", "AVX2", False),
+        ("inexact\n", "AVX2", True),
+        (f"faulty {version} 1 0 it%20harms\n", "ALL", False),
+        (f"faulty {version} 1 1073741824 it%20harms\n", "ALL", exact),  # on other CPUs
+    ):
+        plan.write_text(right.replace("\nfunction", f"\n{change}function", 1))
+        found, primitives = ran(tmp_path, library, model, plan, inputs, ONEDNN_MAX_CPU_ISA=isa)
+        assert primitives == ["convolution"] * (len(shapes) if runs else 0), (change, isa)
+        for name, numbers in wanted.items():
+            apart = np.abs(found[name] - numbers).max()
+            assert apart <= (0.0 if not runs else 40 if change == "inexact\n" else 0.91), name
 
 
 CLIP = """g (float[N,3,8,8] x) => (float[N,4,8,8] y) <float[4,3,3,3] w, float[4] b> {
