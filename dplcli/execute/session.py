@@ -32,6 +32,10 @@ _PREPARE = c.CFUNCTYPE(c.c_int, c.c_int64, c.POINTER(c.c_int64), c.POINTER(c.c_i
 _RUN = c.CFUNCTYPE(c.c_int, c.c_int64, c.POINTER(c.c_void_p), c.POINTER(c.c_void_p))
 
 
+_MOST_SHAPES = 8
+"""For so many sets of shapes a call is kept compiled, with its constants on the GPU."""
+
+
 class _Host(c.Structure):
     """``Host`` of ``native/dpl_dnnl.cc``."""
 
@@ -239,6 +243,8 @@ class _Kernel:
                 found = self._library.compile(plan, seen)
             except (RefusedError, LibraryError) as error:
                 raise RunError(f"{self._call.node.name}: {error}") from error
+            while len(self._compiled) >= _MOST_SHAPES:  # sequences may grow and grow
+                del self._compiled[next(iter(self._compiled))]
             self._compiled[key] = found
             self._fresh.add(found)
         self._current = found

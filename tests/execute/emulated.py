@@ -29,7 +29,7 @@ from dplcli.verify.settings import Execution, ModelSource
 from tests.execute.support import uncompiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -53,6 +53,12 @@ class HostDevice:
         piece = c.create_string_buffer(b"\xff" * size + GUARD, size + len(GUARD))
         self.pieces[c.addressof(piece)] = piece, size
         return c.addressof(piece)
+
+    def free(self, addresses: Sequence[int]) -> None:
+        """Give memory back, once; nothing has been written behind it."""
+        for address in addresses:
+            piece, size = self.pieces.pop(address)
+            assert piece.raw[size:] == GUARD
 
     def write(self, address: int, array: NDArray[Any]) -> None:
         """Copy an array there."""
