@@ -984,12 +984,14 @@ class LibraryState:
         path: Its file, as it was loaded.
         looked_for: The files that were tried, in order.
         problem: Why one that is there cannot be used: it is too old, or known to be faulty.
+        features: What it uses of the CPU, of what some arithmetics need.
     """
 
     version: str
     path: str
     looked_for: tuple[str, ...]
     problem: str = ""
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -618,6 +618,9 @@ class KernelSettings(BaseSettings, group="Kernels"):
             any.
         allow_inexact: With --with: also run partitions that the library computes inexactly on this
             CPU, such as 8-bit products without VNNI.
+        math: With --with dnnl: compute products of float32 in bfloat16 (bf16), which is quicker on
+            CPUs that have it; sums stay float32. The check then judges each partition by its body
+            in the same arithmetic. Default: fp32.
     """
 
     kernels: str | None = option(
@@ -625,6 +628,7 @@ class KernelSettings(BaseSettings, group="Kernels"):
     )
     require: str | int | None = option(default=None, metavar="all|any|N")
     allow_inexact: bool = False
+    math: str = option(default="fp32", choices=("fp32", "bf16"))
 
     def check(self) -> None:
         """Refuse what is about a library, without one."""
@@ -633,6 +637,8 @@ class KernelSettings(BaseSettings, group="Kernels"):
             raise UsageError("--require counts partitions on the library of --with; pass both")
         if self.kernels is None and self.allow_inexact:
             raise UsageError("--allow-inexact is about the library of --with; pass both")
+        if self.kernels != "dnnl" and self.math != "fp32":
+            raise UsageError("--math is about the library of --with dnnl; pass both")
 
 
 # How two models are compared.

@@ -27,8 +27,15 @@ def command() -> None:
 @click.option(
     "-o", "--output", type=options.PATH, metavar="FILE.plan", required=True, help="Write the plan."
 )
+@click.option(
+    "--math",
+    type=click.Choice(("fp32", "bf16")),
+    default="fp32",
+    help="Compute products of float32 in bfloat16 (bf16) where the CPU is quicker at that. "
+    "Default: fp32.",
+)
 @options.printing_options("No effect: the report has one length.")
-def plan(*, model: Path, output: Path, printing: options.Printing) -> None:
+def plan(*, model: Path, output: Path, math: str, printing: options.Printing) -> None:
     """Write a plan of what oneDNN runs of MODEL, for the library that dpl kernels build compiles.
 
     MODEL is what dpl partition --target dnnl wrote. The plan fits it and the oneDNN that is found
@@ -40,7 +47,7 @@ def plan(*, model: Path, output: Path, printing: options.Printing) -> None:
     )
     with printing.progress() as tell:
         tell("planning")
-        found = pipeline.plan_kernels(model, output)
+        found = pipeline.plan_kernels(model, output, math)
     printing.conclude(plan_document(found))
 
 

@@ -10,6 +10,7 @@ import ctypes as c
 import math
 import os
 import sys
+import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -112,10 +113,15 @@ class Device:
             raise LibraryError(f"{function}: {said} (CUDA error {status})")
 
     def allocate(self, size: int) -> int:
-        """Return the address of so many bytes. They are kept as long as the process."""
+        """Return the address of so many bytes, which somebody has to free."""
         address = c.c_void_p()
         self._call("cudaMalloc", c.byref(address), c.c_size_t(max(size, 1)))
         return address.value or 0
+
+    def free(self, addresses: Sequence[int]) -> None:
+        """Give memory back."""
+        for address in addresses:
+            self._call("cudaFree", c.c_void_p(address))
 
     def write(self, address: int, array: NDArray[Any]) -> None:
         """Copy an array to the GPU."""
@@ -200,7 +206,7 @@ class DeviceCall:
         shapes: Mapping[int, Shape],
         work: DeviceWork,
     ) -> None:
-        """Take memory, and copy the constants of the body there."""
+        """Take memory, which goes with this, and copy the constants of the body there."""
         self._library, self._device = library, library.device
         self._plan, self._shapes, self._work = plan, dict(shapes), work
         self._dtype = plan.dtypes[plan.outputs[0]]
@@ -208,6 +214,8 @@ class DeviceCall:
         self.output_shapes: Sequence[Shape] = [work.shape]
         self._at = self._device.allocate(self._result.nbytes)
         self._places: dict[str, int] = {}
+        self._owned = [self._at]
+        weakref.finalize(self, self._device.free, self._owned).atexit = False
         for value, array in plan.numbers.items():
             self._put(value, array)
 
@@ -217,6 +225,7 @@ class DeviceCall:
                 data = arrange(array)
                 if role not in self._places:
                     self._places[role] = self._device.allocate(data.nbytes)
+                    self._owned.append(self._places[role])
                 self._device.write(self._places[role], data)
 
     def run(self, inputs: Mapping[int, int], outputs: Sequence[int]) -> None:

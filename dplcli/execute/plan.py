@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     Setting: TypeAlias = "bool | int | float | str | Sequence[int]"
 
 
+TYPE_CODES = {
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "uint32": 12,
+    "uint64": 13,
+    "bfloat16": 16,
+}
+"""Element types as onnxruntime's C interface numbers them, by numpy's names."""
+
 Size = TypeVar("Size", "int | None", "int | str | None")
 
 
@@ -94,6 +111,7 @@ class KernelPlan:
         numbers: The constants of the body.
         scalars: The constants of one element, of the body or the call.
         is_region: Whether it is a region of partitions, each of which the library runs by itself.
+        math: In which arithmetic its products may be computed: ``fp32`` or ``bf16``.
         parts: Into how many parts a library may split it that is no region: more than one where an
             operator is written out that libraries have as one, or not at all.
     """
@@ -109,6 +127,7 @@ class KernelPlan:
     numbers: dict[int, NDArray[np.generic]] = field(default_factory=dict)
     scalars: dict[int, float] = field(default_factory=dict)
     is_region: bool = False
+    math: str = "fp32"
     parts: int = 1
 
     @property

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from dplcli.errors import DplError
-from dplcli.execute.ort_c import TYPE_CODES
-from dplcli.execute.plan import LibraryError, RefusedError, signature_of
+from dplcli.execute.plan import TYPE_CODES, LibraryError, RefusedError, signature_of
 from dplcli.execute.translate import translate
 from dplcli.ir.model import callers_first, calls_in
 from dplcli.onnx_io import load_model, model_from_proto
@@ -78,25 +77,28 @@ def plan_calls(library: Judging, source: ModelSource) -> list[PlannedCall]:
     kernels = source.execution.kernels
     assert kernels is not None  # noqa: S101  # they are asked for
     try:
-        return planned(library, source, kernels.target)
+        return planned(library, source, kernels.target, kernels.math)
     except DplError as error:
         raise RunError(error.message) from error
 
 
-def planned(library: Judging, source: ModelSource, target: str) -> list[PlannedCall]:
+def planned(
+    library: Judging, source: ModelSource, target: str, math: str = "fp32"
+) -> list[PlannedCall]:
     """Plan every call of a function of the target, and settle which functions are taken.
 
     Args:
         library: The library.
         source: The model.
         target: The target.
+        math: In which arithmetic products of float32 may be computed.
 
     Raises:
         DplError: The model cannot be read.
     """
     model = _model_of(source)
     complete_types(model, source)
-    return _planned(library, model, target, source.weights or {})
+    return _planned(library, model, (target, math), source.weights or {})
 
 
 def taken(
@@ -111,8 +113,9 @@ def taken(
 
 
 def _planned(
-    library: Judging, model: Model, target: str, weights: Mapping[str, np.ndarray]
+    library: Judging, model: Model, how: tuple[str, str], weights: Mapping[str, np.ndarray]
 ) -> list[PlannedCall]:
+    target, math = how
     bodies = {function.body for function in model.functions.values()}
     inner = set(bodies)
     found: list[PlannedCall] = []
@@ -125,6 +128,7 @@ def _planned(
         for call in calls:
             try:
                 plan = translate(call.node, weights)
+                plan.math = math
                 call.why = library.judge(plan)
                 call.plan = None if call.why else plan
             except (RefusedError, LibraryError, DplError) as error:

@@ -1,47 +1,63 @@
 """Run a model in onnxruntime with its partitions on the library of their target.
 
-A worker of :mod:`dplcli.verify.run` opens a session here, by name: on oneDNN by the library that is
-deployed, on GPUs with custom operators that are Python functions.
+A worker of :mod:`dplcli.verify.run` opens a session here, by name. The custom operators are those
+of ``native/``: for oneDNN they run a plan, for GPUs they hand each call to Python.
 """
 
 from __future__ import annotations
 
+import ctypes as c
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
-from dplcli.errors import UsageError
-from dplcli.execute.ort_c import CSession, Operator, cannot_be_had
-from dplcli.execute.plan import LibraryError, RefusedError, signature_of
+from dplcli.execute.onednn.plans import hosted_text
+from dplcli.execute.operators import runtime
+from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.planned import plan_calls, taken
-from dplcli.files import is_text
-from dplcli.verify.inputs import with_weights
-from dplcli.verify.settings import PartitionTime, RunError, leaves_of
+from dplcli.files import temporary_folder
+from dplcli.verify.engines import Session
+from dplcli.verify.settings import PartitionTime, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dplcli.execute.onednn.session import OneDnnSession
-    from dplcli.execute.plan import CompiledCall, KernelLibrary, Shape
+    from dplcli.execute.plan import CompiledCall, KernelLibrary, KernelPlan, Shape
     from dplcli.execute.planned import PlannedCall
     from dplcli.verify.settings import Feed, ModelSource, Outputs, PartitionRun
 
+Result = TypeVar("Result")
+_CREATE = c.CFUNCTYPE(c.c_int64, c.c_int64, c.POINTER(c.c_uint8))
+_PREPARE = c.CFUNCTYPE(c.c_int, c.c_int64, c.POINTER(c.c_int64), c.POINTER(c.c_int64))
+_RUN = c.CFUNCTYPE(c.c_int, c.c_int64, c.POINTER(c.c_void_p), c.POINTER(c.c_void_p))
 
-def check(target: str) -> None:
+
+_MOST_SHAPES = 8
+"""For so many sets of shapes a call is kept compiled, with its constants on the GPU."""
+
+
+class _Host(c.Structure):
+    """``Host`` of ``native/dpl_dnnl.cc``."""
+
+    _fields_ = (("create", _CREATE), ("prepare", _PREPARE), ("run", _RUN))
+
+
+def check(target: str, math: str = "fp32") -> None:
     """Load the library of a target.
 
+    Args:
+        target: The target.
+        math: In which arithmetic it is to compute products of float32.
+
     Raises:
-        UsageError: There is none, or nothing that runs plans on it.
+        UsageError: There is none, or nothing that runs plans on it, or nothing is gained.
     """
     if target != "dnnl":
         library_of(target)
         return
-    from dplcli.execute.onednn.build import runtime  # noqa: PLC0415  # one of them
-    from dplcli.execute.onednn.library import Library  # noqa: PLC0415
+    from dplcli.execute.onednn.library import Library  # noqa: PLC0415  # one of them
 
-    Library()
+    Library().check_math(math)
     with runtime():
         pass
 
@@ -72,7 +88,7 @@ def open_session(source: ModelSource, level: str) -> KernelSession | OneDnnSessi
 
 
 class KernelSession:
-    """A session whose partitions run on a library.
+    """A session whose partitions run on a library for GPUs.
 
     Implements :class:`dplcli.verify.run.Engine`.
     """
@@ -86,37 +102,35 @@ class KernelSession:
         """
         kernels = source.execution.kernels
         assert kernels is not None  # noqa: S101  # they name this module
-        threads = int(dict(source.execution.options).get("intra_op_num_threads", 0))
         self._library = library_of(kernels.target)
         self._name = f"{kernels.library} {self._library.name}"
         self._calls = plan_calls(self._library, source)
-        operators = self._operators()
-        content = _content(source)
-        entries = {"session.intra_op.allow_spinning": "0"}
-        if content is not None:
-            folder = str(source.path.resolve().parent)
-            entries["session.model_external_initializers_file_folder_path"] = folder
-        for key, text in source.execution.options:
-            if "." in key:
-                entries[key] = text
-            elif key != "intra_op_num_threads":
-                raise UsageError(f"--session-option {key} cannot be had together with --with")
-        self._session = CSession(
-            source.path.resolve() if content is None else content,
-            operators,
-            level=level,
-            threads=threads,
-            entries=entries,
-        )
+        functions = taken(self._calls)
+        self._taken = [pair for alike in functions.values() for pair in alike]
+        self._kernels: list[_Kernel] = []
+        self._failures: list[BaseException] = []
+        host = _CREATE(self._create), _PREPARE(self._prepare), _RUN(self._run)
+        self._host = _Host(*host)  # kept as long as the session
+        named = {
+            (function.domain, function.name): [(call.node.name, plan) for call, plan in alike]
+            for function, alike in functions.items()
+        }
+        with runtime() as operators, temporary_folder() as folder:
+            plan = folder / "model.plan"
+            plan.write_text(hosted_text(named), encoding="ascii")
+            c.CDLL(str(operators)).dpl_host(c.byref(self._host))
+            options = (*source.execution.options, ("dpl.plan", str(plan)))
+            execution = replace(source.execution, options=options, kernels=None)
+            given = replace(source, libraries=(operators,), execution=execution)
+            self._session = self._explained(lambda: Session(given, level))
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
-        """Return every output of the model."""
-        given = {}
-        for name, feed in feeds.items():
-            if not isinstance(feed, np.ndarray):
-                raise cannot_be_had(f"the input {name!r} is no tensor")
-            given[name] = feed
-        return {name: leaves_of(array) for name, array in self._session.run(given).items()}
+        """Return every output of the model.
+
+        Raises:
+            RunError: onnxruntime or a kernel fails.
+        """
+        return self._explained(lambda: self._session.run(feeds))
 
     def record(self) -> list[PartitionRun]:
         """Return what has become of every partition so far."""
@@ -141,20 +155,52 @@ class KernelSession:
             for call in self._calls:
                 call.profile = None
 
-    def _operators(self) -> list[Operator]:
-        found = []
-        for function, calls in taken(self._calls).items():
-            signature = signature_of(calls[0][1])
-            named = {call.node.name: call for call, _ in calls}
-            key = (function.domain, function.name)
-            found.append(Operator(key, *signature, partial(_named_kernel, self._library, named)))
-        return found
+    def _explained(self, do: Callable[[], Result]) -> Result:
+        """Do something; raise what a kernel raised rather than what onnxruntime made of it."""
+        try:
+            return do()
+        except RunError as error:
+            if not self._failures:
+                raise
+            cause = self._failures[0]
+            self._failures.clear()
+            if isinstance(cause, RunError):
+                raise cause from error
+            is_told = isinstance(cause, LibraryError | RefusedError)  # others may have no words
+            raise RunError(f"a kernel failed: {cause if is_told else repr(cause)}") from error
 
+    def _create(self, number: int, constant: c._Pointer[c.c_uint8]) -> int:
+        try:
+            call, plan = self._taken[number]
+            places = [place for place in range(len(plan.inputs)) if constant[place]]
+            self._kernels.append(_Kernel(self._library, call, plan, places))
+        except BaseException as error:  # noqa: BLE001  # must not pass through C
+            self._failures.append(error)
+            return -1
+        return len(self._kernels) - 1
 
-def _named_kernel(
-    library: KernelLibrary, calls: Mapping[str, PlannedCall], name: str, constant: Sequence[int]
-) -> _Kernel:
-    return _Kernel(library, calls[name], constant)
+    def _prepare(
+        self, kernel: int, inputs: c._Pointer[c.c_int64], outputs: c._Pointer[c.c_int64]
+    ) -> int:
+        try:
+            made = self._kernels[kernel].prepare(inputs)
+            flat = [size for shape in made for size in (len(shape), *shape)]
+            for place, size in enumerate(flat):
+                outputs[place] = size
+        except BaseException as error:  # noqa: BLE001  # must not pass through C
+            self._failures.append(error)
+            return 1
+        return 0
+
+    def _run(
+        self, kernel: int, inputs: c._Pointer[c.c_void_p], outputs: c._Pointer[c.c_void_p]
+    ) -> int:
+        try:
+            self._kernels[kernel].run(inputs, outputs)
+        except BaseException as error:  # noqa: BLE001  # must not pass through C
+            self._failures.append(error)
+            return 1
+        return 0
 
 
 class _Kernel:
@@ -164,23 +210,27 @@ class _Kernel:
     than the plan knows, such as weights that it has computed beforehand.
     """
 
-    def __init__(self, library: KernelLibrary, call: PlannedCall, constant: Sequence[int]) -> None:
-        assert call.plan is not None  # noqa: S101  # else it is not registered
+    def __init__(
+        self,
+        library: KernelLibrary,
+        call: PlannedCall,
+        plan: KernelPlan,
+        constant: Sequence[int],
+    ) -> None:
         self._library, self._call = library, call
-        known = call.plan.constant | {call.plan.inputs[place] for place in constant}
-        # oneDNN computes constants once, so that a call of constants alone would be empty.
-        is_all = known.issuperset(call.plan.inputs)
-        self._plan = replace(call.plan, constant=set() if is_all else known)
+        known = plan.constant | {plan.inputs[place] for place in constant}
+        self._plan = replace(plan, constant=known)
         self._compiled: dict[tuple[Shape, ...], CompiledCall] = {}
         self._fresh: set[CompiledCall] = set()
         self._current: CompiledCall | None = None
-        self.changing = tuple(
-            place
-            for place, number in enumerate(self._plan.inputs)
-            if number not in self._plan.constant
-        )
 
-    def prepare(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
+    def prepare(self, inputs: c._Pointer[c.c_int64]) -> Sequence[Shape]:
+        """Return the shapes of the outputs; those of inputs stand there one after the other."""
+        place, shapes = 0, []
+        for _ in self._plan.inputs:
+            end = place + 1 + inputs[place]
+            shapes.append(tuple(inputs[place + 1 : end]))
+            place = end
         key = tuple(shapes)
         found = self._compiled.get(key)
         if found is None:
@@ -193,33 +243,33 @@ class _Kernel:
                 found = self._library.compile(plan, seen)
             except (RefusedError, LibraryError) as error:
                 raise RunError(f"{self._call.node.name}: {error}") from error
+            while len(self._compiled) >= _MOST_SHAPES:  # sequences may grow and grow
+                del self._compiled[next(iter(self._compiled))]
             self._compiled[key] = found
             self._fresh.add(found)
         self._current = found
         return found.output_shapes
 
-    def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    def run(self, inputs: c._Pointer[c.c_void_p], outputs: c._Pointer[c.c_void_p]) -> None:
+        """Compute, on addresses."""
         compiled, plan = self._current, self._plan
         assert compiled is not None  # noqa: S101  # prepare() comes first
         is_fresh = compiled in self._fresh
-        places = range(len(inputs)) if is_fresh else self.changing
-        given = {plan.inputs[place]: inputs[place] for place in places}
+        given = {
+            number: inputs[place] or 0
+            for place, number in enumerate(plan.inputs)
+            if is_fresh or number not in plan.constant
+        }
+        made = [outputs[place] or 0 for place in range(len(plan.outputs))]
         if (is_fresh and not self._call.primitives) or self._call.profile is not None:
             with self._library.traced() as primitives:
-                compiled.run(given, outputs)
+                compiled.run(given, made)
             if self._call.profile is not None:
                 self._call.profile += primitives
             self._call.primitives = self._call.primitives or tuple(
                 f"{each.kind} {each.implementation}" for each in primitives if not each.is_reorder
             )
         else:
-            compiled.run(given, outputs)
+            compiled.run(given, made)
         self._fresh.discard(compiled)
         self._call.runs += 1
-
-
-def _content(source: ModelSource) -> bytes | None:
-    """Return what to run instead of the file, weights included."""
-    if source.content is None:
-        return None if is_text(source.path) else source.path.read_bytes()
-    return with_weights(source.content, source.weights or {})

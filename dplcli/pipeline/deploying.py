@@ -16,12 +16,13 @@ PLAN_MARK = b"dpl-plan "
 """What a plan begins with."""
 
 
-def plan_kernels(path: Path, output: Path) -> KernelsOutcome:
+def plan_kernels(path: Path, output: Path, math: str = "fp32") -> KernelsOutcome:
     """Write a plan of the partitions of a model that oneDNN runs; none if there is no such.
 
     Args:
         path: The model.
         output: The plan to write.
+        math: In which arithmetic products of float32 may be computed: "fp32" or "bf16".
 
     Raises:
         DplError: The model cannot be read, there is no oneDNN, or the plan cannot be written.
@@ -31,7 +32,7 @@ def plan_kernels(path: Path, output: Path) -> KernelsOutcome:
     if not path.is_file():
         raise ModelLoadError(f"{path}: no such file")
     text, partitions = run.plan_kernels(
-        path, "dnnl", "dplcli.execute.onednn.session", LIBRARIES["dnnl"]
+        path, "dnnl", "dplcli.execute.onednn.session", LIBRARIES["dnnl"], math
     )
     outcome = KernelsOutcome(label=path.name, partitions=tuple(partitions), output=output)
     if outcome.taken:
@@ -52,7 +53,7 @@ def build_kernels(output: Path, dnnl: str | None) -> tuple[str, str]:
     Raises:
         UsageError: There is no compiler, it fails, or the library cannot be written.
     """
-    from dplcli.execute.onednn.build import build_library  # noqa: PLC0415  # onnxruntime
+    from dplcli.execute.operators import build_library  # noqa: PLC0415  # onnxruntime
 
     try:
         return build_library(output, dnnl)

@@ -59,7 +59,7 @@ def _onednn() -> LibraryState:
         return LibraryState("", "", looked_for)
     except UsageError as error:
         return LibraryState("", "", looked_for, error.message)
-    return LibraryState(library.name, library.path, looked_for)
+    return LibraryState(library.name, library.path, looked_for, features=library.features)
 
 
 def missing_packages() -> dict[str, tuple[str, ...]]:

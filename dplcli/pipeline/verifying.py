@@ -93,7 +93,7 @@ def _execution(given: Mapping[str, Any]) -> Execution:
 
         require = str(given.get("require", "any"))
         fields["kernels"] = kernels_for(
-            given["kernels"], require, allow_inexact=given["allow_inexact"]
+            given["kernels"], require, allow_inexact=given["allow_inexact"], math=given["math"]
         )
     return Execution(**fields, options=options)
 

@@ -643,7 +643,7 @@ def diagnosis_document(found: Diagnosis) -> Document:
 
 def _library(state: LibraryState) -> str:
     if state.version:
-        return f"{state.version}, {state.path}"
+        return ", ".join([state.version, state.path, *state.features])
     if state.problem:
         return "cannot be used"
     return f"not found; looked for {', '.join(state.looked_for)}"

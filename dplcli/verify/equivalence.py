@@ -28,7 +28,7 @@ from onnx import ModelProto
 
 from dplcli.errors import DplError, VerificationError
 from dplcli.files import temporary_folder
-from dplcli.verify.apart import ApartJudgement, judge_apart
+from dplcli.verify.apart import ApartJudgement, distance, judge_apart
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
 from dplcli.verify.blocks import is_large, plan_blocks, values_of
 from dplcli.verify.compare import (
@@ -214,6 +214,9 @@ DEFAULT_SETTINGS = Settings()
 
 # In how many cases places are judged, where outputs fail in more.
 _MOST_JUDGED = 8
+_MOST_OF_BF16 = 0.05
+"""How far an output may be from float32 behind products in bfloat16, as a relative error."""
+
 # How many places are noted that differ where nothing finite is given.
 _MOST_NOTED = 4
 # With fewer nodes, to start another process takes longer than to wait for one session.
@@ -548,7 +551,12 @@ class _Check:
             outputs = [self._excused(output, regions) for output in outputs]
         apart = None if reasons else self._apart(source, outputs, regions)
         if apart is not None and not self._settings.chooses_tolerance:
-            outputs = [self._excused(output, regions, apart) for output in outputs]
+            outputs = [
+                self._in_bf16(output, runs, apart)
+                if self._math == "bf16"
+                else self._excused(output, regions, apart)
+                for output in outputs
+            ]
             reasons += apart.differing
         are_ok = all(output.ok for output in outputs)
         is_seen = self._is_proved or (apart is not None and apart.excuse)
@@ -697,6 +705,33 @@ class _Check:
         if output.level != REFERENCE_LEVEL and not self._is_unsteady(output):
             return output
         return excused(output, excuse)
+
+    @property
+    def _math(self) -> str:
+        """In which arithmetic kernels compute products."""
+        kernels = self._settings.execution.kernels
+        return "fp32" if kernels is None else kernels.math
+
+    def _in_bf16(
+        self, output: OutputComparison, runs: Mapping[str, Runs], apart: ApartJudgement
+    ) -> OutputComparison:
+        """Accept an output behind products in bfloat16, and say how far it is from float32."""
+        if output.ok or not apart.excuse:
+            return output
+        found = [
+            (leaf.data, other.data)
+            for case in self._reference.stimulus.cases
+            for leaf, other in zip(
+                self._reference.outputs[case][output.name],
+                runs[output.level][case][output.name],
+                strict=True,
+            )
+        ]
+        error, words = distance(found)
+        if error > _MOST_OF_BF16:
+            return replace(output, reason=f"{words}, which is more than {_MOST_OF_BF16:.0%}")
+        by_themselves = apart.excuse.rpartition(": ")[2]
+        return excused(output, f"products in bfloat16: {words}; {by_themselves} in that arithmetic")
 
     def _is_unsteady(self, output: OutputComparison) -> bool:
         """Tell whether the original moves about as far, by its optimiser or its own last bits.

@@ -112,7 +112,8 @@ def _prove_same(original: Path, candidate: Path) -> Proof:
     is_doubt = bool(before.doubts or after.doubts)
     if difference and not (is_doubt and not _difference(*numbered(by_name=True))):
         raise UnprovedError(difference)
-    return Proof(sum(before.nodes.values()), *moved)
+    nodes, (within, *rest) = sum(before.nodes.values()), moved
+    return Proof(nodes, min(within, nodes), *rest)  # what is done again counts once
 
 
 def _read(path: Path) -> tuple[ModelProto, list[TensorProto]]:

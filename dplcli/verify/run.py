@@ -819,7 +819,7 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
         from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
 
         if kernels is not None:
-            import_module(kernels.module).check(kernels.target)
+            import_module(kernels.module).check(kernels.target, kernels.math)
         engines.check_provider_and_libraries(libraries, execution)
         return
     worker = take_worker()
@@ -842,7 +842,7 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
 
 
 def plan_kernels(
-    path: Path, target: str, module: str, library: str
+    path: Path, target: str, module: str, library: str, math: str = "fp32"
 ) -> tuple[str, list[PartitionRun]]:
     """Have the partitions of a model planned where a crash of the library does no harm.
 
@@ -851,6 +851,7 @@ def plan_kernels(
         target: The domain of the partitions.
         module: Has ``plan_model``, as :mod:`dplcli.execute.onednn.session` does.
         library: What the library is called.
+        math: In which arithmetic products of float32 may be computed.
 
     Returns:
         The plan as text, and for each partition where it runs.
@@ -859,10 +860,13 @@ def plan_kernels(
         UsageError: The model cannot be read, or there is no library, or it crashes.
     """
     if not IS_POSSIBLE:
-        planned: tuple[str, list[PartitionRun]] = import_module(module).plan_model(path, target)
+        planned: tuple[str, list[PartitionRun]] = import_module(module).plan_model(
+            path, target, math
+        )
         return planned
     worker = take_worker()
-    header = {"do": "plan", "path": str(path.resolve()), "target": target, "module": module}
+    header = {"do": "plan", "path": str(path.resolve()), "target": target}
+    header |= {"module": module, "math": math}
     try:
         answer, _ = worker.ask(header, (), f"asking {library}", TIMEOUT)
     except StoppedError as error:
@@ -1009,7 +1013,7 @@ def serve(at: socket.socket) -> None:
                     answer = {"providers": engines.providers()}
                 case "plan":
                     text, partitions = import_module(header["module"]).plan_model(
-                        Path(header["path"]), header["target"]
+                        Path(header["path"]), header["target"], header["math"]
                     )
                     answer = {"text": text, "partitions": [asdict(each) for each in partitions]}
                 case "run" | "time" | "profile" if engine is not None:
@@ -1032,7 +1036,7 @@ def _try(header: Header) -> None:
 
     if header["kernels"] is not None:
         kernels = Kernels(**header["kernels"])
-        import_module(kernels.module).check(kernels.target)
+        import_module(kernels.module).check(kernels.target, kernels.math)
     libraries = [Path(name) for name in header["libraries"]]
     execution = Execution(provider=header["provider"], options=_options(header))
     engines.check_provider_and_libraries(libraries, execution)

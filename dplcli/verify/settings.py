@@ -264,6 +264,7 @@ class Kernels:
             :mod:`dplcli.execute.session`.
         require: How many partitions have to run on it: "all", "any" or a number.
         allow_inexact: Whether partitions run on it that it is known to compute inexactly.
+        math: In which arithmetic it may compute products of float32: ``fp32`` or ``bf16``.
     """
 
     target: str
@@ -271,6 +272,7 @@ class Kernels:
     module: str
     require: str = "any"
     allow_inexact: bool = False
+    math: str = "fp32"
 
     def __post_init__(self) -> None:
         """Refuse what is no number of partitions."""
@@ -336,7 +338,7 @@ class Timing:
 
 @keys(
     "target=kernels.target library=kernels.library require=kernels.require "
-    "allow_inexact=kernels.allow_inexact runs ran partitions"
+    "allow_inexact=kernels.allow_inexact math=kernels.math runs ran partitions"
 )
 @dataclass(frozen=True)
 class KernelReport:

@@ -233,6 +233,7 @@ FOUND = {
     "mobilenetv2-legacy13-qdq-perchannel": {
         "qnn.conv2d": 52,
         "qnn.dense": 1,
+        "qnn.add": 11,
         "global_avg_pool2d": 1,
     },
     "mobilenetv3-legacy13": {

@@ -87,6 +87,7 @@ def test_the_library_that_runs_partitions_is_looked_for(
         "path": "",
         "looked_for": ["/nowhere/libdnnl.so.3"],
         "problem": "",
+        "features": [],
     }
 
 

@@ -26,9 +26,10 @@ from dplcli.execute.cutlass import library as cutlass
 from dplcli.execute.product import gelu
 from dplcli.execute.session import KernelSession
 from dplcli.verify.settings import Execution, ModelSource
+from tests.execute.support import uncompiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -52,6 +53,12 @@ class HostDevice:
         piece = c.create_string_buffer(b"\xff" * size + GUARD, size + len(GUARD))
         self.pieces[c.addressof(piece)] = piece, size
         return c.addressof(piece)
+
+    def free(self, addresses: Sequence[int]) -> None:
+        """Give memory back, once; nothing has been written behind it."""
+        for address in addresses:
+            piece, size = self.pieces.pop(address)
+            assert piece.raw[size:] == GUARD
 
     def write(self, address: int, array: NDArray[Any]) -> None:
         """Copy an array there."""
@@ -262,5 +269,7 @@ def use(monkeypatch: pytest.MonkeyPatch, functions: Any = None) -> Emulated:
 
 def opened(path: Path, target: str = "cublas", level: str = "disable") -> KernelSession:
     """Open a partitioned model in this process."""
+    if uncompiled():
+        pytest.skip(uncompiled())
     execution = Execution(isolated=False, kernels=kernels_for(target))
     return KernelSession(ModelSource(path, execution=execution), level)

@@ -14,8 +14,7 @@ import onnx.parser
 import pytest
 
 from dplcli.errors import UsageError
-from dplcli.execute import kernels_for
-from dplcli.execute.onednn import build
+from dplcli.execute import kernels_for, operators
 from dplcli.execute.onednn.library import Library
 from dplcli.pipeline import partition
 from dplcli.settings import PartitionSettings
@@ -65,22 +64,29 @@ def missing() -> str:
     """Return why oneDNN cannot be used here; "" if it can."""
     try:
         Library()
-        os.environ[build.VARIABLE] = str(_operators())
     except UsageError as error:
         return error.message
-    return ""
+    return uncompiled()
 
 
-def _operators() -> Path:
-    """Compile the custom operators once, for all processes that run tests, and later runs."""
+@cache
+def uncompiled() -> str:
+    """Return why the custom operators cannot be compiled here; "" if they are.
+
+    That is done once, for all processes that run tests, and later runs.
+    """
     folder = Path(os.environ["DPL_CACHE"]).parents[1] / "kernels"
     folder.mkdir(mode=0o700, exist_ok=True)
-    made = folder / f"{build.digest()}.so"
+    made = folder / f"{operators.digest()}.so"
     if not made.exists():
         draft = folder / f"{os.getpid()}.so"
-        build.build_library(draft, None)
+        try:
+            operators.build_library(draft, None)
+        except UsageError as error:
+            return error.message
         draft.replace(made)
-    return made
+    os.environ[operators.VARIABLE] = str(made)
+    return ""
 
 
 def needs_onednn() -> None:

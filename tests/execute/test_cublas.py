@@ -10,15 +10,25 @@ import pytest
 
 from dplcli.errors import UsageError
 from dplcli.execute import kernels_for
+from dplcli.execute.cublas import library
 from dplcli.execute.cublas.library import DESCRIPTION, LAYOUT, Descriptors
 from dplcli.execute.cublas.matmul import BIAS, COMPUTE_32F, RELU, Layout, Matmul, lower
+from dplcli.execute.cutlass import library as cutlass
 from dplcli.execute.plan import PlanOp, RefusedError
 from dplcli.execute.session import check
 from dplcli.pipeline import verify
 from dplcli.verify.engines import Session
 from dplcli.verify.settings import Execution, ModelSource, Settings
 from tests.corpus.nets import corpus, listed_models, real_model
-from tests.execute.emulated import Emulated, Listed, opened, real_library, use
+from tests.execute.emulated import (
+    Emulated,
+    HostDevice,
+    Listed,
+    opened,
+    real_library,
+    use,
+    use_template,
+)
 from tests.execute.one_call import compare_calls, compare_examples
 from tests.execute.support import net, partitioned
 from tests.execute.test_product import SHAPES, W, X, Z, made
@@ -97,6 +107,27 @@ def test_descriptors_say_what_they_were_told(turned: tuple[bool, bool], *, is_re
         assert read(handle, LAYOUT) == vars(layout) | {"type": 0}
     made_.set("bias", 0x1230)
     assert read(made_.matmul, DESCRIPTION)["bias"] == 0x1230
+
+
+@pytest.mark.parametrize("target", ["cublas", "cutlass"])
+def test_sizes_that_grow_take_no_more_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """What was taken for sizes of long ago is given back; those sizes run again all the same."""
+    use(monkeypatch)
+    use_template(monkeypatch)
+    device = HostDevice()
+    for module in (library, cutlass):
+        monkeypatch.setattr(module, "Device", lambda _: device)
+    _, path = partitioned(net(NET), tmp_path, target=target)
+    session, bodies = opened(path, target), Session(ModelSource(path), "disable")
+    counts = []
+    for size in (*range(1, 25), 1):
+        feeds = {"x": np.random.default_rng(size).standard_normal((size, 5, 8)).astype(np.float32)}
+        (found,), (wanted,) = session.run(feeds)["y"], bodies.run(feeds)["y"]
+        assert np.allclose(found.data.astype(float), wanted.data.astype(float), 1e-4, 1e-4)
+        counts.append(len(device.pieces))
+    assert counts[0] < counts[7] == counts[-1] == max(counts)
 
 
 @pytest.mark.parametrize("is_real", [False, True], ids=["listed", "real"])

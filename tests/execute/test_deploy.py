@@ -20,7 +20,6 @@ from dplcli.execute.onednn import library as onednn
 from tests.corpus.nets import real_model
 from tests.execute.support import (
     NET,
-    READ_OUTSIDE,
     RESIDUALS,
     WIDE,
     needs_onednn,
@@ -28,6 +27,7 @@ from tests.execute.support import (
     partitioned,
     written,
 )
+from tests.execute.test_limits import CONVOLUTIONS, steps
 from tests.pages import blocks
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def planned(model: Path) -> Path:
+def planned(model: Path, *options: str) -> Path:
     """Write the plan of a model; every call has to be in it."""
     path = model.with_suffix(".plan")
-    done = dpl("kernels", "plan", model, "-o", path)
+    done = dpl("kernels", "plan", model, "-o", path, *options)
     assert done.returncode == 0, done.stderr
     assert re.search(r"(\S+) of \1 partitions? (is|are) in the plan", done.stdout), done.stdout
     return path
@@ -300,25 +300,14 @@ def test_values_of_a_region_are_kept_while_they_are_read(tmp_path: Path, library
     _, model = partitioned(net(RESIDUALS), tmp_path, merge=True)
     data = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)
     inputs = fed(tmp_path, x=data)
-    found, primitives = ran(tmp_path, library, model, planned(model), inputs)
-    given = dict(found)
     stock, _ = ran(tmp_path, library, model, "", inputs)
-    assert primitives == ["convolution"] * 5
-    np.testing.assert_allclose(given["y"], stock["y"], rtol=1e-5, atol=1e-3)
-
-
-@pytest.mark.long
-def test_a_value_that_is_read_outside_is_made(tmp_path: Path, library: Path) -> None:
-    """The library does not fuse it away with the partition that reads it."""
-    _, model = partitioned(net(READ_OUTSIDE), tmp_path, patterns=["dnnl_ops"], merge=True)
-    inputs = fed(tmp_path, x=np.random.default_rng(0).standard_normal((1, 3, 8, 8), np.float32))
-    found, primitives = ran(tmp_path, library, model, planned(model), inputs)
-    given = dict(found)
-    stock, _ = ran(tmp_path, library, model, "", inputs)
-    assert primitives == ["convolution", "eltwise"]
-    assert given.keys() == {"y", "c"}
-    for name, numbers in given.items():
-        np.testing.assert_allclose(numbers, stock[name], rtol=1e-5, atol=1e-3)
+    wanted = stock["y"]
+    for options, near in (((), 1e-5), (("--math", "bf16"), 0.02)):
+        plan = planned(model, *options)
+        assert ("\nmath 1 " in plan.read_text()) == bool(options)
+        found, primitives = ran(tmp_path, library, model, plan, inputs)
+        assert primitives == ["convolution"] * 5
+        np.testing.assert_allclose(found["y"], wanted, near, near * np.abs(wanted).max())
 
 
 @pytest.mark.long
@@ -370,6 +359,38 @@ def test_calls_inside_an_if(tmp_path: Path, library: Path) -> None:
     stock, none = ran(tmp_path, library, model, "", inputs)
     assert none == []
     np.testing.assert_allclose(given["y"], stock["y"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.long
+def test_the_cpu_decides_about_8_bits(tmp_path: Path, library: Path) -> None:
+    """The plan has them; where they would be inexact, or harm, the bodies run in onnxruntime."""
+    if not machine().endswith("86_64"):
+        pytest.skip("what oneDNN may use is limited on x86 only")
+    _, model = partitioned(onnx.load(steps(tmp_path)), tmp_path)
+    plan = planned(model)
+    right = plan.read_text()
+    random = np.random.default_rng(0)
+    shapes = {f"x{number}": shape for number, (shape, _, _) in enumerate(CONVOLUTIONS)}
+    inputs = fed(
+        tmp_path, "x.npz", **{name: random.random(s, np.float32) for name, s in shapes.items()}
+    )
+    stock, _ = ran(tmp_path, library, model, "", inputs)
+    wanted = dict(stock)
+    version = " ".join(map(str, onednn.Library().version))
+    exact = not onednn.Library().objection_to_steps(allow_inexact=False)
+    for change, isa, runs in (
+        ("", "ALL", exact),
+        ("", "AVX2", False),
+        ("inexact\n", "AVX2", True),
+        (f"faulty {version} 1 0 it%20harms\n", "ALL", False),
+        (f"faulty {version} 1 1073741824 it%20harms\n", "ALL", exact),  # on other CPUs
+    ):
+        plan.write_text(right.replace("\nfunction", f"\n{change}function", 1))
+        found, primitives = ran(tmp_path, library, model, plan, inputs, ONEDNN_MAX_CPU_ISA=isa)
+        assert primitives == ["convolution"] * (len(shapes) if runs else 0), (change, isa)
+        for name, numbers in wanted.items():
+            apart = np.abs(found[name] - numbers).max()
+            assert apart <= (0.0 if not runs else 40 if change == "inexact\n" else 0.91), name
 
 
 CLIP = """g (float[N,3,8,8] x) => (float[N,4,8,8] y) <float[4,3,3,3] w, float[4] b> {
@@ -493,31 +514,6 @@ def test_verify_judges_what_is_deployed(tmp_path: Path, library: Path) -> None:
     assert answer.returncode == 2
     assert "no configuration entry dpl.plan" in answer.stderr
     assert "dpl kernels plan" in answer.stderr
-
-
-@pytest.mark.long
-def test_what_onnxruntime_computes_beforehand_is_constant(tmp_path: Path, library: Path) -> None:
-    """Weights that a ConstantOfShape makes; and a call of constants alone, twice."""
-    text = """g (float[1,3,8,8] x) => (float[1,4,8,8] y, float[1,4,8,8] z) <float[1,3,8,8] k> {
-        s = Constant <value = int64[4] {4,3,3,3}> ()
-        w = ConstantOfShape <value = float[1] {0.5}> (s)
-        c = Conv <pads = [1,1,1,1]> (x, w) y = Relu (c)
-        d = Conv <pads = [1,1,1,1]> (k, w) z = Relu (d) }"""
-    _, model = partitioned(net(text), tmp_path)
-    code = """
-library, model, plan = sys.argv[1:4]
-session, stock = opened(model, plan, library), opened(model, "", "")
-for seed in range(3):
-    x = np.random.default_rng(seed).standard_normal((1, 3, 8, 8), np.float32)
-    a, b = run(session, {"x": x}), run(stock, {"x": x})
-    for name in "yz":
-        print(np.abs(a[name] - b[name]).max())
-        a[name][:] = 7
-"""
-    done = program(code, library, model, planned(model), folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert all(float(error) < 1e-5 for error in done.stdout.split())
-    assert len(done.stdout.split()) == 6
 
 
 @pytest.mark.long

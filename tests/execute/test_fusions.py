@@ -18,11 +18,11 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx import helper, numpy_helper
 
-from dplcli.execute.onednn.build import VARIABLE
 from dplcli.execute.onednn.faults import misread
 from dplcli.execute.onednn.library import Library
 from dplcli.execute.onednn.plans import plan_text
 from dplcli.execute.onednn.session import OneDnn
+from dplcli.execute.operators import VARIABLE
 from dplcli.execute.plan import KernelPlan, PlanOp
 from tests.execute.support import SECONDS, needs_onednn, written
 

@@ -320,6 +320,7 @@ class Cutlass(DeviceLibrary):
                 hint=f"pip install '{EXTRA}' (Linux), and have a C++ compiler",
             )
         super().__init__(Device(EXTRA))
+        self._zeros: dict[int, int] = {}
         if self.device.generation != _HOPPER:
             raise UsageError(
                 f"the GPU is of compute capability {self.device.generation}, "
@@ -339,9 +340,11 @@ class Cutlass(DeviceLibrary):
         product = product_of(plan, shapes)
         instance, told = instance_of(product), lower(product)
         function = loaded(instance, self._compiler).dpl_product
-        columns = told.made[-1]
-        zeros = self.device.allocate(columns * np.dtype(product.dtype).itemsize)
-        self.device.write(zeros, np.zeros(columns, product.dtype))
+        row = np.zeros(told.made[-1], product.dtype)
+        zeros = self._zeros.get(row.nbytes, 0)
+        if not zeros:  # kept: rows are as wide as weights, of which there are few widths
+            zeros = self._zeros[row.nbytes] = self.device.allocate(row.nbytes)
+            self.device.write(zeros, row)
         run = partial(self._run, (instance, product, told), function, zeros)
         work = DeviceWork(
             ("implicit_gemm", str(instance)),

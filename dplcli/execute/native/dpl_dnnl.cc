@@ -123,7 +123,8 @@ struct Call {
   size_t parts = 1;  // into how many parts oneDNN may split it
   bool is_region = false;
   bool needs_elements = false;  // whether oneDNN fails, or worse, where an input is empty
-  int math = 0;                 // dnnl_fpmath_mode_t
+  int math = 0;                 // dnnl_fpmath_mode_t that products may have
+  int64_t fewest_rows = 0;      // from so many rows on, so that packing them pays
 };
 
 struct Function {
@@ -144,6 +145,7 @@ struct Plan {
   Version oldest{};
   std::vector<Fault> faults;
   bool is_inexact = false;  // whether 8-bit products may be inexact
+  bool is_hosted = false;   // whether the program runs the calls itself: nothing is said of them
   std::vector<Function> functions;
   size_t calls = 0;
 };
@@ -291,6 +293,8 @@ class Reader {
       plan_.faults.push_back({found, line.number() != 0, line.small(), line.name()});
     } else if (what == "inexact") {
       plan_.is_inexact = true;
+    } else if (what == "hosted") {
+      plan_.is_hosted = true;
     } else if (what == "function") {
       finish();
       Function made{line.name(), line.name(), {}, {}, {}};
@@ -368,6 +372,7 @@ class Reader {
       call.needs_elements = true;
     } else if (what == "math") {
       call.math = line.small();
+      call.fewest_rows = line.number();
     } else {
       throw Failure("'" + what + "' is not known");
     }
@@ -405,7 +410,7 @@ class Reader {
 
   // Check what belongs together, when all of a call is there.
   void finish() const {
-    if (call_ == nullptr) return;
+    if (call_ == nullptr || plan_.is_hosted) return;
     const Function& function = plan_.functions.back();
     if (call_->inputs.size() != function.inputs.size() ||
         call_->outputs.size() != function.outputs.size()) {
@@ -439,6 +444,7 @@ struct Library {
   // where rows of the result are a multiple of 2 KiB apart: few sets of the cache hold them all.
   bool has_slow_products = false;
   bool takes_steps = false;  // whether 8-bit products are right here, and harm nothing
+  bool has_bf16 = false;     // whether products of bfloat16 are quicker than those of float32
 
   Library(const std::vector<std::string>& candidates, const Plan& plan, int threads) {
     void* handle = nullptr;
@@ -464,6 +470,7 @@ struct Library {
     }
     const auto isa = reinterpret_cast<int (*)()>(dlsym(handle, "dnnl_get_effective_cpu_isa"));
     const int found = isa ? isa() : 0;
+    has_bf16 = found & kAmx;
     takes_steps = plan.is_inexact || !(found & kX86) || (found & kVnni);
     for (const Fault& fault : plan.faults) {
       if (fault.version != version || (fault.isa && !(fault.isa & found))) continue;
@@ -558,6 +565,13 @@ bool contains(const std::vector<size_t>& ids, size_t id) {
   return false;
 }
 
+bool is_set(const PlanOp& op, int key) {
+  for (const Setting& each : op.settings) {
+    if (each.key == key) return each.ints[0] != 0;
+  }
+  return false;
+}
+
 // A call as a graph of oneDNN, with the shapes that are known, and its partitions.
 class Graph {
  public:
@@ -571,7 +585,7 @@ class Graph {
       if (constant[at]) constant_.push_back(call.inputs[at].value);
     }
     const Owned graph = created("dnnl_graph_graph", dnnl.dnnl_graph_graph_create_with_fpmath_mode,
-                                dnnl.dnnl_graph_graph_destroy, kCpu, call.math);
+                                dnnl.dnnl_graph_graph_destroy, kCpu, math());
     try {
       for (size_t at = 0; at < call.ops.size(); ++at) add(graph.get(), at, call.ops[at]);
       end(graph.get());
@@ -593,6 +607,23 @@ class Graph {
   }
 
  private:
+  // The floating-point mode: products of few rows stay as they are.
+  int math() const {
+    if (!dnnl_.has_bf16) return 0;
+    for (const PlanOp& op : call_.ops) {
+      if (op.kind != kMatmul) {
+        if (op.kind == kConvolution || op.kind == kConvTranspose) return call_.math;
+        continue;
+      }
+      const auto rows = shapes_.find(op.inputs[0]);
+      if (rows == shapes_.end() || !is_known(rows->second)) return call_.math;
+      int64_t count = 1;
+      for (size_t at = 0; at + 1 < rows->second.size(); ++at) count *= rows->second[at];
+      if (is_set(op, kTransposeA) || count >= call_.fewest_rows) return call_.math;
+    }
+    return 0;
+  }
+
   void object() const {
     if (partitions.size() > call_.parts && !call_.is_region) {
       std::string all;
@@ -684,13 +715,6 @@ class Graph {
 
 Shape dims_of(const LogicalTensor& tensor) { return Shape(tensor.dims, tensor.dims + tensor.ndims); }
 
-bool is_set(const PlanOp& op, int key) {
-  for (const Setting& each : op.settings) {
-    if (each.key == key) return each.ints[0] != 0;
-  }
-  return false;
-}
-
 // Within these bounds, which were measured with oneDNN 3.2 and AVX2, a product by constant weights takes
 // 0.35 to 1.05 times as long if it is a convolution of width one, and outside up to 3 times.
 constexpr int64_t kFewestRows = 16, kLongestSum = 2048, kStep = 512;
@@ -755,6 +779,7 @@ Rewritten with_convolution(const Library& dnnl, const Call& call, const std::vec
   written.inputs = call.inputs;
   written.ops = std::move(ops);
   written.math = call.math;
+  written.fewest_rows = call.fewest_rows;
   for (const auto& [id, number] : call.numbers) {
     if (given.count(id)) written.numbers[id] = {id == weights ? shaped : number.shape, ""};
   }
@@ -1039,6 +1064,16 @@ std::string text(const OrtApi* api, Ask ask) {
 using Record = std::atomic<int64_t>;
 thread_local Record* next_record = nullptr;  // for the next registration in this thread
 
+// What runs the calls of a hosted plan: functions of the program, dpl's in Python for GPUs. Shapes are
+// a rank and sizes, one after the other. All but a kernel's number return 0 for success; why something
+// failed the program knows itself.
+struct Host {
+  int64_t (*create)(int64_t call, const uint8_t* constant);  // a kernel, or -1
+  int (*prepare)(int64_t kernel, const int64_t* inputs, int64_t* outputs);
+  int (*run)(int64_t kernel, void* const* inputs, void* const* outputs);
+};
+thread_local const Host* next_host = nullptr;  // for the next registration in this thread
+
 // All that belongs to session options. They keep pointers to it and do not say when they go, so it is
 // never freed; what is large belongs to the kernels, which go with their session.
 struct Registration {
@@ -1049,17 +1084,21 @@ struct Registration {
 
   const OrtApi* api;
   Plan plan;
-  Library dnnl;
+  std::unique_ptr<Library> dnnl;  // none for a hosted plan
   Record* record;
+  const Host* host;
   std::vector<std::unique_ptr<Operator>> operators;
 
   Registration(const OrtApi* api, Plan read, const std::vector<std::string>& candidates, int threads)
       : api(api),
         plan(std::move(read)),
-        dnnl(candidates, plan, threads),
-        record(std::exchange(next_record, nullptr)) {
+        dnnl(plan.is_hosted ? std::unique_ptr<Library>()
+                            : std::make_unique<Library>(candidates, plan, threads)),
+        record(std::exchange(next_record, nullptr)),
+        host(std::exchange(next_host, nullptr)) {
+    if (plan.is_hosted && !host) throw Failure("the plan is for dpl itself");
     for (const Function& function : plan.functions) {
-      if (function.has_steps && !dnnl.takes_steps) continue;  // onnxruntime runs its body
+      if (function.has_steps && !dnnl->takes_steps) continue;  // onnxruntime runs its body
       operators.push_back(std::make_unique<Operator>());
       fill(*operators.back(), function);
     }
@@ -1068,20 +1107,25 @@ struct Registration {
   void fill(Operator& op, const Function& function);
 };
 
-// What runs one call of a session.
+const Call* call_of(const OrtApi* api, const Function& function, const OrtKernelInfo* info,
+                    std::string* name) {
+  *name = text(api, [&](char* place, size_t* size) {
+    return ort::KernelInfo_GetNodeName(api)(info, place, size);
+  });
+  const auto found = function.calls.find(*name);
+  if (found == function.calls.end()) {
+    throw Failure("the plan has no call of " + function.domain + "::" + function.name + " named '" +
+                  *name + "': it was made for another model");
+  }
+  return &found->second;
+}
+
+// What runs one call of a session on oneDNN.
 class Kernel {
  public:
   Kernel(const Registration& of, const Function& function, const OrtKernelInfo* info)
-      : api_(of.api), dnnl_(of.dnnl), record_(of.record) {
-    name_ = text(api_, [&](char* place, size_t* size) {
-      return ort::KernelInfo_GetNodeName(api_)(info, place, size);
-    });
-    const auto found = function.calls.find(name_);
-    if (found == function.calls.end()) {
-      throw Failure("the plan has no call of " + function.domain + "::" + function.name + " named '" +
-                    name_ + "': it was made for another model");
-    }
-    call_ = &found->second;
+      : api_(of.api), dnnl_(*of.dnnl), record_(of.record) {
+    call_ = call_of(api_, function, info, &name_);
     try {
       for (const Attribute& each : call_->attributes) compare(info, each);
       for (size_t at = 0; at < call_->inputs.size(); ++at) look_at(info, at);
@@ -1244,10 +1288,61 @@ class Kernel {
   std::map<std::vector<Shape>, std::unique_ptr<Compiled>> compiled_;
 };
 
+// What has one call of a session run by the program.
+class HostedKernel {
+ public:
+  HostedKernel(const Registration& of, const Function& function, const OrtKernelInfo* info)
+      : api_(of.api), host_(*of.host), inputs_(function.inputs.size()), outputs_(function.outputs.size()) {
+    std::string name;
+    const Call* call = call_of(api_, function, info, &name);
+    std::vector<uint8_t> constant;
+    for (size_t at = 0; at < inputs_; ++at) {
+      int is_constant = 0;
+      const OrtValue* value = nullptr;
+      check(api_, ort::KernelInfoGetConstantInput_tensor(api_)(info, at, &is_constant, &value));
+      constant.push_back(is_constant && value);
+    }
+    kernel_ = host_.create(static_cast<int64_t>(call->number), constant.data());
+    if (kernel_ < 0) throw Failure("'" + name + "' is not created");
+  }
+
+  const OrtApi* api() const { return api_; }
+
+  void compute(OrtKernelContext* context) {
+    std::vector<void*> inputs, outputs;
+    Shape given, made(outputs_ * (1 + kMostDims));
+    for (size_t at = 0; at < inputs_; ++at) {
+      const OrtValue* value = nullptr;
+      check(api_, ort::KernelContext_GetInput(api_)(context, at, &value));
+      inputs.push_back(data_of(api_, value));
+      const Shape shape = shape_of(api_, value);
+      given.push_back(static_cast<int64_t>(shape.size()));
+      given.insert(given.end(), shape.begin(), shape.end());
+    }
+    if (host_.prepare(kernel_, given.data(), made.data())) throw Failure("a kernel is not prepared");
+    const int64_t* shape = made.data();
+    for (size_t at = 0; at < outputs_; ++at) {
+      OrtValue* value = nullptr;
+      const size_t rank = static_cast<size_t>(*shape++);
+      check(api_, ort::KernelContext_GetOutput(api_)(context, at, shape, rank, &value));
+      outputs.push_back(data_of(api_, value));
+      shape += rank;
+    }
+    if (host_.run(kernel_, inputs.data(), outputs.data())) throw Failure("a kernel failed");
+  }
+
+ private:
+  const OrtApi* api_;
+  const Host& host_;
+  size_t inputs_, outputs_;
+  int64_t kernel_ = -1;
+};
+
 const Registration::Operator& as_operator(const OrtCustomOp* op) {
   return *static_cast<const Registration::Operator*>(op);
 }
 
+template <class Kernel>
 OrtStatus* create_kernel(const OrtCustomOp* op, const OrtApi*, const OrtKernelInfo* info, void** out) {
   const Registration& of = *as_operator(op).registration;
   try {
@@ -1258,6 +1353,7 @@ OrtStatus* create_kernel(const OrtCustomOp* op, const OrtApi*, const OrtKernelIn
   }
 }
 
+template <class Kernel>
 OrtStatus* compute_kernel(void* kernel, OrtKernelContext* context) {
   try {
     static_cast<Kernel*>(kernel)->compute(context);
@@ -1265,6 +1361,13 @@ OrtStatus* compute_kernel(void* kernel, OrtKernelContext* context) {
   } catch (const std::exception& error) {
     return failure(static_cast<Kernel*>(kernel)->api(), error.what());
   }
+}
+
+template <class Kernel>
+void run_by(OrtCustomOp& op) {
+  op.CreateKernelV2 = create_kernel<Kernel>;
+  op.KernelComputeV2 = compute_kernel<Kernel>;
+  op.KernelDestroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
 }
 
 void Registration::fill(Operator& op, const Function& made) {
@@ -1283,7 +1386,6 @@ void Registration::fill(Operator& op, const Function& made) {
   op.GetOutputTypeCount = [](const OrtCustomOp* op) {
     return as_operator(op).function->outputs.size();
   };
-  op.KernelDestroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
   op.GetInputCharacteristic = [](const OrtCustomOp*, size_t) { return 0; };   // required
   op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) { return 0; };  // required
   op.GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };       // default
@@ -1291,8 +1393,11 @@ void Registration::fill(Operator& op, const Function& made) {
   op.GetVariadicInputHomogeneity = [](const OrtCustomOp*) { return 1; };
   op.GetVariadicOutputMinArity = [](const OrtCustomOp*) { return 1; };
   op.GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 1; };
-  op.CreateKernelV2 = create_kernel;
-  op.KernelComputeV2 = compute_kernel;
+  if (plan.is_hosted) {
+    run_by<HostedKernel>(op);
+  } else {
+    run_by<Kernel>(op);
+  }
 }
 
 std::string entry(const OrtApi* api, const OrtSessionOptions* options, const char* key) {
@@ -1347,6 +1452,9 @@ EXPORTED void dpl_record(int64_t* cells) {
   static_assert(sizeof(Record) == sizeof(int64_t), "atomic numbers are as large as others");
   next_record = reinterpret_cast<Record*>(cells);
 }
+
+// For dpl alone. Say what runs the calls of the next session of this thread.
+EXPORTED void dpl_host(const Host* host) { next_host = host; }
 
 // For dpl alone. Ask oneDNN whether it runs the calls of a plan, which are named by numbers; where all
 // sizes are known, compile them. Returns a line for each that it does not: the name, and why.

@@ -100,10 +100,11 @@ constexpr int kAnyLayout = 1, kStrided = 2;
 constexpr int kVarying = 1, kConstant = 2;
 constexpr int kFusion = 1;
 constexpr int kFloat32 = 3;
-constexpr int kConvolution = 13, kEnd = 25, kMatmul = 39;
+constexpr int kConvolution = 13, kConvTranspose = 16, kEnd = 25, kMatmul = 39;
 constexpr int kGroups = 0x32, kDilations = 0x41, kPadsBegin = 0x46, kPadsEnd = 0x47, kStrides = 0x4B;
 constexpr int kTransposeA = 0x65, kTransposeB = 0x66, kDataFormat = 0x83, kWeightsFormat = 0x87;
-constexpr int kX86 = 0x1, kAvx2 = 0x4, kAvx512 = 0x20, kVnni = 0x8 | 0x40;  // bits of dnnl_cpu_isa_t
+constexpr int kX86 = 0x1, kAvx2 = 0x4, kAvx512 = 0x20, kVnni = 0x8 | 0x40,
+              kAmx = 0x200;  // bits of dnnl_cpu_isa_t
 
 struct LogicalTensor {  // dnnl_graph_logical_tensor_t
   size_t id;

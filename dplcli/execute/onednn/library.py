@@ -27,7 +27,7 @@ OLDEST = (3, 2, 0)
 """The first version whose Graph API is that of today."""
 
 _PROFILE = 1
-_X86, _VNNI, _AMX = 0x1, 0x8 | 0x40, 0x200
+_X86, _VNNI, _BF16, _AMX = 0x1, 0x8 | 0x40, 0x80, 0x200
 """Bits of ``dnnl_cpu_isa_t``."""
 
 
@@ -157,6 +157,32 @@ class Library:
             return f"oneDNN {self.name}: {why}"
         is_exact = not self._isa() & _X86 or self._isa() & _VNNI
         return "" if is_exact or allow_inexact else INEXACT
+
+    @property
+    def has_bf16(self) -> bool:
+        """Whether products of float32 are quicker in bfloat16.
+
+        They are with AMX. For AVX512_BF16 alone, oneDNN 3.2 has no code that takes float32.
+        """
+        return bool(self._isa() & _AMX)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the library uses of the CPU, of what matters here."""
+        bits = {"VNNI": _VNNI, "AVX512_BF16": _BF16, "AMX": _AMX}
+        return tuple(name for name, bit in bits.items() if self._isa() & bit)
+
+    def check_math(self, math: str) -> None:
+        """Refuse an arithmetic that gains nothing here.
+
+        Raises:
+            UsageError: It gains nothing.
+        """
+        if math == "bf16" and not self.has_bf16:
+            raise UsageError(
+                "--math bf16: this CPU has no AMX, so oneDNN computes in float32 as ever",
+                hint="leave it out; dpl doctor says what the CPU has",
+            )
 
     def _isa(self) -> int:
         """Return what the library uses of the processor; 0 if it does not say."""

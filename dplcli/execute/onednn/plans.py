@@ -15,8 +15,7 @@ import numpy as np
 
 from dplcli.execute.onednn.faults import misread
 from dplcli.execute.onednn.library import KNOWN_BAD, OLDEST
-from dplcli.execute.ort_c import TYPE_CODES
-from dplcli.execute.plan import signature_of
+from dplcli.execute.plan import TYPE_CODES, signature_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,6 +108,12 @@ _PRODUCTS = frozenset({"convolution", "conv_transpose", "matmul"})
 _EMPTY = frozenset({"avg_pool", "max_pool", "reduce_mean"}) | _PRODUCTS
 """What oneDNN computes wrongly of tensors without elements, or ends the process."""
 
+MATHS = {"fp32": 0, "bf16": 1}
+"""``dnnl_fpmath_mode_t``."""
+
+FEWEST_ROWS = 2
+"""Products of fewer rows stay in float32: to pack their operands costs more than it saves."""
+
 _OPEN = -1
 
 
@@ -146,6 +151,21 @@ def plan_text(
     return "".join(f"{line}\n" for line in lines)
 
 
+def hosted_text(functions: Mapping[tuple[str, str], Sequence[tuple[str, KernelPlan]]]) -> str:
+    """Return a plan that names the calls of some functions, and has the program run them."""
+    lines = ["dpl-plan 3", "hosted"]
+    for (domain, name), calls in functions.items():
+        lines.append(_line("function", _word(domain), _word(name), 0, *_types(calls[0][1])))
+        lines += [_line("call", _word(call)) for call, _ in calls]
+    return "".join(f"{line}\n" for line in (*lines, "end"))
+
+
+def _types(plan: KernelPlan) -> Iterator[object]:
+    """Return the element types of the inputs and of the outputs of a call."""
+    sides = signature_of(plan)
+    return chain.from_iterable(_several(TYPE_CODES[dtype] for dtype in side) for side in sides)
+
+
 def _plan_lines(
     functions: Mapping[tuple[str, str], Sequence[Named]], comment: str, *, is_inexact: bool
 ) -> Iterator[str]:
@@ -157,11 +177,8 @@ def _plan_lines(
     if is_inexact:
         yield "inexact"
     for (domain, name), calls in functions.items():
-        sides = [
-            _several(TYPE_CODES[dtype] for dtype in dtypes) for dtypes in signature_of(calls[0][1])
-        ]
         has_steps = any(multiplies_steps(plan) for _, plan, _ in calls)
-        yield _line("function", _word(domain), _word(name), int(has_steps), *chain(*sides))
+        yield _line("function", _word(domain), _word(name), int(has_steps), *_types(calls[0][1]))
         for call, plan, attributes in calls:
             yield _line("call", _word(call))
             for key, attribute in attributes.items():
@@ -194,6 +211,8 @@ def _call_lines(plan: KernelPlan) -> Iterator[str]:
         yield "region"
     if any(op.kind in _EMPTY for op in plan.ops):
         yield "elements"
+    if plan.math != "fp32":
+        yield _line("math", MATHS[plan.math], FEWEST_ROWS)
 
 
 def _op_lines(op: PlanOp) -> Iterator[str]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.execute.onednn.build import runtime
 from dplcli.execute.onednn.library import Library, read_primitive
 from dplcli.execute.onednn.plans import DTYPES, multiplies_steps, plan_text
+from dplcli.execute.operators import runtime
 from dplcli.execute.plan import LibraryError
 from dplcli.execute.planned import plan_calls, planned, taken
 from dplcli.files import temporary_folder
@@ -85,12 +85,13 @@ class OneDnn(Library):
         return f"oneDNN {self.name}"
 
 
-def plan_model(path: Path, target: str) -> tuple[str, list[PartitionRun]]:
+def plan_model(path: Path, target: str, math: str = "fp32") -> tuple[str, list[PartitionRun]]:
     """Plan the partitions of a model for the oneDNN that is found here.
 
     Args:
         path: The model.
         target: The domain of the partitions.
+        math: In which arithmetic products of float32 may be computed.
 
     Returns:
         The plan as text, and for each partition where it runs.
@@ -100,7 +101,7 @@ def plan_model(path: Path, target: str) -> tuple[str, list[PartitionRun]]:
     """
     with runtime() as operators:
         library = OneDnn(operators, is_for_every_cpu=True)
-        calls = planned(library, ModelSource(path), target)
+        calls = planned(library, ModelSource(path), target, math)
     return library.plan(calls), [call.record(str(library)) for call in calls]
 
 
@@ -121,6 +122,7 @@ class OneDnnSession:
         assert kernels is not None  # noqa: S101  # they name this library
         with runtime() as operators, temporary_folder() as folder:
             self._library = OneDnn(operators, allow_inexact=kernels.allow_inexact)
+            self._library.check_math(kernels.math)
             self._calls = plan_calls(self._library, source)
             ran = [call for alike in taken(self._calls).values() for call, _ in alike]
             self._places = {call: 1 + place for place, call in enumerate(ran)}

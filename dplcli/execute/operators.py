@@ -1,6 +1,7 @@
 """The custom operators that run plans: compiled when they are first needed, or for a program.
 
-They are C++ (``native/``), and the same for every model. ``--with dnnl`` runs what is deployed.
+They are C++ (``native/``), and the same for every model. ``--with dnnl`` runs what is deployed; for
+GPUs they hand each call to dpl.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 VARIABLE = "DPL_KERNELS_LIBRARY"
 """Names a library that dpl kernels build made, for where there is no compiler."""
 
-_SOURCE = Path(__file__).parents[1] / "native" / "dpl_dnnl.cc"
+_SOURCE = Path(__file__).parent / "native" / "dpl_dnnl.cc"
 _FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 _MOST_SECONDS = 600
 _LONGEST = 12

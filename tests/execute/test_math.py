@@ -1,0 +1,115 @@
+"""``--math bf16``: products of bfloat16 are judged as such, and refused where they gain nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dplcli.errors import UsageError
+from dplcli.execute.onednn.library import Library
+from dplcli.execute.onednn.plans import plan_text
+from dplcli.execute.planned import planned, taken
+from dplcli.pipeline import verify
+from dplcli.verify.apart import distance
+from dplcli.verify.settings import Execution, Kernels, ModelSource, Settings
+from tests.execute.rounding import FAULT
+from tests.execute.support import NET, SECONDS, needs_onednn, net, partitioned
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dplcli.execute.plan import KernelPlan
+
+ROUNDING = Kernels("dnnl", "rounding", "tests.execute.rounding", math="bf16")
+DEEP = """g (float[N,32] x) => (float[N,32] y)
+  <float[32,32] a, float[32] b, float[32,32] c, float[32,32] d> {
+    p = MatMul (x, a) q = Add (p, b) r = Relu (q) s = MatMul (r, c) t = Relu (s)
+    y = MatMul (t, d) }"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("text", "merge"), [(NET, False), (DEEP, False), (DEEP, True)], ids=["net", "deep", "region"]
+)
+def test_products_of_bfloat16_are_right(tmp_path: Path, text: str, *, merge: bool) -> None:
+    """Outputs are outside their tolerance, and each partition gives what its body gives in bf16."""
+    paths = partitioned(net(text), tmp_path, merge=merge)
+    found = verify(*paths, settings=_asking(ROUNDING))
+    assert found.verdict == "equivalent"
+    excuses = [output.excuse for output in found.outputs]
+    assert all(" from float32 (relative error), cosine 0.9999" in excuse for excuse in excuses)
+    assert all("the largest of a row is the same in " in excuse for excuse in excuses)
+    strict = _asking(ROUNDING, rtol=1e-9, atol=1e-9)  # what somebody chose decides alone
+    assert verify(*paths, settings=strict).verdict == "different"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("merge", [False, True], ids=["apart", "region"])
+def test_a_wrong_body_is_wrong_in_bfloat16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, merge: bool
+) -> None:
+    """An activation that is left out is no rounding."""
+    paths = partitioned(net(DEEP), tmp_path, merge=merge)
+    monkeypatch.setenv(FAULT, "Relu")
+    found = verify(*paths, settings=_asking(ROUNDING))
+    assert found.verdict == "different"
+    assert "by itself gives something else than its body" in found.reasons[0]
+
+
+def _asking(kernels: Kernels, **settings: float) -> Settings:
+    return Settings(execution=Execution(kernels=kernels, timeout=SECONDS), **settings)  # type: ignore[arg-type]
+
+
+def test_distance_has_three_figures() -> None:
+    """A tenth off everywhere is ten percent, of the same direction; rows are counted by hand."""
+    import numpy as np  # noqa: PLC0415
+
+    one = np.array([[1.0, 2.0], [3.0, 1.0], [0.0, 5.0]])
+    error, words = distance([(one, 1.1 * one)])
+    assert error == pytest.approx(0.1)
+    assert words.startswith(
+        "10.00% from float32 (relative error), cosine 1.000000, the largest of "
+    )
+    assert words.endswith("a row is the same in 3 of 3")
+    assert distance([(one, one - [[0, 0], [0, 4], [0, 0]])])[1].endswith("in 3 of 3")
+    assert distance([(one, one - [[0, 2], [0, 0], [0, 0]])])[1].endswith("in 2 of 3")
+    assert distance([(np.zeros(1), np.zeros(1))])[0] == 0
+
+
+def test_where_nothing_is_gained_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU without AMX computes in float32 all the same; one with it is told to go on."""
+    needs_onednn()
+    monkeypatch.setattr(Library, "has_bf16", False)
+    library = Library()
+    library.check_math("fp32")
+    with pytest.raises(UsageError, match="--math bf16: this CPU has no AMX"):
+        library.check_math("bf16")
+    monkeypatch.setattr(Library, "has_bf16", True)
+    library.check_math("bf16")
+
+
+class Willing:
+    """A library that runs everything."""
+
+    def judge(self, _: KernelPlan) -> str:
+        """Return no objection."""
+        return ""
+
+
+def test_a_plan_says_which_arithmetic(tmp_path: Path) -> None:
+    """Every call of it, with the fewest rows that pay; without the option nothing is said."""
+    _, path = partitioned(net(DEEP), tmp_path)
+    for math, lines in (("fp32", 0), ("bf16", 3)):
+        calls = taken(planned(Willing(), ModelSource(path), "dnnl", math))
+        text = plan_text(
+            {
+                (function.domain, function.name): [
+                    (call.node.name, plan, {}) for call, plan in alike
+                ]
+                for function, alike in calls.items()
+            },
+            "test",
+        )
+        assert text.count("\nmath 1 2\n") == lines
+        assert ("\nmath" in text) == bool(lines)
