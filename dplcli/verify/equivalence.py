@@ -30,7 +30,7 @@ from dplcli.errors import DplError, VerificationError
 from dplcli.files import temporary_folder
 from dplcli.verify.apart import ApartJudgement, judge_apart
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
-from dplcli.verify.blocks import is_large, plan_blocks, values_of
+from dplcli.verify.blocks import forget, is_large, plan_blocks, values_of
 from dplcli.verify.compare import (
     Facts,
     Judge,
@@ -319,6 +319,7 @@ def verify_equivalence(
         message = f"no verdict: {error.message}" if is_stopped else error.message
         raise VerificationError(message, hint=error.hint) from error
     result = check.run(candidate, blank)
+    forget(*cuts or ())
     return _with_opinions(result, original, candidate, settings)
 
 

@@ -1141,6 +1141,9 @@ class BlockCuts:
         kept: What the model gave there by what it was fed, so that blocks need not run again; None
             if nothing is kept.
         say: Called with a short phrase before each block.
+        results: Where what blocks give is stored until the check is over, so that one that was
+            interrupted goes on from there; None for nowhere.
+        stored: The files there that this check has to do with.
     """
 
     create: Callable[..., Any]
@@ -1148,6 +1151,8 @@ class BlockCuts:
     noted: frozenset[str] = frozenset()
     kept: dict[bytes, dict[str, Feed]] | None = None
     say: Callable[[str], None] = lambda _phrase: None
+    results: Path | None = None
+    stored: set[Path] = field(default_factory=set)
 
     @property
     def count(self) -> int:

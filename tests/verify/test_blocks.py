@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SHAPE = replace(SIZES["tiny"], layers=3)
 FORCED = Settings(max_memory=1e-9)
 """However small a model is, it does not fit: each of its weights is a block."""
-BY_LAYER = Settings(max_memory=2.6e-4, levels=("disable",))
+BY_LAYER = Settings(max_memory=5e-4, levels=("disable",))
 """A layer of the decoder fits, and two do not."""
 
 
@@ -51,6 +51,11 @@ def changed(path: Path, name: str, change: Callable[[onnx.ModelProto], None]) ->
     change(model)
     onnx.save(model, path.with_name(name))
     return path.with_name(name)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPL_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -256,3 +261,40 @@ def test_default_is_fed_and_not_stored(save: Save) -> None:
 
     assert verify_equivalence(path, save(text % "Mul (f, c)", "b"), FORCED).is_equivalent
     assert not verify_equivalence(path, save(text % "Add (c, f)", "c"), FORCED).is_equivalent
+
+
+@pytest.mark.long
+def test_interrupted_check_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: list[ModelSource]
+) -> None:
+    """What blocks gave before is not run again, unless weights have changed; it goes at the end."""
+    monkeypatch.setattr(blocks, "_WORTH_STORING", -1)
+    decoder(tmp_path / "a.onnx")
+    other = changed(tmp_path / "a.onnx", "b.onnx", other_epsilon)
+
+    def check() -> VerificationResult:
+        sessions.clear()
+        return verify_equivalence(tmp_path / "a.onnx", other, BY_LAYER)
+
+    expected = check()
+    in_full = len(sessions)
+    assert not [*(tmp_path / "cache").glob("*.block.npz")]
+
+    def interrupt(phrase: str) -> None:
+        if "the candidate, block 2 of" in phrase:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify_equivalence(tmp_path / "a.onnx", other, BY_LAYER, progress=interrupt)
+    stored = [*(tmp_path / "cache").glob("*.block.npz")]
+    assert stored
+
+    assert said(check()) == said(expected)
+    assert (resumed := len(sessions)) == in_full - len(stored)
+    assert not [*(tmp_path / "cache").glob("*.block.npz")]
+
+    with pytest.raises(KeyboardInterrupt):
+        verify_equivalence(tmp_path / "a.onnx", other, BY_LAYER, progress=interrupt)
+    (tmp_path / "a.onnx.data").write_bytes((tmp_path / "a.onnx.data").read_bytes())
+    check()
+    assert resumed < len(sessions) <= in_full
