@@ -48,6 +48,7 @@ from dplcli.verify.settings import (
     GIGABYTE,
     REFERENCE_LEVEL,
     BlockCuts,
+    BlockReport,
     Leaf,
     MemoryPlan,
     Need,
@@ -174,8 +175,13 @@ class InBlocks:
         model = cut(wiring, rows, types, ends)
         held = source.weights or {}
         weights = {t.name: held[t.name] for t in model.graph.initializer if t.name in held}
+        execution = source.execution
+        if any(math.prod(t.dims) * _BYTES_OF_FLOAT > _HUGE for t in model.graph.initializer):
+            execution = replace(execution, options=(*execution.options, _UNPACKED))
         content = model.SerializeToString()
-        block = replace(source, content=content, weights=weights, name=place, blocks=None)
+        block = replace(
+            source, content=content, weights=weights, execution=execution, name=place, blocks=None
+        )
         fed = [{name: each[name] for name in read} for each in values]
         file = self._result_of(block, fed)
         if file is not None and (known := _read_results(file)) is not None:
@@ -335,6 +341,11 @@ def _digest(feeds: Mapping[str, Feed]) -> bytes:
             is_plain = array.dtype.kind not in "OUS"
             digest.update(array.tobytes() if is_plain else repr(array.tolist()).encode())
     return digest.digest()
+
+
+_HUGE = 1 << 30
+_UNPACKED = ("session.disable_prepacking", "1")
+"""Weights of so many bytes in float32 are not packed: for a moment there would be two copies."""
 
 
 # Which node belongs to which block.
@@ -543,6 +554,29 @@ def plan_blocks(
             hint="free some; or feed less: --shape batch=1; or leave the check out: --no-verify",
         )
     return plan, cuts
+
+
+def reports(source: ModelSource, roundings: Mapping[str, float]) -> tuple[BlockReport, ...]:
+    """Return what was seen of each block of a model.
+
+    Args:
+        source: The original, and where it is cut.
+        roundings: How far each place is off, by its value.
+    """
+    if source.blocks is None:
+        return ()
+    wiring = Wiring(model_of(source))
+    places = places_of(wiring, source.blocks.ends)
+    found = []
+    for block in range(source.blocks.count):
+        rows = [row for row, number in places.items() if number == block]
+        made = (name for row in rows for name in wiring.nodes[row].output)
+        own = {name: roundings[name] for name in made if name in roundings}
+        worst = max(own, key=own.__getitem__, default="")
+        off = own.get(worst, 0.0)
+        shown = off if math.isfinite(off) else None
+        found.append(BlockReport(block + 1, len(rows), len(own), worst, shown))
+    return tuple(found)
 
 
 def _cuts(

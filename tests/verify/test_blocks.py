@@ -161,6 +161,10 @@ def test_mutant_is_named_by_its_layer(
     assert result.regions is not None
     assert result.regions.differing
     assert all("layers.1." in each for each in result.regions.differing)
+    assert result.memory is not None
+    seen = {each.number: each for each in result.memory.seen if each.judged}
+    assert len(seen) == 1
+    assert all("layers.1." in each.worst and (each.off or 0) > 100 for each in seen.values())
 
 
 @pytest.mark.long
