@@ -43,7 +43,6 @@ from onnx import TensorProto
 from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
-from dplcli.files import place_in
 from dplcli.ir.operators import (
     BOUNDED_BY_SIZE,
     BOUNDING,
@@ -51,7 +50,7 @@ from dplcli.ir.operators import (
     UNROUNDED,
     WEIGHT_AXES,
 )
-from dplcli.onnx_io.convert import span_of
+from dplcli.onnx_io.convert import file_of
 from dplcli.verify.compare import (
     FLOATS,
     UNITS,
@@ -1191,9 +1190,7 @@ def _table(side: CutSide, tensor: TensorProto) -> Array | None:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if not content_of(tensor) or dtype.kind not in "fiub":
         return None
-    (location,) = (each.value for each in tensor.external_data if each.key == "location")
-    begin, _ = span_of(tensor)
-    path = place_in(side.source.path.parent, location)
+    path, begin, _ = file_of(tensor, side.source.path.parent)
     return np.memmap(path, dtype, "r", begin, tuple(tensor.dims))
 
 
