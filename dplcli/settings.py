@@ -864,7 +864,8 @@ class BatchSettings(BaseSettings, group="Many models"):
 
     Attributes:
         jobs: How many processes work on them. Default: one for each core.
-        resume: Leave out what an earlier run did, if model, options and results are unchanged.
+        resume: Leave out what an earlier run did, if model, options and results are unchanged. A
+            check in blocks that was interrupted goes on in any case.
         cache_size: Megabytes of answers that are kept for --resume and dpl build, for each folder
             that dpl is called in. Default: 2000.
         model_timeout: Time limit for each model, all that is done with it. Default: an hour.

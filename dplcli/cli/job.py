@@ -648,8 +648,8 @@ class PairCommand(JobCommand):
         one, other = self.pair(call)
         is_alone = one is None or other is None or is_one_model([one]) or is_one_model([other])
         if not self.takes_many or is_alone:
-            if call.batch.is_wanted:
-                raise UsageError("--resume and --scheduler are for two folders of models")
+            if call.batch.scheduler is not None:
+                raise UsageError("--scheduler is for two folders of models")
             self.one(call)
         else:
             do_all(self, pairs_of(self, (one, other), call.settings), call)

@@ -234,6 +234,25 @@ def load_data(proto: TensorProto, folder: Path) -> None:
         OSError: It cannot be read.
         ValueError: It lies elsewhere, or there is not what the tensor needs.
     """
+    place, begin, size = file_of(proto, folder)
+    with place.open("rb") as file:
+        file.seek(begin)
+        proto.raw_data = file.read(size)
+    proto.data_location = TensorProto.DEFAULT
+    del proto.external_data[:]
+
+
+def file_of(proto: TensorProto, folder: Path) -> tuple[Path, int, int]:
+    """Return the file in which the external data of a tensor lies, where, and how many bytes.
+
+    Args:
+        proto: The tensor.
+        folder: The folder of its model.
+
+    Raises:
+        OSError: The file cannot be looked at.
+        ValueError: The data lies elsewhere, or there is not what the tensor needs.
+    """
     place = place_in(folder, _entries(proto).get("location", ""))
     begin, size = span_of(proto)
     status = place.stat()
@@ -244,11 +263,7 @@ def load_data(proto: TensorProto, folder: Path) -> None:
             f"external data of {proto.name!r} is cut off: it needs {begin + size:,} bytes of "
             f"{place.name!r}, there are {status.st_size:,}"
         )
-    with place.open("rb") as file:
-        file.seek(begin)
-        proto.raw_data = file.read(size)
-    proto.data_location = TensorProto.DEFAULT
-    del proto.external_data[:]
+    return place, begin, size
 
 
 def span_of(proto: TensorProto) -> tuple[int, int]:

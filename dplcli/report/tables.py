@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
-    from dplcli.verify.settings import KernelReport, Opinion
+    from dplcli.verify.settings import BlockReport, KernelReport, Opinion
 
 
 # The grounds of a verdict: where tolerances come from, and what the check notices.
@@ -395,6 +395,7 @@ def verification_report(
     lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     if result.memory is not None and (in_full or result.memory.blocks > 1):
         lines.append(Text(str(result.memory)))
+        lines += _block_table(result.memory.seen) if in_full else []
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
     lines += [Text(f"cannot tell: {doubt}", style="red") for doubt in result.doubts]
     if not in_full and not with_outputs:
@@ -417,6 +418,23 @@ def _output_table(outputs: Sequence[OutputComparison], most: int | None) -> Part
     if not left:
         return table
     return Group(table, Text(f"{left} more, closer than these (--verbose shows all).", "dim"))
+
+
+def _block_table(blocks: Sequence[BlockReport]) -> list[Part]:
+    """Return a row for each block with places that differ: how many, and the worst of them."""
+    rows = [
+        (
+            str(each.number),
+            f"{each.nodes:,}",
+            f"{each.judged:,}",
+            "other" if each.off is None else f"{each.off:.2g}",
+            one_line(each.worst, _LONG),
+        )
+        for each in blocks
+        if each.judged
+    ]
+    right = ("block", "nodes", "places", "ulps off")
+    return [TextTable(*right, "in", right=right, rows=rows)] if rows else []
 
 
 def _largest_error(outputs: Sequence[OutputComparison]) -> list[Text]:

@@ -16,9 +16,15 @@ belongs to the first block whose ends need it.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import platform
+import time
+import zipfile
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
+from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +35,11 @@ from onnx import TensorProto
 
 from dplcli.analysis.extract import Wiring, cut, subgraphs
 from dplcli.errors import VerificationError
+from dplcli.files import cache_folder, place_in, write_file
 from dplcli.ir.operators import MATRIX_SLOT, may_be_random
 from dplcli.onnx_io.convert import load_data
+from dplcli.onnx_io.external_data import places_in
+from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.cuts import CutModels
 from dplcli.verify.layers import type_of, value_of
 from dplcli.verify.model import bytes_of, dims_of, model_of
@@ -39,6 +48,8 @@ from dplcli.verify.settings import (
     GIGABYTE,
     REFERENCE_LEVEL,
     BlockCuts,
+    BlockReport,
+    Leaf,
     MemoryPlan,
     Need,
     RunError,
@@ -53,7 +64,6 @@ if TYPE_CHECKING:
     from dplcli.verify.settings import (
         Array,
         Feed,
-        Leaf,
         ModelSource,
         Outputs,
         PartitionRun,
@@ -165,13 +175,51 @@ class InBlocks:
         model = cut(wiring, rows, types, ends)
         held = source.weights or {}
         weights = {t.name: held[t.name] for t in model.graph.initializer if t.name in held}
+        execution = source.execution
+        if any(math.prod(t.dims) * _BYTES_OF_FLOAT > _HUGE for t in model.graph.initializer):
+            execution = replace(execution, options=(*execution.options, _UNPACKED))
         content = model.SerializeToString()
-        block = replace(source, content=content, weights=weights, name=place, blocks=None)
+        block = replace(
+            source, content=content, weights=weights, execution=execution, name=place, blocks=None
+        )
+        fed = [{name: each[name] for name in read} for each in values]
+        file = self._result_of(block, fed)
+        if file is not None and (known := _read_results(file)) is not None:
+            return known
+        start = time.monotonic()
         runner = Runner(block, self._level, self._engine)
-        runs = runner.run_each([{name: each[name] for name in read} for each in values])
+        runs = runner.run_each(fed)
         for item in runner.record():
             self._record[item.call] = item
+        if file is not None and time.monotonic() - start > _WORTH_STORING:
+            _write_results(file, runs)
         return runs
+
+    def _result_of(self, block: ModelSource, feeds: Sequence[Mapping[str, Feed]]) -> Path | None:
+        """Return the file for what a block gives; None if that is not stored.
+
+        Its name tells the block, its weights and what it is fed, and what runs it.
+        """
+        execution, folder = block.execution, self._blocks.results
+        if folder is None or block.content is None:
+            return None
+        model = onnx.ModelProto.FromString(block.content)
+        has_code = bool(block.libraries) or execution.kernels is not None
+        if has_code or block.weights or any(map(_may_draw, all_nodes(model.graph))):
+            return None
+        digest = hashlib.sha256(block.content)
+        about: list[object] = [self._level, self._engine, execution.provider, execution.options]
+        about += [version("onnxruntime"), version("numpy"), platform.processor()]
+        for location in sorted({place.location for place in places_in(model)}):
+            data = place_in(block.path.parent, location)
+            status = data.stat()
+            about += [str(data), status.st_size, status.st_mtime_ns]
+        digest.update(repr(about).encode())
+        for each in feeds:
+            digest.update(_digest(each))
+        file = folder / f"{digest.hexdigest()}{_END}"
+        self._blocks.stored.add(file)
+        return file
 
     def _types(
         self, names: Sequence[str], values: Sequence[Mapping[str, Feed]]
@@ -190,6 +238,70 @@ class InBlocks:
                 raise RunError(f"the value {name!r} cannot be fed")
             types[name] = known
         return types
+
+
+def _may_draw(node: onnx.NodeProto) -> bool:
+    return may_be_random(node.domain, node.op_type)
+
+
+# Results of blocks, stored until the check is over.
+
+
+_WORTH_STORING = 1.0
+"""Seconds that a block takes at least, if what it gives is stored."""
+_END = ".block.npz"
+_OLD = 7 * 24 * 3600.0
+
+
+def results_folder() -> Path | None:
+    """Return where results of blocks are stored; what was left there long ago is removed."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file in folder.glob(f"*{_END}"):
+            if time.time() - file.stat().st_mtime > _OLD:
+                file.unlink()
+    return folder
+
+
+def forget(*cuts: BlockCuts) -> None:
+    """Remove what was stored for a check that is over."""
+    for place in (place for each in cuts for place in each.stored):
+        with suppress(OSError):
+            place.unlink(missing_ok=True)
+
+
+def _write_results(place: Path, runs: Sequence[Outputs]) -> None:
+    """Store what a block gave; numbers only."""
+    arrays: dict[str, Array] = {}
+    for number, outputs in enumerate(runs):
+        for name, leaves in outputs.items():
+            for leaf in leaves:
+                if leaf.data.dtype.kind not in "biuf":
+                    return
+                key = json.dumps([number, name, leaf.label, leaf.dtype])
+                arrays[f"{len(arrays)}"] = leaf.data
+                arrays[f"{len(arrays)}"] = np.array(key)
+    with suppress(OSError):
+        write_file(place, lambda file: np.savez(file, allow_pickle=False, **arrays))
+
+
+def _read_results(place: Path) -> list[Outputs] | None:
+    """Return what a block gave before; None if that is not stored."""
+    runs: dict[int, dict[str, list[Leaf]]] = {}
+    try:
+        with np.load(place, allow_pickle=False) as stored:
+            for number in range(0, len(stored.files), 2):
+                data, key = stored[str(number)], json.loads(str(stored[str(number + 1)]))
+                outputs = runs.setdefault(key[0], {})
+                outputs.setdefault(key[1], []).append(Leaf(key[2], key[3], data))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    return [
+        {name: tuple(leaves) for name, leaves in runs[number].items()} for number in sorted(runs)
+    ]
 
 
 def _fits(stated: onnx.TypeProto, value: Feed) -> bool:
@@ -229,6 +341,11 @@ def _digest(feeds: Mapping[str, Feed]) -> bytes:
             is_plain = array.dtype.kind not in "OUS"
             digest.update(array.tobytes() if is_plain else repr(array.tolist()).encode())
     return digest.digest()
+
+
+_HUGE = 1 << 30
+_UNPACKED = ("session.disable_prepacking", "1")
+"""Weights of so many bytes in float32 are not packed: for a moment there would be two copies."""
 
 
 # Which node belongs to which block.
@@ -421,7 +538,8 @@ def plan_blocks(
         limit = int(most * GIGABYTE)
     cuts, largest = None, need
     if need.total > limit:
-        cuts = _cuts(wirings, _partners(models, names, wirings), limit - values, say)
+        room = max(limit - values, limit // 2)  # what flows is an estimate, and a high one
+        cuts = _cuts(wirings, _partners(models, names, wirings), room, say)
         of_blocks = (
             each
             for wiring, own in zip(wirings, cuts, strict=True)
@@ -436,6 +554,29 @@ def plan_blocks(
             hint="free some; or feed less: --shape batch=1; or leave the check out: --no-verify",
         )
     return plan, cuts
+
+
+def reports(source: ModelSource, roundings: Mapping[str, float]) -> tuple[BlockReport, ...]:
+    """Return what was seen of each block of a model.
+
+    Args:
+        source: The original, and where it is cut.
+        roundings: How far each place is off, by its value.
+    """
+    if source.blocks is None:
+        return ()
+    wiring = Wiring(model_of(source))
+    places = places_of(wiring, source.blocks.ends)
+    found = []
+    for block in range(source.blocks.count):
+        rows = [row for row, number in places.items() if number == block]
+        made = (name for row in rows for name in wiring.nodes[row].output)
+        own = {name: roundings[name] for name in made if name in roundings}
+        worst = max(own, key=own.__getitem__, default="")
+        off = own.get(worst, 0.0)
+        shown = off if math.isfinite(off) else None
+        found.append(BlockReport(block + 1, len(rows), len(own), worst, shown))
+    return tuple(found)
 
 
 def _cuts(
@@ -453,8 +594,8 @@ def _cuts(
     if any(need.total > _UNEVEN * most for need in _needs_in(wirings[1], theirs, 0)):
         theirs, noted = _ends(wirings[1], limit, dict.fromkeys(wirings[1].makers, "")), frozenset()
     return (
-        BlockCuts(InBlocks, ends, frozenset(heavy), {}, say),
-        BlockCuts(InBlocks, theirs, noted, None, say),
+        BlockCuts(InBlocks, ends, frozenset(heavy), {}, say, results_folder()),
+        BlockCuts(InBlocks, theirs, noted, None, say, results_folder()),
     )
 
 

@@ -27,7 +27,7 @@ from dplcli.verify.model import (
     model_of,
     small_values,
 )
-from dplcli.verify.numbering import Numbering, mark
+from dplcli.verify.numbering import Numbering
 from dplcli.verify.ranges import Ranges
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 _KEPT_BYTES = 1 << 26
 """Models of fewer bytes are kept, so that no file is read again."""
-
-_LARGE = 1 << 24
-"""Weights of more bytes stay in their files: they are told by what was read there."""
 
 _LOOKED_PAST = 24
 """How many cuts a place looks past to read the same in both models."""
@@ -513,16 +510,9 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
     """
     models = [model_of(source) for source in sources]
     try:
-        unshared = load_unshared(
-            *(
-                (model, source.path.parent, source.weights or {})
-                for model, source in zip(models, sources, strict=True)
-            )
-        )
-        for outside, tensor in unshared:
-            if len(tensor.raw_data) > _LARGE:
-                mark(outside, tensor.raw_data)
-                tensor.CopyFrom(outside)
+        sides = zip(models, sources, strict=True)
+        for _ in load_unshared(*((m, each.path.parent, each.weights or {}) for m, each in sides)):
+            pass
         return [_written_out(model) if model.functions else model for model in models]
     except GivenUpError:
         return models

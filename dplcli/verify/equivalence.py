@@ -30,7 +30,7 @@ from dplcli.errors import DplError, VerificationError
 from dplcli.files import temporary_folder
 from dplcli.verify.apart import ApartJudgement, distance, judge_apart
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
-from dplcli.verify.blocks import is_large, plan_blocks, values_of
+from dplcli.verify.blocks import forget, is_large, plan_blocks, reports, values_of
 from dplcli.verify.compare import (
     Facts,
     Judge,
@@ -322,6 +322,7 @@ def verify_equivalence(
         message = f"no verdict: {error.message}" if is_stopped else error.message
         raise VerificationError(message, hint=error.hint) from error
     result = check.run(candidate, blank)
+    forget(*cuts or ())
     return _with_opinions(result, original, candidate, settings)
 
 
@@ -580,6 +581,9 @@ class _Check:
         noted = () if regions is None else regions.notes[:_MOST_NOTED]
         warnings = (*self._warnings, *noted, *stimulus.notes, *self._power_warnings)
         result = replace(result, warnings=tuple(dict.fromkeys(warnings)))
+        if regions is not None and result.memory is not None:
+            seen = reports(reference.source, regions.roundings)
+            result = replace(result, memory=replace(result.memory, seen=seen))
         result = self._with_kernels(result)
         self._save(runs, result)
         return result

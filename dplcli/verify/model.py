@@ -6,6 +6,8 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,9 +35,10 @@ from dplcli.ir.operators import (
 )
 from dplcli.ir.types import summands
 from dplcli.onnx_io import model_from_proto, parse_model, read_model_file
-from dplcli.onnx_io.convert import dtype_bits, load_data
+from dplcli.onnx_io.convert import dtype_bits, file_of, load_data
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
+from dplcli.verify.numbering import SHORT, mark
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
 
 if TYPE_CHECKING:
@@ -203,18 +206,24 @@ def external_places(
     return places
 
 
+_AT_ONCE = 1 << 24
+"""External data of more bytes is not loaded."""
+_IN_ALL = 1 << 28
+"""Nor is more than this of one pair of models, but for what is short."""
+
+
 def load_unshared(
     *models: tuple[onnx.ModelProto, Path, Container[str]],
-) -> Iterator[tuple[onnx.TensorProto, onnx.TensorProto]]:
+) -> Iterator[onnx.TensorProto]:
     """Read the external data of two models, but for what both have in the same place of one file.
 
-    It is read a tensor at a time: whoever need not hold it lets go of it before the next one.
+    What is large stays where it is, and is marked by what it holds.
 
     Args:
         models: Each model, its folder, and its tensors that are in memory.
 
     Yields:
-        Each tensor as it was, and as it was read; the model has the second one.
+        Each tensor, as soon as it is read.
 
     Raises:
         OSError: A file cannot be read.
@@ -222,13 +231,37 @@ def load_unshared(
     """
     located = [external_places(*model) for model in models]
     shared = set.intersection(*({place for _, place in places} for places in located))
+    room = _IN_ALL
     for (_, folder, _), places in zip(models, located, strict=True):
         for tensor, place in places:
-            if place not in shared:
-                outside = onnx.TensorProto()
-                outside.CopyFrom(tensor)
+            size = bytes_of(tensor)
+            if place in shared:
+                continue
+            if size > _AT_ONCE or (size > SHORT and size > room):
+                mark(tensor, _digest(folder, tensor))
+            else:
                 load_data(tensor, folder)
-                yield outside, tensor
+                room -= size
+            yield tensor
+
+
+def _digest(folder: Path, tensor: onnx.TensorProto) -> str:
+    """Return what stands for external data, which is read a piece at a time."""
+    path, begin, size = file_of(tensor, folder)
+    status = path.stat()
+    return _digest_of(path, begin, size, status.st_mtime_ns)
+
+
+@cache
+def _digest_of(path: Path, begin: int, size: int, _changed: int) -> str:
+    """Return the digest of a part of a file as it was changed last."""
+    digest = sha256()
+    with path.open("rb") as file:
+        file.seek(begin)
+        while size > 0 and (part := file.read(min(size, _AT_ONCE))):
+            digest.update(part)
+            size -= len(part)
+    return digest.hexdigest()
 
 
 def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) -> None:

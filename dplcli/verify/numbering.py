@@ -609,12 +609,12 @@ def _content(tensor: TensorProto) -> _Content:
 _CHECKSUM, _READ = "checksum", "read by dpl: "
 
 
-def mark(tensor: TensorProto, data: bytes) -> None:
+def mark(tensor: TensorProto, digested: str) -> None:
     """Note what the external data of a tensor holds, so that it is told by that, wherever it lies.
 
     onnx has a key for it, which onnxruntime accepts.
     """
-    tensor.external_data.add(key=_CHECKSUM, value=f"{_READ}{digest(data)}")
+    tensor.external_data.add(key=_CHECKSUM, value=f"{_READ}{digested}")
 
 
 def content_of(tensor: TensorProto) -> dict[str, str]:

@@ -43,7 +43,6 @@ from onnx import TensorProto
 from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
-from dplcli.files import place_in
 from dplcli.ir.operators import (
     BOUNDED_BY_SIZE,
     BOUNDING,
@@ -51,7 +50,7 @@ from dplcli.ir.operators import (
     UNROUNDED,
     WEIGHT_AXES,
 )
-from dplcli.onnx_io.convert import span_of
+from dplcli.onnx_io.convert import file_of
 from dplcli.verify.compare import (
     FLOATS,
     UNITS,
@@ -238,6 +237,7 @@ class _Places(CutModels):
         sizes: Upper bounds of the bytes of the original's values.
         exact: How many places were computed in float64.
         sights: What was seen, by the candidate's value.
+        roundings: How far each place is off, by the original's value.
         shapes: Of what entered and left a place, by the candidate's value.
         whole: Values of the original that are whole numbers.
         left: How much work may still be done on drawn values.
@@ -259,6 +259,7 @@ class _Places(CutModels):
         self.nearest: dict[str, tuple[Pair, _Failure] | None] = {}
         self.exact = 0
         self.sights: dict[str, _Seen] = {}
+        self.roundings: dict[str, float] = {}
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
         self.whole: set[str] = set()
         self.left = _MOST_DRAWN
@@ -310,6 +311,7 @@ class _Places(CutModels):
                 *_junctions(failed, self._agreed()),
             ),
             case=next(iter(self.feeds)),
+            roundings={pair.original: self.roundings.get(pair.original, 0.0) for pair in changed},
         )
 
     # Which places there are.
@@ -620,6 +622,9 @@ class _Places(CutModels):
         failures: dict[Pair, _Failure] = {}
         doubtful: dict[Place, Sequence[Leaf]] = {}
         for place, given in results.items():
+            end = place.pair.original
+            off = np.inf if isinstance(given, RunError) else _off(feeding.expected[end], given)
+            self.roundings[end] = max(off, self.roundings.get(end, 0.0))
             if isinstance(given, RunError):
                 reason = f"{feeding.what}: onnxruntime does not run it: {given}"
                 failures[place.pair] = _Failure(reason)
@@ -1185,10 +1190,23 @@ def _table(side: CutSide, tensor: TensorProto) -> Array | None:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if not content_of(tensor) or dtype.kind not in "fiub":
         return None
-    (location,) = (each.value for each in tensor.external_data if each.key == "location")
-    begin, _ = span_of(tensor)
-    path = place_in(side.source.path.parent, location)
+    path, begin, _ = file_of(tensor, side.source.path.parent)
     return np.memmap(path, dtype, "r", begin, tuple(tensor.dims))
+
+
+def _off(expected: Sequence[Leaf], given: Sequence[Leaf]) -> float:
+    """Return how many units in the last place of the largest number a value is off, at most."""
+    if _is_same(expected, given):
+        return 0.0
+    worst = 0.0
+    for old, new in zip(expected, given, strict=False):
+        unit = UNITS.get(old.dtype, 1.0) * scale_of(old.data) if old.dtype in FLOATS else 1.0
+        if old.data.shape != new.data.shape or old.data.dtype.kind not in "iuf" or not unit:
+            return np.inf
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.abs(new.data.astype(np.float64) - old.data.astype(np.float64))
+        worst = max(worst, float(np.nanmax(apart, initial=0.0)) / unit)
+    return worst
 
 
 def _is_equal(one: TensorProto, other: TensorProto) -> bool:

@@ -160,8 +160,9 @@ def _read_weights(*sides: tuple[ModelProto, Path]) -> None:
         UnprovedError: It cannot be read.
     """
     try:
-        for _, tensor in load_unshared(*((model, folder, ()) for model, folder in sides)):
-            _shorten(tensor)
+        for tensor in load_unshared(*((model, folder, ()) for model, folder in sides)):
+            if tensor.data_location != TensorProto.EXTERNAL:
+                _shorten(tensor)
     except OSError as error:
         name = PurePath(error.filename or "").name
         raise UnprovedError(f"the weights in {name!r} cannot be read: {error.strerror}") from error

@@ -610,7 +610,7 @@ class Sight:
     high: float | None = None
 
 
-@keys("... -places -case")
+@keys("... -places -case -roundings")
 @dataclass(frozen=True)
 class LocalJudgement:
     """Places where two models differ, each run by itself.
@@ -629,6 +629,8 @@ class LocalJudgement:
         places: Where to cut these out: first as closely as can be, then with what they were joined
             to. They are kept in no file, nor is the case.
         case: Number of the case on which they were run.
+        roundings: How far each is off on what the original computes there, by the original's value,
+            in units in the last place of its largest number. It is kept in no file.
     """
 
     judged: int
@@ -641,6 +643,7 @@ class LocalJudgement:
     sights: tuple[Sight, ...] = ()
     places: tuple[Junction, ...] = ()
     case: int = 0
+    roundings: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def agreement(self) -> str:
@@ -681,6 +684,25 @@ class Need:
 
 
 @dataclass(frozen=True)
+class BlockReport:
+    """What was seen of one block.
+
+    Attributes:
+        number: Which it is, from 1 on.
+        nodes: How many nodes of the original it has.
+        judged: How many of its places differ between the models, and were run by themselves.
+        worst: The value of that of them which is furthest off; "" if there is none.
+        off: How far that is, in units in the last place of its largest number.
+    """
+
+    number: int
+    nodes: int
+    judged: int
+    worst: str
+    off: float | None
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
     """How two models are run within the memory that there is.
 
@@ -690,6 +712,7 @@ class MemoryPlan:
         free: How many there are; None if that is not known.
         blocks: In how many blocks the models run, one after the other.
         largest: What the largest block needs; *need* if they run whole.
+        seen: What was seen of each block, if places were judged.
     """
 
     need: Need
@@ -697,6 +720,7 @@ class MemoryPlan:
     free: int | None
     blocks: int
     largest: Need
+    seen: tuple[BlockReport, ...] = ()
 
     def __str__(self) -> str:
         said = f"A run needs {self.need}"
@@ -1143,6 +1167,9 @@ class BlockCuts:
         kept: What the model gave there by what it was fed, so that blocks need not run again; None
             if nothing is kept.
         say: Called with a short phrase before each block.
+        results: Where what blocks give is stored until the check is over, so that one that was
+            interrupted goes on from there; None for nowhere.
+        stored: The files there that this check has to do with.
     """
 
     create: Callable[..., Any]
@@ -1150,6 +1177,8 @@ class BlockCuts:
     noted: frozenset[str] = frozenset()
     kept: dict[bytes, dict[str, Feed]] | None = None
     say: Callable[[str], None] = lambda _phrase: None
+    results: Path | None = None
+    stored: set[Path] = field(default_factory=set)
 
     @property
     def count(self) -> int:

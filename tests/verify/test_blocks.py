@@ -12,7 +12,7 @@ import pytest
 from benchmarks.llm import SIZES, STYLES, WEIGHTS, write
 from dplcli.errors import VerificationError
 from dplcli.report.json import parts_of
-from dplcli.verify import Settings, VerificationResult, blocks
+from dplcli.verify import Settings, VerificationResult, blocks, model
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.run import Runner
 from tests.helpers import thinned
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SHAPE = replace(SIZES["tiny"], layers=3)
 FORCED = Settings(max_memory=1e-9)
 """However small a model is, it does not fit: each of its weights is a block."""
-BY_LAYER = Settings(max_memory=2.6e-4, levels=("disable",))
+BY_LAYER = Settings(max_memory=5e-4, levels=("disable",))
 """A layer of the decoder fits, and two do not."""
 
 
@@ -47,10 +47,15 @@ def decoder(path: Path, style: str = "dynamo", weights: str = "fp32") -> onnx.Mo
 
 def changed(path: Path, name: str, change: Callable[[onnx.ModelProto], None]) -> Path:
     """Write a changed copy of a model beside it."""
-    model = onnx.load(path, load_external_data=False)
-    change(model)
-    onnx.save(model, path.with_name(name))
+    proto = onnx.load(path, load_external_data=False)
+    change(proto)
+    onnx.save(proto, path.with_name(name))
     return path.with_name(name)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPL_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -84,10 +89,10 @@ def test_verdict_of_blocks_is_that_of_the_whole(save: Save, pair: Verdict) -> No
 
 def test_block_opens_its_own_weights_alone(tmp_path: Path, sessions: list[ModelSource]) -> None:
     """No session holds more than one weight of a layer, and a file's data is never copied."""
-    model = decoder(tmp_path / "a.onnx")
+    written = decoder(tmp_path / "a.onnx")
 
-    def turn(model: onnx.ModelProto) -> None:
-        for node in model.graph.node:
+    def turn(proto: onnx.ModelProto) -> None:
+        for node in proto.graph.node:
             if node.op_type == "Add":
                 node.input.reverse()
 
@@ -97,7 +102,7 @@ def test_block_opens_its_own_weights_alone(tmp_path: Path, sessions: list[ModelS
     assert result.is_equivalent
     assert result.memory is not None
     assert result.memory.blocks > 7 * SHAPE.layers
-    matrices = {t.name for t in model.graph.initializer if len(t.dims) > 1 and t.external_data}
+    matrices = {t.name for t in written.graph.initializer if len(t.dims) > 1 and t.external_data}
     for source in sessions:
         if source.blocks is None and source.content is not None:
             held = onnx.load_model_from_string(source.content).graph.initializer
@@ -106,29 +111,29 @@ def test_block_opens_its_own_weights_alone(tmp_path: Path, sessions: list[ModelS
             assert all(t.data_location == onnx.TensorProto.EXTERNAL for t in weights)
 
 
-def wrong_weight(model: onnx.ModelProto) -> None:
+def wrong_weight(proto: onnx.ModelProto) -> None:
     """Let a weight of the second layer lie elsewhere."""
-    (tensor,) = (t for t in model.graph.initializer if t.name.endswith("1.mlp.up_proj.weight"))
+    (tensor,) = (t for t in proto.graph.initializer if t.name.endswith("1.mlp.up_proj.weight"))
     (offset,) = (entry for entry in tensor.external_data if entry.key == "offset")
     offset.value = str(int(offset.value) + 64)
 
 
-def swapped_heads(model: onnx.ModelProto) -> None:
+def swapped_heads(proto: onnx.ModelProto) -> None:
     """Let the second layer take keys for queries of other heads."""
-    (node,) = (n for n in model.graph.node if n.name == "/model.layers.1.self_attn/q/Reshape")
+    (node,) = (n for n in proto.graph.node if n.name == "/model.layers.1.self_attn/q/Reshape")
     halves = [f"{node.input[0]}/half{number}" for number in range(2)]
-    position = [*model.graph.node].index(node)
+    position = [*proto.graph.node].index(node)
     split = onnx.helper.make_node("Split", node.input[:1], halves, axis=-1, num_outputs=2)
     joined = onnx.helper.make_node("Concat", halves[::-1], [f"{node.input[0]}/swapped"], axis=-1)
     node.input[0] = joined.output[0]
     for new in (joined, split):
-        model.graph.node.insert(position, new)
+        proto.graph.node.insert(position, new)
 
 
-def other_epsilon(model: onnx.ModelProto) -> None:
+def other_epsilon(proto: onnx.ModelProto) -> None:
     """Let a norm of the second layer add ten times as much."""
-    (node,) = (n for n in model.graph.node if n.name == "/model.layers.1.input_layernorm/Add")
-    model.graph.initializer.append(
+    (node,) = (n for n in proto.graph.node if n.name == "/model.layers.1.input_layernorm/Add")
+    proto.graph.initializer.append(
         onnx.numpy_helper.from_array(np.array(1e-4, np.float32), "ten times as much")
     )
     node.input[1] = "ten times as much"
@@ -156,6 +161,10 @@ def test_mutant_is_named_by_its_layer(
     assert result.regions is not None
     assert result.regions.differing
     assert all("layers.1." in each for each in result.regions.differing)
+    assert result.memory is not None
+    seen = {each.number: each for each in result.memory.seen if each.judged}
+    assert len(seen) == 1
+    assert all("layers.1." in each.worst and (each.off or 0) > 100 for each in seen.values())
 
 
 @pytest.mark.long
@@ -256,3 +265,76 @@ def test_default_is_fed_and_not_stored(save: Save) -> None:
 
     assert verify_equivalence(path, save(text % "Mul (f, c)", "b"), FORCED).is_equivalent
     assert not verify_equivalence(path, save(text % "Add (c, f)", "c"), FORCED).is_equivalent
+
+
+@pytest.mark.long
+def test_interrupted_check_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: list[ModelSource]
+) -> None:
+    """What blocks gave before is not run again, unless weights have changed; it goes at the end."""
+    monkeypatch.setattr(blocks, "_WORTH_STORING", -1)
+    decoder(tmp_path / "a.onnx")
+    other = changed(tmp_path / "a.onnx", "b.onnx", other_epsilon)
+
+    def check() -> VerificationResult:
+        sessions.clear()
+        return verify_equivalence(tmp_path / "a.onnx", other, BY_LAYER)
+
+    expected = check()
+    in_full = len(sessions)
+    assert not [*(tmp_path / "cache").glob("*.block.npz")]
+
+    def interrupt(phrase: str) -> None:
+        if "the candidate, block 2 of" in phrase:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify_equivalence(tmp_path / "a.onnx", other, BY_LAYER, progress=interrupt)
+    stored = [*(tmp_path / "cache").glob("*.block.npz")]
+    assert stored
+
+    assert said(check()) == said(expected)
+    assert (resumed := len(sessions)) == in_full - len(stored)
+    assert not [*(tmp_path / "cache").glob("*.block.npz")]
+
+    with pytest.raises(KeyboardInterrupt):
+        verify_equivalence(tmp_path / "a.onnx", other, BY_LAYER, progress=interrupt)
+    (tmp_path / "a.onnx.data").write_bytes((tmp_path / "a.onnx.data").read_bytes())
+    check()
+    assert resumed < len(sessions) <= in_full
+
+
+@pytest.mark.parametrize(
+    ("place", "said_of_it"),
+    [
+        (None, ""),
+        ("model.layers.1.mlp.up_proj.weight", "layers.1.mlp.up_proj"),
+        ("model.embed_tokens.weight", "rows differ that no input chose"),
+    ],
+)
+def test_weights_elsewhere_are_told_by_what_they_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None, said_of_it: str
+) -> None:
+    """Large weights in another file are not loaded: equal ones are equal, and one number tells."""
+    monkeypatch.setattr(model, "_AT_ONCE", 4096)
+    shape = replace(SHAPE, layers=2, words=4096)
+    write(tmp_path / "a.onnx", shape, "dynamo", "fp32")
+    (tmp_path / "there").mkdir()
+    other = onnx.load(tmp_path / "a.onnx")
+    for tensor in other.graph.initializer:
+        if tensor.name == place:
+            values = onnx.numpy_helper.to_array(tensor).copy()
+            values[-40, -1] += 1
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    beside = tmp_path / "there" / "b.onnx"
+    onnx.save(other, beside, save_as_external_data=True, location="weights", size_threshold=1024)
+    settings = Settings(levels=("disable",))
+
+    result = verify_equivalence(tmp_path / "a.onnx", beside, settings, prove=True)
+
+    assert result.is_equivalent == (place is None)
+    assert (result.proof is not None) == (place is None)
+    if place is not None:
+        assert result.regions is not None
+        assert len(result.regions.differing) == 1
+        assert said_of_it in result.regions.differing[0]
