@@ -149,6 +149,7 @@ def _entry(rule: PatternRule | RewriteRule, policy: ConstantsPolicy) -> dict[str
         before["replacement"] = (_lines(rule.becomes), "")
         before["escape"] = (rule.escape, usual)
         before["once"] = (rule.once, False)
+        before["except"] = ([*rule.excepted], [])
     after: dict[str, tuple[object, object]] = {
         "opsets": (bounds, [1]),
         "examples": (
@@ -312,6 +313,7 @@ class RuleMaker:
                 where=where,
                 once=entry.once,
                 escape=entry.escape,
+                excepted=tuple(entry.except_ or ()),  # type: ignore[arg-type]  # a list by now
                 **common,
             )
         except PatternSyntaxError as error:

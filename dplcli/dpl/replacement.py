@@ -36,7 +36,7 @@ from dplcli.dpl.pattern import (
     RepeatPattern,
     is_op,
 )
-from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
+from dplcli.dpl.rule import Exempt, Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
     all_parts,
     attribute_names,
@@ -1514,6 +1514,9 @@ class RewriteRule(Rule):
             replaced, and what is still read stays, as in PDL and TVM. ``refuse``: nothing is done,
             which is the default where the replacement would do work again that stays
             (`repeats_work`).
+        excepted: For which numbers the result may be another one: those that are none (``nan``) or
+            are infinite (``inf``), zeros that have a sign (``zero_sign``), and those at the ends of
+            their type (``overflow``).
     """
 
     kind = "rewrite"
@@ -1522,6 +1525,7 @@ class RewriteRule(Rule):
     order: OrderPolicy = field(default="outermost", init=False)
     replacement: RewriteFunction
     once: bool = field(default=False, kw_only=True)
+    excepted: tuple[Exempt, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.

@@ -53,6 +53,7 @@ RESERVED_METADATA = frozenset(
 ConstantsPolicy: TypeAlias = Literal["auto", "embed", "lift"]
 EscapePolicy: TypeAlias = Literal["refuse", "duplicate", "outputs"]
 RewriteEscapePolicy: TypeAlias = Literal["keep", "refuse"]
+Exempt: TypeAlias = Literal["nan", "inf", "zero_sign", "overflow"]
 OrderPolicy: TypeAlias = Literal["outermost", "program"]
 
 
