@@ -537,15 +537,44 @@ def attribute_of(node: Node, name: str) -> Attribute | None:
         What the file states; else the schema's default; else the default that the operator's page
         gives in words, where the known shapes determine it; else None.
     """
-    fixed = fixed_attribute(node, name)
-    if fixed is not None:
-        return fixed
+    stated = node.attributes.get(name)
+    return default_of(node, name) if stated is None else stated
+
+
+def default_of(node: Node, name: str) -> Attribute | None:
+    """Return what attribute *name* of *node* would be, were it not stated; None if nobody says."""
     schema = schema_of(node)
-    if schema is None or node.domain:
+    if schema is None:
         return None
+    fixed = schema.defaults.get(name)
+    if fixed is not None or node.domain:
+        return fixed
     if name not in schema.attributes:
         return _implied_attribute(node, name)
     return _textual_default(node, name)
+
+
+def beyond_default(node: Node, named: Container[str]) -> str:
+    """Return an attribute of *node* that is not named and has not its default; "" if there is none.
+
+    What became an input is named as that, or is none of the attributes.
+    """
+    moved = [item.attribute for item in MOVED.get(node.op_type, ()) if not node.domain]
+    for name, stated in node.attributes.items():
+        if name in named or name in moved:
+            continue
+        usual = default_of(node, name)
+        if usual is None or stated.ref or stated.kind != usual.kind:
+            return name
+        values = [
+            (v.value.dtype, v.value.shape, v.value.numpy().tolist())
+            if isinstance(v.value, Tensor)
+            else v.value
+            for v in (stated, usual)
+        ]
+        if values[0] != values[1]:
+            return name
+    return ""
 
 
 def fixed_attribute(node: Node, name: str) -> Attribute | None:

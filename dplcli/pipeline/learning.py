@@ -604,7 +604,7 @@ class _RuleWriter:
             read, _ = read_pattern(pattern, self.schemas)
             captures = captures_of(read)
             becomes = parse_replacement(replacement, read, self.schemas)
-            check_attributes(read, becomes.carried, opsets, self.schemas)
+            check_attributes(read, becomes.carried)
             where = tuple(Condition(text, captures) for text in self.where)
             rule = RewriteRule(name, read, becomes, where=where, escape=escape, opsets=opsets)
         except PatternSyntaxError as error:
