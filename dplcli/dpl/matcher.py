@@ -128,6 +128,7 @@ from dplcli.ir.operators import (
     OP_KINDS,
     beyond_default,
     default_of,
+    from_the_first,
     has_unknown_parameter,
     inputs_of,
     parameter_of,
@@ -224,9 +225,10 @@ def attribute_equals(node: Node, name: str, expected: AttributeValue | None) -> 
     """Tell whether an attribute, or its default, equals what a pattern states; None is any value.
 
     Floats are compared as float32, and an element type may be given by its name
-    (``to="float32"``). A tensor equals a list of its numbers, or its only number. An attribute that
-    a function's caller supplies is unknown, hence unequal. Where the node's opset has an input
-    instead, its value is compared if it is constant.
+    (``to="float32"``). Axes are counted from either end, if the rank is known. A tensor equals a
+    list of its numbers, or its only number. An attribute that a function's caller supplies is
+    unknown, hence unequal. Where the node's opset has an input instead, its value is compared if it
+    is constant.
     """
     attribute = parameter_of(node, name)
     if attribute is None or attribute.ref:
@@ -238,7 +240,10 @@ def attribute_equals(node: Node, name: str, expected: AttributeValue | None) -> 
         return _floats_equal(value, expected)
     if attribute.kind == "int" and isinstance(expected, str) and name in DTYPE_ATTRIBUTES:
         return value == DTYPE_CODES.get(expected)
-    return value == expected and type(value) is type(expected)
+    if type(value) is not type(expected):
+        return False
+    same = value == expected
+    return same or from_the_first(node, name, value) == from_the_first(node, name, expected)
 
 
 def _floats_equal(value: object, expected: AttributeValue) -> bool:
@@ -259,10 +264,20 @@ def _floats_equal(value: object, expected: AttributeValue) -> bool:
         return False
 
 
-def _is_same(attribute: Attribute, other: Attribute | None) -> bool:
-    if other is None or isinstance(attribute.value, Tensor) or isinstance(other.value, Tensor):
+def _is_same(name: str, one: Node, other: Node) -> bool:
+    """Tell whether nodes have the same attribute, or the first has none; no tensors are the same.
+
+    Axes are counted from either end.
+    """
+    attribute, its = parameter_of(one, name), parameter_of(other, name)
+    if attribute is None or its is None:
+        return attribute is None
+    if isinstance(attribute.value, Tensor) or isinstance(its.value, Tensor):
         return False
-    return attribute.value == other.value
+    same = attribute.value == its.value
+    return same or from_the_first(one, name, attribute.value) == from_the_first(
+        other, name, its.value
+    )
 
 
 def unnamed_attributes(node: Node, named: Sequence[tuple[str, object]]) -> Mapping[str, Attribute]:
@@ -1257,8 +1272,7 @@ class CallStep(Step):
         """Tell whether *node* has the attributes that its captures stand for elsewhere."""
         for name, slot in self.alike:
             other = state.slots[slot]
-            attribute = parameter_of(other, name) if isinstance(other, Node) else None
-            if attribute is not None and not _is_same(attribute, parameter_of(node, name)):
+            if isinstance(other, Node) and not _is_same(name, other, node):
                 return False
         return True
 

@@ -389,6 +389,8 @@ class GraphBuilder:
             given = fit_attributes(op_type, len(read), given, schema)
         if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
             raise BuildError(f"{op_type} has no {outputs} outputs")
+        if schema is not None:  # nobody need read all, but all have to be there
+            outputs = max(outputs, schema.min_outputs)
         version = 1 if schema is None else schema.since
         return self._keep(DraftNode(op_type, domain, read, given, outputs, version))
 

@@ -502,6 +502,12 @@ WEIGHT_AXES: Mapping[str, tuple[int, int]] = {
 }
 """Where those that multiply most have their weight, and which of its axes their results have."""
 
+ORDERING = _ops(
+    "ArgMax ArgMin AveragePool Clip GlobalMaxPool Hardmax LeakyRelu Max MaxPool Min PRelu ReduceMax"
+    " ReduceMin Relu Sign ThresholdedRelu TopK"
+)
+"""What they make of NaN, or of no numbers, is nowhere said, or done in different ways."""
+
 WANTS_POSITIVE = _ops("Log Reciprocal Sqrt")
 WANTS_UNIT = _ops("Acos Asin Atanh")
 WANTS_NUMBER = _ops("Add Div MatMul MatMulInteger Mod Pow Sub")
@@ -554,6 +560,24 @@ def default_of(node: Node, name: str) -> Attribute | None:
     return _textual_default(node, name)
 
 
+_AXES = frozenset({"axis", "axes"})
+_OF_RESULT = _ops("OneHot Unsqueeze")
+"""Operators whose axes are those of their result."""
+
+
+def from_the_first(node: Node, name: str, value: object) -> object:
+    """Return axes counted from the first one, where the rank is known; anything else as it is."""
+    place = (node.outputs if node.op_type in _OF_RESULT else node.inputs)[:1] or (None,)
+    known = place[0].known_type() if name in _AXES and place[0] is not None else None
+    if known is None or known.shape is None:
+        return value
+    axes = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(axis, int) for axis in axes):
+        return value
+    counted = tuple(axis + len(known.shape) * (axis < 0) for axis in axes)
+    return counted if isinstance(value, tuple) else counted[0]
+
+
 def beyond_default(node: Node, named: Container[str]) -> str:
     """Return an attribute of *node* that is not named and has not its default; "" if there is none.
 
@@ -569,7 +593,7 @@ def beyond_default(node: Node, named: Container[str]) -> str:
         values = [
             (v.value.dtype, v.value.shape, v.value.numpy().tolist())
             if isinstance(v.value, Tensor)
-            else v.value
+            else from_the_first(node, name, v.value)
             for v in (stated, usual)
         ]
         if values[0] != values[1]:

@@ -35,6 +35,7 @@ from dplcli.ir.operators import (
     INDEXED,
     LAST_OPSET,
     LENGTHS,
+    ORDERING,
     PART_SLOTS,
     SIZED_FROM,
     TUPLE_SLOTS,
@@ -551,7 +552,8 @@ _WIDE, _SAFE, _SMALL = 1e3, 300.0, 9.0
 """How large the numbers are that every model may meet, as floats, as float64 (the exponential of
 which is a number), and as integers that do not wrap."""
 
-_MISSING = ("NOT_IMPLEMENTED", "Could not find an implementation", "ot supported", "raining")
+_NO_KERNEL = ("NOT_IMPLEMENTED", "Could not find an implementation", "Kernel not found")
+_MISSING = (*_NO_KERNEL, "ot supported", "raining")
 """What onnxruntime says where it has no kernel, and the reference evaluator stands in."""
 
 _WORDS: dict[Manner, tuple[str, str]] = {
@@ -655,6 +657,7 @@ class _Attempts:
         if model is None or any(map(_overreaches, model.graph)):
             return ""
         before = to_proto(model).SerializeToString()
+        made = made._replace(ways=self._matched_ways(model, made.ways))
         try:
             changed, why_not = _apply(self.rule, model, most=_OWN_MOST)
         except RewriteLimitError as error:
@@ -674,6 +677,15 @@ class _Attempts:
         feeds = [(manner, self._fed(made.graph, manner, turn)) for manner in manners]
         runs, engine = self._runs_as_declared(before, feeds, model)
         return self._compared(made, model, before, runs, engine) if runs else ""
+
+    def _matched_ways(self, model: Model, ways: frozenset[str]) -> frozenset[str]:
+        """Return the forms of a graph, with what its first match takes for any number of inputs."""
+        named = {way for way in ways if way.startswith("*") and not way.startswith("*_ ")}
+        matches = select_matches(model, [self.rule]).matches if named else []
+        if not matches:
+            return ways
+        bound = matches[0].variadic.items()
+        return ways - named | {f"*{name} {'full' if taken else 'empty'}" for name, taken in bound}
 
     def untried(self, parts: Iterable[str]) -> list[str]:
         """Return those of *parts* that no graph reached, unless conditions refuse them."""
@@ -764,7 +776,7 @@ class _Attempts:
             runner = _runner(after, engine)
             results = [runner.run(run.feed) for run in runs]
         except (RunError, VerificationError) as error:
-            if any(words in str(error) for words in _MISSING[:2]) and engine == "onnxruntime":
+            if any(words in str(error) for words in _NO_KERNEL) and engine == "onnxruntime":
                 return self._by_evaluator(made, model, before, runs)
             # kernels of other domains refuse numbers that no model holds, and say so loudly; and
             # some kernels want some elements
@@ -908,7 +920,7 @@ def _is_open(graph: Instance, manner: Manner) -> bool:
     the largest of no numbers.
     """
     operators = {node.op_type for node in graph.nodes}
-    if (manner == "nan" or _is_empty(graph)) and operators & _ORDERING:
+    if (manner == "nan" or _is_empty(graph)) and operators & ORDERING:
         return True
     casts = (node.attributes.get("to") for node in graph.nodes if node.op_type == "Cast")
     return manner in {"wide", *ODDITIES} and any(to in _WHOLE_TYPES for to in casts)
@@ -920,12 +932,6 @@ def _is_empty(graph: Instance) -> bool:
     return any(0 in shape for shape in [*shapes, *(d.shape for d in graph.constants.values())])
 
 
-_ORDERING = frozenset(
-    [
-        *("ArgMax", "ArgMin", "Clip", "GlobalMaxPool", "Hardmax", "LeakyRelu", "Max", "MaxPool"),
-        *("Min", "PRelu", "ReduceMax", "ReduceMin", "Relu", "Sign", "ThresholdedRelu", "TopK"),
-    ]
-)
 _WHOLE_TYPES = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 
 

@@ -461,6 +461,7 @@ class Sampler:
             if name in known | stated
         }
         made = node.outputs
+        made += tuple(f"{made[0]}_{place}" for place in range(len(made), schema.min_outputs))
         room = schema.max_outputs - len(made)
         if 0 < room < _MOST_OUTPUTS and (attributes.get("training_mode") or self._dares(_RARELY)):
             made += tuple(f"{made[0]}_{len(made) + more}" for more in range(room))
