@@ -1051,6 +1051,8 @@ class Trial:
         reason: Why it failed or was not tried.
         graphs: How many graphs were made up that the rule applies to.
         counterexample: The smallest graph found on which the rule is wrong, as ONNX text; or "".
+        tried: What the graphs had: opsets, types, ranks, forms of the pattern, attributes.
+        notes: Where results differ, and why that is no fault.
     """
 
     rule: PatternRule | RewriteRule
@@ -1060,6 +1062,8 @@ class Trial:
     reason: str = ""
     graphs: int = 0
     counterexample: str = ""
+    tried: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -1219,7 +1219,7 @@ class TrialSettings(CatalogueSettings):
         seed: Which graphs are made up, and which numbers they are fed.
     """
 
-    trials: int = option(default=60, least=1, metavar="N", shown="60")
+    trials: int = option(default=200, least=1, metavar="N", shown="200")
     seed: int = option(default=0, least=0, metavar="N", shown="0")
 
 

@@ -149,6 +149,7 @@ def _entry(rule: PatternRule | RewriteRule, policy: ConstantsPolicy) -> dict[str
         before["replacement"] = (_lines(rule.becomes), "")
         before["escape"] = (rule.escape, usual)
         before["once"] = (rule.once, False)
+        before["except"] = ([*rule.excepted], [])
     after: dict[str, tuple[object, object]] = {
         "opsets": (bounds, [1]),
         "examples": (
@@ -301,18 +302,16 @@ class RuleMaker:
         with mistakes.gathered():
             where = self._checked(place, pattern, where)
         with mistakes.gathered():
-            replacement, last = self._becoming(place, entry, pattern)
+            replacement = self._becoming(place, entry, pattern)
         mistakes.check()
-        common = self._common(place, entry, pattern, unused)
-        if last is not None:
-            common["opsets"] = (common["opsets"][0], last)
         try:
             return RewriteRule(
                 replacement=replacement,
                 where=where,
                 once=entry.once,
                 escape=entry.escape,
-                **common,
+                excepted=tuple(entry.except_ or ()),  # type: ignore[arg-type]  # a list by now
+                **self._common(place, entry, pattern, unused),
             )
         except PatternSyntaxError as error:
             raise place.error_in_text(error, ("replacement",)) from error
@@ -343,21 +342,18 @@ class RuleMaker:
 
     def _becoming(
         self, place: RuleEntry, entry: RewriteItem, pattern: DFPattern
-    ) -> tuple[RewriteFunction, int | None]:
-        """Return the replacement as a function: parsed, or found by its name.
-
-        With it comes the last opset that it is right for, if that is known.
-        """
+    ) -> RewriteFunction:
+        """Return the replacement as a function: parsed, or found by its name."""
         if entry.function is not None:
-            return self._function(place, entry, entry.function), None
+            return self._function(place, entry, entry.function)
         key = "replacement"
         try:
             replacement = parse_replacement(entry.replacement or "", pattern, self.schemas)
             key = "pattern"
-            last = check_attributes(pattern, replacement.carried, _opsets(entry), self.schemas)
+            check_attributes(pattern, replacement.carried)
         except PatternSyntaxError as error:
             raise place.error_in_text(error, (key,)) from error
-        return replacement, last
+        return replacement
 
     def _function(self, place: RuleEntry, entry: RewriteItem, name: str) -> RewriteFunction:
         where = ("function",)

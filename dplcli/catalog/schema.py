@@ -22,6 +22,7 @@ from dplcli.dpl.rule import (
     RESERVED_METADATA,
     ConstantsPolicy,
     EscapePolicy,
+    Exempt,
     OrderPolicy,
     RewriteEscapePolicy,
 )
@@ -126,7 +127,8 @@ _SCALAR = _any_of({"type": "string"}, {"type": "number"})
 _VALUES = _any_of(_list_of(_SCALAR), _mapping_to(_mapping_to(_SCALAR, least=0)))
 _SELECTION = _mapping_to(_any_of(_SCALAR, _list_of(_SCALAR, least=0)))
 _FOR_EACH = _any_of(_mapping_to(_VALUES), _list_of(_mapping_to(_SCALAR)))
-_EXCEPT = _any_of(_SELECTION, _list_of(_SELECTION, least=0))
+_EXEMPT = {"type": "string", "enum": [*get_args(Exempt)]}
+_EXCEPT = _any_of(_SELECTION, _list_of(_any_of(_SELECTION, _EXEMPT), least=0))
 _OPSETS = _list_of(_any_of({"type": "integer", "minimum": 1}, _REFERENCE_SCHEMA)) | {"maxItems": 2}
 
 Name = Annotated[Identifier, *_or_like(_PART, {"type": "string", "pattern": f"^{_PART}$"})]
@@ -177,7 +179,11 @@ class _Item(_Strict):
         description="Variables and their values: the rule is written out for each combination, "
         "${variable} replaced in all its texts, the last variable changing fastest.",
     )
-    except_: Except = Field(default=None, alias="except", description="Combinations to leave out.")
+    except_: Except = Field(
+        default=None,
+        alias="except",
+        description="Combinations to leave out, and the numbers for which a rewrite may be wrong.",
+    )
 
 
 class PatternItem(_Item):

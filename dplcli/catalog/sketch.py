@@ -62,6 +62,7 @@ _MOST_CHOICES = 8
 _MOST_TRIED = 1 << 8
 _MOST_OUTPUTS = 4
 _MOST_GUESSES = 48
+_LONGEST_WAY = 48
 _KIND_EXAMPLES = {
     "": ("Relu", "Exp"),
     "elementwise": ("Relu", "Exp", "Neg"),
@@ -122,8 +123,15 @@ def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]
         yield map(partial(_filled, rule, sketch, outputs), shapes)
 
 
-def sketches(rule: Rule, schemas: SchemaLibrary) -> Iterator[tuple[VariantSketch, list[str]]]:
+def sketches(
+    rule: Rule, schemas: SchemaLibrary, *, of_each: bool = False
+) -> Iterator[tuple[VariantSketch, list[str]]]:
     """Yield the variants of a rule's pattern, each with the names of its outputs.
+
+    Args:
+        rule: The rule.
+        schemas: The standard operators.
+        of_each: Whether each choice by itself comes before the combinations.
 
     Raises:
         NoInstanceError: The pattern has a part for which nothing can be made up.
@@ -136,16 +144,21 @@ def sketches(rule: Rule, schemas: SchemaLibrary) -> Iterator[tuple[VariantSketch
         elif isinstance(part, CallPattern):
             ways[_choice_of(part)] = len(_operators(part.op))
     choices = [(key, count) for key, count in ways.items() if count > 1]
-    variants = itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
+    variants: Iterator[Mapping[int | str, int]] = (
+        dict(zip((key for key, _ in choices), variant, strict=False))
+        for variant in itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
+    )
+    if of_each:
+        alone = [{key: way} for key, count in choices for way in range(count)]
+        variants = itertools.chain(alone, variants)
     seen: list[list[InstanceNode]] = []
-    for variant in itertools.islice(variants, _MOST_TRIED):
-        taken = {part: way for (part, _), way in zip(choices, variant, strict=False)}
+    for taken in itertools.islice(variants, _MOST_TRIED):
         sketch = VariantSketch(taken, schemas)
         try:
             outputs = sketch.values_of(rule.pattern)
         except RecursionError as error:
             raise NoInstanceError("the pattern is nested too deeply") from error
-        if len(seen) == MOST_VARIANTS:
+        if len(seen) == (2 * MOST_VARIANTS if of_each else MOST_VARIANTS):
             return
         if sketch.nodes not in seen:
             seen.append(sketch.nodes)
@@ -209,6 +222,8 @@ class VariantSketch:
         exact: Those of *given* whose type and shape the pattern states, too.
         open_nodes: Which nodes may have further inputs.
         assumed: By node, the attributes that it needs and the pattern does not state.
+        captured: By node, the names of attributes that the pattern binds.
+        ways: Which alternatives the nodes are of, in words.
     """
 
     taken: Mapping[int | str, int]
@@ -221,6 +236,8 @@ class VariantSketch:
     exact: set[str] = field(default_factory=set)
     open_nodes: set[int] = field(default_factory=set)
     assumed: dict[int, set[str]] = field(default_factory=dict)
+    captured: dict[int, dict[str, str]] = field(default_factory=dict)
+    ways: set[str] = field(default_factory=set)
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -253,7 +270,9 @@ class VariantSketch:
                 first = self.value(part.node)
                 return first if part.index == 0 else f"{first}_{part.index}"
             case OrPattern():
-                return self.value(part.right if self.taken.get(id(part)) else part.left)
+                side = part.right if self.taken.get(id(part)) else part.left
+                self.ways.add(" ".join(repr(side).split())[:_LONGEST_WAY])
+                return self.value(side)
             case AndPattern():
                 inner = [part.left, part.right]
                 inner.sort(key=lambda p: not isinstance(p, (CallPattern, ConstantPattern)))
@@ -282,6 +301,7 @@ class VariantSketch:
             if isinstance(arg, VariadicPattern):
                 word = arg.name or f"more_{len(self.leaves)}"
                 names = [f"{word}_{n}" for n in range(self.taken.get(id(arg), 1))]
+                self.ways.add(f"*{arg.name or '_'} {'full' if names else 'empty'}")
                 arguments += [self._leaf(name, is_constant=False) for name in names]
             else:
                 arguments.append(self.value(arg))
@@ -313,6 +333,7 @@ class VariantSketch:
             leaf.readers += [(op_type, slot) for slot in slots]
         attributes = dict(_REQUIRED.get(op_type, {})) | stated
         self.assumed[len(self.nodes)] = attributes.keys() - stated
+        self.captured[len(self.nodes)] = dict(part.captures)
         count = 1 + len(part.output_names)
         if op_type == "Split":  # into a wrong number of parts would crash onnx's inference
             parts = attributes.setdefault("num_outputs", _MOST_OUTPUTS)
@@ -332,6 +353,8 @@ class VariantSketch:
         self, op_type: str, part: CallPattern, args: list[str]
     ) -> dict[str, AttributeValue]:
         """Put among *args* what *part* names and the newest opset reads; return the attributes."""
+        if len(_operators(part.op)) > 1:
+            self.ways.add(op_type)
         stated, captured = dict(part.attributes), dict(part.captures)
         for item in MOVED.get(op_type, ()):
             for name in {item.name: "", item.attribute: ""}:

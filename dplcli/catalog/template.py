@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
+from dplcli.dpl.rule import Exempt
 from dplcli.errors import CatalogError, did_you_mean
 
 if TYPE_CHECKING:
@@ -371,13 +372,15 @@ def combinations(source: YamlSource, at: Where, entry: Mapping[str, Any]) -> lis
         CatalogError: ``for_each`` or ``except`` is invalid.
     """
     if FOR_EACH not in entry:
-        if EXCEPT in entry:
+        if any(item not in EXEMPT for item in _listed(entry.get(EXCEPT, []))):
             raise source.error("except: there is no for_each to leave out from", (*at, EXCEPT))
         return [{}]
     reader = _Reader(source, (*at, FOR_EACH))
     every = reader.read(entry[FOR_EACH])
     kept = every
     for number, item in enumerate(_listed(entry.get(EXCEPT, []))):
+        if item in EXEMPT:
+            continue
         where = (*at, EXCEPT, number) if isinstance(entry[EXCEPT], list) else (*at, EXCEPT)
         taken = Selector(source, where, item, every)
         if not any(map(taken, kept)):
@@ -513,6 +516,8 @@ class _Reader(NamedTuple):
 
 
 _OWN_KEYS = frozenset({FOR_EACH, EXCEPT})
+EXEMPT = get_args(Exempt)
+"""What ``except`` may name beside combinations: numbers for which a rewrite may be wrong."""
 
 
 class RuleEntry(NamedTuple):
@@ -664,6 +669,8 @@ class _Maker:
                 for key, item in data.items()
                 if key not in _OWN_KEYS
             }
+            if words := [w for w in _listed(data.get(EXCEPT, [])) if w in EXEMPT]:
+                entry[EXCEPT] = words
             own = [self.texts.pop(("where", n)) for n in range(len(entry.get("where", ())))]
             texts = [*own, *map(self.expander.text, self.expander.conditions)]
             kept = [text for text in texts if text.text.strip()]

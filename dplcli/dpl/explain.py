@@ -116,7 +116,8 @@ class Tracer:
 
     def __init__(self, rule: Rule, *, budget: int = TRACE_BUDGET) -> None:
         self.rule = rule
-        self.matcher = Matcher(rule.pattern, budget=budget, prune=False)
+        defaults = rule.keeps_defaults
+        self.matcher = Matcher(rule.pattern, budget=budget, prune=False, keeps_defaults=defaults)
         parts = visible_parts(rule.pattern)
         self.size = sum(isinstance(part, (CallPattern, RepeatPattern)) for part in parts)
 
@@ -413,7 +414,7 @@ class Explainer:
         for part in reversed(all_parts(rule.pattern)[:-1]):
             if not isinstance(part, CallPattern):
                 continue
-            fits = self._fits(Matcher(part))
+            fits = self._fits(Matcher(part, keeps_defaults=rule.keeps_defaults))
             if fits:
                 readers = Counter(
                     user.qualified_op

@@ -126,6 +126,9 @@ from dplcli.ir.operators import (
     DTYPE_ATTRIBUTES,
     MOVED,
     OP_KINDS,
+    beyond_default,
+    default_of,
+    from_the_first,
     has_unknown_parameter,
     inputs_of,
     parameter_of,
@@ -222,9 +225,10 @@ def attribute_equals(node: Node, name: str, expected: AttributeValue | None) -> 
     """Tell whether an attribute, or its default, equals what a pattern states; None is any value.
 
     Floats are compared as float32, and an element type may be given by its name
-    (``to="float32"``). A tensor equals a list of its numbers, or its only number. An attribute that
-    a function's caller supplies is unknown, hence unequal. Where the node's opset has an input
-    instead, its value is compared if it is constant.
+    (``to="float32"``). Axes are counted from either end, if the rank is known. A tensor equals a
+    list of its numbers, or its only number. An attribute that a function's caller supplies is
+    unknown, hence unequal. Where the node's opset has an input instead, its value is compared if it
+    is constant.
     """
     attribute = parameter_of(node, name)
     if attribute is None or attribute.ref:
@@ -236,7 +240,10 @@ def attribute_equals(node: Node, name: str, expected: AttributeValue | None) -> 
         return _floats_equal(value, expected)
     if attribute.kind == "int" and isinstance(expected, str) and name in DTYPE_ATTRIBUTES:
         return value == DTYPE_CODES.get(expected)
-    return value == expected and type(value) is type(expected)
+    if type(value) is not type(expected):
+        return False
+    same = value == expected
+    return same or from_the_first(node, name, value) == from_the_first(node, name, expected)
 
 
 def _floats_equal(value: object, expected: AttributeValue) -> bool:
@@ -257,10 +264,20 @@ def _floats_equal(value: object, expected: AttributeValue) -> bool:
         return False
 
 
-def _is_same(attribute: Attribute, other: Attribute | None) -> bool:
-    if other is None or isinstance(attribute.value, Tensor) or isinstance(other.value, Tensor):
+def _is_same(name: str, one: Node, other: Node) -> bool:
+    """Tell whether nodes have the same attribute, or the first has none; no tensors are the same.
+
+    Axes are counted from either end.
+    """
+    attribute, its = parameter_of(one, name), parameter_of(other, name)
+    if attribute is None or its is None:
+        return attribute is None
+    if isinstance(attribute.value, Tensor) or isinstance(its.value, Tensor):
         return False
-    return attribute.value == other.value
+    same = attribute.value == its.value
+    return same or from_the_first(one, name, attribute.value) == from_the_first(
+        other, name, its.value
+    )
 
 
 def unnamed_attributes(node: Node, named: Sequence[tuple[str, object]]) -> Mapping[str, Attribute]:
@@ -1153,6 +1170,7 @@ class CallStep(Step):
         functions: tuple[CompiledBody, ...],
         bodies: tuple[tuple[str, CompiledBody], ...],
         attributes_slot: int | None,
+        keeps_defaults: bool,
     ) -> None:
         super().__init__(pattern, slot)
         self.ops = ops
@@ -1163,6 +1181,8 @@ class CallStep(Step):
         self.attributes: tuple[tuple[str, AttributeValue | None], ...]
         self.attributes = pattern.attributes + captured
         self.attributes_slot = attributes_slot
+        self.named = {name for name, _ in (*self.attributes, *pattern.bodies)}
+        self.keeps_defaults = keeps_defaults and not pattern.attributes_name
         self.is_rotated = False
         self.peers: tuple[int, ...] = ()
         self.alike: tuple[tuple[str, int], ...] = ()
@@ -1170,7 +1190,7 @@ class CallStep(Step):
         self.least = len(args) - len(self.takers)
         self.is_plain = not (functions or bodies or attributes_slot is not None)
         self.consumed: dict[tuple[str, int], frozenset[int]] = {}
-        self.takes_inputs = not self.attributes and ops is not None
+        self.takes_inputs = not (self.attributes or self.keeps_defaults) and ops is not None
         self.takes_inputs &= all(domain or op not in MOVED for domain, op in ops or ())
         self.sees_identity = ops is not None and ("", "Identity") in ops
         if ops is not None and not functions:
@@ -1252,8 +1272,7 @@ class CallStep(Step):
         """Tell whether *node* has the attributes that its captures stand for elsewhere."""
         for name, slot in self.alike:
             other = state.slots[slot]
-            attribute = parameter_of(other, name) if isinstance(other, Node) else None
-            if attribute is not None and not _is_same(attribute, parameter_of(node, name)):
+            if isinstance(other, Node) and not _is_same(name, other, node):
                 return False
         return True
 
@@ -1341,7 +1360,7 @@ class CallStep(Step):
             count = len(inputs)
             if not self.pattern.rest and has_unknown_parameter(node):
                 return None
-        elif count == wanted and not (self.attributes or self.is_rotated):
+        elif count == wanted and not (self.attributes or self.is_rotated or self.keeps_defaults):
             return inputs
         if self.attributes:
             inputs = self._not_named(node, inputs)
@@ -1354,6 +1373,17 @@ class CallStep(Step):
                 there = f"{count} at {_named(node)}: also {more}"
                 state.refuse(f"{self.title} with {counted(wanted, 'input')}", there)
             return None
+        if not self._has_attributes(state, node):
+            return None
+        fitting = inputs[:count]
+        if count < wanted:
+            fitting = (*fitting, *[None] * (wanted - count))
+        if self.is_rotated:
+            fitting = (*fitting[1:wanted], fitting[0], *fitting[wanted:])
+        return fitting
+
+    def _has_attributes(self, state: State, node: Node) -> bool:
+        """Tell whether *node* has the attributes that are named, and the defaults of others."""
         for name, wants in self.attributes:
             if not attribute_equals(node, name, wants):
                 if state.explains:
@@ -1362,13 +1392,15 @@ class CallStep(Step):
                     expected = "known" if wants is None else f"= {wants!r}"
                     there = f"{name} = {shown} at {_named(node)}"
                     state.refuse(f"{self.title} with {name} {expected}", there)
-                return None
-        fitting = inputs[:count]
-        if count < wanted:
-            fitting = (*fitting, *[None] * (wanted - count))
-        if self.is_rotated:
-            fitting = (*fitting[1:wanted], fitting[0], *fitting[wanted:])
-        return fitting
+                return False
+        lost = beyond_default(node, self.named) if self.keeps_defaults else ""
+        if lost and state.explains:
+            usual, stated = default_of(node, lost), print_attribute(node.attributes[lost])
+            wanted = "absent" if usual is None else f"= {print_attribute(usual)}, its default"
+            hint = "name it, or write **attrs to carry what is not named, **_ to lose it"
+            there = f"{lost} = {stated} at {_named(node)} ({hint})"
+            state.refuse(f"{self.title} with {lost} {wanted}", there)
+        return not lost
 
     def _not_named(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
         """Leave out the inputs whose values the pattern gives by name, as attributes."""
@@ -2260,7 +2292,13 @@ _MANY_NEGATIONS = 64
 _LEAVES = (WildcardPattern, VariadicPattern, AbsentPattern, ConstantPattern, InputPattern)
 
 
-def compile_pattern(pattern: DFPattern, *, prune: bool = True, binds_all: bool = False) -> Program:
+def compile_pattern(
+    pattern: DFPattern,
+    *,
+    prune: bool = True,
+    binds_all: bool = False,
+    keeps_defaults: bool = False,
+) -> Program:
     """Compile *pattern*.
 
     Args:
@@ -2269,12 +2307,16 @@ def compile_pattern(pattern: DFPattern, *, prune: bool = True, binds_all: bool =
             shows at the very step that finds it.
         binds_all: Whether to bind parts without a name, for functions that ask for what a pattern
             object is bound to; parts that were read from a text are never asked for.
+        keeps_defaults: Whether attributes that the pattern does not name must have their default:
+            what takes its place would lose others.
 
     Raises:
         PatternSyntaxError: The pattern makes no sense.
     """
     check_pattern(pattern)
-    return _Compiler(pattern, prune=prune, binds_all=binds_all).program()
+    compiler = _Compiler(pattern, prune=prune, binds_all=binds_all)
+    compiler.keeps_defaults = keeps_defaults
+    return compiler.program()
 
 
 class _Compiler:
@@ -2282,6 +2324,7 @@ class _Compiler:
         self.pattern = pattern
         self.prune = prune
         self.binds_all = binds_all
+        self.keeps_defaults = False
         self.order = all_parts(pattern)
         self.steps: dict[int, Step] = {}
         self.made: list[Step] = []
@@ -2447,6 +2490,7 @@ class _Compiler:
                 for name, results in part.bodies
             ),
             attributes_slot=self._word_slot(f"**{part.attributes_name}") if named else None,
+            keeps_defaults=self.keeps_defaults,
         )
         if not self.prune:
             step.heads = None
@@ -2520,6 +2564,7 @@ class Matcher:
         budget: Most steps to spend on one root.
         prune: See :func:`compile_pattern`.
         binds_all: See :func:`compile_pattern`.
+        keeps_defaults: See :func:`compile_pattern`.
     """
 
     def __init__(
@@ -2529,8 +2574,11 @@ class Matcher:
         budget: int = DEFAULT_BUDGET,
         prune: bool = True,
         binds_all: bool = False,
+        keeps_defaults: bool = False,
     ) -> None:
-        self.program = compile_pattern(pattern, prune=prune, binds_all=binds_all)
+        self.program = compile_pattern(
+            pattern, prune=prune, binds_all=binds_all, keeps_defaults=keeps_defaults
+        )
         self.budget = budget
 
     def solutions(

@@ -29,14 +29,13 @@ from dplcli.dpl.pattern import (
     WAIVED,
     CallPattern,
     EdgePattern,
-    OpKind,
     OpName,
     OrPattern,
     OutputsPattern,
     RepeatPattern,
     is_op,
 )
-from dplcli.dpl.rule import Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
+from dplcli.dpl.rule import Exempt, Match, OrderPolicy, Rejection, RewriteEscapePolicy, Rule
 from dplcli.dpl.text import (
     all_parts,
     attribute_names,
@@ -53,7 +52,6 @@ from dplcli.ir.model import called_function, is_in_function
 from dplcli.ir.operators import (
     DTYPE_ATTRIBUTES,
     FIRST_OPSET,
-    LAST_OPSET,
     LIGHT,
     MOVED,
     ONLY_SCALARS,
@@ -391,6 +389,8 @@ class GraphBuilder:
             given = fit_attributes(op_type, len(read), given, schema)
         if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
             raise BuildError(f"{op_type} has no {outputs} outputs")
+        if schema is not None:  # nobody need read all, but all have to be there
+            outputs = max(outputs, schema.min_outputs)
         version = 1 if schema is None else schema.since
         return self._keep(DraftNode(op_type, domain, read, given, outputs, version))
 
@@ -1410,61 +1410,27 @@ def whole_node(rule: RewriteRule, node: Node) -> Match | None:
     return Match(rule, node, (node,), {}, (), {}, read)
 
 
-# Refuse a rewrite that would silently lose attributes of the nodes that it removes.
+# Attributes of the nodes that a rewrite removes.
 
 
-def check_attributes(
-    pattern: DFPattern, carried: AbstractSet[str], opsets: Opsets, schemas: SchemaLibrary
-) -> int | None:
-    """Refuse a pattern whose nodes may have attributes that the replacement would lose.
-
-    What became an input counts as one: the pattern reads it, or does not fit where it is.
+def check_attributes(pattern: DFPattern, carried: AbstractSet[str]) -> None:
+    """Refuse a pattern that binds attributes which the replacement does not carry.
 
     Args:
         pattern: What is replaced.
         carried: Names of bound attributes that the replacement uses.
-        opsets: The opsets that the rule states.
-        schemas: The operators.
-
-    Returns:
-        The last opset in which nothing is lost, if an operator gains an attribute in one that is
-        newer than all that dpl knows: so it breaks no rule that was right before.
 
     Raises:
-        PatternSyntaxError: Names the operator and the attributes, and says what to write.
+        PatternSyntaxError: Names the attributes, and says what to write.
     """
-    gained: list[int] = []
     parts = visible_parts(pattern)
     for part in parts + [part.link for part in parts if isinstance(part, RepeatPattern)]:
-        if not isinstance(part, CallPattern) or part.attributes_name == WAIVED:
-            continue
-        if not part.attributes_name:
-            gained += _check_call(part, opsets, schemas)
-        elif part.attributes_name not in carried:
+        name = part.attributes_name if isinstance(part, CallPattern) else ""
+        if name not in {"", WAIVED, *carried}:
             raise wrong_part(
                 part,
-                f"**{part.attributes_name} is bound and not carried into the replacement",
+                f"**{name} is bound and not carried into the replacement",
                 "write **_ if those attributes may be lost",
-            )
-    return min(gained) - 1 if gained else None
-
-
-def _check_call(call: CallPattern, opsets: Opsets, schemas: SchemaLibrary) -> Iterator[int]:
-    """Yield the opsets, newer than those that dpl knows, in which an attribute is gained."""
-    named = {name for name, _ in (*call.attributes, *call.captures, *call.bodies)}
-    newest = max(LAST_OPSET, opsets[1] or 0)
-    for choice in call.op.choices:
-        lost = {"attributes"} if isinstance(choice, OpKind) else set()
-        if isinstance(choice, OpName):
-            since = possible_attributes(choice, opsets, schemas)
-            lost = {name for name in since.keys() - named if since[name] <= newest}
-            yield from (since[name] for name in since.keys() - named - lost)
-        if lost and isinstance(choice, (OpName, OpKind)):
-            names = ", ".join(sorted(lost))
-            raise wrong_part(
-                call,
-                f"{choice.spelled()} may have {names}, which would be lost",
-                "name them, bind them with **attrs and carry them, or waive them with **_",
             )
 
 
@@ -1514,6 +1480,9 @@ class RewriteRule(Rule):
             replaced, and what is still read stays, as in PDL and TVM. ``refuse``: nothing is done,
             which is the default where the replacement would do work again that stays
             (`repeats_work`).
+        excepted: For which numbers the result may be another one: those that are none (``nan``) or
+            are infinite (``inf``), zeros that have a sign (``zero_sign``), and those at the ends of
+            their type (``overflow``).
     """
 
     kind = "rewrite"
@@ -1522,6 +1491,7 @@ class RewriteRule(Rule):
     order: OrderPolicy = field(default="outermost", init=False)
     replacement: RewriteFunction
     once: bool = field(default=False, kw_only=True)
+    excepted: tuple[Exempt, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -1589,6 +1559,14 @@ class RewriteRule(Rule):
     def has_code(self) -> bool:
         """Whether a Python function looks at its matches."""
         return self.text is None or self.check is not None
+
+    @property
+    def keeps_defaults(self) -> bool:
+        """Whether attributes that the pattern does not name must have their default.
+
+        A replacement that is a text would lose them; a function may read them.
+        """
+        return self.text is not None
 
     @property
     def becomes(self) -> str:

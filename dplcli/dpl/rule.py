@@ -53,6 +53,7 @@ RESERVED_METADATA = frozenset(
 ConstantsPolicy: TypeAlias = Literal["auto", "embed", "lift"]
 EscapePolicy: TypeAlias = Literal["refuse", "duplicate", "outputs"]
 RewriteEscapePolicy: TypeAlias = Literal["keep", "refuse"]
+Exempt: TypeAlias = Literal["nan", "inf", "zero_sign", "overflow"]
 OrderPolicy: TypeAlias = Literal["outermost", "program"]
 
 
@@ -156,12 +157,17 @@ class Rule:
         Raises:
             PatternSyntaxError: The pattern makes no sense.
         """
-        return Matcher(self.pattern, binds_all=self.has_code)
+        return Matcher(self.pattern, binds_all=self.has_code, keeps_defaults=self.keeps_defaults)
 
     @property
     def has_code(self) -> bool:
         """Whether a Python function looks at its matches."""
         return self.check is not None
+
+    @property
+    def keeps_defaults(self) -> bool:
+        """Whether attributes that the pattern does not name must have their default."""
+        return False
 
     def place(self, part: DFPattern) -> str:
         """Say where *part* of the pattern is written: ``rules.yaml:12:9``, or "" if unknown."""

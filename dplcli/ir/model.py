@@ -663,6 +663,7 @@ class OpSchema:
         max_inputs: Most inputs a node may have (a large number if variadic).
         outputs: Names of the formal outputs.
         max_outputs: Most outputs a node may have.
+        min_outputs: Fewest outputs a node must have.
         attributes: Kind of each attribute.
         defaults: The attributes that have a machine-readable default.
         since: The opset it came with.
@@ -681,6 +682,7 @@ class OpSchema:
     attributes: Mapping[str, str]
     defaults: Mapping[str, Attribute] = field(default_factory=dict)
     since: int = 1
+    min_outputs: int = 1
     integer_inputs: frozenset[int] = frozenset()
     required_attributes: frozenset[str] = frozenset()
     required_inputs: frozenset[int] = frozenset()

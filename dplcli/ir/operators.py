@@ -502,6 +502,12 @@ WEIGHT_AXES: Mapping[str, tuple[int, int]] = {
 }
 """Where those that multiply most have their weight, and which of its axes their results have."""
 
+ORDERING = _ops(
+    "ArgMax ArgMin AveragePool Clip GlobalMaxPool Hardmax LeakyRelu Max MaxPool Min PRelu ReduceMax"
+    " ReduceMin Relu Sign ThresholdedRelu TopK"
+)
+"""What they make of NaN, or of no numbers, is nowhere said, or done in different ways."""
+
 WANTS_POSITIVE = _ops("Log Reciprocal Sqrt")
 WANTS_UNIT = _ops("Acos Asin Atanh")
 WANTS_NUMBER = _ops("Add Div MatMul MatMulInteger Mod Pow Sub")
@@ -537,15 +543,62 @@ def attribute_of(node: Node, name: str) -> Attribute | None:
         What the file states; else the schema's default; else the default that the operator's page
         gives in words, where the known shapes determine it; else None.
     """
-    fixed = fixed_attribute(node, name)
-    if fixed is not None:
-        return fixed
+    stated = node.attributes.get(name)
+    return default_of(node, name) if stated is None else stated
+
+
+def default_of(node: Node, name: str) -> Attribute | None:
+    """Return what attribute *name* of *node* would be, were it not stated; None if nobody says."""
     schema = schema_of(node)
-    if schema is None or node.domain:
+    if schema is None:
         return None
+    fixed = schema.defaults.get(name)
+    if fixed is not None or node.domain:
+        return fixed
     if name not in schema.attributes:
         return _implied_attribute(node, name)
     return _textual_default(node, name)
+
+
+_AXES = frozenset({"axis", "axes"})
+_OF_RESULT = _ops("OneHot Unsqueeze")
+"""Operators whose axes are those of their result."""
+
+
+def from_the_first(node: Node, name: str, value: object) -> object:
+    """Return axes counted from the first one, where the rank is known; anything else as it is."""
+    place = (node.outputs if node.op_type in _OF_RESULT else node.inputs)[:1] or (None,)
+    known = place[0].known_type() if name in _AXES and place[0] is not None else None
+    if known is None or known.shape is None:
+        return value
+    axes = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(axis, int) for axis in axes):
+        return value
+    counted = tuple(axis + len(known.shape) * (axis < 0) for axis in axes)
+    return counted if isinstance(value, tuple) else counted[0]
+
+
+def beyond_default(node: Node, named: Container[str]) -> str:
+    """Return an attribute of *node* that is not named and has not its default; "" if there is none.
+
+    What became an input is named as that, or is none of the attributes.
+    """
+    moved = [item.attribute for item in MOVED.get(node.op_type, ()) if not node.domain]
+    for name, stated in node.attributes.items():
+        if name in named or name in moved:
+            continue
+        usual = default_of(node, name)
+        if usual is None or stated.ref or stated.kind != usual.kind:
+            return name
+        values = [
+            (v.value.dtype, v.value.shape, v.value.numpy().tolist())
+            if isinstance(v.value, Tensor)
+            else from_the_first(node, name, v.value)
+            for v in (stated, usual)
+        ]
+        if values[0] != values[1]:
+            return name
+    return ""
 
 
 def fixed_attribute(node: Node, name: str) -> Attribute | None:

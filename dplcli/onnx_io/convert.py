@@ -603,6 +603,7 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
         max_inputs=min(schema.max_input, _VARIADIC),
         outputs=tuple(formal.name for formal in schema.outputs),
         max_outputs=min(schema.max_output, _VARIADIC),
+        min_outputs=schema.min_output,
         attributes={
             name: str(attribute.type).rpartition(".")[2].lower()
             for name, attribute in schema.attributes.items()

@@ -6,6 +6,7 @@ import gc
 import re
 import stat
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -795,8 +796,13 @@ def node_types(
     types: Mapping[str, tuple[str, tuple[int, ...]]],
     constants: Mapping[str, NDArray[Any]],
     opset: int,
+    *,
+    may_be_empty: bool = False,
 ) -> dict[str, tuple[str, tuple[int, ...]]] | None:
-    """Return element type and shape of what a made-up node makes; None if onnx cannot tell."""
+    """Return element type and shape of what a made-up node makes; None if onnx cannot tell.
+
+    What has no elements fits only if it may be empty.
+    """
     try:
         proto = onnx.helper.make_node(
             node.op_type,
@@ -831,10 +837,25 @@ def node_types(
         if not kind.tensor_type.HasField("shape") or any(not d.HasField("dim_value") for d in dims):
             return None
         shape = tuple(dim.dim_value for dim in dims)
-        if min(shape, default=1) < 1:
+        if min(shape, default=1) < (not may_be_empty):
             return None
         found[name] = (dtype_name(kind.tensor_type.elem_type), shape)
     return found
+
+
+@cache
+def accepted_types(op_type: str, domain: str, opset: int) -> tuple[frozenset[str], ...]:
+    """Return by formal input which element types an operator takes; none if nobody knows it."""
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return ()
+    names = {"float": "float32", "double": "float64"}
+    texts = [
+        {text.removeprefix("tensor(").removesuffix(")") for text in formal.types}
+        for formal in schema.inputs
+    ]
+    return tuple(frozenset(names.get(text, text) for text in each) for each in texts)
 
 
 def _attribute_of(value: object) -> Any:  # noqa: ANN401  # what onnx takes

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dplcli.analysis.pairing import Difference
-    from dplcli.dpl.rule import RewriteEscapePolicy
+    from dplcli.dpl.rule import Opsets, RewriteEscapePolicy
     from dplcli.ir import Model, Node, TensorType, Value
     from dplcli.outcomes import Delivery, Trial
     from dplcli.passes.rewrite import Rewriting
@@ -604,7 +604,7 @@ class _RuleWriter:
             read, _ = read_pattern(pattern, self.schemas)
             captures = captures_of(read)
             becomes = parse_replacement(replacement, read, self.schemas)
-            check_attributes(read, becomes.carried, opsets, self.schemas)
+            check_attributes(read, becomes.carried)
             where = tuple(Condition(text, captures) for text in self.where)
             rule = RewriteRule(name, read, becomes, where=where, escape=escape, opsets=opsets)
         except PatternSyntaxError as error:
@@ -736,6 +736,10 @@ _FREE_APPLICATIONS = 20
 """A rule may be applied so often, and twice for each match in the first model, to try it."""
 
 
+_SEEDS = 3
+"""How many times as many graphs as usual a rule is tried on that nobody has thought about."""
+
+
 class _Applied(NamedTuple):
     """What the rules make of the first model, and what is left of the difference.
 
@@ -769,7 +773,7 @@ class _Learner:
         self.after = load_model(after)
         self.name = name
         self.schemas = OnnxSchemas()
-        self.trier = Trier(self.schemas, trials)
+        self.trier = Trier(self.schemas, _SEEDS * trials)
         self.learned: list[LearnedRewrite] = []
         self.failed: dict[tuple[object, ...], str] = {}
         self.names: set[str] = set()
@@ -970,7 +974,21 @@ class _Learner:
         trial = wrong[-1] if wrong else next(untried, trials[-1])
         if wrong and rule.examples and not trial.counterexample:  # its own example is one
             trial = replace(trial, counterexample=rule.examples[0].before)
+        elif wrong and trial.counterexample:
+            narrower = self._opsets_without(rule, trial.counterexample)
+            if narrower != rule.opsets:
+                return self._tried(replace(rule, opsets=narrower), places)
         return LearnedRewrite(rule, places, trial)
+
+    def _opsets_without(self, rule: RewriteRule, counterexample: str) -> Opsets:
+        """Leave out the opset of a counterexample, and those beyond, if the model is of another."""
+        wrong = model_from_text(counterexample, "counterexample").graph.opset_imports.get("", 0)
+        here, (first, last) = self.original.graph.opset_imports.get("", 0), rule.opsets
+        if wrong < here and (first is None or first <= wrong):
+            return wrong + 1, last
+        return (
+            (first, wrong - 1) if wrong > here and (last is None or wrong <= last) else rule.opsets
+        )
 
     def _narrowed(self, learned: LearnedRewrite, places: Sequence[ChangedPlace]) -> LearnedRewrite:
         """Add as few conditions as make the rule right, of those that hold at all places.

@@ -27,7 +27,7 @@ from dplcli.ir.operators import (
     SCALAR_SLOTS,
 )
 from dplcli.ir.types import DTYPE_CODES, Tensor
-from dplcli.onnx_io.read import node_types
+from dplcli.onnx_io.read import accepted_types, node_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -56,6 +56,7 @@ _DTYPE = re.compile(r"\b(\w+)\.dtype\s*(?:==|in)\s*[\[({]?((?:[\"']\w+[\"'][, ]*
 _SIZE = re.compile(r"\b(\w+)\.shape\[(-?\d+)\]\s*==\s*(\d+)")
 _CLOSE = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.]+(?:[eE][+-]?\d+)?)")
 _EQUAL = re.compile(r"\b(\w+)\.value(?:\[[^\]]*\])?\s*==\s*(-?[\d.]+)")
+_WORDS = re.compile(r"\b(\w+)\s*(?:==|in)\s*[\[({]?((?:[\"'][^\"']*[\"'][, ]*)+)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _MOST_RANK = 5
 _LARGEST_WISH = 64
@@ -70,6 +71,7 @@ class Wishes:
         dtypes: Element types that a value shall have.
         sizes: A size that an axis of a value shall have.
         close: A number that a constant shall be.
+        words: Texts that an attribute shall be.
         numbers: All numbers mentioned: good sizes, attributes and elements of constants.
     """
 
@@ -77,6 +79,7 @@ class Wishes:
     dtypes: dict[str, list[str]] = field(default_factory=dict)
     sizes: dict[str, dict[int, int]] = field(default_factory=dict)
     close: dict[str, float] = field(default_factory=dict)
+    words: dict[str, list[str]] = field(default_factory=dict)
     numbers: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -110,10 +113,10 @@ def wishes_of(rule: Rule) -> Wishes:
             wishes.dtypes[name] = re.findall(r"\w+", given)
         for name, axis, size in _SIZE.findall(text):
             wishes.sizes[name][int(axis)] = int(size)
-        for name, number in _CLOSE.findall(text):
+        for name, given in _WORDS.findall(text):
+            wishes.words[name] = re.findall(r"[\"']([^\"']*)[\"']", given)
+        for name, number in [*_EQUAL.findall(text), *_CLOSE.findall(text)]:
             wishes.close[name] = float(number)
-        for name, number in _EQUAL.findall(text):
-            wishes.close.setdefault(name, float(number))
         numbers += [float(number) for number in _NUMBER.findall(text)]
     for part in all_parts(rule.pattern):
         if isinstance(part, CallPattern):
@@ -133,6 +136,10 @@ _TEXTS: dict[str, tuple[str, ...]] = {
     "approximate": ("none", "tanh"),
     "direction": ("LEFT", "RIGHT"),
     "reduction": ("none", "add", "mul", "max", "min"),
+    "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    "coordinate_transformation_mode": (
+        *("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"),
+    ),
 }
 _MODES: dict[str, tuple[str, ...]] = {
     "Pad": ("constant", "reflect", "edge", "wrap"),
@@ -140,7 +147,7 @@ _MODES: dict[str, tuple[str, ...]] = {
     "Resize": ("nearest", "linear", "cubic"),
     "Upsample": ("nearest", "linear"),
 }
-_SWITCHES = frozenset(
+SWITCHES = frozenset(
     [
         "keepdims",
         "exclusive",
@@ -157,6 +164,11 @@ _SWITCHES = frozenset(
         "fmod",
         "saturate",
         "sorted",
+        "storage_order",
+        "training_mode",
+        "exclude_outside",
+        "detect_negative",
+        "detect_positive",
     ]
 )
 _FACTORS = frozenset(["alpha", "beta", "gamma", "lambd", "bias"])
@@ -218,8 +230,10 @@ def as_type(numbers: NDArray[Any], dtype: str) -> Array:
 
 
 _FLOATS = ("float32", "float64", "float16")
-_OTHER_TYPES = ("float64", "int64", "int32", "uint8", "float16", "int8", "bool")
+_OTHER_TYPES = ("float64", "int64", "int32", "uint8", "float16", "int8", "bool", "uint32", "int16")
+_TYPES = ("float32", "int64", "int32", "bool", *_OTHER_TYPES)
 _DATA = (2, 3, 4, 5, 6)
+_MOST_OUTPUTS = 8
 _HALF, _SELDOM, _RARELY = 0.5, 0.3, 0.12
 
 
@@ -243,6 +257,7 @@ class Sampler:
     random: np.random.Generator
     daring: float = 0.0
     types: dict[str, Type] = field(default_factory=dict)
+    slots: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     made: Instance = field(default_factory=Instance)
 
     def draw(self, outputs: Sequence[str]) -> Instance:
@@ -251,6 +266,14 @@ class Sampler:
         Raises:
             DeadEndError: Nothing fits what was drawn first.
         """
+        try:
+            return self._draw(outputs)
+        except (ValueError, ZeroDivisionError, IndexError) as error:
+            if 0 not in self.dims:
+                raise
+            raise DeadEndError from error  # nothing can be drawn of an empty axis
+
+    def _draw(self, outputs: Sequence[str]) -> Instance:
         self.types, self.made = {}, Instance(outputs=list(outputs))
         self.dtype: str = self._one_of(_OTHER_TYPES) if self._dares(_SELDOM) else "float32"
         self.rank = self._rank()
@@ -262,16 +285,21 @@ class Sampler:
             if 0 < number <= _LARGEST_WISH:
                 self.dims[int(self.random.integers(4))] = number
         operators = {node.op_type for node in self.sketch.nodes}
-        if operators & _WINDOWED:
+        if operators & WINDOWED:
             self.dims[: self.rank] = self._image()
         elif operators & _IN_BLOCKS:
             self.rank = 4
             size = int(self._one_of((2, 2, 3)))
             self.dims[:4] = [1, size * size * 2, size * 2, size * 3]
+        if self._dares(_RARELY):
+            self.dims[int(self.random.integers(3))] = 0
         self.leaves = {leaf.name: leaf for leaf in self.sketch.leaves}
         for number, node in enumerate(self.sketch.nodes):
             assumed = self.sketch.assumed.get(number, set())
             stated = {k: v for k, v in node.attributes.items() if k not in assumed}
+            for attribute, name in self.sketch.captured.get(number, {}).items():
+                if name in self.wishes.words and not self._dares(_RARELY):
+                    stated[attribute] = self._one_of(self.wishes.words[name])
             is_open = number in self.sketch.open_nodes
             self._add(replace(node, attributes=stated), is_open=is_open)
         return self.made
@@ -288,7 +316,7 @@ class Sampler:
     def _rank(self) -> int:
         stated = [leaf.rank for leaf in self.sketch.leaves if leaf.rank is not None]
         wished = [rank for ranks in self.wishes.ranks.values() for rank in ranks]
-        if any(node.op_type in _WINDOWED for node in self.sketch.nodes):
+        if any(node.op_type in WINDOWED for node in self.sketch.nodes):
             return int(self._one_of((4, 4, 4, 3, 5)))
         lengths = [
             len(value)
@@ -343,6 +371,7 @@ class Sampler:
         kind = (leaf.dtype if leaf else "") or dtype or self.dtype
         if wished and not (leaf and leaf.dtype) and kind not in wished:
             kind = self._one_of(wished)
+        kind = self._accepted(name, kind, wished or ())
         self.types[name] = (kind, chosen)
         becomes_constant = data is not None or (leaf is not None and leaf.is_constant)
         if (not becomes_constant and not (leaf is None or self._dares(_RARELY))) or (
@@ -358,6 +387,19 @@ class Sampler:
         else:
             self.made.constants[name] = as_type(np.asarray(data), kind)
         return chosen
+
+    def _accepted(self, name: str, kind: str, wished: Sequence[str]) -> str:
+        """Return *kind*, or another type if those that read the leaf do not take that."""
+        leaf = self.leaves.get(name)
+        readers = leaf.readers if leaf is not None else []
+        for op_type, slot in [*readers, *self.slots.get(name, ())]:
+            by_slot = accepted_types(op_type, "", self.opset)
+            if slot < len(by_slot) and kind not in by_slot[slot]:
+                options = [other for other in wished or _TYPES if other in by_slot[slot]]
+                if not options:
+                    raise DeadEndError
+                kind = str(options[0] if "bool" in options else self._one_of(options))
+        return kind
 
     def _wished_shape(self, name: str, leaf: Any, shape: Shape) -> Shape:  # noqa: ANN401
         if leaf.shape is not None:
@@ -404,6 +446,7 @@ class Sampler:
             count = int(self.random.integers(room + 1)) if room > 0 else 0
             for _ in range(count):
                 args.append(f"more_{len(self.types)}_{len(args)}")
+        self.slots = {} if node.domain else {n: [(node.op_type, s)] for s, n in enumerate(args)}
         self._operands(node.op_type, args, attributes, schema)
         if not node.domain:
             self._respell(node.op_type, args, attributes, schema)
@@ -417,8 +460,16 @@ class Sampler:
             for name, value in attributes.items()
             if name in known | stated
         }
-        drawn = replace(node, inputs=tuple(args), attributes=attributes)
-        types = node_types(drawn, self.types, self.made.constants, self.opset)
+        made = node.outputs
+        made += tuple(f"{made[0]}_{place}" for place in range(len(made), schema.min_outputs))
+        room = schema.max_outputs - len(made)
+        if 0 < room < _MOST_OUTPUTS and (attributes.get("training_mode") or self._dares(_RARELY)):
+            made += tuple(f"{made[0]}_{len(made) + more}" for more in range(room))
+        drawn = replace(node, inputs=tuple(args), outputs=made, attributes=attributes)
+        is_empty = 0 in self.dims
+        types = node_types(
+            drawn, self.types, self.made.constants, self.opset, may_be_empty=is_empty
+        )
         if types is None:
             raise DeadEndError
         self.types.update(types)
@@ -436,7 +487,8 @@ class Sampler:
                 if data is None:
                     raise DeadEndError
                 is_one = item.kind in {"int", "float"}
-                attributes[item.attribute] = data.item() if is_one else tuple(data.tolist())
+                numbers = tuple(data.reshape(-1).tolist())
+                attributes[item.attribute] = data.item() if is_one else numbers
                 del args[item.slot :]
 
     def _as_tensor(self, value: object) -> Any:  # noqa: ANN401  # what a graph may hold
@@ -505,7 +557,7 @@ class Sampler:
             return self._one_of(_MODES[op_type]) if op_type in _MODES else None
         if name in _TEXTS:
             return str(self._one_of(_TEXTS[name]))
-        if name in _SWITCHES:
+        if name in SWITCHES:
             return int(self.random.integers(2))
         if name == "axis":
             return int(self.random.integers(-rank, rank)) if rank else 0
@@ -530,8 +582,6 @@ class Sampler:
         numbers = [name for name in args if name in self.sketch.given and name not in self.types]
         open_ = [n for n in args if n and n not in self.types and n not in self.sketch.given]
         dtype = types[0][0] if types else self._leaf_type(open_)
-        if op_type in {"And", "Or", "Xor"}:
-            dtype = "bool"
         if op_type == "Where":
             self._where(args)
             return
@@ -893,15 +943,55 @@ class Sampler:
             attributes.setdefault("value", float(self._one_of((0, 1, -1, 2, 3))))
 
     def _einsum(self, args: Sequence[str], attributes: Attributes) -> None:
-        equation = str(attributes.get("equation", ""))
+        usual = _EQUATIONS.get(len(args), ())
+        if "equation" not in attributes and not usual:
+            raise DeadEndError
+        equation = str(attributes.setdefault("equation", self._one_of(usual) if usual else ""))
         terms = equation.replace(" ", "").partition("->")[0].split(",")
-        letters = sorted(set(equation) & set("abcdefghijklmnopqrstuvwxyz"))
+        letters = sorted(filter(str.isalpha, set(equation)))
         sizes = {letter: (*self.dims, *self.dims)[at % 10] for at, letter in enumerate(letters)}
         for name, term in zip(args, terms, strict=False):
-            self.leaf(name, [sizes[letter] for letter in term if letter in sizes])
+            head = self.dims[: self.rank - len(term)] if "..." in term else []
+            self.leaf(name, [*head, *(sizes[letter] for letter in term if letter in sizes)])
+
+    def _resize(self, args: Sequence[str], attributes: Attributes) -> None:
+        self.rank = 4
+        shape = self.leaf(args[0], self._image())
+        flat = [float(self._one_of((1.0, 2.0, 3.0, 0.5, 1.5, 1.3))) for _ in shape[2:]]
+        scales = np.array([1.0] * min(2, len(shape)) + flat)
+        for slot, name in enumerate(args[1:], start=1):
+            if name and slot < len(args) - 1:
+                self.leaf(name, (2 * len(shape),), data=np.array([0.0, 1.0]).repeat(len(shape)))
+            elif name and slot == 3:  # noqa: PLR2004  # the sizes
+                sizes = np.floor(shape * scales)
+                self.leaf(name, sizes.shape, "int64", data=np.maximum(sizes, 1))
+            elif name:
+                self.leaf(name, scales.shape, "float32", data=scales)
+        if "mode" not in attributes:
+            attributes["mode"] = str(self._one_of(("nearest", "linear")))
+
+    def _top_k(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.data(args[0], max(self.rank, 1))
+        axis = attributes.get("axis", -1)
+        size = shape[axis] if isinstance(axis, int) and -len(shape) <= axis < len(shape) else 1
+        count = int(self.random.integers(1, size + 1))
+        self.leaf(args[1], (1,), "int64", data=np.array([count]))
+
+    def _dropout(self, args: Sequence[str], _: Attributes) -> None:
+        self.data(args[0])
+        for name, number in zip(args[1:], (0.5, 0.0), strict=False):
+            self.leaf(name, (), "float32" if number else "bool", data=np.array(number))
 
 
-_WINDOWED = POOLS | GLOBAL_POOLS | {"Conv", "ConvTranspose", "InstanceNormalization"}
+_EQUATIONS = {
+    1: ("ij->ji", "ij->i", "...ij->...ji"),
+    2: (
+        *("ij,jk->ik", "bij,bjk->bik", "bhid,bhjd->bhij", "ij,ij->ij", "ij,j->i", "i,i->"),
+        *("ibnd,jbnd->bnij", "...ij,...jk->...ik", "bij,jk->bik", "bij,kj->bik"),
+    ),
+    3: ("ij,jk,kl->il",),
+}
+WINDOWED = POOLS | GLOBAL_POOLS | {"Conv", "ConvTranspose", "InstanceNormalization"}
 _IN_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})
 _OPERANDS = {
     "Conv": "_conv",
@@ -929,6 +1019,9 @@ _OPERANDS = {
     "Split": "_split",
     "ConstantOfShape": "_filled",
     "Einsum": "_einsum",
+    "Resize": "_resize",
+    "TopK": "_top_k",
+    "Dropout": "_dropout",
 }
 
 

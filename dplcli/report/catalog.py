@@ -281,6 +281,11 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
         (name, *(str(of_rule[figure]) for figure in figures)) for name, of_rule in counts.items()
     ]
     parts: list[Part] = [TextTable("rule", *figures, right=figures, rows=rows)]
+    for trial in trials if verbose or len(counts) <= _FEW_RULES else ():
+        if trial.tried:
+            said = [*trial.tried, *(f"note: {note}" for note in trial.notes)]
+            parts += [Text(), Text(f"{trial.rule.qualified_name} was tried on")]
+            parts += [Text(f"  {line}") for line in said]
     shown = [t for t in trials if verbose or t.verdict in {"failed", "not tried"}]
     if shown:
         parts.append(Text())
@@ -299,6 +304,7 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     return parts
 
 
+_FEW_RULES = 6
 _NO_GRAPH = "no graph could be made up, --verbose says why"
 _IN_SOURCES = "The examples of shipped catalogues come with the sources of dpl; they were not run."
 

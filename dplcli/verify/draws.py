@@ -11,6 +11,12 @@ for all values of a place at once:
 - *wide*: from tiny to large, indices from the other end of the axis, too;
 - *flat*: each row one number, the first row zero;
 - *tiny*: near zero, as far as the smallest constant that the place holds.
+
+Rules are tried on more (`dplcli.pipeline.proving`), in which models part that are alike elsewhere:
+
+- *edges*: the ends of the type, powers of two, what nearly overflows or underflows;
+- *nan*, *inf*, *zero_sign*: numbers among which some are none, are infinite, or are zeros of
+  either sign.
 """
 
 from __future__ import annotations
@@ -29,13 +35,24 @@ if TYPE_CHECKING:
     from dplcli.verify.ranges import Grid
     from dplcli.verify.settings import Array
 
-Manner = Literal["mixed", "ties", "bounds", "second", "third", "wide", "flat", "tiny"]
+Oddity = Literal["edges", "nan", "inf", "zero_sign"]
+Manner = Literal["mixed", "ties", "bounds", "second", "third", "wide", "flat", "tiny", Oddity]
 
 MANNERS: tuple[Manner, ...] = (
     *("mixed", "ties", "bounds", "wide"),
     *("flat", "tiny", "second", "third"),
 )
 """Those that tell most come first."""
+
+ODDITIES: tuple[Oddity, ...] = ("edges", "nan", "inf", "zero_sign")
+"""Those in which only the ends of a type, or what is no number, tell."""
+
+_SEEDS = (*MANNERS, *ODDITIES)
+_ODD: Mapping[Manner, tuple[float, ...]] = {
+    "nan": (math.nan,),
+    "inf": (math.inf, -math.inf),
+    "zero_sign": (0.0, -0.0),
+}
 
 _BOUNDS: Mapping[Manner, int] = {"bounds": 0, "second": 1, "third": 2}
 """Which of the constants to stay near."""
@@ -115,24 +132,26 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
         spec: What is known of it.
         manner: How to draw.
     """
-    rng = np.random.default_rng([crc32(name.encode()), MANNERS.index(manner)])
+    rng = np.random.default_rng([crc32(name.encode()), _SEEDS.index(manner)])
     shape = like.shape
     if like.dtype.kind in "OUS":
         words = [*_WORDS, *spec.words, *(word.upper() for word in spec.words)]
         words += [f"one{word}two{word}{word}three" for word in spec.words]  # to be split there
-        start = MANNERS.index(manner) * like.size  # all of them come up, in few elements, too
+        start = _SEEDS.index(manner) * like.size  # all of them come up, in few elements, too
         places = (start + np.arange(like.size)) % len(words)
         return rng.permutation(np.array(words, dtype=object)[places]).reshape(shape)
     if like.dtype.kind == "b" and (spec.low > 0 or spec.high < 1):
         return np.full(shape, spec.low > 0)
     if like.dtype.kind == "b":
         if like.size == 1:
-            return np.full(shape, MANNERS.index(manner) % 2 == 0)
+            return np.full(shape, _SEEDS.index(manner) % 2 == 0)
         return rng.random(shape) < {"wide": 1.0, "flat": 0.0}.get(manner, _HALF)
     if spec.is_turns:
         return np.full(shape, _turns(spec, manner), like.dtype)
     if like.dtype.kind in "iu" or like.dtype.name.startswith(("int", "uint")):
-        return _whole(rng, like, spec, manner)
+        return (_whole_edges if manner == "edges" else _whole)(rng, like, spec, manner)
+    if manner in ODDITIES:
+        return _odd_floats(rng, like, manner)
     # Nothing finer than float64 tells what is rounding there.
     is_finest = manner == "tiny" and like.dtype == np.float64
     if like.dtype.itemsize < np.dtype(np.float32).itemsize:  # products overflow soon
@@ -146,6 +165,20 @@ def draw(  # noqa: PLR0911  # a way for each kind of type
     most = float(info.max) / 4
     bounded: Array = np.clip(values, -most, most).astype(like.dtype)
     return _with_odd_floats(rng, bounded, manner) if spec.odd_floats else bounded
+
+
+def _odd_floats(rng: np.random.Generator, like: Array, manner: Manner) -> Array:
+    """Return floats some of which are odd, or that are near the ends of the type."""
+    if manner in _ODD:
+        plain = rng.standard_normal(like.shape)
+        odd = rng.choice(_ODD[manner], like.shape)
+        return np.where(rng.random(like.shape) < _HALF, odd, plain).astype(like.dtype)
+    info = ml_dtypes.finfo(like.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
+    most, least = float(info.max), float(info.smallest_normal)
+    ends = [most, most / 2, math.sqrt(most) * 2, least, least / 4, math.sqrt(least) / 2]
+    ends += [0.0, 1.0, 2.0, 0.5, 4.0, 2.0**10]
+    signs = np.where(rng.random(like.shape) < _HALF, -1, 1)
+    return np.asarray(rng.choice(ends, like.shape) * signs).astype(like.dtype)
 
 
 def _with_odd_floats(rng: np.random.Generator, values: Array, manner: Manner) -> Array:
@@ -260,3 +293,14 @@ def _whole(rng: np.random.Generator, like: Array, spec: DrawSpec, manner: Manner
     if spec.never_zero:
         values = np.where(values == 0, np.clip(1, low, high), values)
     return values.astype(like.dtype)
+
+
+def _whole_edges(rng: np.random.Generator, like: Array, spec: DrawSpec, _: Manner) -> Array:
+    """Return whole numbers at the ends of the type, at half of it, and around 0."""
+    info = ml_dtypes.iinfo(like.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
+    # The lowest number, divided by -1, ends the process, as anything does, divided by 0.
+    first, last = int(info.min) + spec.never_zero, int(info.max)
+    ends = [first, first, last, last - 1, first // 2, last // 2 + 1, 1 << int(info.bits) // 2]
+    ends += [number for number in (-1, 0, 1, 2) if number >= first]
+    values = np.array([end for end in ends if end or not spec.never_zero], like.dtype)
+    return np.asarray(rng.choice(values, like.shape))

@@ -57,7 +57,7 @@ def test_textual_defaults_hold_at_every_opset(opset: int) -> None:
 @pytest.mark.parametrize(("opset", "axis"), [(11, 1), (13, -1)])
 def test_a_default_is_that_of_the_opset(opset: int, axis: int) -> None:
     """Softmax's axis is 1 up to opset 12 and -1 from 13 on."""
-    text = f"{header(opset)}g (float[2,3] a) => (o) {{ o = Softmax (a) }}"
+    text = f"{header(opset)}g (float[2,3,4] a) => (o) {{ o = Softmax (a) }}"
     check_match(f"Softmax(x, axis={axis})", text, {"o": "x=a"})
     check_match(f"Softmax(x, axis={-axis})", text, {})
 
