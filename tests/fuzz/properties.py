@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from hypothesis import strategies as st
 
-from dplcli.execute.onednn.build import build_library
+from dplcli.execute.operators import build_library
 from tests.fuzz.mutations import (
     changed_catalogues,
     changed_pipelines,
