@@ -3,6 +3,7 @@
 import click
 
 from dplcli.cli.main import dpl
+from dplcli.cli.options import EVERY_OPTION
 
 MARK = "<!-- commands -->"
 WIDTH = 96
@@ -17,6 +18,7 @@ def on_page_markdown(markdown: str, **_others: object) -> str:
 
 def sections(command: click.Command, context: click.Context) -> list[str]:
     """Return a heading and the help of a command, and of those below it."""
+    context.meta[EVERY_OPTION] = True
     context.terminal_width = context.max_content_width = WIDTH
     found = [f"## {context.command_path}", "```text", command.get_help(context), "```", ""]
     if isinstance(command, click.Group):

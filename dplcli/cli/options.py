@@ -74,7 +74,7 @@ class GroupedCommand(click.Command):
             if record is not None:
                 groups.setdefault(getattr(param, "group", "Options"), []).append(record)
         last = {title: groups.pop(title) for title in (MANY, "Options") if title in groups}
-        is_short = _ALL not in ctx.meta and len(groups | last) > _FEW
+        is_short = EVERY_OPTION not in ctx.meta and len(groups | last) > _FEW
         told = {*(self.first or list(groups)[:1]), "The result", PRINTING, "Options"}
         ordered = {title: groups[title] for title in self.first if title in groups} | groups | last
         rest = [title for title in ordered if is_short and title not in told]
@@ -113,14 +113,16 @@ def _first_sentence(text: str) -> str:
 
 
 _LONG = 130
-_ALL = "dpl.help.all"
+EVERY_OPTION = "dpl.help.all"
+"""What a context of click notes if the help is to explain every option."""
+
 _FEW = 4
 """Up to so many groups of options, --help tells all."""
 
 
 def _tell_all(ctx: click.Context, _param: click.Parameter, is_wanted: bool) -> None:  # noqa: FBT001  # click's
     if is_wanted and not ctx.resilient_parsing:
-        ctx.meta[_ALL] = True
+        ctx.meta[EVERY_OPTION] = True
         write(f"{ctx.get_help()}\n")
         ctx.exit()
 

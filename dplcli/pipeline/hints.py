@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from dplcli.catalog.places import shipped_catalog
 from dplcli.dpl import PatternRule, RewriteRule
+from dplcli.dpl.pattern import TypedPattern
 from dplcli.dpl.rule import with_policies
 from dplcli.errors import DplError, counted
 from dplcli.ir.operators import LEFTOVERS
 from dplcli.onnx_io import as_written, load_model
-from dplcli.passes.select import select_matches
+from dplcli.passes.select import explain_rules, select_matches
 from dplcli.pipeline.rules import load_rewrites
 from dplcli.settings import RuleSettings
 
@@ -69,6 +70,7 @@ def hints_on_matches(
         lambda: _on_ranks(refused),
         lambda: "" if is_prepared else _on_coverage(path, selection, preparing),
         lambda: _on_escape(model, selection),
+        lambda: _on_types(model, selection),
     )
 
 
@@ -281,3 +283,28 @@ def _on_escape(model: Model, selection: Selection) -> str:
         return ""
     options = " ".join(f"--escape {each}" for each in chosen)
     return f"{inside:,} of {total:,} nodes match now, and {then:,} with {options}"
+
+
+# Element types that rules do not take.
+
+
+def _on_types(model: Model, selection: Selection) -> str:
+    """Say which element types the rules take, if nothing matches and most fail for theirs."""
+    if selection.matches or selection.refused:
+        return ""
+    explainer = explain_rules(model, selection.rules)
+    nearest = [explainer.rule(rule).nearest for rule in selection.rules]
+    failed = [trace.mismatch for trace in nearest if trace is not None and trace.mismatch]
+    wanted: Counter[tuple[str, str]] = Counter()
+    for miss in failed:
+        kind = None if miss.at is None else miss.at.inferred_type()
+        dtypes = miss.part.dtypes if isinstance(miss.part, TypedPattern) else None
+        if dtypes and kind is not None and kind.dtype not in dtypes:
+            wanted[" or ".join(dtypes), str(kind.dtype)] += 1
+    if not wanted:
+        return ""
+    (expected, found), count = wanted.most_common(1)[0]
+    who = "the rule that comes nearest takes"
+    if count > 1:
+        who = f"the {count:,} rules that come nearest take"
+    return f"{who} element type {expected}, and the model has {found}"

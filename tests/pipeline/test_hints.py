@@ -253,6 +253,29 @@ def test_an_outcome_with_hints_is_a_record(tmp_path: Path) -> None:
     assert json.loads(json.dumps(outcome.hints)) == list(outcome.hints)
 
 
+# Element types that rules do not take.
+
+
+TYPED = """
+dpl: 1
+target: t
+patterns:
+  - {name: one, pattern: 'Exp(t.has_dtype("float16"))'}
+  - {name: two, pattern: 'Exp(Tanh(x.has_dtype("float16")))'}
+"""
+
+
+def test_an_element_type_is_named_where_it_is_why_nothing_matches(tmp_path: Path) -> None:
+    """Not where anything matches, nor where something else is why."""
+    rules = catalogue(tmp_path, TYPED)
+    assert matched(saved(tmp_path, PLAIN), rules) == (
+        "the 2 rules that come nearest take element type float16, and the model has float32",
+    )
+    assert matched(saved(tmp_path, PLAIN.replace("float[", "float16[")), rules) == ()
+    catalogue(tmp_path, TYPED.replace("Exp(t", "Sin(t").replace("Exp(T", "Sin(T"))
+    assert matched(saved(tmp_path, PLAIN), rules) == ()
+
+
 # Following what a hint says.
 
 
