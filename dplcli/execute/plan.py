@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +47,25 @@ def broadcast(one: Sequence[Size], other: Sequence[Size]) -> tuple[Size, ...]:
     pairs = zip_longest(reversed(one), reversed(other), fillvalue=1)
     sizes = [b if a == 1 else a if b in {1, a} else None for a, b in pairs]
     return tuple(reversed(sizes))
+
+
+def windows(
+    sizes: Sequence[int | None], kernel: Sequence[int | None], spatial: Mapping[str, Any]
+) -> list[int | None]:
+    """Return over how many places windows run, by dimension."""
+    found: list[int | None] = []
+    for n, (size, width) in enumerate(zip(sizes, kernel, strict=True)):
+        if size is None or width is None:
+            found.append(None)
+            continue
+        reach = spatial["dilations"][n] * (width - 1) + 1
+        named, stride = spatial.get("auto_pad", ""), spatial["strides"][n]
+        if named.startswith("SAME"):
+            found.append(-(-size // stride))
+            continue
+        pads = 0 if named else spatial["pads_begin"][n] + spatial["pads_end"][n]
+        found.append((size + pads - reach) // stride + 1)
+    return found
 
 
 class RefusedError(Exception):

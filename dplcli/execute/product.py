@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.execute.plan import RefusedError
+from dplcli.execute.plan import RefusedError, windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -169,7 +169,8 @@ class _Reader:
     def _result(self, op: PlanOp) -> Shape:
         left, right = self._read(op.inputs[0]), self._read(op.inputs[1])
         if op.kind == "convolution":
-            return (left[0], right[0], *_windows(left[2:], right[2:], op.settings))
+            places = windows(left[2:], right[2:], op.settings)
+            return (left[0], right[0], *(place or 0 for place in places))
         try:
             batch = np.broadcast_shapes(left[:-2], right[:-2])
         except ValueError:
@@ -265,16 +266,6 @@ def _stripped(batch: Shape) -> Shape:
     """Return sizes without the ones that they begin with."""
     first = next((place for place, size in enumerate(batch) if size != 1), len(batch))
     return batch[first:]
-
-
-def _windows(sizes: Shape, kernel: Shape, settings: Mapping[str, Any]) -> Sequence[int]:
-    """Return over how many places windows run, by dimension."""
-    found = []
-    for place, (size, width) in enumerate(zip(sizes, kernel, strict=True)):
-        room = size + settings["pads_begin"][place] + settings["pads_end"][place]
-        reach = settings["dilations"][place] * (width - 1) + 1
-        found.append((room - reach) // settings["strides"][place] + 1)
-    return found
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.execute.composites import as_meant, composite_from
-from dplcli.execute.plan import KernelPlan, PlanOp, RefusedError, broadcast
+from dplcli.execute.plan import KernelPlan, PlanOp, RefusedError, broadcast, windows
 from dplcli.ir.model import called_function
 from dplcli.ir.types import tensor_of_attributes
 
@@ -352,7 +352,7 @@ class _Translator:
         data = (None,) * len(weights) if known is None else known  # the rank is that of the weights
         rank = len(weights) - 2
         spatial = self._spatial(facts, rank)
-        sizes = _windows(data[2:], weights[2:], spatial)
+        sizes = windows(data[2:], weights[2:], spatial)
         shape = (data[0], weights[0], *sizes)
         present = [number for number in read if number is not None]
         group = int(facts.number("group", 1))
@@ -629,7 +629,7 @@ class _Translator:
         up = bool(facts.number("ceil_mode", 0))
         if up or facts.number("storage_order", 0):
             raise RefusedError("a pool that rounds up, or orders by columns")
-        sizes = _windows(data[2:], kernel, spatial)
+        sizes = windows(data[2:], kernel, spatial)
         if kind == "avg_pool":
             if any(step != 1 for step in facts.numbers("dilations", [])):
                 raise RefusedError("an AveragePool with dilations")
@@ -793,22 +793,3 @@ def _plain(shape: Sequence[int | str | None] | None) -> PlainShape | None:
     if shape is None:
         return None
     return tuple(size if isinstance(size, int) else None for size in shape)
-
-
-def _windows(
-    sizes: PlainShape, kernel: Sequence[int | None], spatial: Mapping[str, Any]
-) -> list[int | None]:
-    """Return over how many places windows run, by dimension."""
-    found: list[int | None] = []
-    for n, (size, width) in enumerate(zip(sizes, kernel, strict=True)):
-        if size is None or width is None:
-            found.append(None)
-            continue
-        reach = spatial["dilations"][n] * (width - 1) + 1
-        named, stride = spatial.get("auto_pad", ""), spatial["strides"][n]
-        if named.startswith("SAME"):
-            found.append(-(-size // stride))
-            continue
-        pads = 0 if named else spatial["pads_begin"][n] + spatial["pads_end"][n]
-        found.append((size + pads - reach) // stride + 1)
-    return found

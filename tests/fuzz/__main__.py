@@ -20,7 +20,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.fuzz.properties import PROPERTIES, kernel_library
+from tests.fuzz.properties import PROPERTIES
 from tests.fuzz.running import COUNTS, warm_up
 
 BATCH = 100
@@ -78,8 +78,6 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many side by side")
     options = parser.parse_args()
     warm_up()
-    if "kernels" in (options.names or PROPERTIES):
-        kernel_library()
     said = time.monotonic() + 60
     end, found, counts = time.monotonic() + 60 * options.minutes, 0, Counter[str]()
     rounds = (
