@@ -175,9 +175,9 @@ class InBlocks:
         model = cut(wiring, rows, types, ends)
         held = source.weights or {}
         weights = {t.name: held[t.name] for t in model.graph.initializer if t.name in held}
-        execution = source.execution
-        if any(math.prod(t.dims) * _BYTES_OF_FLOAT > _HUGE for t in model.graph.initializer):
-            execution = replace(execution, options=(*execution.options, _UNPACKED))
+        is_huge = any(math.prod(t.dims) * _BYTES_OF_FLOAT > _HUGE for t in model.graph.initializer)
+        options = (*source.execution.options, *_SPARING, *([_UNPACKED] if is_huge else []))
+        execution = replace(source.execution, options=options)
         content = model.SerializeToString()
         block = replace(
             source, content=content, weights=weights, execution=execution, name=place, blocks=None
@@ -343,6 +343,8 @@ def _digest(feeds: Mapping[str, Feed]) -> bytes:
     return digest.digest()
 
 
+_SPARING = (("enable_cpu_mem_arena", "0"), ("enable_mem_pattern", "0"))
+"""Else what one run took, its copies of weights among it, is held while the next one takes more."""
 _HUGE = 1 << 30
 _UNPACKED = ("session.disable_prepacking", "1")
 """Weights of so many bytes in float32 are not packed: for a moment there would be two copies."""
