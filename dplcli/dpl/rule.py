@@ -503,6 +503,7 @@ class Rejection(NamedTuple):
         reason: What the test found, for a reader.
         at: The value or node concerned.
         unranked: The value whose rank would have to be known to tell.
+        asked: The values that a condition asks about, by name.
     """
 
     rule: Rule
@@ -511,6 +512,7 @@ class Rejection(NamedTuple):
     reason: str
     at: Value | Node | None = None
     unranked: Value | None = None
+    asked: tuple[tuple[str, Value], ...] = ()
 
 
 def read_match(rule: Rule, root: Node, state: State) -> Match | None:

@@ -319,7 +319,10 @@ def _object_to_facts(match: Match) -> Rejection | None:
             held = [value for value in match.bindings.values() if value.holder]
             held_by = [f"{value.name!r} is named by {value.holder}" for value in held]
             reason = "; ".join([unmet.reason, *dict.fromkeys(held_by)])
-            return Rejection(match.rule, match.root, "where", reason, match.root, unmet.unranked)
+            names = condition.names & match.bindings.keys()
+            asked = tuple((name, match.bindings[name]) for name in sorted(names))
+            root = match.root
+            return Rejection(match.rule, root, "where", reason, root, unmet.unranked, asked)
     return None if match.rule.check is None else _checked(match, match.rule.check)
 
 

@@ -547,6 +547,9 @@ _BY_TURNS: tuple[Manner, ...] = ("flat", "tiny", "bounds", "second", "third")
 _ODD: tuple[Oddity, ...] = ("nan", "inf", "zero_sign")
 _FEW = 16
 _LEAST_SCALE = 1e-6
+_FAR = 80.0
+"""The exponential of larger numbers is hardly a float32."""
+
 _LEAST_STEP = 2.0**-7
 _WIDE, _SAFE, _SMALL = 1e3, 300.0, 9.0
 """How large the numbers are that every model may meet, as floats, as float64 (the exponential of
@@ -923,7 +926,9 @@ def _is_open(graph: Instance, manner: Manner) -> bool:
     if (manner == "nan" or _is_empty(graph)) and operators & ORDERING:
         return True
     casts = (node.attributes.get("to") for node in graph.nodes if node.op_type == "Cast")
-    return manner in {"wide", *ODDITIES} and any(to in _WHOLE_TYPES for to in casts)
+    floats = (data for data in graph.constants.values() if data.dtype.kind == "f" and data.size)
+    is_far = manner in {"wide", *ODDITIES} or any(np.abs(data).max() > _FAR for data in floats)
+    return is_far and any(to in _WHOLE_TYPES for to in casts)
 
 
 def _is_empty(graph: Instance) -> bool:

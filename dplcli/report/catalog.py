@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         NodeExplanation,
         RuleExplanation,
     )
-    from dplcli.dpl.rule import PatternRule, Rule
+    from dplcli.dpl.rule import PatternRule, Rejection, Rule
     from dplcli.errors import DplError
-    from dplcli.ir import Node
+    from dplcli.ir import Node, Value
     from dplcli.outcomes import CatalogEntry, ExplainOutcome, Trial
     from dplcli.report.document import NodeKey, Status
     from dplcli.report.layout import Part
@@ -429,7 +429,7 @@ def _explained_chapters(outcome: ExplainOutcome) -> Iterator[Chapter]:
         if lines := _details(item, verbose=True):
             yield Chapter(item.rule.qualified_name, Group(*lines[2:]))
     for verdict in outcome.verdicts:
-        yield Chapter(verdict.rule.qualified_name, Group(*_verdict_lines(verdict)))
+        yield Chapter(verdict.rule.qualified_name, Group(*_verdict_lines(verdict, verbose=True)))
 
 
 def _drawn_traces(outcome: ExplainOutcome, file: Path | None) -> Drawn:
@@ -470,6 +470,7 @@ def _drawn_traces(outcome: ExplainOutcome, file: Path | None) -> Drawn:
     return Drawn([patterns, model], pairs, steps)
 
 
+_FEW_LINES = 4
 _MARKS = {"matched": ("+", "green"), "failed": ("x", "red"), "not reached": (".", "dim")}
 
 
@@ -482,7 +483,7 @@ def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
             parts += _details(item, verbose=verbose)
     for number, verdict in enumerate(outcome.verdicts):
         parts += [Text()] if number else []
-        parts += _verdict_lines(verdict)
+        parts += _verdict_lines(verdict, verbose=verbose)
     return Group(*parts, *map(note, outcome.notes))
 
 
@@ -506,7 +507,7 @@ def _details(item: RuleExplanation, *, verbose: bool) -> list[Part]:
         lines.append(Text(f"  {describe_part(item.part)}{place}"))
     for example in item.examples:
         root = f"{example.root.op_type} {example.root.label!r}"
-        lines.append(Text(f"  refused by {example.stage} at {root}: {example.reason}"))
+        lines.append(Text(f"  refused by {example.stage} at {root}: {_with_values(example)}"))
     if item.nearest is not None:
         lines += _nearest(item.nearest, verbose=verbose)
     if not lines:
@@ -528,15 +529,15 @@ def _nearest(trace: MatchTrace, *, verbose: bool) -> list[Part]:
         lines.append(Text(f"    {headline(mismatch.part)}{place}", style="red"))
         lines.append(Text(f"      expected  {mismatch.expected}"))
         lines.append(Text(f"      found     {mismatch.found}"))
-    return lines + _tree(trace) if verbose else lines
+    return lines + _tree(trace, whole=True) if verbose else lines
 
 
-def _verdict_lines(item: NodeExplanation) -> list[Part]:
+def _verdict_lines(item: NodeExplanation, *, verbose: bool) -> list[Part]:
     node = f"{item.node.qualified_op} {item.node.label!r}"
     lines: list[Part] = [
         joined((f"{item.rule.qualified_name} at {node}: ", "bold"), _sentence(item))
     ]
-    return lines if item.trace is None else lines + _tree(item.trace)
+    return lines if item.trace is None else lines + _tree(item.trace, whole=verbose)
 
 
 def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
@@ -549,7 +550,7 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
         other = match.rule.qualified_name
         return f"fits, but belongs to the match of {other} at {match.root.label!r}"
     if item.rejection is not None:
-        return f"fits, and is refused by {item.rejection.stage}: {item.rejection.reason}"
+        return f"fits, and is refused by {item.rejection.stage}: {_with_values(item.rejection)}"
     if item.verdict == "skipped" and not item.rule.holds_for(item.node.graph):
         return f"is not tried: {_claim(item.rule)}"
     if item.verdict == "skipped":
@@ -565,10 +566,34 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
     )
 
 
-def _tree(trace: MatchTrace) -> list[Part]:
+_MOST_NUMBERS = 4
+
+
+def _with_values(rejection: Rejection) -> str:
+    """Return the reason, with the types of the values that the condition asks about."""
+    asked = [f"{name} {_type_of(value)}" for name, value in rejection.asked]
+    return f"{rejection.reason} ({', '.join(asked)})" if asked else rejection.reason
+
+
+def _type_of(value: Value) -> str:
+    """Return the type of a value, and its numbers if it is a small constant."""
+    tensor = value.constant
+    known = value.known_type()
+    shown = "of unknown type" if known is None else str(known)
+    if tensor is None or tensor.size > _MOST_NUMBERS or tensor.is_external:
+        return shown
+    return f"{shown} = {tensor.numpy().tolist()}"
+
+
+def _tree(trace: MatchTrace, *, whole: bool) -> list[Part]:
     table = TextTable("fits", "pattern", "written at", "result", prose=("result",))
     table.show_header = False
+    hidden = [line for line in trace.lines if line.status == "not reached"]
+    if whole or len(hidden) < _FEW_LINES:
+        hidden = []
     for line in trace.lines:
+        if line in hidden:
+            continue
         mark, style = _MARKS[line.status]
         result = line.found or line.status
         table.add_row(
@@ -576,5 +601,9 @@ def _tree(trace: MatchTrace) -> list[Part]:
             Text("  " * line.depth + line.pattern),
             Text(line.place, style="dim"),
             Text(result, style=style),
+        )
+    if hidden:
+        table.add_row(
+            "    .", f"{len(hidden)} further parts", "", "not reached; --verbose lists them"
         )
     return [table]

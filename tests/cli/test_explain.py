@@ -252,6 +252,32 @@ def test_a_refusal_names_its_stage(explain: Explain, dpl: Dpl, stage: str) -> No
         assert verdict["trace"]["fits"]
 
 
+def test_a_condition_that_fails_shows_what_it_asks_about(explain: Explain, dpl: Dpl) -> None:
+    """Names, types and small constants, for a node and in the table of rules; nothing else."""
+    model = """g (float[2] x, float[3,2] y) => (float[3,2] z) <float c = {2.0}> {
+        t = Mul (x, c) z = Add (t, y) }"""
+    where = "where: ['a.rank == y.rank and c.value == 1']"
+    explain(model, rules(("f", "Add(Mul(a, const(c)), y)", where)))
+
+    for more in ((), ("--node", "z")):
+        said = " ".join(dpl("explain", "m.onnx", "-p", "rules.yaml", *more).out.split())
+        assert "(a float32[2], c float32[] = 2.0, y float32[3,2])" in said
+
+
+def test_what_was_not_reached_is_folded(explain: Explain, dpl: Dpl) -> None:
+    """One line counts it; --verbose lists it."""
+    model = "g (float[2] x) => (float[2] z) { t = Relu (x) z = Add (t, x) }"
+    explain(model, rules(("f", "Add(Sub(Neg(Abs(Exp(Log(a)))), a), b)")))
+    brief, full = (
+        dpl("explain", "m.onnx", "-p", "rules.yaml", "--node", "z", *more).out
+        for more in ((), ("--verbose",))
+    )
+
+    assert "further parts" in brief
+    assert "further parts" not in full
+    assert full.count("rules.yaml:") > brief.count("rules.yaml:") + 3
+
+
 def test_a_refusal_by_a_check_names_its_stage(explain: Explain, folder: Path) -> None:
     """What a Python function says, and the value it says it of."""
     (folder / "odd_checks.py").write_text(

@@ -80,18 +80,17 @@ def test_passes_a_right_rule(name: str) -> None:
     assert trial.graphs > 5
 
 
-def judged(path: Path, seed: int) -> tuple[str, int]:
-    """Return the verdict on the rule of a file, and on how many graphs it was tried."""
+def judged(path: Path, seed: int) -> str:
+    """Return the verdict on the rule of a file."""
     (rule,) = rules_in(path).values()
-    trial = made_up(rule, DEFAULT_TRIALS, seed)
-    return trial.verdict, trial.graphs
+    return made_up(rule, DEFAULT_TRIALS, seed).verdict
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("path", thinned(4, CASES, name=lambda path: path.stem))
+@pytest.mark.parametrize("path", thinned(8, CASES, name=lambda path: path.stem))
 def test_judges_a_rule_rightly(path: Path) -> None:
-    """Rules whose names begin with R are right, those with W wrong."""
-    assert judged(path, 0)[0] == ("passed" if path.stem.startswith("R_") else "failed")
+    """Those whose names begin with R are right; of others, a part is wrong or is never reached."""
+    assert (judged(path, 0) == "passed") == path.stem.startswith("R_")
 
 
 @pytest.mark.long
@@ -100,7 +99,7 @@ def test_judges_a_rule_rightly(path: Path) -> None:
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_judges_a_rule_rightly_at_every_seed(path: Path, seed: int) -> None:
     """Nothing depends on what is drawn."""
-    assert judged(path, seed)[0] == ("passed" if path.stem.startswith("R_") else "failed")
+    assert (judged(path, seed) == "passed") == path.stem.startswith("R_")
 
 
 # What was tried.
