@@ -8,6 +8,7 @@ written here is what ``dpl COMMAND --help`` prints, so it speaks of options.
 from __future__ import annotations
 
 import os
+from functools import partial
 from inspect import Parameter, Signature, get_annotations
 from pathlib import Path
 from typing import (
@@ -846,13 +847,13 @@ class RewriteSettings(RuleSettings, ExpectSettings, ChoiceSettings, EditSettings
         return bool(self.only or self.skip or self.limit is not None)
 
 
-def _seconds(text: str) -> float:
+def _seconds(flag: str, text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= _MOST_SECONDS:
-        raise UsageError(f"{text!r}: expected a number of seconds, more than 0")
+        raise UsageError(f"{flag} {text!r}: expected a number of seconds, more than 0")
     return seconds
 
 
@@ -878,9 +879,13 @@ class BatchSettings(BaseSettings, group="Many models"):
     jobs: int | None = option(default=None, flags="--jobs -j", least=1, metavar="N")
     resume: bool = False
     cache_size: int = option(default=2000, least=0, metavar="MB")
-    model_timeout: float = option(default=3600.0, read=_seconds, metavar="SECONDS")
+    model_timeout: float = option(
+        default=3600.0, read=partial(_seconds, "--model-timeout"), metavar="SECONDS"
+    )
     scheduler: str | None = option(default=None, metavar="ADDRESS")
-    worker_timeout: float = option(default=60.0, read=_seconds, metavar="SECONDS")
+    worker_timeout: float = option(
+        default=60.0, read=partial(_seconds, "--worker-timeout"), metavar="SECONDS"
+    )
     strict_workers: bool = False
 
 

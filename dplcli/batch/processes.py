@@ -22,7 +22,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from functools import partial
 from importlib import import_module
@@ -389,18 +389,21 @@ def _client(scheduler: str) -> Iterator[Any]:
             hint="python -m pip install 'dplcli[dask]'",
         ) from error
     logging.disable()  # what is wrong is said here, in words of ours
-    try:
-        client = dask.Client(scheduler, timeout=_CONNECTING, set_as_default=False)
-        with client:
+    with ExitStack() as scope:
+        scope.callback(logging.disable, logging.NOTSET)
+        try:
+            client = dask.Client(scheduler, timeout=_CONNECTING, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise UsageError(
+                f"--scheduler {scheduler}: no scheduler of Dask answers there",
+                hint="start one with: dask scheduler; it prints its address, such as "
+                "tcp://127.0.0.1:8786",
+            ) from error
+        try:
             yield client
-    except (OSError, TimeoutError, ValueError) as error:
-        raise UsageError(
-            f"--scheduler {scheduler}: no scheduler of Dask answers there",
-            hint="start one with: dask scheduler; it prints its address, such as "
-            "tcp://127.0.0.1:8786",
-        ) from error
-    finally:
-        logging.disable(logging.NOTSET)
+        finally:
+            with suppress(Exception):  # it may be gone
+                client.close(timeout=_PATIENCE)
 
 
 class _Crew:

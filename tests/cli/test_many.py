@@ -172,6 +172,7 @@ def test_what_is_wrong_with_the_call_is_said_once(dpl: Dpl) -> None:
         (("rewrite", "--plan", "p.yaml"), "--plan is for one model, and there are 3"),
         (("rewrite", "--trace"), "--trace is for one model, and there are 3"),
         (("inspect", "--c-header", "k.h"), "--c-header is for one model, and there are 3"),
+        (("inspect", "--model-timeout", "nan"), "--model-timeout 'nan': expected a number of"),
     ],
 )
 def test_options_of_one_model_are_refused(
