@@ -179,6 +179,11 @@ class OpPattern:
     choices: tuple[Callee, ...]
     name: str = ""
 
+    def as_code(self) -> str:
+        """Write it as Python code does."""
+        texts = [f'is_op("{c.op_type}")' for c in self.choices if isinstance(c, OpName)]
+        return " | ".join(texts) if len(texts) < 2 else f"({' | '.join(texts)})"  # noqa: PLR2004
+
     def named(self, name: str) -> OpPattern:
         """Return an operator variable: ``(is_op("Mul") | is_op("Add")).named("f")``.
 
@@ -420,6 +425,8 @@ def as_pattern(arg: Any) -> DFPattern:  # noqa: ANN401  # see Raises
         return ConstantPattern(value=int(arg) if isinstance(arg, int) else float(arg))
     if isinstance(arg, DFPattern):
         return arg
+    if isinstance(arg, OpPattern):
+        raise TypeError(f"{arg.as_code()} is not called: {arg.as_code()}(x) is a node that reads x")
     raise TypeError(f"{arg!r} is not a pattern, a number or None")
 
 

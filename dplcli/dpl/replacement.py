@@ -320,7 +320,7 @@ class GraphBuilder:
         return self.graph.opset_imports.get("", 0)
 
     def op(
-        self, op_type: str, *inputs: Operand | None, domain: str = "", **attributes: object
+        self, op_type: str, *inputs: Operand | float | None, domain: str = "", **attributes: object
     ) -> DraftOutput:
         """Describe a node and return its first output; see :meth:`ops` for several.
 
@@ -329,7 +329,8 @@ class GraphBuilder:
 
         Args:
             op_type: Its operator.
-            inputs: Captured values, results of this method, constants, or None for omitted ones.
+            inputs: Captured values, results of this method, constants, or None for omitted ones. A
+                number becomes a constant of the type of what stands beside it.
             domain: The operator's domain.
             attributes: Numbers, strings, lists, arrays, or :class:`~dplcli.ir.Attribute`; those
                 that are None are left out.
@@ -344,7 +345,7 @@ class GraphBuilder:
     def ops(
         self,
         op_type: str,
-        *inputs: Operand | None,
+        *inputs: Operand | float | None,
         outputs: int,
         domain: str = "",
         **attributes: object,
@@ -361,7 +362,7 @@ class GraphBuilder:
         self,
         op_type: str,
         domain: str,
-        inputs: Sequence[Operand | None],
+        inputs: Sequence[Operand | float | None],
         attributes: Mapping[str, object],
         outputs: int = 1,
     ) -> DraftNode:
@@ -373,7 +374,7 @@ class GraphBuilder:
         domain = canonical_domain(domain)
         schema = self._schema(op_type, domain)
         given = self._known_attributes(attributes, {} if schema is None else schema.attributes)
-        read = tuple(inputs)
+        read = self._with_numbers(op_type, inputs)
         while read and read[-1] is None:
             read = read[:-1]
         self._check_owned(read, op_type)
@@ -479,6 +480,24 @@ class GraphBuilder:
                         f"{function.domain}::{function.name} means {node.op_type}-{theirs.since}, "
                         f"the model has {since}"
                     )
+
+    def _with_numbers(
+        self, op_type: str, inputs: Sequence[Operand | float | None]
+    ) -> tuple[Operand | None, ...]:
+        """Make constants of numbers, of the type of the first operand whose type is known."""
+        others = [
+            item for item in inputs if item is not None and not isinstance(item, (int, float))
+        ]
+        dtype = next(filter(None, map(self._dtype_of, others)), None)
+        read: list[Operand | None] = []
+        for item in inputs:
+            if item is None or not isinstance(item, (int, float)):
+                read.append(item)
+                continue
+            if dtype is None:
+                raise BuildError(f"{op_type}: nothing beside {item} says of what type it is")
+            read.append(self.constant(_numbers(repr(item), item, dtype)))
+        return tuple(read)
 
     def _keep(self, part: SomePart) -> SomePart:
         self.draft.parts.append(part)

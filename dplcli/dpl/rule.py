@@ -22,9 +22,9 @@ from typing import (
 )
 
 from dplcli.dpl.matcher import Matcher
-from dplcli.dpl.pattern import OutputsPattern
+from dplcli.dpl.pattern import OpPattern, OutputsPattern
 from dplcli.dpl.text import bound_names, captures_of
-from dplcli.errors import UsageError, did_you_mean, did_you_mean_rule
+from dplcli.errors import PatternSyntaxError, UsageError, did_you_mean, did_you_mean_rule
 from dplcli.ir import Attribute, Node, Value
 from dplcli.keys import keys
 
@@ -123,6 +123,11 @@ class Rule:
         Raises:
             PatternSyntaxError: A condition uses such a name.
         """
+        if isinstance(self.pattern, OpPattern):
+            raise PatternSyntaxError(
+                f"the pattern of the rule {self.name!r} is an operator that is not called",
+                hint=f"{self.pattern.as_code()}(x) is a node that reads x",
+            )
         names, captures = bound_names(self.pattern), captures_of(self.pattern)
         where = tuple(condition.over(captures) for condition in self.where)
         object.__setattr__(self, "where", where)

@@ -7,6 +7,7 @@ things. Most of what is drawn is valid; the rest is thrown away by whoever asks 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -206,7 +207,8 @@ def _numbers_of(  # noqa: PLR0911  # a case for each kind
             return np.full(shape, float(random.choice(list(wished) or [1.0])))
 
 
-_BYTES, _LARGEST_BYTE = frozenset({"int8", "uint8"}), 3
+_BYTES = frozenset({"int8", "uint8"})
+_LARGEST = {"int8": 3.0, "uint8": 3.0, "float16": 16.0}
 _USUAL = ("positive", "mixed", "wished")
 _KINDS = (*_USUAL, "zero", "one", "negative", "small", "huge", "whole", "nan")
 
@@ -380,9 +382,10 @@ class Sampler:
             self.made.inputs[name] = self.types[name]
         elif data is None:
             drawn = self._constant(name, chosen, positive=positive)
-            # Drawn numbers in an element type; rules of arithmetic hold where it does not wrap.
-            if kind in _BYTES:
-                drawn = np.clip(np.nan_to_num(drawn, nan=1.0), -_LARGEST_BYTE, _LARGEST_BYTE)
+            # Rules of arithmetic hold where it does not wrap or overflow.
+            limit = _LARGEST.get(kind, math.inf)
+            drawn = np.nan_to_num(drawn, nan=1.0) if kind in _BYTES else drawn
+            drawn = np.clip(drawn, -limit, limit)
             self.made.constants[name] = as_type(drawn, kind)
         else:
             self.made.constants[name] = as_type(np.asarray(data), kind)

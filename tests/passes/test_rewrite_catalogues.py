@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from dplcli.catalog import read_catalogs
 from dplcli.dpl import is_op, wildcard
 from dplcli.dpl.explain import Tracer
-from dplcli.errors import CatalogError
+from dplcli.dpl.replacement import RewriteRule
+from dplcli.errors import CatalogError, PatternSyntaxError
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, Rewriting, rewrite
@@ -37,7 +38,8 @@ from tests.passes.rewriting import rewrite_rule
 from tests.strategies import graphs, within
 
 if TYPE_CHECKING:
-    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.dpl.replacement import DraftOutput, GraphBuilder
+    from dplcli.dpl.rule import Match
     from dplcli.ir import SchemaLibrary
     from tests.strategies import RandomGraph
 
@@ -1061,6 +1063,41 @@ def test_a_bound_that_a_caller_gives_is_not_lost() -> None:
         ("Clip(x)", "x"),
     )
     assert done.counts == {"r": 0}
+
+
+@pytest.mark.parametrize("kind", ["float", "float16", "double", "int64"])
+def test_a_number_in_python_takes_the_type_beside_it(kind: str) -> None:
+    """That of a captured value, or of a new node's result."""
+    x = wildcard("x")
+
+    def doubled(match: Match, build: GraphBuilder) -> DraftOutput:
+        return build.op("Mul", build.op("Abs", match[x]), 2)
+
+    model = model_from_text(f"g ({kind}[2] x) => ({kind}[2] y) {{ y = Neg (x) }}")
+    rewrite(model, [RewriteRule("r", is_op("Neg")(x), doubled)])
+    (factor,) = model.graph.initializers
+    assert factor.constant is not None
+    assert str(factor.known_type()) == {"float": "float32[]", "double": "float64[]"}.get(
+        kind, f"{kind}[]"
+    )
+    assert factor.constant.numpy() == 2
+
+
+def test_a_number_in_python_that_the_type_cannot_hold() -> None:
+    """The match is refused, and says so."""
+    x = wildcard("x")
+    model = model_from_text("g (int64[2] x) => (int64[2] y) { y = Neg (x) }")
+    rule = RewriteRule("r", is_op("Neg")(x), lambda m, build: build.op("Mul", m[x], 2.5))
+    (refusal,) = rewrite(model, [rule]).refused
+    assert "2.5" in refusal.reason
+
+
+def test_an_operator_that_is_not_called_is_no_pattern() -> None:
+    """As a root or as an operand: it says what to write."""
+    with pytest.raises(PatternSyntaxError, match="is not called"):
+        RewriteRule("r", is_op("Relu"), lambda _match, _build: None)  # type: ignore[arg-type]  # that is it
+    with pytest.raises(TypeError, match=r'is_op\("Neg"\)\(x\) is a node that reads x'):
+        is_op("Relu")(is_op("Neg"))
 
 
 KEPT = {
