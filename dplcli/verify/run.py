@@ -243,6 +243,8 @@ _STARTING = 120.0
 _GRACE = 2.0
 _SOON = 0.02
 _LOOK = 0.5
+_OF_SESSIONS = {"enable_cpu_mem_arena", "enable_mem_pattern", "session.disable_prepacking"}
+"""Options that say nothing beyond a session: a worker that had them is used again."""
 _MOST_IDLE = 2
 _LARGEST_IDLE = 512 << 20
 """Bytes of an idle worker; onnxruntime keeps much of what a model once took."""
@@ -743,7 +745,9 @@ class _Remote:
             self._label = f"the {source.name}{IN_EVALUATOR}"
         self._execution = execution
         self._worker = take_worker()
-        is_plain = execution.is_plain and not (source.libraries or execution.memory_limit)
+        own = [option for option in execution.options if option[0] not in _OF_SESSIONS]
+        is_plain = replace(execution, options=tuple(own)).is_plain
+        is_plain &= not (source.libraries or execution.memory_limit)
         self.close = weakref.finalize(self, give_back, self._worker, reusable=is_plain)
         self.close.atexit = False
         self._record: list[PartitionRun] = []
