@@ -230,42 +230,46 @@ def _complain(text: str) -> None:
 # The group of commands; each is imported only when it is called.
 
 
-COMMANDS = {
-    "accuracy": "Measure how near a model comes to another, such as a quantised one to its source.",
-    "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
-    "bench": "Time two models by turns, one with its partitions on the library of their target.",
-    "bisect": "Find the rule application, or the node, that makes a model compute something else.",
-    "build": "Do what a pipeline file says with all its models; --check is for CI.",
-    "diff": "Show in what the structures of two models differ.",
-    "doctor": "Look at what dpl runs on: versions, execution providers, extras, catalogues.",
-    "explain": "Say why patterns match where they do, and why not elsewhere.",
-    "extract": "Cut a part out of a model: what computes some values from others.",
-    "init": "Write a first pipeline file, dpl.yaml, by looking at the models.",
-    "inline": "Put functions back in the place of their calls, and verify the result.",
-    "inspect": "Show what a model is made of.",
-    "kernels": "Take partitions that run on oneDNN into programs without dpl.",
-    "learn": "Write a catalogue with a rule for a subgraph that you point at.",
-    "match": "Show where patterns match, and why they do not elsewhere.",
-    "partition": "Outline matched subgraphs as functions for a target, and verify the result.",
-    "patterns": "List, show, check and test catalogues of patterns.",
-    "repeat": "Outline what a model repeats, such as its layers, and verify the result.",
-    "rewrite": "Replace subgraphs by the rewrites of catalogues, and verify the result.",
-    "run": "Run a model once, its partitions on the library of their target.",
-    "schema": "Print the JSON Schema of a document that dpl writes or reads.",
-    "verify": "Compare two models numerically in onnxruntime.",
-    "view": "Draw a model: a page to look around in, or a drawing for a document.",
-}
-"""The commands and their one-line help, so that ``dpl --help`` loads none of them."""
-
 _GROUPS = {
-    "Find": ("match", "explain"),
-    "Change": ("rewrite", "partition", "repeat", "inline", "extract", "apply"),
-    "Check": ("verify", "diff", "bisect", "run", "bench"),
-    "Look": ("inspect", "view", "doctor"),
-    "Many models": ("init", "build"),
-    "Catalogues and kernels": ("patterns", "learn", "schema", "kernels"),
+    "Find": {
+        "match": "Show where patterns match, and why they do not elsewhere.",
+        "explain": "Say why patterns match where they do, and why not elsewhere.",
+    },
+    "Change": {
+        "rewrite": "Replace subgraphs by the rewrites of catalogues, and verify the result.",
+        "partition": "Outline matched subgraphs as functions for a target, and verify the result.",
+        "repeat": "Outline what a model repeats, such as its layers, and verify the result.",
+        "inline": "Put functions back in the place of their calls, and verify the result.",
+        "extract": "Cut a part out of a model: what computes some values from others.",
+        "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
+    },
+    "Check": {
+        "verify": "Compare two models numerically in onnxruntime.",
+        "accuracy": "Measure how near a model comes to another, as a quantised one to its source.",
+        "diff": "Show in what the structures of two models differ.",
+        "bisect": "Find the rule application, or the node, that makes a model compute otherwise.",
+        "run": "Run a model once, its partitions on the library of their target.",
+        "bench": "Time two models by turns, one with its partitions on the target's library.",
+    },
+    "Look": {
+        "inspect": "Show what a model is made of.",
+        "view": "Draw a model: a page to look around in, or a drawing for a document.",
+        "doctor": "Look at what dpl runs on: versions, execution providers, extras, catalogues.",
+    },
+    "Many models": {
+        "init": "Write a first pipeline file, dpl.yaml, by looking at the models.",
+        "build": "Do what a pipeline file says with all its models; --check is for CI.",
+    },
+    "Catalogues and kernels": {
+        "patterns": "List, show, check and test catalogues of patterns.",
+        "learn": "Write a catalogue with a rule for a subgraph that you point at.",
+        "schema": "Print the JSON Schema of a document that dpl writes or reads.",
+        "kernels": "Take partitions that run on oneDNN into programs without dpl.",
+    },
 }
-"""The commands by what they are for, as ``dpl --help`` lists them."""
+"""The commands by what they are for and their one-line help, so that ``dpl --help`` loads none."""
+
+COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
 
 
 _OWN = frozenset(
@@ -295,9 +299,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands by what they are for, without importing them."""
-        for title, names in _GROUPS.items():
+        for title, group in _GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, COMMANDS[name]) for name in names])
+                formatter.write_dl([*group.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
