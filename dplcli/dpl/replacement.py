@@ -377,7 +377,6 @@ class GraphBuilder:
         read = self._with_numbers(op_type, inputs)
         while read and read[-1] is None:
             read = read[:-1]
-        self._check_owned(read, op_type)
         slots = ONLY_SCALARS.get((domain, op_type), ())
         scalars = {
             item: self._scalar(op_type, item)
@@ -488,6 +487,7 @@ class GraphBuilder:
         others = [
             item for item in inputs if item is not None and not isinstance(item, (int, float))
         ]
+        self._check_owned(tuple(others), op_type)
         dtype = next(filter(None, map(self._dtype_of, others)), None)
         read: list[Operand | None] = []
         for item in inputs:

@@ -135,12 +135,12 @@ def test_between_quantize_and_dequantize(zero: str, scale: str, expected: str) -
     assert nodes_taken(text) == [expected]
 
 
-def test_a_shared_dequantisation_stays_outside() -> None:
-    """What another node reads cannot be part of an int8 product, so that of floats is taken."""
+def test_a_shared_dequantisation_is_taken_along() -> None:
+    """Another node reads it, too: it stays there, and the int8 product has one of its own."""
     text = """g (int8[4, 8] x, int8[8, 8] w) => (float[4, 8] y, float[4, 8] z) <float s = {0.1}> {
         a = DequantizeLinear (x, s) b = DequantizeLinear (w, s) m = MatMul (a, b) y = Neg (m)
         z = Neg (a) }"""
-    assert nodes_taken(text) == ["matmul: m"]
+    assert nodes_taken(text) == ["matmul: a, b, m"]
 
 
 def test_unknown_batches_say_why() -> None:

@@ -302,7 +302,6 @@ def _reads(item: Function) -> Function:
 
 
 OPERANDS: dict[str, Function] = {
-    "number": _reads(lambda _match, _build: 3),
     "name": _reads(lambda _match, _build: "x"),
     "array": _reads(lambda _match, _build: np.ones(2)),
     "node": _reads(lambda match, _build: match.root),
