@@ -1001,23 +1001,26 @@ class _Learner:
         if strictest.trial.verdict == "failed":
             return learned
         refused: list[set[str]] = []
+        chosen: list[str] = []
         for _ in range(_MOST_COUNTEREXAMPLES):
-            if not wrong.trial.counterexample:
+            if wrong.trial.counterexample:
+                shown = model_from_text(wrong.trial.counterexample, "counterexample")
+                refused.append(
+                    {
+                        t
+                        for t in holding
+                        if not select_matches(shown, [_with_conditions(rule, [t])]).matches
+                    }
+                )
+            if not refused or not all(refused):
                 break
-            shown = model_from_text(wrong.trial.counterexample, "counterexample")
-            refused.append(
-                {
-                    t
-                    for t in holding
-                    if not select_matches(shown, [_with_conditions(rule, [t])]).matches
-                }
-            )
-            if not refused[-1]:
-                break
-            chosen = _cover(refused, holding)
+            before, chosen = chosen, _cover(refused, holding)
             wrong = self._tried(_with_conditions(rule, chosen), len(places))
             if wrong.trial.verdict == "passed":
                 return wrong
+            if wrong.trial.verdict == "not tried":  # a condition that keeps all graphs out
+                refused = [each - ({*chosen} - {*before}) for each in refused]
+                chosen = before
         return strictest if strictest.trial.verdict == "passed" else learned
 
     def _example(self, rule: RewriteRule) -> Iterator[Example]:
