@@ -151,7 +151,8 @@ _ENOUGH = 60
 """On fewer graphs than these it is not asked whether all parts of a rule were tried."""
 
 _MOST_SECONDS = 15.0
-"""How long one rule is tried: it is only on a slow machine that this ends it."""
+"""How much time of the processor one rule may take on the usual number of graphs. Other programs
+do not count, and it is only on a very slow machine that this ends it."""
 
 
 class _Made(NamedTuple):
@@ -255,8 +256,8 @@ class Trier:
         sources, ways, why = self._sources(rule, random, opsets[-1])
         parts = {f"opset {opset}" for opset in opsets if ways and rule.opsets[0]} | ways
         drawn, useful = [0] * len(sources), [0] * len(sources)
-        turn, end = 0, time.monotonic() + _MOST_SECONDS
-        while turn < _DRAWS_FOR_ONE * wanted + _HOPELESS and time.monotonic() < end:
+        turn, end = 0, time.process_time() + _MOST_SECONDS * max(1.0, wanted / DEFAULT_TRIALS)
+        while turn < _DRAWS_FOR_ONE * wanted + _HOPELESS and time.process_time() < end:
             is_enough = attempts.applied >= wanted
             if is_enough and (wanted < _ENOUGH or not attempts.untried(parts)):
                 break

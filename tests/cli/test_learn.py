@@ -155,6 +155,7 @@ SAID = [
 ]
 
 
+@pytest.mark.long
 def test_learns_from_two_models(dpl: Dpl, save: Save) -> None:
     """The catalogue goes to standard output, and what it explains to standard error."""
     answer = dpl("learn", "--before", save(OLD, "a.onnx"), "--after", save(NEW, "b.onnx"))
