@@ -736,8 +736,8 @@ _FREE_APPLICATIONS = 20
 """A rule may be applied so often, and twice for each match in the first model, to try it."""
 
 
-_SEEDS = 3
-"""How many times as many graphs as usual a rule is tried on that nobody has thought about."""
+_MOST_TRIALS = 60
+"""On so many graphs a rule is tried: many are tried before one is right."""
 
 
 class _Applied(NamedTuple):
@@ -773,7 +773,7 @@ class _Learner:
         self.after = load_model(after)
         self.name = name
         self.schemas = OnnxSchemas()
-        self.trier = Trier(self.schemas, _SEEDS * trials)
+        self.trier = Trier(self.schemas, min(trials, _MOST_TRIALS))
         self.learned: list[LearnedRewrite] = []
         self.failed: dict[tuple[object, ...], str] = {}
         self.names: set[str] = set()
