@@ -689,12 +689,12 @@ def accuracy(
     Raises:
         DplError: A file is no model, or they cannot be run on the same inputs.
     """
-    from dplcli.pipeline import measuring  # noqa: PLC0415  # each job loads its own
+    from dplcli.pipeline import verifying  # noqa: PLC0415  # each job loads its own
     from dplcli.report.accuracy import accuracy_document  # noqa: PLC0415
 
     ours, theirs = _stored(original), _stored(candidate)
     with ours.file() as one, theirs.file() as other:
-        outcome = measuring.accuracy(one, other, settings)
+        outcome = verifying.accuracy(one, other, settings)
     outcome = replace(outcome, labels=(ours.name, theirs.name))
 
     def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it

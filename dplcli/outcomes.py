@@ -1486,29 +1486,30 @@ class AccuracyOutcome(Outcome):
     bounds: Mapping[str, float]
 
     @property
-    def unmet(self) -> tuple[str, ...]:
-        """Why the answer is no, a sentence each."""
-        reasons = [
-            f"{each.name}: {counted(each.accuracy.lost, 'element')} "
-            f"{'is' if each.accuracy.lost == 1 else 'are'} finite in one model alone"
-            for each in self.measured.outputs
+    def misses(self) -> tuple[tuple[str, str], ...]:
+        """Why the answer is no: the output, or "" for all, and what is wrong with it."""
+        outputs = self.measured.outputs
+        misses = [
+            (each.name, f"{counted(each.accuracy.lost, 'element')} finite in one model alone")
+            for each in outputs
             if each.accuracy.lost
         ]
-        for what, least in self.bounds.items():
-            values = {
-                each.name: value
-                for each in self.measured.outputs
-                if (value := getattr(each.accuracy, what)) is not None
-            }
-            word = _FIGURES[what]
-            if not values:
-                reasons.append(f"no output has {word[1]}, and {word[0]} of {least:g} is asked for")
-            reasons += [
-                f"{name}: {word[0]} {value:.4g}, and at least {least:g} is asked for"
-                for name, value in values.items()
-                if not value >= least
+        for figure, least in self.bounds.items():
+            word, no_word = _FIGURES[figure]
+            reached = [(each.name, getattr(each.accuracy, figure)) for each in outputs]
+            if all(value is None for _, value in reached):
+                misses.append(("", f"no output has {no_word}; at least {least:g} is asked for"))
+            misses += [
+                (name, f"{word} {value:.4g}; at least {least:g} is asked for")
+                for name, value in reached
+                if value is not None and not value >= least
             ]
-        return tuple(reasons)
+        return tuple(misses)
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """The same, a sentence each."""
+        return tuple(f"{name}: {why}" if name else why for name, why in self.misses)
 
 
 _FIGURES = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dplcli.catalog.python import find_function
 from dplcli.errors import UsageError
 from dplcli.onnx_io import check_external_data, load_model
+from dplcli.outcomes import AccuracyOutcome
 from dplcli.settings import EngineSettings, KernelSettings, several
 from dplcli.verify import Settings as VerifySettings
 from dplcli.verify.settings import (
@@ -24,7 +25,7 @@ from dplcli.verify.settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dplcli.settings import BaseSettings, ComparingSettings
+    from dplcli.settings import AccuracySettings, BaseSettings, ComparingSettings
     from dplcli.verify import VerificationResult
 
     Progress = Callable[[str], None]
@@ -224,6 +225,37 @@ def verify_against(
         candidate,
         settings or VerifySettings(),
         progress=progress or (lambda _phrase: None),
+    )
+
+
+def accuracy(original: Path, candidate: Path, chosen: AccuracySettings) -> AccuracyOutcome:
+    """Run two models on the same inputs, and measure how near they are.
+
+    Raises:
+        DplError: A file is no model, or they cannot be run on the same inputs.
+    """
+    from dplcli.verify.accuracy import measure_accuracy  # noqa: PLC0415  # onnxruntime
+
+    settings = check_of(chosen)
+    prepare(settings)
+    for path in (original, candidate):
+        check_external_data(load_model(path))
+    measured = measure_accuracy(
+        original,
+        candidate,
+        settings,
+        layers=chosen.layers,
+        say=chosen.progress or (lambda _phrase: None),
+    )
+    asked = {
+        "sqnr": chosen.min_sqnr,
+        "cosine": chosen.min_cosine,
+        "agreement": chosen.min_agreement,
+    }
+    return AccuracyOutcome(
+        labels=(original.name, candidate.name),
+        measured=measured,
+        bounds={name: least for name, least in asked.items() if least is not None},
     )
 
 

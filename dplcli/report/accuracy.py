@@ -55,20 +55,15 @@ def accuracy_document(outcome: AccuracyOutcome, *, verbose: bool) -> Document:
         subject=f"{outcome.labels[1]} against {outcome.labels[0]}",
         verdict=verdict,
         notes=tuple(notes),
-        cases=tuple(
-            Case(
-                "outputs",
-                each.name,
-                "failed"
-                if any(why.startswith(f"{each.name}: ") for why in outcome.unmet)
-                else "passed",
-                "; ".join(why for why in outcome.unmet if why.startswith(f"{each.name}: ")),
-            )
-            for each in measured.outputs
-        ),
-        failures=tuple(why for why in outcome.unmet if why.startswith("no output")),
+        cases=tuple(_case(outcome, each.name) for each in measured.outputs),
+        failures=tuple(why for name, why in outcome.misses if not name),
         chapters=lambda: _chapters(outputs, layers),
     )
+
+
+def _case(outcome: AccuracyOutcome, output: str) -> Case:
+    reasons = "; ".join(why for name, why in outcome.misses if name == output)
+    return Case("outputs", output, "failed" if reasons else "passed", reasons)
 
 
 def _chapters(outputs: TextTable, layers: list[NamedAccuracy]) -> Iterable[Chapter]:

@@ -85,7 +85,8 @@ def test_the_agreement_of_images_is_that_of_classes() -> None:
 def test_a_bound_is_kept_or_not(dpl: Dpl, folder: Path) -> None:
     """The fine steps pass; the coarse ones do not, and the report says by how much."""
     bound = ("--min-sqnr", "25", "--min-cosine", "0.99", "--range", "x=-3:3")
-    assert dpl("accuracy", "float.onnx", "fine.onnx", *bound).code == 0
+    assert dpl("accuracy", "float.onnx", "fine.onnx", *bound, "--save-inputs", "x.npz").code == 0
+    assert dpl("accuracy", "float.onnx", "fine.onnx", *bound[:4], "--inputs", "x.npz").code == 0
     answer = dpl(
         "accuracy", "float.onnx", "coarse.onnx", *bound, "--json", "r.json", "--junit", "j"
     )
