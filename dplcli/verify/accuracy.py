@@ -61,6 +61,11 @@ class Accuracy(NamedTuple):
     max_abs: float
     lost: int
 
+    @property
+    def relative_error(self) -> float:
+        """Length of the difference over that of the original's value; as SQNR, but no logarithm."""
+        return math.inf if self.lost or self.sqnr is None else 10 ** (-self.sqnr / 20)
+
 
 @keys("name candidate op_type *=accuracy")
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ class Measured:
     notes: tuple[str, ...]
 
 
-class _Sums:
+class Sums:
     """What is summed up over elements, and makes the figures."""
 
     def __init__(self) -> None:
@@ -229,7 +234,7 @@ def measure_accuracy(
             runs.append(Runner(source, level).run_each(feeds))
         except RunError as error:
             raise VerificationError(f"{path.name} does not run: {error}") from error
-    sums = {name: _Sums() for name in common}
+    sums = {name: Sums() for name in common}
     for ours, theirs in zip(*runs, strict=True):
         for name in common:
             _count(sums[name], name, ours[name], theirs[name])
@@ -254,7 +259,7 @@ def measure_accuracy(
     )
 
 
-def _count(sums: _Sums, name: str, ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> None:
+def _count(sums: Sums, name: str, ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> None:
     """Count in what both models give for one set of inputs.
 
     Raises:
@@ -301,7 +306,7 @@ def _inside(
             [*theirs.runs([pairs[name] for name in chunk], feeds)],
         ]
         for name in chunk:
-            sums = _Sums()
+            sums = Sums()
             try:
                 for (_, one), (_, two) in zip(*results, strict=True):
                     _count(sums, name, one[name], two[pairs[name]])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dplcli.verify.compare import Judge
     from dplcli.verify.run import Runner
-    from dplcli.verify.settings import Array, Feed, Leaf, ModelSource
+    from dplcli.verify.settings import Feed, Leaf, ModelSource
 
 _ROUNDINGS = 1 << 10
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -145,26 +145,6 @@ def _products_of(model: onnx.ModelProto, node: onnx.NodeProto) -> int:
         return int(node.op_type in _PRODUCTS)
     bodies = [f for f in model.functions if (f.domain, f.name) == (node.domain, node.op_type)]
     return sum(_products_of(model, each) for body in bodies for each in body.node)
-
-
-def distance(pairs: Sequence[tuple[Array, Array]]) -> tuple[float, str]:
-    """Say how far arrays are from others: the relative error, and all figures in words.
-
-    Args:
-        pairs: What is right, and what is judged.
-    """
-    sums, alike, rows = np.zeros(4), 0, 0
-    for one, other in pairs:
-        a, b = one.astype(np.float64), other.astype(np.float64)
-        sums += [((a - b) ** 2).sum(), (a * a).sum(), (b * b).sum(), (a * b).sum()]
-        if a.ndim and a.shape[-1] > 1:
-            same = a.argmax(-1) == b.argmax(-1)
-            alike, rows = alike + int(same.sum()), rows + same.size
-    tiny = np.finfo(np.float64).tiny
-    error = float(np.sqrt(sums[0] / max(sums[1], tiny)))
-    cosine = float(sums[3] / max(np.sqrt(sums[1] * sums[2]), tiny))
-    top = f", the largest of a row is the same in {alike:,} of {rows:,}" if rows else ""
-    return error, f"{error:.2%} from float32 (relative error), cosine {cosine:.6f}{top}"
 
 
 def _is_near(rounded: Sequence[Leaf], actual: Sequence[Leaf]) -> bool:

@@ -28,7 +28,8 @@ from onnx import ModelProto
 
 from dplcli.errors import DplError, VerificationError
 from dplcli.files import temporary_folder
-from dplcli.verify.apart import ApartJudgement, distance, judge_apart
+from dplcli.verify.accuracy import Sums
+from dplcli.verify.apart import ApartJudgement, judge_apart
 from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
 from dplcli.verify.blocks import forget, is_large, plan_blocks, reports, values_of
 from dplcli.verify.compare import (
@@ -722,17 +723,16 @@ class _Check:
         """Accept an output behind products in bfloat16, and say how far it is from float32."""
         if output.ok or not apart.excuse:
             return output
-        found = [
-            (leaf.data, other.data)
-            for case in self._reference.stimulus.cases
-            for leaf, other in zip(
-                self._reference.outputs[case][output.name],
-                runs[output.level][case][output.name],
-                strict=True,
-            )
-        ]
-        error, words = distance(found)
-        if error > _MOST_OF_BF16:
+        sums = Sums()
+        for case in self._reference.stimulus.cases:
+            ours, theirs = self._reference.outputs[case], runs[output.level][case]
+            for leaf, other in zip(ours[output.name], theirs[output.name], strict=True):
+                sums.add(leaf.data, other.data)
+        accuracy = sums.figures()
+        top = "" if accuracy.agreement is None else f", top-1 agreement {accuracy.agreement:.2%}"
+        error = accuracy.relative_error
+        words = f"{error:.2%} from float32 (relative error), cosine {accuracy.cosine:.6f}{top}"
+        if accuracy.lost or error > _MOST_OF_BF16:
             return replace(output, reason=f"{words}, which is more than {_MOST_OF_BF16:.0%}")
         by_themselves = apart.excuse.rpartition(": ")[2]
         return excused(output, f"products in bfloat16: {words}; {by_themselves} in that arithmetic")

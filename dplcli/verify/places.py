@@ -125,10 +125,10 @@ _MOST_TOLD = 3
 _FEW, _THOUSAND = 1, 1 << 10
 """The roundings that pass at once, and those that a place may have that has no float64."""
 
-_SEEN = 7
-"""How many elements a difference has to move behind an operator that rounds to steps, when other
-elements have it. If it moves none where it is, that is luck once in a thousand times, and it has
-to be so in all cases, of which there are two at least."""
+_SEEN = 14
+"""How many elements a difference has to move behind an operator that rounds to steps, in all cases
+together, when other elements have it. If it moves none where it is, that is luck once in a million
+times."""
 
 _EVALUATED_BYTES = 1 << 25
 """Places with more bytes of values are not computed in float64."""
@@ -718,7 +718,7 @@ class _Places(CutModels):
             (found,) = Runner(source, REFERENCE_LEVEL).run(feeds)[made_name(part.end)]
         except RunError:
             return False
-        return int((found.data != end[0].data).sum()) >= _SEEN
+        return int((found.data != end[0].data).sum()) * len(self.feeds) >= _SEEN
 
     def _failure(
         self, place: Place, feeding: Feeding, given: Sequence[Leaf], exact: Exact | None

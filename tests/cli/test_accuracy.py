@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import dplcli
-from dplcli.verify.accuracy import Accuracy, _Sums
+from dplcli.verify.accuracy import Accuracy, Sums
 from tests.helpers import proto_from_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def models(folder: Path) -> None:
 
 def figures(one: list[float], two: list[float]) -> Accuracy:
     """Return the figures of two rows."""
-    sums = _Sums()
+    sums = Sums()
     sums.add(np.array([one], np.float32), np.array([two], np.float32))
     return sums.figures()
 
@@ -54,6 +54,27 @@ def test_the_figures_are_the_usual_ones() -> None:
     assert got.sqnr == pytest.approx(20)
     assert got.cosine == pytest.approx(26.5 / (5 * math.hypot(3.5, 4)))
     assert (got.agreement, got.max_abs, got.lost) == (1, 0.5, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "agreement"),
+    [
+        ([[0.1, 0.2], [0.3, 0.1], [0.0, 0.5]], 0.1, 1),  # a tenth everywhere
+        ([[0, 0], [0, -4], [0, 0]], 4 / math.sqrt(40), 1),
+        ([[0, -2], [0, 0], [0, 0]], 2 / math.sqrt(40), 2 / 3),
+        ([[0, math.nan], [0, 0], [0, 0]], math.inf, 2 / 3),
+    ],
+)
+def test_the_relative_error_says_the_same_as_sqnr(
+    change: list[list[float]], error: float, agreement: float
+) -> None:
+    """The length of the difference over that of the original; no number at all is no small one."""
+    one = np.array([[1.0, 2.0], [3.0, 1.0], [0.0, 5.0]])
+    sums = Sums()
+    sums.add(one, one + change)
+    assert sums.figures().relative_error == pytest.approx(error)
+    if math.isfinite(error):
+        assert sums.figures().agreement == pytest.approx(agreement)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +98,7 @@ def test_the_agreement_of_images_is_that_of_classes() -> None:
     one = np.zeros((1, 3, 2, 2), np.float32)
     two = one.copy()
     one[0, 1], two[0, 1, 0, 0], two[0, 2] = 1, 1, 0.5
-    sums = _Sums()
+    sums = Sums()
     sums.add(one, two)
     assert sums.figures().agreement == 0.25
 
