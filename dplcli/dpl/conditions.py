@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = NDArray[Any]
 
-    ArrayNumber: TypeAlias = float | np.generic
-
 
 # Which element types hold every number of another one, so that a Cast loses nothing.
 

@@ -32,8 +32,6 @@ from dplcli.verify.settings import (
 )
 
 RUNTIME_VERSION: str = ort.__version__
-RUNTIME_FOLDER = Path(ort.__file__).parent / "capi"
-"""Where its shared libraries are."""
 
 # Arrays into onnxruntime and out of it, also of element types that numpy lacks.
 
