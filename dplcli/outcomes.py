@@ -1500,7 +1500,7 @@ class AccuracyOutcome(Outcome):
             if all(value is None for _, value in reached):
                 misses.append(("", f"no output has {no_word}; at least {least:g} is asked for"))
             misses += [
-                (name, f"{word} {value:.4g}; at least {least:g} is asked for")
+                (name, f"{word} {value:.6g}; at least {least:g} is asked for")
                 for name, value in reached
                 if value is not None and not value >= least
             ]

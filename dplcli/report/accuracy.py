@@ -11,7 +11,7 @@ from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import note, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dplcli.outcomes import AccuracyOutcome
     from dplcli.report.layout import Part
@@ -55,10 +55,20 @@ def accuracy_document(outcome: AccuracyOutcome, *, verbose: bool) -> Document:
         subject=f"{outcome.labels[1]} against {outcome.labels[0]}",
         verdict=verdict,
         notes=tuple(notes),
+        facts=tuple(_least(measured.outputs)),
         cases=tuple(_case(outcome, each.name) for each in measured.outputs),
         failures=tuple(why for name, why in outcome.misses if not name),
         chapters=lambda: _chapters(outputs, layers),
     )
+
+
+def _least(outputs: Sequence[NamedAccuracy]) -> Iterator[tuple[str, str]]:
+    """Yield the least of each figure over the outputs."""
+    for figure, (title, write) in _FIGURES.items():
+        values = [getattr(each.accuracy, figure) for each in outputs]
+        known = [value for value in values if value is not None]
+        if known:
+            yield f"least {title}", write(min(known))
 
 
 def _case(outcome: AccuracyOutcome, output: str) -> Case:
@@ -80,22 +90,24 @@ def _by_sqnr(layers: Iterable[NamedAccuracy]) -> list[NamedAccuracy]:
 
 
 def _table(values: Iterable[NamedAccuracy], *, with_operators: bool = False) -> TextTable:
-    figures = ("SQNR dB", "cosine", "agreement", "max abs")
+    figures = (*(title for title, _ in _FIGURES.values()), "max abs")
     columns = ("operator", "value", *figures) if with_operators else ("output", *figures)
     rows = []
     for each in values:
-        accuracy = each.accuracy
-        agreement = accuracy.agreement
-        row = (
-            each.name,
-            "" if accuracy.sqnr is None else _decibels(accuracy.sqnr),
-            "" if accuracy.cosine is None else f"{accuracy.cosine:.6f}",
-            "" if agreement is None else f"{agreement:.2%}".replace("%", " %"),
-            number(accuracy.max_abs),
-        )
+        told = [(getattr(each.accuracy, figure), write) for figure, (_, write) in _FIGURES.items()]
+        cells = ("" if value is None else write(value) for value, write in told)
+        row = (each.name, *cells, number(each.accuracy.max_abs))
         rows.append((each.op_type, *row) if with_operators else row)
     return TextTable(*columns, right=figures, rows=rows)
 
 
 def _decibels(sqnr: float) -> str:
     return "exact" if sqnr == math.inf else f"{sqnr:.1f}"
+
+
+_FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "sqnr": ("SQNR dB", _decibels),
+    "cosine": ("cosine", "{:.6f}".format),
+    "agreement": ("agreement", lambda share: f"{100 * share:.2f} %"),
+}
+"""The figures, what a table calls them, and how they are written."""

@@ -276,6 +276,12 @@ def _lines(document: Document) -> Iterator[str]:
     for section in document.sections:
         rows = [(code(mark), code(text)) for mark, text in section.rows]
         yield from _table(markdown(section.title), ("", "what"), rows)
+    failed = [
+        (_SYMBOLS["failed"], code(case.name), markdown(case.message))
+        for case in document.cases
+        if case.status in {"failed", "error"}
+    ]
+    yield from _table("What failed", ("", "what", "why"), failed)
     uses = [(code(rule.name), str(rule.used), str(rule.refused)) for rule in document.rules]
     yield from _table("Rules", ("rule", "-applied", "-refused"), uses)
     findings = [

@@ -108,15 +108,18 @@ def test_a_bound_is_kept_or_not(dpl: Dpl, folder: Path) -> None:
     bound = ("--min-sqnr", "25", "--min-cosine", "0.99", "--range", "x=-3:3")
     assert dpl("accuracy", "float.onnx", "fine.onnx", *bound, "--save-inputs", "x.npz").code == 0
     assert dpl("accuracy", "float.onnx", "fine.onnx", *bound[:4], "--inputs", "x.npz").code == 0
-    answer = dpl(
-        "accuracy", "float.onnx", "coarse.onnx", *bound, "--json", "r.json", "--junit", "j"
-    )
+    files = ("--json", "r.json", "--junit", "j", "--markdown", "m")
+    answer = dpl("accuracy", "float.onnx", "coarse.onnx", *bound, *files)
     assert answer.code == 1
     assert "y: SQNR " in answer.err
     record = json.loads((folder / "r.json").read_text())
     assert record["outputs"][0]["sqnr"] < 25
     assert record["unmet"]
     assert (folder / "j").read_text().count("<failure") == 1
+    summary = (folder / "m").read_text()
+    assert f"- least SQNR dB: {record['outputs'][0]['sqnr']:.1f}" in summary
+    assert "### What failed" in summary
+    assert "at least 25 is asked for" in summary
 
 
 def test_steps_that_stand_for_a_relu_are_compared_as_they_are_read(dpl: Dpl, folder: Path) -> None:

@@ -129,7 +129,7 @@ def test_hostile_names_stay_text_in_markdown() -> None:
     assert tags == {"<!-- dpl report -->", "<code>", "</code>", "<sub>", "</sub>"}
     assert not re.search(r"\]\(|http:|@you|\*\*|www\.|`", text)
     tables = re.findall(r"(?m)^\| ?.*\n\| -.*\n(?:\|.*\n)*", text)
-    assert len(tables) == 6
+    assert len(tables) == 7
     for table in tables:
         assert len({line.count("|") for line in table.splitlines()}) == 1
 
