@@ -420,11 +420,10 @@ def test_importing_it_loads_nothing_else() -> None:
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.long
 def test_errors_name_keywords() -> None:
     """Where the command names its options; what is said of a command stays."""
     with pytest.raises(dpl.DplError) as caught:
-        dpl.match("m.onnx")
+        dpl.match(ROOT / "sample_models/residual_block.onnx")
     assert caught.value.hint == "pass patterns=FILE or target=NAME"
     with pytest.raises(dpl.DplError, match=r"^expect 'bad': not an expectation$"):
         dpl.match(ROOT / "sample_models/residual_block.onnx", patterns="fuse", expect="bad")
@@ -433,6 +432,7 @@ def test_errors_name_keywords() -> None:
     assert caught.value.hint == "dpl inspect --nodes lists the names"
 
 
+@pytest.mark.long
 def test_a_service_keeps_no_model_that_it_is_done_with(save: Save) -> None:
     """However often it calls, and without asking for garbage: Python's own collector finds it."""
     path = save(TWO_RELUS)
