@@ -736,8 +736,8 @@ _FREE_APPLICATIONS = 20
 """A rule may be applied so often, and twice for each match in the first model, to try it."""
 
 
-_MOST_TRIALS = 60
-"""On so many graphs a rule is tried: many are tried before one is right."""
+_FEW_TRIALS = 60
+"""On so many graphs a rule is tried first: most that are wrong show it there."""
 
 
 class _Applied(NamedTuple):
@@ -773,7 +773,8 @@ class _Learner:
         self.after = load_model(after)
         self.name = name
         self.schemas = OnnxSchemas()
-        self.trier = Trier(self.schemas, min(trials, _MOST_TRIALS))
+        counts = sorted({min(trials, _FEW_TRIALS), trials})
+        self.triers = [Trier(self.schemas, count) for count in counts]
         self.learned: list[LearnedRewrite] = []
         self.failed: dict[tuple[object, ...], str] = {}
         self.names: set[str] = set()
@@ -964,24 +965,26 @@ class _Learner:
         if len(reasons) > 1:
             raise reasons[-1]
 
-    def _tried(self, rule: RewriteRule, places: int) -> LearnedRewrite:
-        """Try a rule, with an example of what it does."""
+    def _tried(self, rule: RewriteRule, places: int, *, is_draft: bool = False) -> LearnedRewrite:
+        """Try a rule, with an example of what it does; a draft on few graphs only."""
         self.say(f"trying {rule.name} on graphs made up for it")
         rule = replace(rule, examples=tuple(self._example(rule)))
-        trials = list(self.trier.trials(rule))
+        trials: list[Trial] = []
+        for trier in self.triers[:1] if is_draft else self.triers:
+            trials = list(trier.trials(rule))
+            if any(trial.verdict != "passed" for trial in trials):
+                break
         wrong = [trial for trial in trials if trial.verdict == "failed"]
         untried = (trial for trial in trials if trial.verdict == "not tried")
         trial = wrong[-1] if wrong else next(untried, trials[-1])
         if wrong and rule.examples and not trial.counterexample:  # its own example is one
             trial = replace(trial, counterexample=rule.examples[0].before)
-        elif wrong and trial.counterexample:
-            narrower = self._opsets_without(rule, trial.counterexample)
-            if narrower != rule.opsets:
-                return self._tried(replace(rule, opsets=narrower), places)
         return LearnedRewrite(rule, places, trial)
 
     def _opsets_without(self, rule: RewriteRule, counterexample: str) -> Opsets:
         """Leave out the opset of a counterexample, and those beyond, if the model is of another."""
+        if not counterexample:
+            return rule.opsets
         wrong = model_from_text(counterexample, "counterexample").graph.opset_imports.get("", 0)
         here, (first, last) = self.original.graph.opset_imports.get("", 0), rule.opsets
         if wrong < here and (first is None or first <= wrong):
@@ -997,9 +1000,17 @@ class _Learner:
         """
         rule, wrong = learned.rule, learned
         holding = [text for text in _conditions(rule, places[0]) if _holds(rule, text, places)]
-        strictest = self._tried(_with_conditions(rule, holding), len(places))
-        if strictest.trial.verdict == "failed":
-            return learned
+        strictest = self._tried(_with_conditions(rule, holding), len(places), is_draft=True)
+        while strictest.trial.verdict == "failed":  # then it may be the opset
+            opsets = self._opsets_without(rule, strictest.trial.counterexample)
+            if opsets == rule.opsets:
+                return learned
+            rule = replace(rule, opsets=opsets)
+            strictest = self._tried(_with_conditions(rule, holding), len(places), is_draft=True)
+        if rule.opsets != learned.rule.opsets:
+            wrong = self._tried(rule, len(places))
+            if wrong.trial.verdict == "passed":
+                return wrong
         refused: list[set[str]] = []
         chosen: list[str] = []
         for _ in range(_MOST_COUNTEREXAMPLES):
@@ -1021,12 +1032,13 @@ class _Learner:
             if wrong.trial.verdict == "not tried":  # a condition that keeps all graphs out
                 refused = [each - ({*chosen} - {*before}) for each in refused]
                 chosen = before
+        strictest = self._tried(strictest.rule, len(places))
         return strictest if strictest.trial.verdict == "passed" else learned
 
     def _example(self, rule: RewriteRule) -> Iterator[Example]:
         """Show what a rule does on a small graph; constants that it computes are not shown."""
         try:
-            model = next(self.trier.models(replace(rule, examples=())), None)
+            model = next(self.triers[0].models(replace(rule, examples=())), None)
             if model is None:
                 return
             before = f"{text_of_model(model)}\n"

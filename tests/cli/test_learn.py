@@ -149,7 +149,7 @@ rewrites:
     examples:
 """
 SAID = [
-    "log_softmax: 1 place, tried on 60 graphs made up for it",
+    "log_softmax: 1 place, tried on 200 graphs made up for it",
     "1 rule explains 1 of 1 changed place.",
     "What they make of a.onnx is equivalent to it in onnxruntime.",
 ]
