@@ -1023,6 +1023,8 @@ class _Learner:
                         if not select_matches(shown, [_with_conditions(rule, [t])]).matches
                     }
                 )
+            elif wrong.trial.verdict == "failed":  # its own example says that, which all have
+                break
             if not refused or not all(refused):
                 break
             before, chosen = chosen, _cover(refused, holding)
