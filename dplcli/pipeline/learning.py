@@ -993,20 +993,27 @@ class _Learner:
             (first, wrong - 1) if wrong > here and (last is None or wrong <= last) else rule.opsets
         )
 
+    def _strictest(self, rule: RewriteRule, holding: Sequence[str], places: int) -> LearnedRewrite:
+        """Try a rule with all conditions, and without the opsets at which it is wrong even so."""
+        while True:
+            strictest = self._tried(_with_conditions(rule, holding), places, is_draft=True)
+            opsets = self._opsets_without(rule, strictest.trial.counterexample)
+            if strictest.trial.verdict != "failed" or opsets == rule.opsets:
+                return strictest
+            rule = replace(rule, opsets=opsets)
+
     def _narrowed(self, learned: LearnedRewrite, places: Sequence[ChangedPlace]) -> LearnedRewrite:
         """Add as few conditions as make the rule right, of those that hold at all places.
 
         They are chosen by the graphs on which the rule is wrong: each must be refused by one.
         """
-        rule, wrong = learned.rule, learned
-        holding = [text for text in _conditions(rule, places[0]) if _holds(rule, text, places)]
-        strictest = self._tried(_with_conditions(rule, holding), len(places), is_draft=True)
-        while strictest.trial.verdict == "failed":  # then it may be the opset
-            opsets = self._opsets_without(rule, strictest.trial.counterexample)
-            if opsets == rule.opsets:
-                return learned
-            rule = replace(rule, opsets=opsets)
-            strictest = self._tried(_with_conditions(rule, holding), len(places), is_draft=True)
+        holding = [
+            t for t in _conditions(learned.rule, places[0]) if _holds(learned.rule, t, places)
+        ]
+        strictest = self._strictest(learned.rule, holding, len(places))
+        if strictest.trial.verdict == "failed":
+            return learned
+        rule, wrong = replace(learned.rule, opsets=strictest.rule.opsets), learned
         if rule.opsets != learned.rule.opsets:
             wrong = self._tried(rule, len(places))
             if wrong.trial.verdict == "passed":
