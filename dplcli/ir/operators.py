@@ -421,6 +421,7 @@ INDEXED: Mapping[tuple[str, int], tuple[int, int | tuple[str, int]]] = {
     ("EmbedLayerNormalization", 0): (2, 0),
     ("EmbedLayerNormalization", 1): (4, 0),
     ("EmbedLayerNormalization", 8): (3, 0),
+    ("RoiAlign", 2): (0, 0),
 }
 """By input with indices: the input with the data, and the axis (or its attribute and default).
 

@@ -14,6 +14,7 @@ from dplcli.analysis.extract import Wiring, cut, made_name, subgraphs
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import CASTS, CONTROL_FLOW
 from dplcli.onnx_io.bounded import GivenUpError
+from dplcli.onnx_io.convert import graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, write_defaults
 from dplcli.onnx_io.opset import all_nodes, all_scopes
 from dplcli.verify.compare import FLOATS, hides_differences
@@ -33,7 +34,7 @@ from dplcli.verify.run import Runner
 from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from onnx import ModelProto, NodeProto
 
@@ -116,14 +117,15 @@ class Feeding:
         feeds: The values that enter, by the original's name.
         expected: What the original computes, by name.
         manner: How it was drawn; None if the original computes it.
-        taken: Which branch every If takes; None for that which its condition says.
+        taken: Which branch every If takes, by how many others it lies in; empty for those that
+            the conditions say.
     """
 
     what: str
     feeds: Mapping[str, Feed]
     expected: Mapping[str, Sequence[Leaf]]
     manner: Manner | None = None
-    taken: bool | None = None
+    taken: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -319,13 +321,21 @@ class CutModels:
             for node in nodes
         )
 
-    def has_same_ifs(self, place: Place) -> bool:
-        """Tell whether both parts have If nodes whose branches can be chosen, and as many."""
-        counts = [
-            sum(_is_open_if(node, self.ranges[side.place]) for node in nodes)
+    def depth_of_ifs(self, place: Place) -> int:
+        """Return how deep If nodes lie in each other whose branches can be chosen; 0 for none.
+
+        The candidate must have as many as the original. It may have none any more, if it does not
+        see what decides either.
+        """
+        ours, theirs = (
+            [*_open_ifs(nodes, self.ranges[side.place])]
             for side, nodes in zip(self.sides, place.nodes, strict=True)
-        ]
-        return counts[0] == counts[1] > 0
+        )
+        if len(ours) != len(theirs) and (
+            theirs or any(node.input[0] in place.parts[0].reads for _, node in ours)
+        ):
+            return 0
+        return max((depth for depth, _ in ours), default=-1) + 1
 
     def results(
         self,
@@ -432,8 +442,8 @@ class CutModels:
         model = cut(side.wiring, nodes, types, [part.end for part in parts], cuts)
         if feeding.manner is not None:
             _bound_loops(model)
-        if feeding.taken is not None:
-            _take(model, self.ranges[side.place], taken=feeding.taken)
+        if feeding.taken:
+            _take(model, self.ranges[side.place], feeding.taken)
         content, held = model.SerializeToString(), side.source.weights or {}
         away = [t.name for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
         weights = {name: held[name] for name in away if name in held}  # others are refused
@@ -487,13 +497,25 @@ def _bound_loops(model: ModelProto) -> None:
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(MOST_TURNS), most))
 
 
-def _take(model: ModelProto, ranges: Ranges, *, taken: bool) -> None:
-    """Let every If of a model take one branch."""
-    name = "dpl/taken"
-    for node in all_nodes(model.graph):
-        if _is_open_if(node, ranges):
-            node.input[0] = name
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(taken), name))
+def _open_ifs(
+    nodes: Iterable[NodeProto], ranges: Ranges, depth: int = 0
+) -> Iterator[tuple[int, NodeProto]]:
+    """Yield the If nodes whose condition is not always the same, and in how many others each is."""
+    for node in nodes:
+        is_open = _is_open_if(node, ranges)
+        if is_open:
+            yield depth, node
+        for _, body in graphs_of(node):
+            yield from _open_ifs(body.node, ranges, depth + is_open)
+
+
+def _take(model: ModelProto, ranges: Ranges, taken: Sequence[bool]) -> None:
+    """Let every If of a model take one branch, by how many others it lies in."""
+    for depth, node in _open_ifs(model.graph.node, ranges):
+        node.input[0] = f"dpl/taken {taken[min(depth, len(taken) - 1)]}"
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.array(way), f"dpl/taken {way}") for way in (True, False)
+    )
 
 
 def truncates(node: NodeProto) -> bool:

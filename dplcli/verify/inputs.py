@@ -28,7 +28,10 @@ from dplcli.ir import Dim, Graph, Node, Tensor, Value
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import (
     ARITHMETIC,
+    BOUNDED_BY_SIZE,
+    BOUNDING,
     HOLDS_WEIGHT,
+    MEASURING,
     WEIGHT_DTYPES,
     can_stand_for_weight,
     is_weight_use,
@@ -1435,6 +1438,15 @@ _DEAR = 1 << 33
 _LARGER = ((64, 2), (64, 1), (8, 1))
 """How many times as large the batch and the lengths are in a larger case; the first that runs."""
 
+_LONG = 16
+"""The larger cases have lengths of about so much."""
+
+_LONGEST = 1 << 13
+"""The largest number beyond which a length is tried."""
+
+_MOST_BOUNDS = 4
+"""How many numbers a bound of sizes has at most, one for each axis."""
+
 _PATCH = 256  # pixels, after the 16 x 16 of vision transformers
 
 Feeds = dict[str, Feed]
@@ -1734,14 +1746,17 @@ class _Search:
         found.add(attempt.feeds[seed], attempt.outputs[seed])
 
     def add_other_sizes(self, found: _Found, seed: int) -> dict[int, str]:
-        """Add a case of other sizes to *found*, and one of larger sizes; return their names.
+        """Add cases of other, of larger and of long sizes to *found*; return their names.
 
         A case is left out where the original runs on none of the sizes tried, and where an output
         has other sizes than it declares: what rests on the declaration need not hold there.
         """
         cases: dict[int, str] = {}
-        smaller, larger = self._smaller_sizes(found.sizes), self._larger_sizes(found.sizes)
-        for kind, tried in (("other", smaller), ("larger", larger)):
+        for kind, tried in (
+            ("other", self._smaller_sizes(found.sizes)),
+            ("larger", self._larger_sizes(found.sizes)),
+            ("long", self._long_sizes(found.sizes)),
+        ):
             for sizes in islice(tried, _MOST_OTHERS):
                 try:
                     attempt = self._attempt(sizes, found.mood, (seed,))
@@ -1785,6 +1800,38 @@ class _Search:
             others = other_sizes(self._ports, sizes, starts, self._fixed)
             if starts and self._work(others) <= _CHEAP:
                 yield others
+
+    def _long_sizes(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Yield sizes with lengths beyond a number that sizes are compared with, where it is cheap.
+
+        A length that is cut off at 512 shows in no run that is shorter.
+        """
+        lengths = [s for s, role in self._open_roles(sizes).items() if role == "length"]
+        for bound in sorted(self._bounds_of_sizes(), reverse=True):
+            starts = dict.fromkeys(lengths, bound + 1)
+            others = other_sizes(self._ports, sizes, starts, self._fixed)
+            if starts and self._work(others) <= _CHEAP:
+                yield others
+
+    def _bounds_of_sizes(self) -> set[int]:
+        """Return the whole numbers that sizes may be compared with, or that are a part of one."""
+        nodes = [*self._flow.nodes()]
+        if not any(node.op_type in MEASURING | BOUNDED_BY_SIZE for node in nodes):
+            return set()
+        arrays = (
+            numbers_in(stored(value))
+            for node in nodes
+            if node.op_type in BOUNDING or node.op_type in {"Add", "Sub"}
+            for value in node.inputs
+            if value is not None
+        )
+        return {
+            number
+            for array in arrays
+            if array is not None and array.dtype == np.int64 and array.size <= _MOST_BOUNDS
+            for number in array.reshape(-1).tolist()
+            if _LONG <= number <= _LONGEST
+        }
 
     def _smaller_sizes(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
         """Yield sizes other than *sizes*: all that are open, only the batch, and all but that."""

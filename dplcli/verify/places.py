@@ -32,7 +32,8 @@ all bits: else a difference could hide behind the tolerance of a longer way.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import product, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -138,6 +139,9 @@ _EVALUATED_WORK = 1 << 28
 
 _MOST_DRAWN = 1 << 28
 """How many multiplications may be done on drawn values, for all places together."""
+
+_DEEPEST_IF = 3
+"""How deep If nodes lie in each other whose branches are all taken; further in, as the last."""
 
 _EACH = 64
 """What each element of a value counts for, in multiplications: it is drawn, copied and compared."""
@@ -413,14 +417,16 @@ class _Places(CutModels):
         """
         if place.pair.candidate in self.joined:
             return None
-        held: list[set[int]] = [set(), set()]
+        held: list[set[tuple[int, bool]]] = [set(), set()]  # and whether sizes are cut off there
         for side, nodes in zip(self.sides, place.nodes, strict=True):
             for node in nodes:
                 stored = map(side.stored, node.input) if node.op_type in BOUNDING else ()
+                cuts_off = node.op_type in BOUNDED_BY_SIZE
                 for tensor in filter(None, stored):
                     values = None if tensor.data_type != TensorProto.INT64 else small_values(tensor)
                     if values is not None and values.size <= _FEW_SIZES:
-                        held[side.place].update(abs(int(n)) for n in values.reshape(-1).tolist())
+                        numbers = map(abs, values.reshape(-1).tolist())
+                        held[side.place].update(zip(numbers, repeat(cuts_off)))
         shapes = {
             value.shape
             for feeds in self.feeds.values()
@@ -428,10 +434,18 @@ class _Places(CutModels):
             if isinstance(value, np.ndarray)
         }
         shapes |= self.shapes.get(place.pair.candidate, set())
-        # A batch may be large where lengths are not.
-        sizes = [size for shape in shapes for size in (shape[1:] if len(shape) > 1 else shape)]
-        alone = [n for n in held[0] ^ held[1] if max(sizes, default=0) + 1 < n < _ENDLESS]
+        # A batch may be large where lengths are not; what is fixed can be cut off, but is not met.
+        sizes = {size for shape in shapes for size in (shape[1:] if len(shape) > 1 else shape)}
+        met = {True: max(sizes, default=0), False: max(sizes - self._fixed_sizes, default=0)}
+        alone = [n for n, cuts_off in held[0] ^ held[1] if met[cuts_off] + 1 < n < _ENDLESS]
         return min(alone, default=None) if self._has_sizes(place) else None
+
+    @cached_property
+    def _fixed_sizes(self) -> set[int]:
+        """Sizes that the original's inputs and weights have, whatever it is fed."""
+        main = self.ours.model.graph
+        stated = {dim.dim_value for value in main.input for dim in value.type.tensor_type.shape.dim}
+        return stated.union(*(tensor.dims for tensor in main.initializer))
 
     def _has_sizes(self, place: Place) -> bool:
         """Tell whether a place computes with sizes."""
@@ -955,10 +969,13 @@ class _Places(CutModels):
                 for manner in manners
             ]
             failures |= self._drawn(some, feedings, seen)
-            for taken in (True, False):
-                with_if = [p for p in some if p.pair not in failures and self.has_same_ifs(p)]
-                forced = [replace(t, taken=taken, what=_TAKEN[taken]) for t in feedings[:2]]
-                failures |= self._drawn(with_if, forced, seen)
+            depths = {place: min(self.depth_of_ifs(place), _DEEPEST_IF) for place in some}
+            for depth in sorted({*depths.values()}):
+                for taken in product((True, False), repeat=depth) if depth else ():
+                    with_if = [p for p in some if p.pair not in failures and depths[p] == depth]
+                    what = f"with the {', in it the '.join(map(_BRANCH.__getitem__, taken))} taken"
+                    forced = [replace(fed, taken=taken, what=what) for fed in feedings]
+                    failures |= self._drawn(with_if, forced, seen)
         return failures
 
     def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
@@ -1018,7 +1035,7 @@ class _Places(CutModels):
     def _reached(self, place: Place, feeding: Feeding) -> _Failure | None:
         """Say what is wrong if the inputs of the model themselves have the drawn values."""
         direct = {name: feeding.feeds[name] for name in place.reads if name in self.inputs}
-        if not direct or feeding.taken is not None:
+        if not direct or feeding.taken:
             return None
         case = next(iter(self.feeds))
         feeds = {case: {**self.feeds[case], **direct}}
@@ -1088,7 +1105,7 @@ _MANNER_WORDS: dict[Manner, str] = {
     "flat": "fed rows of one number each",
     "tiny": "fed numbers near zero",
 }
-_TAKEN = {True: "with the then-branch taken", False: "with the else-branch taken"}
+_BRANCH = {True: "then-branch", False: "else-branch"}
 
 
 def _fed_as(outputs: Mapping[str, Sequence[Leaf]]) -> dict[str, Feed]:
