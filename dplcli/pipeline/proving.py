@@ -828,7 +828,12 @@ class _Attempts:
         is_whole = all(data.dtype.kind != "f" for data in feed.values())
         may_overflow = word == "overflow" and not (is_whole and self.is_of_integers)
         if not wrong:
-            note = "the result is a number where the pattern has none" if is_free else ""
+            said = (
+                f"results differ {where}"
+                if word
+                else "the result is a number where the pattern has none"
+            )
+            note = said if is_free else ""
         elif word and word in excepted(self.rule):
             note = f"results differ {where}, as the rule says"
         elif may_overflow or _is_open(graph, manner):
@@ -999,7 +1004,8 @@ def _disagreement(
                     far |= np.isinf(a) & (a != b)
                     far &= (a != b) & ~(np.isnan(a) & np.isnan(b))
                     may_overflow = np.isfinite(b) & (manner != "inf") | (manner == "edges")
-                    free = np.isnan(a) | (np.isinf(a) & may_overflow)
+                    is_lost = np.isnan(b) & (manner == "inf")  # an infinity minus another
+                    free = np.isnan(a) | (np.isinf(a) & (may_overflow | is_lost))
                     is_free |= bool((far & free).any())
                     different = np.asarray(far & ~free)
             if different.any():
