@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dplcli.dpl.pattern
@@ -253,6 +253,7 @@ def test_random_patterns() -> None:
     """TVM is the committed reference, dpl the complete one, and every difference is explained."""
     seen: Counter[str] = Counter()
 
+    @settings(max_examples=200)  # most of them are checked to be there below
     @given(cases())
     def check(case: tuple[RandomGraph, PartPattern]) -> None:
         seen.update(compare(*case))
