@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
+from xdist.scheduler import WorkStealingScheduling
 
 import dplcli.report.document
 import dplcli.report.json
@@ -21,10 +22,24 @@ from tests.schemas import checked
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-# The same commit gives the same answer, always, however busy the machine is;
-# --hypothesis-profile=random looks further.
-settings.register_profile("fixed", derandomize=True, deadline=None)
-settings.register_profile("random", derandomize=False, deadline=None)
+    from xdist.remote import Producer
+
+# The same commit gives the same answer, always, however busy the machine is: no health check asks
+# a clock. The exhaustive part draws ten times as much; --hypothesis-profile=random draws anew.
+settings.register_profile(
+    "fixed",
+    max_examples=20,
+    derandomize=True,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.function_scoped_fixture,
+    ],
+)
+settings.register_profile("exhaustive", settings.get_profile("fixed"), max_examples=200)
+settings.register_profile("random", settings.get_profile("exhaustive"), derandomize=False)
 settings.load_profile("fixed")
 
 
@@ -56,6 +71,19 @@ def _no_fork_for_each_model(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with made_by_dpl():
         yield
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw more where the exhaustive part is asked for."""
+    if _EXHAUSTIVE.search(config.getoption("markexpr")):
+        settings.load_profile("exhaustive")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let tests of what is drawn be in the exhaustive part, too."""
+    asked = _EXHAUSTIVE.search(item.config.getoption("markexpr"))
+    if asked and is_hypothesis_test(getattr(item, "obj", None)):
+        item.add_marker("exhaustive")
 
 
 def pytest_report_header() -> str:
@@ -123,6 +151,20 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_logfinish() -> None:
     """Free what a caught error holds: a worker that runs models, say, which the next test takes."""
     gc.collect(0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> WorkStealingScheduling:
+    """Give each worker files side by side, which share what they read, and let none be idle."""
+    return WorkStealingScheduling(config, log)
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Name a test as it fails: a run that somebody ends has no summary."""
+    if not report.failed or report.when is None:
+        return None
+    kind = "failed" if report.when == "call" else "error"
+    return kind, f"\n{kind.upper()} {report.nodeid}\n", kind.upper()
 
 
 @pytest.hookimpl(wrapper=True)

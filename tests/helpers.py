@@ -69,10 +69,18 @@ def model_from_bytes(data: bytes) -> Model:
     return model_from_proto(onnx.ModelProto.FromString(data), Path(), "test")
 
 
-def with_long(cases: Mapping[str, Sequence[object]], long: Container[str]) -> list[ParameterSet]:
-    """Return the parameters of each case, by name; those of *long* are for the long part."""
+def with_long(
+    cases: Mapping[str, Sequence[object]], long: Container[str], exhaustive: Container[str] = ()
+) -> list[ParameterSet]:
+    """Return the parameters of each case, by name; those of *long* are for the long part.
+
+    Those of *exhaustive* are tried with all sweeps.
+    """
+    marks = {"long": long, "exhaustive": exhaustive}
     return [
-        pytest.param(*case, id=name, marks=pytest.mark.long if name in long else ())
+        pytest.param(
+            *case, id=name, marks=[getattr(pytest.mark, m) for m in marks if name in marks[m]]
+        )
         for name, case in cases.items()
     ]
 
@@ -109,6 +117,14 @@ def thinned(
         marks = pytest.mark.exhaustive if (rank - first) % count else ()
         parameters.append(pytest.param(*values, id=name(values[0]), marks=marks))
     return parameters
+
+
+def strides(count: int) -> list[ParameterSet]:
+    """Return the steps of a sweep in one test: each change tries one case in *count*.
+
+    The exhaustive part tries all.
+    """
+    return [pytest.param(count), pytest.param(1, marks=pytest.mark.exhaustive)]
 
 
 @cache

@@ -718,7 +718,7 @@ def test_a_hostile_replacement_runs_nothing(run: Run, tmp_path: Path, replacemen
     rule = f"  - name: r\n    pattern: Neg(x)\n    replacement: |\n{block}\n"
     path = file(tmp_path, f"dpl: 1\nrewrites:\n{rule}")
     with within(5):
-        code, _, err = run("patterns", "test", path)
+        code, _, err = run("patterns", "test", path, "--trials", "8")
 
     assert code in {0, 1, 2}
     assert "internal error" not in err

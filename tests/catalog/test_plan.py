@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.catalog.plan import Plan, PlanEntry, plan_schema, read_plan, write_plan
@@ -49,7 +49,6 @@ def without_notes(entries: tuple[PlanEntry, ...]) -> list[PlanEntry]:
     return [entry._replace(note="", line=0) for entry in entries]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(entries=ENTRIES)
 def test_what_is_written_is_read_back(tmp_path: Path, entries: list[PlanEntry]) -> None:
     """Whatever the names, and the same, line for line, whether or not YAML is asked."""

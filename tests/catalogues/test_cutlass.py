@@ -103,7 +103,7 @@ def test_rules_are_in_order(group: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", one_in(60, sorted({SAME.get(n, n) for n in [*RELAX, *RELAY]} - NO_OPERATOR), gate=4)
+    "name", one_in(60, sorted({SAME.get(n, n) for n in [*RELAX, *RELAY]} - NO_OPERATOR), gate=12)
 )
 def test_examples(name: str) -> None:
     """Each rule takes what its examples say, with the same numbers, and leaves the near misses."""
@@ -111,6 +111,7 @@ def test_examples(name: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_every_condition_is_shown() -> None:
     """No condition can be left out without an example noticing."""
     assert idle_conditions(rules_of("cutlass").values()) == set()
@@ -242,7 +243,7 @@ MODELS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model(MODELS))
+@pytest.mark.parametrize("name", each_model(MODELS, gate=3))
 def test_real_models(name: str, tmp_path: Path) -> None:
     """The partitioned model is equivalent at both levels, and the counts are these."""
     assert (

@@ -109,7 +109,7 @@ def test_functions_are_named_as_composites() -> None:
 # -- examples ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", one_in(40, names(), gate=3))
+@pytest.mark.parametrize("name", one_in(40, names(), gate=12))
 def test_rules_hold_on_examples_and_on_graphs_made_up(name: str) -> None:
     """What a rule outlines computes the same; what it must leave it leaves."""
     assert failed_trials(rules()[name]) == []
@@ -121,7 +121,7 @@ def test_rules_show_what_they_take_and_what_they_leave(name: str) -> None:
     assert kinds_of_examples(rules()[name]) == {"taken", "left"}
 
 
-@pytest.mark.parametrize("name", one_in(4, names()))
+@pytest.mark.parametrize("name", one_in(16, names(), gate=4))
 def test_every_condition_has_a_near_miss(name: str) -> None:
     """Without it, the rule takes an example that it must leave."""
     rule = rules()[name]
@@ -135,7 +135,7 @@ def test_every_condition_has_a_near_miss(name: str) -> None:
 DEMAND = re.compile(r"\.has_(?:dtype|rank|shape)\([^()]*\)")
 
 
-@pytest.mark.parametrize("name", one_in(4, names()))
+@pytest.mark.parametrize("name", one_in(16, names(), gate=4))
 def test_every_demand_on_a_type_has_a_near_miss(name: str) -> None:
     """The same for types, ranks and shapes, which stand in the pattern."""
     rule = rules()[name]
@@ -150,7 +150,7 @@ def test_every_demand_on_a_type_has_a_near_miss(name: str) -> None:
         assert any(takes(laxer, text) for text in misses), demand
 
 
-@pytest.mark.parametrize("name", one_in(4, names()))
+@pytest.mark.parametrize("name", one_in(16, names(), gate=4))
 def test_a_rule_wins_what_its_examples_show(name: str) -> None:
     """No rule that is listed before takes a part of it away."""
     rule = rules()[name]
@@ -267,7 +267,7 @@ by others, too, are not: the copy would have to be computed twice."""
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model(FOUND))
+@pytest.mark.parametrize("name", each_model(FOUND, gate=3))
 def test_real_models_are_partitioned_as_counted(tmp_path: Path, name: str) -> None:
     """The counts are exact, and the result is equivalent at both levels of optimisation."""
     path = tmp_path / "out.onnx"

@@ -122,7 +122,7 @@ def test_the_same_bytes_in_every_run(
     """Nothing depends on hashing."""
     shutil.copy(SAMPLES / "residual_block.onnx", folder / "m.onnx")
     seen = set()
-    for seed in ("0", "1", "4711"):
+    for seed in ("0", "4711"):
         command = ("explain", "m.onnx", "--target", "dnnl", *options, "--json", "-")
         answer = dpl_process(*command, PYTHONHASHSEED=seed)
         assert (answer.code, answer.err) == (0, "")

@@ -10,6 +10,7 @@ import pytest
 
 import dplcli
 from tests.cli.support import SAMPLES, Dpl, Save, contents
+from tests.helpers import thinned
 
 HEAD = ["schema", "dpl_version", "model"]
 NODE = ["op_type", "domain", "name", "output"]
@@ -262,13 +263,13 @@ def test_an_unmet_expectation_is_reported_all_the_same(dpl: Dpl, folder: Path) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["residual_block", "light_squeezenet"])
+@pytest.mark.parametrize("name", thinned(2, ["residual_block", "light_squeezenet"]))
 def test_the_same_bytes_in_every_run(dpl_process: Dpl, folder: Path, name: str) -> None:
     """Nothing depends on hashing: reports and model are the same with any PYTHONHASHSEED."""
     shutil.copy(SAMPLES / f"{name}.onnx", folder / "m.onnx")
     partition = (*COMMANDS["partition"], "--no-verify", "--json", "-")
     seen = set()
-    for seed in ("0", "1", "4711"):
+    for seed in ("0", "4711"):
         answer = dpl_process(*partition, PYTHONHASHSEED=seed)
         assert answer.code == 0
         seen.add((answer.out, (folder / "out.onnx").read_bytes()))

@@ -295,6 +295,6 @@ def test_the_same_bytes_in_every_run(save: Save, dpl_process: Dpl) -> None:
         a = Neg (x) b = Exp (x) c = Mul (a, b) d = Tanh (x) e = Mul (c, d) y = Mul (e, half) }"""
     new = "g (float[2] x) => (float[2] y) { y = Relu (x) }"
     pair = ("--before", save(old, "a.onnx"), "--after", save(new, "b.onnx"))
-    answers = {dpl_process("learn", *pair, PYTHONHASHSEED=seed).out for seed in ("1", "2", "3")}
+    answers = {dpl_process("learn", *pair, PYTHONHASHSEED=seed).out for seed in ("1", "2")}
     (text,) = answers
     assert "mul_1 = Mul(" in text

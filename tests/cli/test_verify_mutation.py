@@ -10,7 +10,7 @@ from dplcli import pipeline
 from dplcli.settings import PartitionSettings
 from tests.cli.mutants import Mutant, mutants
 from tests.cli.support import SAMPLES, Dpl, Save
-from tests.helpers import rule_name, with_long
+from tests.helpers import rule_name, thinned
 
 # One net with everything that has a number in it, weights inside the function bodies.
 EMBEDDED = """dpl: 1
@@ -135,15 +135,11 @@ NETS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("refill", "count", "share"), with_long(NETS, NETS.keys() - {"residual_block"})
-)
+@pytest.mark.parametrize("name", thinned(2, NETS))
 @pytest.mark.usefixtures("folder")
-def test_random_single_mistakes_are_noticed(
-    request: pytest.FixtureRequest, *, refill: bool, count: int, share: float
-) -> None:
+def test_random_single_mistakes_are_noticed(name: str) -> None:
     """Every wrong operator and attribute is, and all weights but those without effect."""
-    name = request.node.callspec.id
+    refill, count, share = NETS[name]
     original, partitioned = SAMPLES / f"{name}.onnx", Path("partitioned.onnx")
     settings = pipeline.VerifySettings(seeds=(0,), levels=("disable",), refill_weights=refill)
     pipeline.partition(

@@ -8,6 +8,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.settings import InlineSettings, PartitionSettings
 from tests.corpus.nets import real_model
+from tests.helpers import thinned
 
 pytestmark = pytest.mark.long
 
@@ -40,8 +41,10 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize(("name", "target"), FOUND)
-@pytest.mark.parametrize("constants", ["lift", "embed"])
+@pytest.mark.parametrize(
+    ("name", "target", "constants"),
+    thinned(3, [(*key, constants) for key in FOUND for constants in ("lift", "embed")]),
+)
 def test_functions_of_torch(name: str, target: str, constants: str, tmp_path: Path) -> None:
     """Found, equivalent, final, and undone."""
     once, twice, undone = tmp_path / "1.onnx", tmp_path / "2.onnx", tmp_path / "3.onnx"

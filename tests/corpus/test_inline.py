@@ -76,7 +76,7 @@ def dealt(names: Iterable[str]) -> list[tuple[str, ConstantsPolicy, EscapePolicy
     return [(name, *POLICIES[rank % len(POLICIES)]) for rank, name in enumerate(names)]
 
 
-@pytest.mark.parametrize(("name", "constants", "escape"), thinned(3, dealt(sorted(MODELS))))
+@pytest.mark.parametrize(("name", "constants", "escape"), thinned(9, dealt(sorted(MODELS))))
 def test_a_partition_for_dnnl_is_undone(
     tmp_path: Path, name: str, constants: ConstantsPolicy, escape: EscapePolicy
 ) -> None:
@@ -85,7 +85,7 @@ def test_a_partition_for_dnnl_is_undone(
 
 
 @pytest.mark.parametrize(
-    "name", thinned(4, [n for n, m in sorted(MODELS.items()) if m["nodes"] < MANY_NODES], first=1)
+    "name", thinned(12, [n for n, m in sorted(MODELS.items()) if m["nodes"] < MANY_NODES], first=1)
 )
 def test_regions_are_undone(tmp_path: Path, name: str) -> None:
     """Partitions merged to regions come apart again, and then back."""
@@ -93,7 +93,7 @@ def test_regions_are_undone(tmp_path: Path, name: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("name", LIGHT_NETS)
+@pytest.mark.parametrize("name", thinned(4, LIGHT_NETS, first=3))
 def test_the_nets_of_the_onnx_package(tmp_path: Path, name: str) -> None:
     """The same for the nets of the onnx package, of IR version 3."""
     for constants, escape in POLICIES:

@@ -8,13 +8,14 @@ from dplcli import pipeline
 from dplcli.outcomes import InspectOutcome
 from dplcli.report.layout import lines_of
 from dplcli.report.tables import model_report, node_report
-from tests.corpus.nets import each_model, manifest, real_model
+from tests.corpus.nets import manifest, real_model
+from tests.helpers import thinned
 
 _MANY = 500
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model(manifest(), gate=4))
+@pytest.mark.parametrize("name", thinned(12, manifest()))
 def test_every_node_is_shown_with_its_names_and_types(name: str) -> None:
     """What the model says of a node is in its report as it is, symbolic shapes included.
 

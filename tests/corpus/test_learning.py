@@ -20,6 +20,7 @@ def learned(before: str, after: str) -> RewritesOutcome:
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_bert_as_onnxruntime_fuses_it() -> None:
     """Every place is explained; the normalisation of the embeddings, which stays, is left alone."""
     outcome = learned("bert-legacy17", "bert-legacy17-ortfused")

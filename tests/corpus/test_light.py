@@ -9,13 +9,14 @@ from dplcli import pipeline
 from dplcli.settings import PartitionSettings
 from tests.corpus.nets import LIGHT_NETS, UNFILLED, light_net
 from tests.corpus.untouched import check_untouched
+from tests.helpers import thinned
 
 pytestmark = pytest.mark.long
 
 REFILLED = PartitionSettings(level=("disable", "all"), refill_weights=True, seed=0)
 
 
-@pytest.mark.parametrize("name", LIGHT_NETS)
+@pytest.mark.parametrize("name", thinned(3, LIGHT_NETS, first=1))
 def test_partition_for_dnnl_is_valid_equivalent_and_final(tmp_path: Path, name: str) -> None:
     """Refilled weights, so that the verdict means something; a second run changes nothing."""
     once, twice = tmp_path / "once.onnx", tmp_path / "twice.onnx"

@@ -9,6 +9,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.settings import RewriteSettings
 from tests.corpus.nets import LIGHT_NETS, UNFILLED, light_net
+from tests.helpers import thinned
 
 pytestmark = pytest.mark.long
 
@@ -23,7 +24,7 @@ TAG = 2  # bytes before an entry in a file
 REFILLED = RewriteSettings(refill_weights=True, seed=0)
 
 
-@pytest.mark.parametrize("name", LIGHT_NETS)
+@pytest.mark.parametrize("name", thinned(4, LIGHT_NETS, first=1))
 def test_rewritten_nets_are_valid_and_equivalent(tmp_path: Path, name: str) -> None:
     """All that dpl ships, together; refilled weights, so that the verdict means something."""
     net, output = light_net(name), tmp_path / "out.onnx"
@@ -47,7 +48,7 @@ def test_rewritten_nets_are_valid_and_equivalent(tmp_path: Path, name: str) -> N
     check_growth(net, output, len(outcome.applications))
 
 
-@pytest.mark.parametrize("name", LIGHT_NETS)
+@pytest.mark.parametrize("name", thinned(4, LIGHT_NETS, first=2))
 def test_preparing_makes_no_net_larger_than_it_may_be(tmp_path: Path, name: str) -> None:
     """The weights that were left out of the file are not put into it."""
     net, output = light_net(name), tmp_path / "out.onnx"

@@ -67,7 +67,7 @@ def test_samples(name: str, tmp_path: Path, target: str, constants: str, form: s
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "target", "constants", "form"), thinned(3, dealt(LIGHT_NETS), first=1)
+    ("name", "target", "constants", "form"), thinned(4, dealt(LIGHT_NETS), first=2)
 )
 def test_light_nets(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
     """The nets of the onnx package, with weights that mean something."""
@@ -86,7 +86,7 @@ def test_light_nets(name: str, tmp_path: Path, target: str, constants: str, form
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "target", "constants", "form"), thinned(3, dealt(sorted(MODELS))))
+@pytest.mark.parametrize(("name", "target", "constants", "form"), thinned(7, dealt(sorted(MODELS))))
 def test_corpus(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
     """Exported and hand-made nets of every kind."""
     model = real_model(name)

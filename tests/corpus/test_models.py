@@ -53,7 +53,7 @@ def check_final(result: Path, folder: Path) -> None:
     assert (folder / "again.onnx").read_bytes() == result.read_bytes()
 
 
-@pytest.mark.parametrize("name", thinned(3, RUNNABLE, first=1))
+@pytest.mark.parametrize("name", thinned(7, RUNNABLE, first=1))
 def test_partition_succeeds_or_changes_nothing(tmp_path: Path, name: str) -> None:
     """Verified with default settings; valid, small, final; nothing else is touched."""
     result = tmp_path / name

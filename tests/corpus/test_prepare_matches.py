@@ -59,7 +59,7 @@ def count(path: Path, target: str) -> tuple[Counter[str], Counter[str]]:
     return Counter(match.rule.name for match in left), nodes - inside
 
 
-@pytest.mark.parametrize("name", thinned(6, MODELS, first=2))
+@pytest.mark.parametrize("name", thinned(15, MODELS, first=2))
 def test_prepare_costs_no_matches(tmp_path: Path, name: str) -> None:
     """What is folded away is none; nor is a node left outside that was in a match before."""
     model = MODELS[name]

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from dplcli import pipeline
 from dplcli.settings import RewriteSettings
 from tests.corpus.nets import real_model
-from tests.helpers import proto_from_text
+from tests.helpers import proto_from_text, thinned
 
 NAMES = [
     *("pytorch_super_resolution", "qonnx_residual_block", "resnet18-legacy13-keepbn"),
@@ -42,7 +42,7 @@ def rewritten(path: Path, folder: Path) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thinned(3, NAMES, first=1))
 def test_real_models(tmp_path: Path, name: str) -> None:
     """Dropped biases, joined reshapes and the like do not keep onnxruntime from its own fusions."""
     model = tmp_path / "model.onnx"

@@ -11,11 +11,12 @@ from dplcli import pipeline
 from dplcli.report.drawing import dot, svg
 from dplcli.report.picture import MOST_ITEMS, opened, picture_of
 from dplcli.report.view import view_page
-from tests.corpus.nets import each_model, manifest, real_model
+from tests.corpus.nets import manifest, real_model
+from tests.helpers import thinned
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model(manifest(), gate=4, first=1))
+@pytest.mark.parametrize("name", thinned(12, manifest(), first=1))
 def test_every_real_model_is_drawn(name: str) -> None:
     """Each node once, but for Constant nodes; what is folded belongs to one that is drawn."""
     outcome = pipeline.view(real_model(name))

@@ -57,7 +57,7 @@ def other_names(proto: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-@pytest.mark.parametrize("name", each_model(NAMES))
+@pytest.mark.parametrize("name", each_model(NAMES, gate=3))
 def test_other_names(name: str) -> None:
     """No name but those of inputs and outputs matters."""
     proto = onnx.load(real_model(name))

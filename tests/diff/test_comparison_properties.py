@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dplcli.diff import Differ
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dplcli.diff import ModelDiff
     from dplcli.ir import Model
 
-FEW = settings(max_examples=20, deadline=None)
 OTHER = {"Relu": "Neg", "Neg": "Relu", "Sigmoid": "Neg", "Add": "Sub", "Sub": "Add", "Mul": "Sub"}
 
 
@@ -49,14 +48,12 @@ def shuffled(graph: RandomGraph, seed: int) -> RandomGraph:
 
 
 @given(graphs(max_nodes=12), st.integers(0, 99))
-@FEW
 def test_renaming_and_reordering_are_no_difference(graph: RandomGraph, seed: int) -> None:
     """Names of inner values and the order of nodes carry no meaning."""
     assert words(difference(graph.text(), shuffled(renamed(graph), seed).text())) == []
 
 
 @given(graphs(max_nodes=12), graphs(max_nodes=12))
-@FEW
 def test_difference_is_mirrored(first: RandomGraph, second: RandomGraph) -> None:
     """What A has more than B is what B has less than A."""
     there = difference(first.text(), second.text()).graphs[0]
@@ -71,7 +68,6 @@ def test_difference_is_mirrored(first: RandomGraph, second: RandomGraph) -> None
 
 
 @given(graphs(max_nodes=10), st.data())
-@FEW
 def test_an_inserted_node_is_one_node(graph: RandomGraph, data: st.DataObject) -> None:
     """A node of a new kind put into one wire: it is added, one input reads it, nothing else."""
     place = data.draw(st.integers(0, len(graph.steps) - 1))
@@ -90,7 +86,6 @@ def test_an_inserted_node_is_one_node(graph: RandomGraph, data: st.DataObject) -
 
 
 @given(graphs(max_nodes=10), st.data())
-@FEW
 def test_a_replaced_operator_is_noticed(graph: RandomGraph, data: st.DataObject) -> None:
     """Another operator in one place is a difference, of one node and its neighbours at most."""
     places = [k for k, step in enumerate(graph.steps) if step.op in OTHER]
@@ -105,7 +100,6 @@ def test_a_replaced_operator_is_noticed(graph: RandomGraph, data: st.DataObject)
 
 
 @given(graphs(max_nodes=10), st.integers(0, 99))
-@FEW
 def test_another_constant_is_one_weight(graph: RandomGraph, seed: int) -> None:
     """New data of the constant is one changed weight, or none where nobody reads it."""
     text = shuffled(renamed(graph), seed).text()

@@ -1,7 +1,5 @@
 """Hopeless searches end by the budget, hopeful ones of any depth end well."""
 
-import time
-
 import pytest
 
 from dplcli.dpl import Matcher, StepBudgetExceededError
@@ -14,6 +12,7 @@ from tests.helpers import (
     selected,
     taken,
 )
+from tests.strategies import within
 
 
 def adversary(operands: int) -> tuple[str, str]:
@@ -32,13 +31,12 @@ def test_budget_is_a_named_diagnostic() -> None:
     values = ", ".join(f"a{i}" for i in range(10))
     pattern = f"Sub(Sum({names}), x0.has_rank(3))"
     text = f"g ({inputs}) => (o) {{ s = Sum ({values}) o = Sub (s, a0) }}"
-    start = time.monotonic()
-    selection = selected(pattern, text)
+    with within(10):
+        selection = selected(pattern, text)
     assert taken(selection) == []
     (refusal,) = describe_refusals(selection)
     assert refusal.startswith("r at o: budget: ")
     assert "100,000" in refusal
-    assert time.monotonic() - start < 10
 
 
 def test_budget_is_the_callers_choice() -> None:
@@ -81,10 +79,9 @@ def commuted_ladder(depth: int) -> tuple[str, str]:
 def test_stacked_diamonds_end() -> None:
     """Sixteen stacked diamonds of commuted operands end in seconds, matched or not."""
     pattern, text = commuted_ladder(16)
-    start = time.monotonic()
-    assert taken(selected(pattern, text)) == []
-    assert taken(selected(pattern, text.replace("Sigmoid", "Relu"))) != []
-    assert time.monotonic() - start < 10
+    with within(10):
+        assert taken(selected(pattern, text)) == []
+        assert taken(selected(pattern, text.replace("Sigmoid", "Relu"))) != []
 
 
 def test_nested_alternatives_end() -> None:
@@ -92,9 +89,8 @@ def test_nested_alternatives_end() -> None:
     lines = ["y0 = Relu(x) | Sigmoid(x)"]
     lines += [f"y{i} = Relu(y{i - 1}) | Sigmoid(y{i - 1}) | y{i - 1}" for i in range(1, 14)]
     chain = " ".join(f"v{i + 1} = Tanh (v{i})" for i in range(14))
-    start = time.monotonic()
-    selected("\n".join([*lines, "Tanh(y13)"]), f"g (float[1] v0) => (v14) {{ {chain} }}")
-    assert time.monotonic() - start < 10
+    with within(10):
+        selected("\n".join([*lines, "Tanh(y13)"]), f"g (float[1] v0) => (v14) {{ {chain} }}")
 
 
 @pytest.mark.parametrize("depth", [500, pytest.param(5000, marks=pytest.mark.long)])

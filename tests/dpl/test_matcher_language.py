@@ -7,7 +7,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dplcli.dpl import StepBudgetExceededError, parse_pattern
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from tests.strategies import Term
 
     Key = tuple[object, ...]
-
-SETTINGS = settings(max_examples=50, deadline=None, derandomize=True)
 
 
 @dataclass(frozen=True)
@@ -374,11 +372,10 @@ def check_reference(case: tuple[RichGraph, RichPattern]) -> None:
 )
 def test_agrees_with_the_reference(features: tuple[str, ...]) -> None:
     """With one feature beside calls and alternatives, the solutions are those of the reference."""
-    SETTINGS(given(cases(features))(check_reference))()
+    given(cases(features))(check_reference)()
 
 
 @pytest.mark.long
-@settings(SETTINGS, max_examples=150)
 @given(MIXED)
 def test_agrees_with_the_reference_on_everything(case: tuple[RichGraph, RichPattern]) -> None:
     """With all features mixed, too."""
@@ -386,7 +383,6 @@ def test_agrees_with_the_reference_on_everything(case: tuple[RichGraph, RichPatt
 
 
 @pytest.mark.long
-@settings(SETTINGS, max_examples=150)
 @given(region_cases())
 def test_agrees_with_the_reference_on_regions(case: tuple[RichGraph, RichPattern]) -> None:
     """Regions with side inputs, copies and uses outside are dominated or not."""
@@ -397,7 +393,6 @@ def test_agrees_with_the_reference_on_regions(case: tuple[RichGraph, RichPattern
 
 
 @pytest.mark.long
-@SETTINGS
 @given(MIXED, st.randoms(use_true_random=False))
 def test_commuting_operands_changes_nothing(
     case: tuple[RichGraph, RichPattern], random: Random
@@ -414,7 +409,6 @@ def test_commuting_operands_changes_nothing(
 
 
 @pytest.mark.long
-@SETTINGS
 @given(MIXED)
 def test_renaming_values_changes_nothing(case: tuple[RichGraph, RichPattern]) -> None:
     """What values are called makes no difference."""
@@ -431,7 +425,6 @@ def test_renaming_values_changes_nothing(case: tuple[RichGraph, RichPattern]) ->
 
 
 @pytest.mark.long
-@SETTINGS
 @given(MIXED, st.data())
 def test_reordering_independent_nodes_changes_nothing(
     case: tuple[RichGraph, RichPattern], data: st.DataObject
@@ -449,7 +442,6 @@ def test_reordering_independent_nodes_changes_nothing(
 
 
 @pytest.mark.long
-@SETTINGS
 @given(cases(ONE_OUTPUT))
 def test_unrelated_nodes_change_nothing(case: tuple[RichGraph, RichPattern]) -> None:
     """Nodes that share no value with the graph make no difference to its solutions."""
@@ -460,7 +452,6 @@ def test_unrelated_nodes_change_nothing(case: tuple[RichGraph, RichPattern]) -> 
     assert found == found_in(graph.text(), pattern.text())
 
 
-@SETTINGS
 @given(st.data())
 def test_a_subgraph_matches_itself(data: st.DataObject) -> None:
     """A pattern read off any part of a graph matches there, with exactly those nodes."""
@@ -485,7 +476,6 @@ def test_a_subgraph_matches_itself(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@SETTINGS
 @given(MIXED)
 def test_what_is_printed_reads_back(case: tuple[RichGraph, RichPattern]) -> None:
     """The text of a pattern reads as an equal one, which prints and matches the same."""
@@ -502,7 +492,6 @@ def test_what_is_printed_reads_back(case: tuple[RichGraph, RichPattern]) -> None
 
 
 @pytest.mark.long
-@settings(SETTINGS, max_examples=120)
 @given(MIXED)
 def test_the_traced_search_agrees(case: tuple[RichGraph, RichPattern]) -> None:
     """A trace fits exactly where the matcher finds something; else it says what is wrong."""

@@ -6,7 +6,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dplcli.dpl import StepBudgetExceededError
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tests.strategies import Term
 
     Bound = dict[object, str]
-
-SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 class Reference:
@@ -131,7 +129,6 @@ def matching(draw: st.DrawFn) -> tuple[RandomGraph, RandomPattern]:
     return graph, draw(near_patterns(graph))
 
 
-@settings(SETTINGS, max_examples=80)
 @given(graphs(), patterns())
 def test_agrees_with_brute_force(graph: RandomGraph, pattern: RandomPattern) -> None:
     """The matcher finds every solution that trying everything finds, and no other."""
@@ -139,7 +136,6 @@ def test_agrees_with_brute_force(graph: RandomGraph, pattern: RandomPattern) -> 
 
 
 @pytest.mark.long
-@settings(SETTINGS, max_examples=150)
 @given(st.data())
 def test_agrees_with_brute_force_where_much_matches(data: st.DataObject) -> None:
     """The same for patterns that follow the graph, with shared parts, and nearly always fit."""
@@ -149,7 +145,6 @@ def test_agrees_with_brute_force_where_much_matches(data: st.DataObject) -> None
 
 
 @pytest.mark.long
-@settings(SETTINGS, max_examples=150)
 @given(st.data())
 def test_agrees_with_brute_force_where_inputs_are_omitted(data: st.DataObject) -> None:
     """The same for nodes that omit inputs: ``None`` is for such an input, and in its place."""
@@ -158,7 +153,6 @@ def test_agrees_with_brute_force_where_inputs_are_omitted(data: st.DataObject) -
     assert found_in(graph, pattern.text()) == Reference(graph, pattern).solutions()
 
 
-@SETTINGS
 @given(st.data())
 def test_a_subgraph_matches_itself(data: st.DataObject) -> None:
     """A pattern read off part of a graph matches there, with exactly those nodes."""
@@ -169,7 +163,6 @@ def test_a_subgraph_matches_itself(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@SETTINGS
 @given(matching(), st.randoms(use_true_random=False))
 def test_commuting_operands_changes_nothing(
     drawn: tuple[RandomGraph, RandomPattern], random: Random
@@ -187,7 +180,6 @@ def test_commuting_operands_changes_nothing(
 
 
 @pytest.mark.long
-@SETTINGS
 @given(matching())
 def test_renaming_values_changes_nothing(drawn: tuple[RandomGraph, RandomPattern]) -> None:
     """What values are called makes no difference."""
@@ -212,7 +204,6 @@ def test_renaming_values_changes_nothing(drawn: tuple[RandomGraph, RandomPattern
 
 
 @pytest.mark.long
-@SETTINGS
 @given(matching(), st.data())
 def test_reordering_independent_nodes_changes_nothing(
     drawn: tuple[RandomGraph, RandomPattern], data: st.DataObject
@@ -231,7 +222,6 @@ def test_reordering_independent_nodes_changes_nothing(
 
 
 @pytest.mark.long
-@SETTINGS
 @given(matching())
 def test_unrelated_nodes_change_nothing(drawn: tuple[RandomGraph, RandomPattern]) -> None:
     """Nodes that read nothing of the graph's own make no difference to its solutions."""

@@ -9,8 +9,8 @@ from dplcli.catalog import read_catalogs, shipped_catalogs
 from dplcli.dpl import DFPattern, Matcher
 from dplcli.dpl.matcher import OpIndex
 from dplcli.onnx_io import load_model
-from tests.corpus.nets import ROOT, SAMPLES, each_model, listed_models, real_model
-from tests.helpers import SCHEMAS, find_solutions, model_from_text, pattern_of
+from tests.corpus.nets import ROOT, SAMPLES, listed_models, real_model
+from tests.helpers import SCHEMAS, find_solutions, model_from_text, pattern_of, thinned
 
 CONV = "t = Conv (x, k) y = Relu (t)"
 GEMM = "t = Gemm (a, b) y = Relu (t)"
@@ -101,7 +101,7 @@ def test_shipped_patterns_are_tried_wherever_they_match(model: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model([*listed_models()][2::6]))
+@pytest.mark.parametrize("name", thinned(16, listed_models(), first=7))
 def test_shipped_patterns_in_real_models(name: str) -> None:
     """The same in every sixth model of the corpus."""
     check_shipped(real_model(name))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.dpl import (
@@ -37,7 +37,6 @@ from tests.strategies import language_texts, within
 if TYPE_CHECKING:
     from pathlib import Path
 
-SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
 AB = "g (float[2] a, float[2] b, float[2] c) => (o)"
 K = f"{AB} <float[2] k = {{2, 3}}, float[1] two = {{2}}>"
 IF = """g (bool c, float[2] a) => (o) { o = If (c) <
@@ -1115,7 +1114,6 @@ def test_reading_back_loses_no_demand() -> None:
 
 
 @pytest.mark.long
-@SETTINGS
 @given(language_texts())
 def test_any_text_of_the_language_reads_back(text: str) -> None:
     """Whatever reads as a pattern is printed as a text that reads as an equal one."""
@@ -1321,7 +1319,6 @@ def test_nothing_is_executed(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@SETTINGS
 @given(st.text(max_size=30))
 def test_any_characters_are_read_or_refused(text: str) -> None:
     """No sequence of characters does anything but read or raise the language's error."""

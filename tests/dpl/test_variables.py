@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.dpl import PatternRule, is_call, is_op, variadic, wildcard
@@ -111,7 +111,6 @@ def test_a_variable_of_a_class() -> None:
     ),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=40, deadline=None, derandomize=True)
 def test_a_variable_is_each_operator_in_turn(
     operators: list[str], pattern: str, random: Random
 ) -> None:
@@ -198,7 +197,6 @@ def found_in(args: Sequence[str], inputs: Sequence[str]) -> set[str]:
     st.lists(st.sampled_from(["*h", "*t", "x", "y", "Relu(r)"]), min_size=1, max_size=4),
     st.lists(st.sampled_from(["a", "b", "c", "relu_a", "relu_b"]), min_size=1, max_size=5),
 )
-@settings(max_examples=100, deadline=None, derandomize=True)
 def test_agrees_with_brute_force(args: list[str], inputs: list[str]) -> None:
     """Every way to cut the inputs; one name takes the same inputs wherever it stands."""
     if args.count("Relu(r)") > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -78,13 +79,13 @@ def uncompiled() -> str:
     folder = Path(os.environ["DPL_CACHE"]).parents[1] / "kernels"
     folder.mkdir(mode=0o700, exist_ok=True)
     made = folder / f"{operators.digest()}.so"
-    if not made.exists():
-        draft = folder / f"{os.getpid()}.so"
-        try:
-            operators.build_library(draft, None)
-        except UsageError as error:
-            return error.message
-        draft.replace(made)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            try:
+                operators.build_library(made, None)
+            except UsageError as error:
+                return error.message
     os.environ[operators.VARIABLE] = str(made)
     return ""
 

@@ -32,6 +32,7 @@ from tests.execute.emulated import (
 from tests.execute.one_call import compare_calls, compare_examples
 from tests.execute.support import net, partitioned
 from tests.execute.test_product import SHAPES, W, X, Z, made
+from tests.helpers import strides
 
 if TYPE_CHECKING:
     import ctypes as c
@@ -199,15 +200,16 @@ def test_calls_of_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.long
-def test_calls_of_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call of every fourth model agrees, or has a reason; nearly all of floats run."""
+@pytest.mark.parametrize("stride", strides(16))
+def test_calls_of_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int) -> None:
+    """Every call of a model agrees, or has a reason; nearly all of floats run."""
     if corpus() is None:
         pytest.skip("there is no corpus")
     use(monkeypatch)
     agreed: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     seen: set[str] = set()
-    for name in [*listed_models()][::4]:
+    for name in [*listed_models()][::stride]:
         ran, left = compare_calls(real_model(name), tmp_path, "cublas", seen)
         agreed += ran
         refused += left

@@ -19,7 +19,7 @@ from dplcli.execute.plan import LibraryError, PlanOp, RefusedError
 from dplcli.execute.product import product_of
 from dplcli.verify.engines import Session
 from dplcli.verify.settings import ModelSource
-from tests.corpus.nets import real_model
+from tests.corpus.nets import each_model, real_model
 from tests.execute.emulated import opened, use_template
 from tests.execute.one_call import compare_calls, compare_examples
 from tests.execute.support import net, partitioned
@@ -113,14 +113,17 @@ def test_partitions_agree_with_their_bodies(
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",
-    [
-        "bert-legacy17.onnx",
-        "depth_anything-dynamo18.onnx",
-        "detr-legacy17.onnx",
-        "mobilenetv3-legacy17-fp16.onnx",
-        "mobilevit-legacy17.onnx",
-        "vit-legacy17-half.onnx",
-    ],
+    each_model(
+        [
+            "bert-legacy17.onnx",
+            "depth_anything-dynamo18.onnx",
+            "detr-legacy17.onnx",
+            "mobilenetv3-legacy17-fp16.onnx",
+            "mobilevit-legacy17.onnx",
+            "vit-legacy17-half.onnx",
+        ],
+        gate=3,
+    ),
 )
 def test_calls_of_real_models(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each agrees with its body, or has a reason."""

@@ -19,6 +19,7 @@ from dplcli import files
 from dplcli.cli.main import main
 from tests.cli.support import SAMPLES, contents
 from tests.fuzz.running import End, dpl, forked, warm_up
+from tests.helpers import thinned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +114,7 @@ def let_go(path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("name", thinned(3, WRITING))
 def test_killed_outright(here: Path, name: str) -> None:
     """What is there is whole, and the next run takes away what the killed one left."""
     command = WRITING[name]
@@ -141,7 +142,7 @@ def test_killed_outright(here: Path, name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("name", thinned(3, WRITING, first=1))
 def test_asked_to_end(here: Path, name: str) -> None:
     """One line, exit code 2, and the folder as it was but for what was finished before."""
     before = contents(here)
@@ -169,7 +170,7 @@ def test_a_disk_that_is_full(here: Path, name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("name", thinned(3, WRITING, first=2))
 def test_a_folder_that_takes_no_files(here: Path, name: str) -> None:
     """A message that names the file; the system folder refuses everybody."""
     words = [f"/sys/{word}" if word.startswith("o.") else word for word in WRITING[name]]
@@ -182,7 +183,7 @@ def test_a_folder_that_takes_no_files(here: Path, name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("name", thinned(3, WRITING, first=1))
 def test_two_runs_on_one_output(here: Path, name: str) -> None:
     """Both end well, and what is there afterwards is what either writes.
 

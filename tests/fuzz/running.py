@@ -68,8 +68,13 @@ class End(NamedTuple):
     seconds: float
 
 
-def forked(work: Callable[[], object]) -> End:
-    """Do something in a fork, within limits; what it prints is kept."""
+def forked(work: Callable[[], object], seconds: int = 0) -> End:
+    """Do something in a fork, within limits; what it prints is kept.
+
+    Args:
+        work: What to do.
+        seconds: What it may take of the processor, if that is more than usual.
+    """
     room, own = _memory()
     with tempfile.TemporaryFile() as out:
         child = os.fork()
@@ -77,7 +82,7 @@ def forked(work: Callable[[], object]) -> End:
             code = 70
             try:
                 _enter(out.fileno(), room)
-                _limit_seconds()
+                _limit_seconds(seconds or SECONDS)
                 code = _done(work)
             finally:
                 os._exit(code)
@@ -111,10 +116,10 @@ def _enter(out: int, room: int) -> None:
     gc.enable()
 
 
-def _limit_seconds() -> None:
+def _limit_seconds(seconds: int) -> None:
     """End this process once it has taken that much more of the processor."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = math.ceil(used.ru_utime + used.ru_stime) + SECONDS
+    soft = math.ceil(used.ru_utime + used.ru_stime) + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
 
 
@@ -226,7 +231,7 @@ def _serve(requests: int, answers: int) -> None:
             os.lseek(1, 0, os.SEEK_SET)
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
             own, before = _memory()[1], _spent()
-            _limit_seconds()
+            _limit_seconds(SECONDS)
             code = _done(partial(function, *arguments))
             pickle.dump((code, max(_peak() - own, 0), _spent() - before), answered)
             answered.flush()

@@ -46,19 +46,13 @@ def host() -> Iterator[Host]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in PROPERTIES if name != "kernels"])
-def test_a_few_files_bring_no_fault_about(tmp_path: Path, name: str) -> None:
-    """Two of each kind."""
-    assert batch(name, 1, tmp_path, 2) == ""
-
-
-@pytest.mark.long
+@pytest.mark.parametrize("count", [3, pytest.param(30, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_some_files_bring_no_fault_about(tmp_path: Path, name: str) -> None:
-    """Some more of each kind."""
+def test_some_files_bring_no_fault_about(tmp_path: Path, name: str, count: int) -> None:
+    """So many of each kind."""
     if name == "kernels":
         needs_onednn()  # and a C++ compiler, as what is deployed does
-    assert batch(name, 2, tmp_path, 10) == ""
+    assert batch(name, 2, tmp_path, count) == ""
 
 
 NESTED = {"if": nested_ifs, "loop": nested_loops}

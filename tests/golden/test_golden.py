@@ -4,15 +4,13 @@ import pytest
 
 from tests.corpus.nets import ABSENT
 from tests.golden.record import answers, golden, recorded_with, sessions, versions
+from tests.helpers import one_in
 
 SESSIONS = sessions()
-QUICK = {"residual_block"}
+IN_ORDER = sorted(SESSIONS, key=lambda name: (name != "residual_block", name != "commands"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in SESSIONS],
-)
+@pytest.mark.parametrize("name", one_in(len(IN_ORDER), IN_ORDER, gate=4))
 def test_every_answer_is_the_recorded_one(name: str) -> None:
     """Exit codes, text, JSON, reports and models are the same bytes, command by command."""
     if versions() != recorded_with():

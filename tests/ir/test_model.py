@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.ir import Graph, Node, Value
@@ -89,7 +89,6 @@ def test_removing_the_current_node_while_iterating() -> None:
         assert_linked(graph, [])
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("aiu"), st.integers(0, 10**6)), max_size=200))
 def test_any_sequence_of_edits(edits: list[tuple[str, int]]) -> None:
     """Appending, inserting and unlinking keep the list equal to a plain one."""
@@ -136,7 +135,6 @@ def test_few_and_many_uses_read_alike() -> None:
         assert value.uses == tuple(uses[1:])
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 80), st.randoms(use_true_random=False))
 def test_uses_are_a_multiset_however_edited(count: int, rng: random.Random) -> None:
     """Adding and removing in any order keeps exactly the uses not removed."""

@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.ir import Model, Node, Value
@@ -146,7 +146,6 @@ def reachable(starts: list[Node]) -> set[Node]:
     return found - set(starts)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.randoms(use_true_random=False), st.integers(2, 14), st.integers(1, 5))
 def test_convexity_agrees_with_brute_force(rng: random.Random, size: int, picked: int) -> None:
     """A set is convex exactly if no outside node both depends on it and is needed by it."""

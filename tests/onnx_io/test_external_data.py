@@ -338,13 +338,13 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
-before, start = peak(), time.perf_counter()
+before, start = peak(), time.process_time()
 model = load_model(Path(sys.argv[1]))
 assert model.graph.values["t"].known_type() is not None
 model.graph.modified = True
 with staged(model, Path(sys.argv[2])) as written:
     written.commit()
-assert time.perf_counter() - start < 5, "it took too long"
+assert time.process_time() - start < 5, "it took too long"
 assert peak() - before < 100_000, f"it took {peak() - before} kB"
 """
 

@@ -9,7 +9,7 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli import pipeline
@@ -35,9 +35,6 @@ g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}, float[2] u> {
 f <alpha> (m, n) => (r) { s = Add (m, n) r = LeakyRelu <alpha: float = @alpha> (s) }
 """
 BYTES = parse(VICTIM).SerializeToString()
-FUZZ = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 ONE_LINE = re.compile(r"[^\n]+")
 
 
@@ -242,7 +239,6 @@ def test_any_prefix(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@FUZZ
 @given(flips=st.lists(st.integers(0, len(BYTES) * 8 - 1), min_size=1, max_size=4))
 def test_any_flipped_bits(tmp_path: Path, flips: list[int]) -> None:
     """Whichever bits are wrong, nothing worse than an error of dpl comes of it."""

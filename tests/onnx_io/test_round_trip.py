@@ -6,14 +6,14 @@ from pathlib import Path
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.errors import DplError
 from dplcli.ir import Model
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import is_modified, load_model, staged, to_proto
-from tests.corpus.nets import listed_models, our_model
+from tests.corpus.nets import each_model, listed_models
 from tests.models import ir_of, parse
 from tests.passes.rewriting import all_nodes as each_node
 
@@ -22,8 +22,8 @@ SHIPPED = sorted((Path(__file__).parents[2] / "sample_models").glob("*.onnx"))
 CORPUS = [
     *(pytest.param(path, id=f"{path.parent.name}/{path.name}") for path in WHEEL + SHIPPED),
     *(
-        pytest.param(path, id=f"models/{name}", marks=() if our_model(name) else pytest.mark.long)
-        for name, path in listed_models().items()
+        pytest.param(listed_models()[str(case.values[0])], id=f"models/{case.id}", marks=case.marks)
+        for case in each_model(listed_models(), gate=8, first=5)
     ),
 ]
 
@@ -125,7 +125,6 @@ def test_nodes_that_are_made_of_their_parts_are_equal(path: Path) -> None:
     assert without_empty_texts(result) == without_empty_texts(original)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_changed_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """What is read of a file, however odd, is written again, whether or not it was edited."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError, Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, parser
 
@@ -15,7 +15,8 @@ from dplcli.errors import InvalidModelError
 from dplcli.onnx_io.arrays import unnest
 from dplcli.onnx_io.table import OMITTED, GraphKind, read_table
 from dplcli.onnx_io.wire import PADDING
-from tests.corpus.nets import ROOT, each_model, listed_models, real_model
+from tests.corpus.nets import ROOT, listed_models, real_model
+from tests.helpers import thinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -228,7 +229,7 @@ def test_the_models_of_the_project(path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model([*listed_models()][1::3]))
+@pytest.mark.parametrize("name", thinned(12, listed_models(), first=5))
 def test_real_models(name: str) -> None:
     """The same for the corpus."""
     check_file(real_model(name).read_bytes())
@@ -450,7 +451,6 @@ def holds_text_alone(message: Message) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_changed_bytes(data: st.DataObject) -> None:
     """Protobuf refuses it, or the graph is refused by name, or it is read as protobuf reads it."""

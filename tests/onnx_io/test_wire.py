@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import (
     AttributeProto,
@@ -189,7 +189,6 @@ GRAPH = helper.make_graph(
 ).SerializeToString()
 
 
-@settings(max_examples=120)
 @given(st.data())
 def test_what_is_regular_protobuf_accepts(data: st.DataObject) -> None:
     """Bytes changed anywhere: regular ones are what protobuf makes of them, byte for byte."""
@@ -205,7 +204,6 @@ def test_what_is_regular_protobuf_accepts(data: st.DataObject) -> None:
     assert GraphProto.FromString(bytes(text)).SerializeToString() == bytes(text)
 
 
-@settings(max_examples=120)
 @given(st.data())
 def test_what_protobuf_refuses_is_irregular(data: st.DataObject) -> None:
     """Nothing that it refuses gets past, down to the tensors of attributes of bodies."""

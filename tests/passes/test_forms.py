@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.ir.operators import COMMUTATIVE
@@ -153,7 +153,6 @@ def wirings(draw: st.DrawFn) -> FormKey:
     return FormKey(tuple(operators), tuple(wires), names, ((len(wires) - 1, 0),))
 
 
-@settings(deadline=None)
 @given(wirings(), st.randoms(use_true_random=False))
 def test_a_form_is_the_same_for_every_order(wiring: FormKey, random: Random) -> None:
     """Nodes in another topological order, operands swapped: the same form; and it computes that."""

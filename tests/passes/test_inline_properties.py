@@ -2,7 +2,7 @@
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.dpl import PatternRule
@@ -89,7 +89,6 @@ def drawn_rule(data: st.DataObject, graph: RandomGraph, number: int, target: str
 
 
 @pytest.mark.long
-@settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.data())
 def test_one_partition_is_undone(data: st.DataObject) -> None:
     """Whatever the rules and policies, the graph is as it was, in the order it was."""
@@ -100,7 +99,6 @@ def test_one_partition_is_undone(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_partition_of_a_partition_is_undone(data: st.DataObject) -> None:
     """A second run for another target over the first's result is undone first."""
@@ -111,7 +109,6 @@ def test_a_partition_of_a_partition_is_undone(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_in_branches_and_functions(data: st.DataObject) -> None:
     """Captured values, branches in branches, the model's own function; regions, too."""
@@ -130,7 +127,6 @@ def test_in_branches_and_functions(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_call_by_call_in_any_order(data: st.DataObject) -> None:
     """Calls inlined one at a time, through a file each time, end in the same graph."""

@@ -1,7 +1,7 @@
 """Rules learned from random parts of random graphs match them, read back, and partition soundly."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.catalog.catalog import write_catalog
@@ -91,7 +91,6 @@ def subgraphs(draw: st.DrawFn, graph: RandomGraph) -> set[str]:
 
 
 @pytest.mark.long
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_rule_matches_what_it_was_learned_from(data: st.DataObject) -> None:
     """Connected and convex nodes give a rule that reads back and matches them; others none."""
@@ -117,7 +116,6 @@ def labels_of(nodes: tuple[Node, ...]) -> set[str]:
 
 
 @pytest.mark.long
-@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_the_order_of_the_names_does_not_matter(data: st.DataObject) -> None:
     """The same nodes give the same text, however they are listed."""
@@ -134,7 +132,6 @@ def test_the_order_of_the_names_does_not_matter(data: st.DataObject) -> None:
     assert len(texts) == 1
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_learned_rule_partitions_soundly(data: st.DataObject) -> None:
     """What comes of outlining every match is valid and computes the same."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli import pipeline
@@ -53,7 +53,6 @@ def two_targets(draw: st.DrawFn, found: Sequence[RandomGraph]) -> list[PatternRu
 
 
 @pytest.mark.long
-@settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.data())
 def test_flat_graphs(data: st.DataObject) -> None:
     """Regions of one graph."""
@@ -62,7 +61,6 @@ def test_flat_graphs(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_branches_and_functions(data: st.DataObject) -> None:
     """Regions in branches that capture, and in the bodies of functions."""
@@ -71,7 +69,6 @@ def test_branches_and_functions(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_nodes_of_several_outputs(data: st.DataObject) -> None:
     """Regions of calls that make more than one value."""
@@ -171,7 +168,6 @@ def _identities(model: onnx.ModelProto) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.long
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_pruned(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is left is heavy, or its target's only region; a second run leaves the same out."""

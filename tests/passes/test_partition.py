@@ -12,7 +12,6 @@ import pytest
 from tests.helpers import (
     check_partition,
     model_from_text,
-    one_in,
     partitioned,
     proto_from_text,
     rule,
@@ -361,8 +360,7 @@ def test_value_info_of_what_is_gone_goes_too() -> None:
     assert not onnx.ModelProto.FromString(partitioned(ADD_RELU, text)[2]).graph.value_info
 
 
-@pytest.mark.parametrize("seed", one_in(3, ["12345", "0", "1"]))
-def test_bytes_are_the_same_in_every_process(seed: str, tmp_path: Path) -> None:
+def test_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
     """Neither the run nor the seed of Python's hashes shows in the result."""
     text = f"{AB} {{ m = Add (a, b) k = Relu (m) n = Add (k, a) l = Relu (n) o = Neg (l) }}"
     here = partitioned([rule(ADD_RELU), rule("Neg(x)", name="n")], text)[2]
@@ -376,7 +374,7 @@ def test_bytes_are_the_same_in_every_process(seed: str, tmp_path: Path) -> None:
     subprocess.run(  # noqa: S603  # our own interpreter and program
         [sys.executable, "-c", program, str(out)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": seed},
+        env={**os.environ, "PYTHONHASHSEED": "12345"},
         check=True,
         timeout=60,
     )

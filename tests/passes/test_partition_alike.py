@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.catalog import read_catalogs
@@ -15,8 +15,8 @@ from dplcli.onnx_io import model_from_proto, to_proto
 from dplcli.passes import partition as outlining
 from dplcli.passes.select import select_matches
 from tests.corpus.matrix import CONSTANTS, TARGETS
-from tests.corpus.nets import each_model, listed_models, real_model
-from tests.helpers import SCHEMAS, proto_from_text, rule
+from tests.corpus.nets import listed_models, real_model
+from tests.helpers import SCHEMAS, proto_from_text, rule, thinned
 from tests.strategies import RandomGraph, graphs, near_patterns
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ def check(proto: onnx.ModelProto, rules: Sequence[PatternRule], folder: Path) ->
 
 
 @pytest.mark.long
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_graphs(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """With whatever names, remarks, stated types and policies."""
@@ -127,7 +126,7 @@ def test_attributes(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model(listed_models(), gate=4, first=3))
+@pytest.mark.parametrize("name", thinned(12, listed_models(), first=3))
 def test_real_models(name: str) -> None:
     """Those of the corpus, each with one of the shipped targets and one policy."""
     path = real_model(name)

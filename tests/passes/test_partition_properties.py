@@ -2,7 +2,7 @@
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.dpl import PatternRule
@@ -27,7 +27,6 @@ def check_all(graph: RandomGraph, rules: list[PatternRule]) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_rules(data: st.DataObject) -> None:
     """Whatever the rules find, the result is sound, and a second run finds nothing."""
@@ -44,7 +43,6 @@ def test_random_rules(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.data())
 def test_rules_read_off_the_graph(data: st.DataObject) -> None:
     """Rules that surely match somewhere give sound results too."""

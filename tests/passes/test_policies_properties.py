@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.dpl.rule import POLICIES
@@ -65,7 +65,6 @@ def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 
 @pytest.mark.long
-@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_in_branches_and_functions(data: st.DataObject) -> None:
     """Rules that follow some scope of a model, which captures values of those round it."""
@@ -79,7 +78,6 @@ def test_in_branches_and_functions(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_with_several_outputs(data: st.DataObject) -> None:
     """Rules that use the whole language, on nodes and matches of several outputs."""
@@ -93,7 +91,6 @@ def test_with_several_outputs(data: st.DataObject) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_second_target(data: st.DataObject) -> None:
     """Rules of another target on the result: they leave the functions of the first as they are."""

@@ -43,7 +43,7 @@ LAYERS = {
 """The first kinds of blocks of each model, and how many layers its architecture has."""
 
 
-@pytest.mark.parametrize("name", each_model(LAYERS))
+@pytest.mark.parametrize("name", each_model(LAYERS, gate=3))
 def test_there_is_one_function_per_kind_of_layer(tmp_path: Path, name: str) -> None:
     """Whole layers, each a call of one function; a second run changes nothing."""
     model = load_model(real_model(name))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import check_sound, proto_from_text
@@ -137,9 +137,6 @@ def check_all(text: str, options: RepeatSettings = ANY_SAVING) -> int:
 
 
 @pytest.mark.long
-@settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
 @given(planted())
 def test_what_is_planted_is_found(case: Planted) -> None:
     """At least as much is saved as if the planted blocks were outlined."""
@@ -147,7 +144,6 @@ def test_what_is_planted_is_found(case: Planted) -> None:
     assert check_all(case.text()) >= size * repeats - size - repeats
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_graphs(data: st.DataObject) -> None:
     """Whatever repeats in a random graph, the result is sound and a second run finds nothing."""

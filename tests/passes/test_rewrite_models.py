@@ -11,8 +11,8 @@ import pytest
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.rewrite import RestrictingObserver, Restriction, rewrite
-from tests.corpus.nets import each_model, listed_models, real_model
-from tests.helpers import model_from_bytes, rewriting_catalogues, shipped_rewrites
+from tests.corpus.nets import listed_models, real_model
+from tests.helpers import model_from_bytes, rewriting_catalogues, shipped_rewrites, thinned
 from tests.passes.rewriting import (
     Rewritten,
     check_interface,
@@ -80,7 +80,7 @@ def test_shipped_rules_over_the_samples() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model(listed_models(), gate=5))
+@pytest.mark.parametrize("name", thinned(10, listed_models(), first=2))
 def test_shipped_rules_over_real_models(name: str) -> None:
     """The same for models of the corpus."""
     check_nothing_is_passed_over(real_model(name))

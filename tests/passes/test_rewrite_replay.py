@@ -8,7 +8,7 @@ from textwrap import dedent, indent
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.catalog import read_catalogs
@@ -92,7 +92,6 @@ def graphs(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=150)
 @given(text=graphs())
 def test_an_unedited_plan_does_the_same(text: str) -> None:
     """Applications, counts, rounds and bytes."""
@@ -110,7 +109,6 @@ def test_an_unedited_plan_does_the_same(text: str) -> None:
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=150)
 @given(text=graphs(), chosen=st.data())
 def test_an_edited_plan_does_what_fits_of_it_in_its_order(text: str, chosen: st.DataObject) -> None:
     """Whatever is listed is applied or missing, and nothing else is done."""
@@ -131,7 +129,6 @@ def test_an_edited_plan_does_what_fits_of_it_in_its_order(text: str, chosen: st.
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=100)
 @given(text=graphs(), limit=st.integers(0, 6))
 def test_a_plan_of_a_part_does_that_part(text: str, limit: int) -> None:
     """A rewrite that was cut short, or narrowed, is replayed just so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.ir.traversal import check_structure
@@ -167,12 +167,6 @@ def restored(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 @pytest.mark.long
-@settings(
-    max_examples=35,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 @given(st.data())
 def test_any_order_is_sound_final_and_undone(data: st.DataObject) -> None:
     """Each result is sound, the same step again changes nothing, and inlining ends at the start."""

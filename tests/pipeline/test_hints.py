@@ -311,7 +311,7 @@ def follow_rewrite(path: Path, hint: str, *patterns: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", thinned(5, listed_models(), first=2))
+@pytest.mark.parametrize("name", thinned(12, listed_models(), first=2))
 def test_what_a_hint_promises_comes_true(tmp_path: Path, name: str) -> None:
     """Of any model, whoever follows it has just that."""
     path = tmp_path / real_model(name).name

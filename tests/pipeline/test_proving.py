@@ -60,7 +60,7 @@ def test_there_are_forty_of_each() -> None:
     assert len(RIGHT) >= 40
 
 
-@pytest.mark.parametrize("name", one_in(16, WRONG, gate=3))
+@pytest.mark.parametrize("name", one_in(16, WRONG, gate=8))
 def test_refuses_a_wrong_rule(name: str) -> None:
     """And the counterexample is a model by itself, on which the rule is still wrong."""
     trial = made_up(WRONG[name])
@@ -71,7 +71,7 @@ def test_refuses_a_wrong_rule(name: str) -> None:
     assert len(list(model.graph)) <= 4
 
 
-@pytest.mark.parametrize("name", one_in(48, RIGHT, gate=4))
+@pytest.mark.parametrize("name", one_in(48, RIGHT, gate=12))
 def test_passes_a_right_rule(name: str) -> None:
     """It is tried on graphs, and none is against it."""
     trial = made_up(RIGHT[name])
@@ -87,7 +87,7 @@ def judged(path: Path, seed: int) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("path", thinned(8, CASES, name=lambda path: path.stem))
+@pytest.mark.parametrize("path", thinned(24, CASES, name=lambda path: path.stem))
 def test_judges_a_rule_rightly(path: Path) -> None:
     """Those whose names begin with R are right; of others, a part is wrong or is never reached."""
     assert (judged(path, 0) == "passed") == path.stem.startswith("R_")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.errors import UsageError
@@ -149,7 +149,6 @@ def test_nothing_overlaps_in_an_svg(model: str, depth: int) -> None:
         )
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.data())
 def test_layers_keep_the_order_and_leave_room(data: st.DataObject) -> None:
     """Of any acyclic graph: what is read lies above, nothing overlaps, edges pass no item."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from onnx import helper, numpy_helper
 
 from dplcli.catalog import read_catalogs
@@ -661,7 +661,6 @@ def test_steps_are_no_split() -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=30, deadline=None)
 @given(graphs())
 def test_random_graphs_come_to_rest(graph: RandomGraph) -> None:
     """All rules together end, compute the same, and find nothing more to do."""

@@ -170,7 +170,7 @@ def test_mutant_is_named_by_its_layer(
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("style", "weights"),
-    thinned(6, [(style, weights) for style in STYLES for weights in WEIGHTS], name=str),
+    thinned(12, [(style, weights) for style in STYLES for weights in WEIGHTS], name=str),
 )
 def test_decoder_runs_in_blocks(tmp_path: Path, style: str, weights: str) -> None:
     """A decoder of each kind gives the same bits in blocks, cut at the same values."""

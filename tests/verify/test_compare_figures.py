@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.errors import UsageError
@@ -78,7 +78,6 @@ def test_infinity_is_counted_apart_from_nan() -> None:
     assert (found.figures.needed_rtol, found.figures.needed_atol) == (None, None)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=8), st.sampled_from([0.0, 1e-3]))
 def test_needed_tolerance_is_enough_and_not_too_much(
     pairs: list[tuple[float, float]], rtol: float

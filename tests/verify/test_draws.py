@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.verify.draws import MANNERS, DrawSpec, Manner, draw
@@ -53,16 +54,14 @@ def like(dtype: str, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.d
 # -- whatever the manner --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("manner", MANNERS)
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (2, 3, 4)])
-def test_type_and_shape_stay_and_one_name_gives_one_value(
-    dtype: str, shape: tuple[int, ...], manner: Manner
-) -> None:
+def test_type_and_shape_stay_and_one_name_gives_one_value(dtype: str) -> None:
     """Two runs draw the same, and both models are fed it."""
-    first, second = (draw("v", like(dtype, shape), DrawSpec(), manner) for _ in range(2))
-    assert (first.dtype, first.shape) == (like(dtype, shape).dtype, shape)
-    assert first.tolist() == second.tolist()
+    shapes: list[tuple[int, ...]] = [(), (1,), (0, 3), (2, 3, 4)]
+    for manner, shape in product(MANNERS, shapes):
+        first, second = (draw("v", like(dtype, shape), DrawSpec(), manner) for _ in range(2))
+        assert (first.dtype, first.shape) == (like(dtype, shape).dtype, shape)
+        assert first.tolist() == second.tolist()
 
 
 def test_other_names_and_manners_give_other_values() -> None:
@@ -73,7 +72,6 @@ def test_other_names_and_manners_give_other_values() -> None:
     assert len({str(values) for values in found}) == len(found)
 
 
-@settings(max_examples=150)
 @given(
     dtype=st.sampled_from(["float32", "float16", "float64", "int64", "int8"]),
     manner=st.sampled_from(MANNERS),
@@ -101,22 +99,19 @@ def test_indices_stay_within_their_axis(manner: Manner, axis: int) -> None:
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8"])
-@pytest.mark.parametrize("shape", [(40, 50), ()])
-def test_what_something_is_divided_by_is_never_zero(
-    dtype: str, manner: Manner, shape: tuple[int, ...]
-) -> None:
+def test_what_something_is_divided_by_is_never_zero(manner: Manner) -> None:
     """A whole number divided by zero ends the process."""
-    found = drawn(manner, dtype, shape, DrawSpec(never_zero=True, constants=(0, 1)))
-    assert np.all(found != 0)
+    spec = DrawSpec(never_zero=True, constants=(0, 1))
+    for dtype in ("int64", "int32", "int8", "uint8"):
+        assert np.all(drawn(manner, dtype, spec=spec) != 0)
+        assert np.all(drawn(manner, dtype, (), spec) != 0)
 
 
-@pytest.mark.parametrize("manner", MANNERS)
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_all_floats_are_finite(dtype: str, manner: Manner) -> None:
+def test_all_floats_are_finite(dtype: str) -> None:
     """However large the constants are for their type."""
     spec = DrawSpec(constants=(1e30, -1e30), scale=1e30, wide=1e36)
-    assert np.isfinite(drawn(manner, dtype, spec=spec)).all()
+    assert all(np.isfinite(drawn(manner, dtype, spec=spec)).all() for manner in MANNERS)
 
 
 @pytest.mark.parametrize("steps", [[0.1], np.linspace(0.1, 2, 50)], ids=["one", "by channel"])

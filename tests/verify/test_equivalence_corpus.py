@@ -29,7 +29,7 @@ def names(*, runnable: bool) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", thinned(5, names(runnable=True)))
+@pytest.mark.parametrize("name", thinned(12, names(runnable=True)))
 def test_real_model_runs_on_made_up_inputs_and_equals_itself(name: str) -> None:
     """No flag, no hint: sizes and values are found, and nothing differs."""
     path = real_model(name)

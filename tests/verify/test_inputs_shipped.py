@@ -12,7 +12,7 @@ from dplcli.errors import VerificationError
 from dplcli.verify import Settings
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.settings import InputRequest
-from tests.helpers import with_long
+from tests.helpers import thinned
 
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
@@ -24,9 +24,8 @@ WITH_DATA = [path for path in SMALL if (path.parent / "test_data_set_0").is_dir(
 
 
 def dealt(paths: list[Path]) -> list[ParameterSet]:
-    """Return a parameter for each model; most are for the long part of the tests."""
-    cases = {path.parent.name: (path,) for path in paths}
-    return with_long(cases, cases.keys() - set(list(cases)[::16]))
+    """Return a parameter for each model: one in sixteen, and the rest is exhaustive."""
+    return thinned(16, paths, name=lambda path: path.parent.name)
 
 
 def equivalent(path: Path, request: InputRequest) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.verify import Settings
@@ -33,7 +33,6 @@ def inside(folder: Path, ours: str, theirs: str, cap: int = 1 << 28) -> Layers:
     return DivergenceSearch(folder / "a.onnx", folder / "b.onnx", Settings()).layers(cap)
 
 
-@settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_what_is_left_breaks_and_nothing_of_it_can_go(data: st.DataObject) -> None:
     """For any number of items, and any sets of them that break it together."""

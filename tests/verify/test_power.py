@@ -185,7 +185,7 @@ def test_a_weight_whose_file_is_gone_is_left_alone(tmp_path: Path, save: Save) -
 @pytest.mark.long
 def test_mutant_that_never_ends_is_given_up(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """A weight with another sign makes this loop endless: long before the limit it is stopped."""
-    execution = Execution(timeout=40)
+    execution = Execution(timeout=120)
     monkeypatch.setattr(equivalence, "_PATIENCE", 1.0)
     path = save("""g (float[1] x) => (float[1] y)
     <float[1] w = {1}, float[1] limit = {50}, int64 most = {9223372036854775807}, bool go = {1}>
@@ -199,7 +199,7 @@ def test_mutant_that_never_ends_is_given_up(save: Save, monkeypatch: pytest.Monk
 
     assert power is not None
     assert power.caught >= 1
-    assert time.monotonic() - start < 40
+    assert time.monotonic() - start < 120
 
 
 def test_long_attributes_are_not_written_out(save: Save) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.analysis.extract import Wiring
@@ -288,7 +288,6 @@ def nets(draw: st.DrawFn) -> tuple[str, list[str]]:
     return net, known[3:]
 
 
-@settings(deadline=None, max_examples=60)
 @given(nets(), st.lists(st.floats(-100, 100, width=32), min_size=4, max_size=4))
 def test_random_nets_stay_within_their_intervals(
     drawn: tuple[str, list[str]], values: list[float]
