@@ -182,15 +182,19 @@ class CompiledCall(Protocol):
         """
 
 
-class KernelLibrary(Protocol):
+class Judging(Protocol):
+    """A library that is asked what it runs."""
+
+    def judge(self, plan: KernelPlan) -> str:
+        """Return why the library does not run a plan; "" if it does."""
+
+
+class KernelLibrary(Judging, Protocol):
     """A library that runs plans."""
 
     @property
     def name(self) -> str:
         """Its version."""
-
-    def judge(self, plan: KernelPlan) -> str:
-        """Return why the library does not run a plan; "" if it does."""
 
     def compile(self, plan: KernelPlan, shapes: Mapping[int, Shape]) -> CompiledCall:
         """Make a plan ready to run for given shapes of all its inputs.

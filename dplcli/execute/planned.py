@@ -6,7 +6,7 @@ body, as ever, and the record says why.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dplcli.errors import DplError
 from dplcli.execute.plan import TYPE_CODES, LibraryError, RefusedError, signature_of
@@ -15,23 +15,16 @@ from dplcli.ir.model import callers_first, calls_in
 from dplcli.onnx_io import load_model, model_from_proto
 from dplcli.verify.call_types import complete_types
 from dplcli.verify.model import model_of
-from dplcli.verify.settings import PartitionRun, RunError
+from dplcli.verify.settings import PartitionRun, PartitionTime, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
 
-    from dplcli.execute.plan import KernelPlan, Primitive
+    from dplcli.execute.plan import Judging, KernelPlan, Primitive
     from dplcli.ir import Function, Graph, Model, Node
     from dplcli.verify.settings import ModelSource
-
-
-class Judging(Protocol):
-    """A library that is asked what it runs."""
-
-    def judge(self, plan: KernelPlan) -> str:
-        """Return why it does not run a plan; "" if it does."""
 
 
 class PlannedCall:
@@ -54,6 +47,19 @@ class PlannedCall:
         self.primitives: tuple[str, ...] = ()
         self.runs = 0
         self.profile: list[Primitive] | None = None
+
+    def saw(self, primitives: Sequence[Primitive]) -> None:
+        """Note what the library ran for it, if that is not noted yet."""
+        names = [f"{p.kind} {p.implementation}" for p in primitives if not p.is_reorder]
+        self.primitives = self.primitives or tuple(names)
+
+    def timed(self, primitives: Sequence[Primitive]) -> PartitionTime:
+        """Return how long the library computed for it, and laid tensors out."""
+        computing, moving = (
+            sum(each.milliseconds for each in primitives if each.is_reorder == is_reorder)
+            for is_reorder in (False, True)
+        )
+        return PartitionTime(self.node.name, computing, moving)
 
     def record(self, library: str) -> PartitionRun:
         """Return what has become of it, with the name of the library."""
@@ -96,7 +102,10 @@ def planned(
     Raises:
         DplError: The model cannot be read.
     """
-    model = _model_of(source)
+    if source.content is None:
+        model = load_model(source.path)
+    else:
+        model = model_from_proto(model_of(source), source.path.parent, source.path.name)
     complete_types(model, source)
     return _planned(library, model, (target, math), source.weights or {})
 
@@ -167,9 +176,3 @@ def _settle(calls: Sequence[PlannedCall], *, is_inner: bool) -> None:
     for call in calls if why else ():
         call.why = call.why or why
         call.plan = None
-
-
-def _model_of(source: ModelSource) -> Model:
-    if source.content is None:
-        return load_model(source.path)
-    return model_from_proto(model_of(source), source.path.parent, source.path.name)
