@@ -101,10 +101,10 @@ class Stored(Protocol):
 class Outcome:
     """What a job answers. Printed, it is what the command prints; notebooks show the same."""
 
-    _report: Callable[[bool], Report] | None = None
+    _report: Callable[..., Report] | None = None
 
-    def answered(self, report: Callable[[bool], Report]) -> Self:
-        """Return the same outcome with what makes its report, verbose or not."""
+    def answered(self, report: Callable[..., Report]) -> Self:
+        """Return the same outcome with what makes its report, given whether it is verbose."""
         return replace(self, _report=report)
 
     def document(self, *, verbose: bool = False) -> Report:
@@ -115,7 +115,7 @@ class Outcome:
         """
         if self._report is None:
             raise LookupError("only what the functions of dpl answer has a report")
-        return self._report(verbose)
+        return self._report(verbose=verbose)
 
     @property
     def ok(self) -> bool:
@@ -162,7 +162,7 @@ class StoredOutcome(ModelOutcome):
 
     _stored: Stored | None = None
 
-    def answered(self, report: Callable[[bool], Report], stored: Stored | None = None) -> Self:
+    def answered(self, report: Callable[..., Report], stored: Stored | None = None) -> Self:
         """Return the same outcome with what makes its report, and the model."""
         return replace(self, _report=report, _stored=stored)
 
@@ -1302,6 +1302,11 @@ class Cause:
     def steps(self) -> tuple[BisectStep, ...]:
         """All of them, in order."""
         return (*self.needed, *self.culprits)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules of the culprits, each once."""
+        return tuple(dict.fromkeys(step.rule for step in self.culprits))
 
 
 @keys(

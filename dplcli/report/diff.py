@@ -30,7 +30,7 @@ from dplcli.report.layout import Group, Text
 from dplcli.report.tables import layer_table, some, third_opinions
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dplcli.diff import (
@@ -84,6 +84,7 @@ def drawn_models(outcome: DiffOutcome, files: tuple[Path, Path]) -> Drawn:
 
 
 _MOST_NODES = 6
+_NOUNS = {"rewrite": "application", "partition": "partition"}
 
 
 def rules_document(
@@ -98,9 +99,14 @@ def rules_document(
         verbose: Whether the text lists steps that were not judged.
     """
     counts = Counter(step.rule for step in outcome.steps)
-    findings = tuple(_rule_findings(outcome, catalogs))
-    wrong = {finding.rule: finding.message for finding in findings}
-    unjudged = {step.rule for step in outcome.unjudged}
+    origins = {rule.qualified_name: rule.origin for rule in outcome.rules}
+    named = tuple(catalogs)
+    wrong = [
+        (rule, f"the rule {rule} breaks {outcome.label}: {cause.trial.reason}")
+        for cause in outcome.causes
+        for rule in cause.rules
+    ]
+    skipped = {step.rule: "it builds on a rule found wrong" for step in outcome.unjudged}
     return Document(
         text=_rules_text(outcome, verbose=verbose),
         of=outcome,
@@ -114,25 +120,28 @@ def rules_document(
             *_doubts(outcome),
         ),
         facts=(
-            (_plural(outcome.kind), f"{len(outcome.steps):,}"),
+            (f"{_NOUNS[outcome.kind]}s", f"{len(outcome.steps):,}"),
             ("trials", f"{outcome.trials:,}"),
             *_reproducers(cause.reproducer for cause in outcome.causes),
         ),
         rules=rule_uses(counts, ()),
-        cases=tuple(_rule_case(rule, wrong, unjudged) for rule in counts),
-        findings=findings,
+        cases=tuple(_rule_case(rule, dict(wrong), skipped) for rule in counts),
+        findings=tuple(
+            Finding("equivalence", "error", rule, message, read_place(origins[rule], named))
+            for rule, message in wrong
+        ),
         sections=tuple(
-            Section(
-                f"Cause {number}: {_names(cause)}",
-                (
-                    *(("~", f"{step.label}: {step.text}") for step in cause.culprits),
-                    *(("", f"builds on {step.label}: {step.text}") for step in cause.needed),
-                ),
-            )
+            Section(f"Cause {number}: {', '.join(cause.rules)}", _rows(cause))
             for number, cause in enumerate(outcome.causes, 1)
         ),
         draws=lambda: _drawn_causes(outcome.causes, file),
     )
+
+
+def _rows(cause: Cause) -> tuple[tuple[str, str], ...]:
+    """Return the steps of a cause, and those that they build on, each with a mark."""
+    needed = (("", f"builds on {step.label}: {step.text}") for step in cause.needed)
+    return (*(("~", f"{step.label}: {step.text}") for step in cause.culprits), *needed)
 
 
 def _drawn_causes(causes: Sequence[Cause], file: Path | None) -> Drawn:
@@ -141,19 +150,11 @@ def _drawn_causes(causes: Sequence[Cause], file: Path | None) -> Drawn:
         return Drawn()
     taken = [[(step.scope, name) for step in c.culprits for name in step.covered] for c in causes]
     steps = [
-        DrawnStep(f"Cause {number}: {_names(cause)}", _cause_sentence(cause), (nodes,))
+        DrawnStep(f"Cause {number}: {', '.join(cause.rules)}", _cause_sentence(cause), (nodes,))
         for number, (cause, nodes) in enumerate(zip(causes, taken, strict=True), 1)
     ]
     marks = {node: "differs" for nodes in taken for node in nodes}
     return Drawn([DrawnModel(file, marks)], steps=steps)
-
-
-def _plural(kind: str) -> str:
-    return "applications" if kind == "rewrite" else "partitions"
-
-
-def _names(cause: Cause) -> str:
-    return ", ".join(dict.fromkeys(step.rule for step in cause.culprits))
 
 
 def _cause_sentence(cause: Cause) -> str:
@@ -164,7 +165,7 @@ def _cause_sentence(cause: Cause) -> str:
 def _doubts(outcome: BisectOutcome) -> Iterator[str]:
     """Yield what was not looked at."""
     if outcome.unjudged:
-        count = _counted(len(outcome.unjudged), outcome.kind)
+        count = counted(len(outcome.unjudged), _NOUNS[outcome.kind])
         yield f"Not judged: {count} that build on those of a rule found wrong."
     if not outcome.is_complete:
         yield "More is wrong; --most looks for more."
@@ -176,31 +177,18 @@ def _reproducers(folders: Iterable[Path | None]) -> Iterator[tuple[str, str]]:
             yield "reproduce", f"dpl bisect --reproduce {folder}"
 
 
-def _rule_case(rule: str, wrong: Mapping[str, str], unjudged: Container[str]) -> Case:
+def _rule_case(rule: str, wrong: Mapping[str, str], skipped: Mapping[str, str]) -> Case:
     if rule in wrong:
         return Case("rules", rule, "failed", wrong[rule])
-    if rule in unjudged:
-        return Case("rules", rule, "skipped", "it builds on a rule found wrong")
-    return Case("rules", rule, "passed")
-
-
-def _rule_findings(outcome: BisectOutcome, catalogs: Iterable[str]) -> Iterator[Finding]:
-    """Yield each rule that breaks the model, with the line where it is written."""
-    origins = {rule.qualified_name: rule.origin for rule in outcome.rules}
-    named = list(catalogs)
-    for cause in outcome.causes:
-        for rule in dict.fromkeys(step.rule for step in cause.culprits):
-            message = f"the rule {rule} breaks {outcome.label}: {cause.trial.reason}"
-            place = read_place(origins[rule], named)
-            yield Finding("equivalence", "error", rule, message, place)
+    return Case("rules", rule, "skipped" if rule in skipped else "passed", skipped.get(rule, ""))
 
 
 def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
     """Say which applications of rules break the model."""
-    what = _counted(len(outcome.steps), outcome.kind)
+    what = counted(len(outcome.steps), _NOUNS[outcome.kind])
     lines = []
     for number, cause in enumerate(outcome.causes, 1):
-        lines += [*_cause(number, cause, outcome.kind), Text()]
+        lines += [*_cause(number, cause, _NOUNS[outcome.kind]), Text()]
     lines += [Text(doubt, style="yellow") for doubt in _doubts(outcome)]
     lines += [Text(f"  {step.label}") for step in outcome.unjudged if verbose]
     if outcome.is_equivalent:
@@ -213,14 +201,12 @@ def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
     return Group(*lines, Text(f"NOT equivalent: {text}", style="bold red"))
 
 
-def _cause(number: int, cause: Cause, kind: str) -> list[Text]:
-    title = f"{number}. {_names(cause)}"
+def _cause(number: int, cause: Cause, noun: str) -> list[Text]:
+    title = f"{number}. {', '.join(cause.rules)}"
     if cause.alike > len(cause.culprits):
-        title += f" ({_counted(cause.alike, kind)} in all, this one breaks it by itself)"
+        title += f" ({counted(cause.alike, noun)} in all, this one breaks it by itself)"
     lines = [Text(title, style="bold red")]
-    lines += [Text(f"   {step.label}: {step.text}") for step in cause.culprits]
-    lines += [Text(f"   builds on {step.label}: {step.text}") for step in cause.needed]
-    lines.append(Text(f"   {cause.trial.reason}"))
+    lines += [Text(f"   {line}") for _, line in (*_rows(cause), ("", cause.trial.reason))]
     lines += [Text(f"   {said}", style="cyan") for said in third_opinions(cause.trial.opinions)]
     if cause.reproducer is not None:
         size = f"{cause.nodes[0]:,} of {cause.nodes[1]:,} nodes"
@@ -228,10 +214,6 @@ def _cause(number: int, cause: Cause, kind: str) -> list[Text]:
     elif cause.is_hidden:
         lines.append(Text("   no reproducer: it does not show on what the model is fed there"))
     return lines
-
-
-def _counted(number: int, kind: str) -> str:
-    return counted(number, "application" if kind == "rewrite" else "partition")
 
 
 def reproduced_document(result: Reproduced) -> Document:
@@ -276,8 +258,12 @@ def models_document(
         verbose: Whether the text lists all values that were compared.
     """
     result, place = outcome.verification, outcome.place
-    parted = "" if place is None else f"they part at {_named(place)}: {place.reason}"
-    sections = () if place is None else (_section(place),)
+    parted, sections = "", tuple[Section, ...]()
+    if place is not None:
+        parted = f"they part at {_named(place)}: {place.reason}"
+        marked = zip("-+", place.nodes, strict=True)
+        rows = tuple((mark, node) for mark, nodes in marked for node in nodes)
+        sections = (Section("Where they part", rows),)
     return Document(
         text=_models_text(outcome, verbose=verbose),
         of=outcome,
@@ -307,12 +293,6 @@ def _named(place: Divergence) -> str:
     return f"{place.original!r}{partner}"
 
 
-def _section(place: Divergence) -> Section:
-    marked = zip("-+", place.nodes, strict=True)
-    rows = tuple((mark, node) for mark, nodes in marked for node in nodes)
-    return Section("Where they part", rows)
-
-
 def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     """Say in which value two models first differ."""
     result = outcome.verification
@@ -334,21 +314,21 @@ def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     return Group(*lines, Text("NOT equivalent.", style="bold red"))
 
 
-def _divergence_lines(found: Divergence) -> list[Text]:
-    ours, theirs = found.nodes
+def _divergence_lines(place: Divergence) -> list[Text]:
+    ours, theirs = place.nodes
     lines = [
-        Text(f"They part at {_named(found)}", style="bold red"),
-        Text(f"   aligned by {found.how}; both are fed what the original computes there"),
-        Text(f"   original:  {some(ours, _MOST_NODES)}"),
-        Text(f"   candidate: {some(theirs, _MOST_NODES)}"),
-        Text(f"   {found.reason}"),
+        f"aligned by {place.how}; both are fed what the original computes there",
+        f"original:  {some(ours, _MOST_NODES)}",
+        f"candidate: {some(theirs, _MOST_NODES)}",
+        place.reason,
     ]
-    if found.level != "disable":
-        lines.append(Text(f"   only at optimisation level {found.level}"))
-    if found.reproducer is not None:
+    if place.level != "disable":
+        lines.append(f"only at optimisation level {place.level}")
+    if place.reproducer is not None:
         size = f"{len(ours)} and {len(theirs)} nodes"
-        lines.append(Text(f"   reproduce: dpl bisect --reproduce {found.reproducer} ({size})"))
-    return lines
+        lines.append(f"reproduce: dpl bisect --reproduce {place.reproducer} ({size})")
+    title = Text(f"They part at {_named(place)}", style="bold red")
+    return [title, *(Text(f"   {line}") for line in lines)]
 
 
 # Structural differences: a block for each graph, a line for each difference.
@@ -371,11 +351,14 @@ _WORDS = {
 }
 
 
-def diff_document(outcome: DiffOutcome, *, verbose: bool) -> Document:
+def diff_document(
+    outcome: DiffOutcome, *, files: tuple[Path, Path] | None = None, verbose: bool
+) -> Document:
     """Report on two models whose structures were compared.
 
     Args:
         outcome: The differences.
+        files: The two models, for pictures.
         verbose: Whether the text lists everything, as the other forms do.
     """
     difference = outcome.difference
@@ -392,7 +375,14 @@ def diff_document(outcome: DiffOutcome, *, verbose: bool) -> Document:
             (words[True], f"{counts[kind]:,}") for kind, words in _WORDS.items() if counts[kind]
         ),
         notes=(remark,) if remark else (),
-        sections=tuple(map(_for_document, found)),
+        sections=tuple(
+            Section(
+                f"{each.title}: {each.size}" if each.size else each.title,
+                tuple(line for kind in each.kinds for line in kind.lines),
+            )
+            for each in found
+        ),
+        draws=lambda: Drawn() if files is None else drawn_models(outcome, files),
     )
 
 
@@ -439,14 +429,15 @@ class DiffSection(NamedTuple):
     kinds: Sequence[DiffKind]
 
 
-def _for_document(section: DiffSection) -> Section:
-    title = f"{section.title}: {section.size}" if section.size else section.title
-    return Section(title, tuple(line for kind in section.kinds for line in kind.lines))
-
-
 def _sections(difference: ModelDiff) -> Iterator[DiffSection]:
     """Yield the differences of the model, of each graph, and beside the dataflow."""
-    model = [*_opsets(difference), *map(_function_line, difference.functions)]
+    model = [
+        Line(
+            "~", f"opset of {each.domain or 'ai.onnx'}: {each.before or '-'} -> {each.after or '-'}"
+        )
+        for each in difference.opsets
+    ]
+    model += map(_function_line, difference.functions)
     if model:
         yield DiffSection("model", "", (DiffKind(model),))
     yield from (_graph_section(graph) for graph in difference.graphs if graph.count)
@@ -458,14 +449,9 @@ def _sections(difference: ModelDiff) -> Iterator[DiffSection]:
 
 
 def _verdict(difference: ModelDiff) -> str:
-    if difference.is_equal:
-        return "structurally equal"
-    counts = difference.counts
-    return ", ".join(
-        f"{counts[kind]} {words[counts[kind] != 1]}"
-        for kind, words in _WORDS.items()
-        if counts[kind]
-    )
+    counts = ((difference.counts[kind], words) for kind, words in _WORDS.items())
+    said = ", ".join(f"{count} {words[count != 1]}" for count, words in counts if count)
+    return "structurally equal" if difference.is_equal else said
 
 
 def _graph_section(graph: GraphDiff) -> DiffSection:
@@ -502,12 +488,11 @@ def _styled(line: Line) -> Text:
 
 
 def _change_text(change: NodeChange) -> str:
-    parts = [
-        *sentences.attributes(change, ROWS),
-        *(f"input {i.slot} {ROWS.pair(_value(i.before), _value(i.after))}" for i in change.inputs),
-        *sentences.outputs(change),
-    ]
-    said = "; ".join(parts) or "another operator"
+    parts = [*sentences.attributes(change, ROWS)]
+    parts += (
+        f"input {i.slot} {ROWS.pair(_value(i.before), _value(i.after))}" for i in change.inputs
+    )
+    said = "; ".join([*parts, *sentences.outputs(change)]) or "another operator"
     return f"{sentences.both(change.before, change.after, ROWS)}: {said}"
 
 
@@ -539,25 +524,18 @@ def _signature_line(item: SignatureChange) -> Line:
     return Line("~", sentences.signature(item, ROWS))
 
 
-def _opsets(difference: ModelDiff) -> list[Line]:
-    return [
-        Line(
-            "~", f"opset of {each.domain or 'ai.onnx'}: {each.before or '-'} -> {each.after or '-'}"
-        )
-        for each in difference.opsets
-    ]
-
-
 def _function_line(item: FunctionChange) -> Line:
     before, after = item.before, item.after
     if before is None or after is None:
         function = before or after
         assert function is not None  # noqa: S101  # one of them is there
-        size = f"{function.body.node_count} node{'s' if function.body.node_count != 1 else ''}"
-        return Line("-" if after is None else "+", f"function {function.qualified_name} ({size})")
+        count = function.body.node_count
+        text = f"function {function.qualified_name} ({count} node{'s' * (count != 1)})"
+        return Line("-" if after is None else "+", text)
+    text = f"function {before.qualified_name}: declares other attributes"
     if item.what == "renamed":
-        return Line("~", f"function {before.qualified_name} -> {after.qualified_name}: renamed")
-    return Line("~", f"function {before.qualified_name}: declares other attributes")
+        text = f"function {before.qualified_name} -> {after.qualified_name}: renamed"
+    return Line("~", text)
 
 
 def _not_counted(difference: ModelDiff) -> str:

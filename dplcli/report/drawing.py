@@ -20,7 +20,7 @@ from dplcli.report.page import templates
 from dplcli.report.picture import Box, summary, values_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.ir import Node, Value
     from dplcli.ir.types import Shape
@@ -86,12 +86,12 @@ def _scene(picture: Picture, opened: Opened) -> _Part:
     return _Drawer(picture, opened).sheet(picture.main, is_outermost=True)
 
 
+@dataclass(frozen=True)
 class _Drawer:
     """Makes the parts of a picture."""
 
-    def __init__(self, picture: Picture, opened: Opened) -> None:
-        self.picture = picture
-        self.opened = opened
+    picture: Picture
+    opened: Opened
 
     def sheet(self, sheet: Sheet, *, is_outermost: bool = False) -> _Part:
         """Return a graph as an open part; the outermost one's ports are to be seen."""
@@ -253,29 +253,27 @@ def dot(picture: Picture, opened: Opened) -> str:
         '  edge [color="#7d8894", arrowsize=0.7];',
     ]
 
-    def write(part: _Part, indent: str) -> None:
-        colour = COLOURS[part.kind]
-        label = "\\n".join(_quoted(word) for word in _words(part))
+    def begin(part: _Part) -> list[str]:
+        colour, fill = COLOURS[part.kind], _tinted(part.kind)
+        words = (word.replace("\\", "\\\\").replace('"', '\\"') for word in _words(part))
+        label = "\\n".join(words)
         if part.inner is None:
-            fill = _tinted(part.kind)
-            lines.append(
-                f'{indent}{names[part]} [label="{label}", color="{colour}", fillcolor="{fill}"];'
-            )
-            return
-        lines.append(f"{indent}subgraph cluster_{names[part]} {{")
-        lines.append(f'{indent}  label="{label}"; color="{colour}"; style=rounded;')
-        for inner in part.inner:
-            write(inner, f"{indent}  ")
-        lines.append(f"{indent}}}")
+            return [f'{names[part]} [label="{label}", color="{colour}", fillcolor="{fill}"];']
+        look = f'  label="{label}"; color="{colour}"; style=rounded;'
+        return [f"subgraph cluster_{names[part]} {{", look]
 
-    for part in scene.inner or ():
-        write(part, "  ")
+    lines += _nested(scene, begin, "}")
     lines += [f"  {names[start]} -> {names[end]};" for start, end in _drawable(scene, names)]
     return "\n".join([*lines, "}", ""])
 
 
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+def _nested(part: _Part, begin: Callable[[_Part], list[str]], end: str) -> Iterator[str]:
+    """Yield the lines of all that is in a part, indented: *end* is the last one of an open part."""
+    for inner in part.inner or ():
+        yield from (f"  {line}" for line in begin(inner))
+        if inner.inner is not None:
+            yield from (f"  {line}" for line in _nested(inner, begin, end))
+            yield f"  {end}"
 
 
 def _drawable(scene: _Part, names: Mapping[_Part, str]) -> list[tuple[_Part, _Part]]:
@@ -300,20 +298,15 @@ def mermaid(picture: Picture, opened: Opened) -> str:
     lines = [f"%% drawn by dpl: {one_line(picture.label)}", "flowchart TD"]
     kinds: dict[str, list[str]] = defaultdict(list)
 
-    def write(part: _Part, indent: str) -> None:
+    def begin(part: _Part) -> list[str]:
         label = "<br/>".join(map(_entities, _words(part)))
-        if part.inner is None:
-            opening, closing = ('(["', '"])') if part.kind == "value" else ('["', '"]')
-            lines.append(f"{indent}{names[part]}{opening}{label}{closing}")
-            kinds[part.kind].append(names[part])
-            return
-        lines.append(f'{indent}subgraph {names[part]}["{label}"]')
-        for inner in part.inner:
-            write(inner, f"{indent}  ")
-        lines.append(f"{indent}end")
+        if part.inner is not None:
+            return [f'subgraph {names[part]}["{label}"]']
+        kinds[part.kind].append(names[part])
+        opening, closing = ('(["', '"])') if part.kind == "value" else ('["', '"]')
+        return [f"{names[part]}{opening}{label}{closing}"]
 
-    for part in scene.inner or ():
-        write(part, "  ")
+    lines += _nested(scene, begin, "end")
     edges = _drawable(scene, names)
     lines += [f"  {names[start]} --> {names[end]}" for start, end in edges]
     for number, (kind, parts) in enumerate(kinds.items()):
@@ -374,8 +367,7 @@ class _Hint(NamedTuple):
     text: str
 
 
-@dataclass
-class _Layout:
+class _Layout(NamedTuple):
     """An open part that is laid out.
 
     Attributes:
@@ -408,16 +400,12 @@ def svg(picture: Picture, opened: Opened) -> str:
             layouts[part] = _laid_out(part, layouts, header=0.0 if part is scene else _HEADER)
     pending: list[tuple[_Part, float, float]] = [(scene, 0.0, 0.0)]
     groups = []
-    while pending:
-        part, left, top = pending.pop(0)
+    for part, left, top in pending:  # which grows
         layout = layouts[part]
         frames = [_frame(inner, spot) for inner, spot in layout.spots.items()]
         groups.append({"left": left, "top": top, "layout": layout, "frames": frames})
-        pending += [
-            (inner, left + spot.x, top + spot.y)
-            for inner, spot in layout.spots.items()
-            if inner.inner is not None
-        ]
+        opened_parts = [item for item in layout.spots.items() if item[0].inner is not None]
+        pending += [(inner, left + spot.x, top + spot.y) for inner, spot in opened_parts]
     template = templates().get_template("drawing.svg.j2")
     return template.render(title=one_line(picture.label), whole=layouts[scene], groups=groups)
 
@@ -493,14 +481,11 @@ def _hints(hinted: Iterable[_Edge], spots: Mapping[_Part, Spot]) -> list[_Hint]:
     names: dict[_Part, list[str]] = defaultdict(list)
     for start, end, _, _ in hinted:
         names[end].append(_words(start)[0])
-    return [
-        _Hint(
-            spots[end].x + 4,
-            spots[end].y - 5,
-            f"↓ {one_line(first, 16)}" + (f" +{len(rest)}" if rest else ""),
-        )
+    texts = {
+        end: f"↓ {one_line(first, 16)}" + (f" +{len(rest)}" if rest else "")
         for end, (first, *rest) in names.items()
-    ]
+    }
+    return [_Hint(spots[end].x + 4, spots[end].y - 5, text) for end, text in texts.items()]
 
 
 def _end(
