@@ -31,7 +31,7 @@ from typing import (
     cast,
 )
 
-from dplcli import pipeline
+from dplcli import outcomes, pipeline
 from dplcli.errors import DplError, UsageError
 from dplcli.files import temporary_file
 from dplcli.outcomes import InspectOutcome, StoredOutcome, VerifyOutcome, WrittenOutcome
@@ -61,22 +61,6 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from dplcli.onnx_io.objects import IrModel, TorchProgram
-    from dplcli.outcomes import (
-        AccuracyOutcome,
-        BenchOutcome,
-        DiffOutcome,
-        ExplainOutcome,
-        ExtractOutcome,
-        InlineOutcome,
-        LearnOutcome,
-        MatchOutcome,
-        ModelOutcome,
-        PartitionOutcome,
-        RewriteOutcome,
-        RewritesOutcome,
-        RulesOutcome,
-        RunOutcome,
-    )
     from dplcli.passes.rewrite import Trace
     from dplcli.settings import EditSettings, File, Inputs
     from dplcli.verify.layers import Layers
@@ -90,7 +74,7 @@ N = TypeVar("N")
 S = TypeVar("S")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-AnyOutcome = TypeVar("AnyOutcome", bound="ModelOutcome")
+AnyOutcome = TypeVar("AnyOutcome", bound="outcomes.ModelOutcome")
 AnyWritten = TypeVar("AnyWritten", bound=WrittenOutcome)
 Chosen = TypeVar("Chosen", bound=ResultSettings)
 
@@ -415,7 +399,7 @@ def load(model: ModelLike) -> InspectOutcome:
 
 
 @_job(MatchSettings)
-def match(model: ModelLike, settings: MatchSettings) -> MatchOutcome:
+def match(model: ModelLike, settings: MatchSettings) -> outcomes.MatchOutcome:
     """Find where rules match; nothing is changed.
 
     Args:
@@ -432,7 +416,7 @@ def match(model: ModelLike, settings: MatchSettings) -> MatchOutcome:
 
 
 @_job(ExplainSettings)
-def explain(model: ModelLike, settings: ExplainSettings) -> ExplainOutcome:
+def explain(model: ModelLike, settings: ExplainSettings) -> outcomes.ExplainOutcome:
     """Explain why rules match where they do, and why nowhere else.
 
     Args:
@@ -449,7 +433,7 @@ def explain(model: ModelLike, settings: ExplainSettings) -> ExplainOutcome:
 
 
 @_job(_RewriteKeywords)
-def rewrite(model: ModelLike, settings: _RewriteKeywords) -> RewriteOutcome:
+def rewrite(model: ModelLike, settings: _RewriteKeywords) -> outcomes.RewriteOutcome:
     """Replace what matches until nothing does, and verify the result.
 
     Args:
@@ -467,7 +451,7 @@ def rewrite(model: ModelLike, settings: _RewriteKeywords) -> RewriteOutcome:
 
 
 @_job_of_two(_ApplyKeywords)
-def apply(plan: File, model: ModelLike, settings: _ApplyKeywords) -> RewriteOutcome:
+def apply(plan: File, model: ModelLike, settings: _ApplyKeywords) -> outcomes.RewriteOutcome:
     """Do to a model only what a plan lists, and verify the result.
 
     Args:
@@ -488,10 +472,10 @@ def apply(plan: File, model: ModelLike, settings: _ApplyKeywords) -> RewriteOutc
 
 def _rewritten(
     command: str,
-    written: tuple[RewriteOutcome, _Stored | None],
+    written: tuple[outcomes.RewriteOutcome, _Stored | None],
     model: ModelLike,
     catalogs: Sequence[str],
-) -> RewriteOutcome:
+) -> outcomes.RewriteOutcome:
     from dplcli.report.rewrite import rewrite_document  # noqa: PLC0415  # each loads its own
 
     outcome, stored = written
@@ -501,7 +485,7 @@ def _rewritten(
 
 
 @_job(PartitionSettings)
-def partition(model: ModelLike, settings: PartitionSettings) -> PartitionOutcome:
+def partition(model: ModelLike, settings: PartitionSettings) -> outcomes.PartitionOutcome:
     """Outline every match as a function call, and verify the result.
 
     Args:
@@ -521,7 +505,7 @@ def partition(model: ModelLike, settings: PartitionSettings) -> PartitionOutcome
 
 
 @_job(RepeatingSettings)
-def repeat(model: ModelLike, settings: RepeatingSettings) -> PartitionOutcome:
+def repeat(model: ModelLike, settings: RepeatingSettings) -> outcomes.PartitionOutcome:
     """Outline every block that the model repeats as a function call, and verify the result.
 
     Args:
@@ -539,7 +523,7 @@ def repeat(model: ModelLike, settings: RepeatingSettings) -> PartitionOutcome:
 
 
 @_job(InlineSettings)
-def inline(model: ModelLike, settings: InlineSettings) -> InlineOutcome:
+def inline(model: ModelLike, settings: InlineSettings) -> outcomes.InlineOutcome:
     """Put functions back in the place of their calls, and verify the result.
 
     Args:
@@ -557,7 +541,7 @@ def inline(model: ModelLike, settings: InlineSettings) -> InlineOutcome:
 
 
 @_job(ExtractSettings)
-def extract(model: ModelLike, settings: ExtractSettings) -> ExtractOutcome:
+def extract(model: ModelLike, settings: ExtractSettings) -> outcomes.ExtractOutcome:
     """Cut out what computes some values from others, as a model of its own.
 
     It has the nodes, weights and functions that it needs, under their names. Inputs of the model
@@ -626,7 +610,7 @@ def verify(
 @_job_of_two(AccuracySettings)
 def accuracy(
     original: ModelLike, candidate: ModelLike, settings: AccuracySettings
-) -> AccuracyOutcome:
+) -> outcomes.AccuracyOutcome:
     """Measure how near a model comes to one that it approximates, such as its quantised form.
 
     Args:
@@ -648,7 +632,7 @@ def accuracy(
 
 
 @_job_of_two(DiffSettings)
-def diff(first: ModelLike, second: ModelLike, settings: DiffSettings) -> DiffOutcome:
+def diff(first: ModelLike, second: ModelLike, settings: DiffSettings) -> outcomes.DiffOutcome:
     """Compare the structures of two models by their dataflow.
 
     Args:
@@ -672,7 +656,7 @@ def diff(first: ModelLike, second: ModelLike, settings: DiffSettings) -> DiffOut
 def learn(
     model: ModelLike | None = None,
     settings: LearnSettings = LearnSettings(),  # noqa: B008  # frozen
-) -> RulesOutcome:
+) -> outcomes.RulesOutcome:
     """Learn a rule from nodes of a model, or rules from two models.
 
     Args:
@@ -731,14 +715,14 @@ def learn(
     return _learned(found)
 
 
-def _learned(outcome: LearnOutcome | RewritesOutcome) -> RulesOutcome:
+def _learned(outcome: outcomes.LearnOutcome | outcomes.RewritesOutcome) -> outcomes.RulesOutcome:
     from dplcli.report.learn import learn_document  # noqa: PLC0415  # loads rich
 
     return outcome.answered(partial(learn_document, outcome))
 
 
 @_job_of_fed(RunSettings)
-def run(model: ModelLike, settings: RunSettings) -> RunOutcome:
+def run(model: ModelLike, settings: RunSettings) -> outcomes.RunOutcome:
     """Run a model in onnxruntime, in a process of its own.
 
     Args:
@@ -760,7 +744,7 @@ def bench(
     first: ModelLike,
     second: ModelLike | None = None,
     settings: BenchSettings = BenchSettings(),  # noqa: B008  # frozen
-) -> BenchOutcome:
+) -> outcomes.BenchOutcome:
     """Time two models by turns, each in a process of its own.
 
     Args:

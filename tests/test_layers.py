@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "docstrings",
         "errors",
         "escaping",
+        "lazy",
         "keys",
         "ir",
         "diff",

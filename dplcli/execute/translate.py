@@ -28,17 +28,9 @@ if TYPE_CHECKING:
     PlainShape = tuple[int | None, ...]
 
 _SAME_SHAPE = {
-    "Abs": "abs",
-    "Exp": "exp",
+    **{name: name.lower() for name in ("Abs", "Exp", "Log", "Mish", "Reciprocal", "Relu")},
+    **{name: name.lower() for name in ("Round", "Sigmoid", "Sqrt", "Tanh")},
     "HardSwish": "hard_swish",
-    "Log": "log",
-    "Mish": "mish",
-    "Reciprocal": "reciprocal",
-    "Relu": "relu",
-    "Round": "round",
-    "Sigmoid": "sigmoid",
-    "Sqrt": "sqrt",
-    "Tanh": "tanh",
 }
 _BROADCAST = {
     "Add": "add",
@@ -209,7 +201,7 @@ class _Translator:
                 node,
                 {value: self._rank(number) for value, number in made.items()},
                 lambda value: self._single(made.get(value)),
-                partial(_read, given),
+                lambda node, name: getattr(_given(node, given).get(name), "value", None),
             )
             if spelt is not None:
                 done |= spelt.members
@@ -224,7 +216,7 @@ class _Translator:
                 opset = node.graph.opset_imports.get(node.domain, 0)
                 results = [self.operator(node, _Facts(attributes, opset, read))]
             pairs = zip(node.outputs, results, strict=False)
-            made.update((value, number) for value, number in pairs if value is not None)
+            made.update({value: number for value, number in pairs if value is not None})
             extra = node.outputs[len(results) :]
             if any(value is not None and (value.use_count or value.returned_by) for value in extra):
                 raise RefusedError(f"a further output of {node.op_type} is read")
@@ -267,24 +259,23 @@ class _Translator:
             added = None
             if kind == "add":
                 added = self._bias(result, other) or self._bias(other, result)
-            result = self._paired(kind, result, other) if added is None else added
+            if added is None:
+                a, b = self.shapes[result], self.shapes[other]
+                shape = None if a is None or b is None else broadcast(a, b)
+                pair = [self._lifted(result), self._lifted(other)]
+                added = self.emit(kind, pair, shape, auto_broadcast="numpy")
+            result = added
         return result
-
-    def _paired(self, kind: str, one: int, other: int) -> int:
-        a, b = self.shapes[one], self.shapes[other]
-        shape = None if a is None or b is None else broadcast(a, b)
-        read = [self._lifted(one), self._lifted(other)]
-        return self.emit(kind, read, shape, auto_broadcast="numpy")
 
     def _lifted(self, number: int) -> int:
         """Return a scalar as a tensor of one element, which is what oneDNN takes."""
-        if self.shapes[number] == ():
-            if number in self.plan.numbers:
-                return self.number(self.plan.numbers[number].reshape(1))
-            if number in self.plan.inputs:
-                self._view(number, (1,))
-            else:
-                raise RefusedError("a scalar that is computed")
+        if self.shapes[number] != ():
+            return number
+        if number in self.plan.numbers:
+            return self.number(self.plan.numbers[number].reshape(1))
+        if number not in self.plan.inputs:
+            raise RefusedError("a scalar that is computed")
+        self._view(number, (1,))
         return number
 
     def _view(self, number: int, shape: Shape) -> None:
@@ -310,17 +301,9 @@ class _Translator:
         if axis is None or None in own:
             return None
         place = len(own) + axis if axis < 0 else len(own) - len(shape) + axis
-        channels = shape[axis]
-        sizes = [size for size in own if size is not None]
-        count = math.prod(sizes)
-        if (
-            channels is None
-            or count != channels
-            or not 0 <= place < len(own)
-            or len(own) > len(shape)
-        ):
-            return None
-        if own[place] != count:
+        channels, count = shape[axis], math.prod(size for size in own if size is not None)
+        is_row = channels is not None and count == channels and len(own) <= len(shape)
+        if not is_row or not 0 <= place < len(own) or own[place] != count:
             return None
         self._view(row, (count,))
         op.inputs.append(row)
@@ -619,7 +602,7 @@ class _Translator:
                 if user is None or row is None:
                     break
                 done.add(user)
-                result = _only(user)
+                (result,) = [output for output in user.outputs if output is not None]
                 read.append(row)
             made[result] = self._normalized(read, shape, spelt.epsilon)
         else:
@@ -737,17 +720,10 @@ class _Facts:
 
 def _given(node: Node, given: Mapping[str, Attribute]) -> dict[str, Attribute]:
     """Return the attributes of a node of a body, those of the call in the place of references."""
-    found = {}
-    for name, attribute in node.attributes.items():
-        source = given.get(attribute.ref) if attribute.ref else attribute
-        if source is not None:
-            found[name] = source
-    return found
-
-
-def _read(given: Mapping[str, Attribute], node: Node, name: str) -> object:
-    found = _given(node, given).get(name)
-    return None if found is None else found.value
+    attributes = {
+        name: given.get(each.ref) if each.ref else each for name, each in node.attributes.items()
+    }
+    return {name: each for name, each in attributes.items() if each is not None}
 
 
 def _only_user(value: Value, op_type: str) -> Node | None:
@@ -756,11 +732,6 @@ def _only_user(value: Value, op_type: str) -> Node | None:
     if len(users) != 1 or value.returned_by or users[0].op_type != op_type or users[0].domain:
         return None
     return users[0]
-
-
-def _only(node: Node) -> Value:
-    (value,) = [output for output in node.outputs if output is not None]
-    return value
 
 
 def _plain(shape: Sequence[int | str | None] | None) -> PlainShape | None:

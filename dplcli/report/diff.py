@@ -33,23 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.diff import (
-        FunctionChange,
-        GraphDiff,
-        ModelDiff,
-        NodeChange,
-        SignatureChange,
-        WeightChange,
-    )
+    from dplcli import outcomes
+    from dplcli.diff import comparison
     from dplcli.ir import Node, Value
-    from dplcli.outcomes import (
-        BisectOutcome,
-        Cause,
-        DiffOutcome,
-        Divergence,
-        ModelsOutcome,
-        Reproduced,
-    )
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison
 
@@ -57,7 +43,7 @@ if TYPE_CHECKING:
 # Structural differences in pictures.
 
 
-def drawn_models(outcome: DiffOutcome, files: tuple[Path, Path]) -> Drawn:
+def drawn_models(outcome: outcomes.DiffOutcome, files: tuple[Path, Path]) -> Drawn:
     """Return both models, with what was removed from the one, added to the other, or changed.
 
     Models in which nothing differs are drawn once.
@@ -88,7 +74,11 @@ _NOUNS = {"rewrite": "application", "partition": "partition"}
 
 
 def rules_document(
-    outcome: BisectOutcome, *, file: Path | None = None, catalogs: Iterable[str], verbose: bool
+    outcome: outcomes.BisectOutcome,
+    *,
+    file: Path | None = None,
+    catalogs: Iterable[str],
+    verbose: bool,
 ) -> Document:
     """Report on the search for applications of rules that break a model.
 
@@ -138,13 +128,13 @@ def rules_document(
     )
 
 
-def _rows(cause: Cause) -> tuple[tuple[str, str], ...]:
+def _rows(cause: outcomes.Cause) -> tuple[tuple[str, str], ...]:
     """Return the steps of a cause, and those that they build on, each with a mark."""
     needed = (("", f"builds on {step.label}: {step.text}") for step in cause.needed)
     return (*(("~", f"{step.label}: {step.text}") for step in cause.culprits), *needed)
 
 
-def _drawn_causes(causes: Sequence[Cause], file: Path | None) -> Drawn:
+def _drawn_causes(causes: Sequence[outcomes.Cause], file: Path | None) -> Drawn:
     """Return the model, with the nodes that wrong steps take out; a step for each cause."""
     if file is None or not causes:
         return Drawn()
@@ -157,12 +147,12 @@ def _drawn_causes(causes: Sequence[Cause], file: Path | None) -> Drawn:
     return Drawn([DrawnModel(file, marks)], steps=steps)
 
 
-def _cause_sentence(cause: Cause) -> str:
+def _cause_sentence(cause: outcomes.Cause) -> str:
     steps = some(tuple(step.label for step in cause.culprits), _MOST_NODES)
     return f"{steps}: {cause.trial.reason}"
 
 
-def _doubts(outcome: BisectOutcome) -> Iterator[str]:
+def _doubts(outcome: outcomes.BisectOutcome) -> Iterator[str]:
     """Yield what was not looked at."""
     if outcome.unjudged:
         count = counted(len(outcome.unjudged), _NOUNS[outcome.kind])
@@ -183,7 +173,7 @@ def _rule_case(rule: str, wrong: Mapping[str, str], skipped: Mapping[str, str]) 
     return Case("rules", rule, "skipped" if rule in skipped else "passed", skipped.get(rule, ""))
 
 
-def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
+def _rules_text(outcome: outcomes.BisectOutcome, *, verbose: bool) -> Part:
     """Say which applications of rules break the model."""
     what = counted(len(outcome.steps), _NOUNS[outcome.kind])
     lines = []
@@ -201,7 +191,7 @@ def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
     return Group(*lines, Text(f"NOT equivalent: {text}", style="bold red"))
 
 
-def _cause(number: int, cause: Cause, noun: str) -> list[Text]:
+def _cause(number: int, cause: outcomes.Cause, noun: str) -> list[Text]:
     title = f"{number}. {', '.join(cause.rules)}"
     if cause.alike > len(cause.culprits):
         title += f" ({counted(cause.alike, noun)} in all, this one breaks it by itself)"
@@ -216,7 +206,7 @@ def _cause(number: int, cause: Cause, noun: str) -> list[Text]:
     return lines
 
 
-def reproduced_document(result: Reproduced) -> Document:
+def reproduced_document(result: outcomes.Reproduced) -> Document:
     """Report on a reproducer that was run."""
     checked = result.verification
     objections = () if checked is None else checked.objections
@@ -248,7 +238,7 @@ def _wrong(outputs: Iterable[OutputComparison]) -> list[str]:
 
 
 def models_document(
-    outcome: ModelsOutcome, *, files: Sequence[Path | None] = (None, None), verbose: bool
+    outcome: outcomes.ModelsOutcome, *, files: Sequence[Path | None] = (None, None), verbose: bool
 ) -> Document:
     """Report on the search for the first value in which two models differ.
 
@@ -288,12 +278,12 @@ def models_document(
     )
 
 
-def _named(place: Divergence) -> str:
+def _named(place: outcomes.Divergence) -> str:
     partner = "" if place.candidate == place.original else f" (candidate: {place.candidate!r})"
     return f"{place.original!r}{partner}"
 
 
-def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
+def _models_text(outcome: outcomes.ModelsOutcome, *, verbose: bool) -> Part:
     """Say in which value two models first differ."""
     result = outcome.verification
     if result.doubts:
@@ -314,7 +304,7 @@ def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     return Group(*lines, Text("NOT equivalent.", style="bold red"))
 
 
-def _divergence_lines(place: Divergence) -> list[Text]:
+def _divergence_lines(place: outcomes.Divergence) -> list[Text]:
     ours, theirs = place.nodes
     lines = [
         f"aligned by {place.how}; both are fed what the original computes there",
@@ -352,7 +342,7 @@ _WORDS = {
 
 
 def diff_document(
-    outcome: DiffOutcome, *, files: tuple[Path, Path] | None = None, verbose: bool
+    outcome: outcomes.DiffOutcome, *, files: tuple[Path, Path] | None = None, verbose: bool
 ) -> Document:
     """Report on two models whose structures were compared.
 
@@ -387,7 +377,7 @@ def diff_document(
 
 
 def _diff_text(
-    outcome: DiffOutcome, sections: Iterable[DiffSection], remark: str, shown: int | None
+    outcome: outcomes.DiffOutcome, sections: Iterable[DiffSection], remark: str, shown: int | None
 ) -> Part:
     """Return the verdict, the differences by graph, and a remark on those that do not count."""
     is_equal, verdict = outcome.difference.is_equal, _verdict(outcome.difference)
@@ -429,7 +419,7 @@ class DiffSection(NamedTuple):
     kinds: Sequence[DiffKind]
 
 
-def _sections(difference: ModelDiff) -> Iterator[DiffSection]:
+def _sections(difference: comparison.ModelDiff) -> Iterator[DiffSection]:
     """Yield the differences of the model, of each graph, and beside the dataflow."""
     model = [
         Line(
@@ -448,13 +438,13 @@ def _sections(difference: ModelDiff) -> Iterator[DiffSection]:
         yield DiffSection("beside the dataflow", "", (DiffKind(beside),))
 
 
-def _verdict(difference: ModelDiff) -> str:
+def _verdict(difference: comparison.ModelDiff) -> str:
     counts = ((difference.counts[kind], words) for kind, words in _WORDS.items())
     said = ", ".join(f"{count} {words[count != 1]}" for count, words in counts if count)
     return "structurally equal" if difference.is_equal else said
 
 
-def _graph_section(graph: GraphDiff) -> DiffSection:
+def _graph_section(graph: comparison.GraphDiff) -> DiffSection:
     before, after = scope_of(graph.before), scope_of(graph.after)
     title = before if before == after else f"{before} -> {after}"
     old, new = graph.sizes
@@ -487,7 +477,7 @@ def _styled(line: Line) -> Text:
     return mark.append(line.text)
 
 
-def _change_text(change: NodeChange) -> str:
+def _change_text(change: comparison.NodeChange) -> str:
     parts = [*sentences.attributes(change, ROWS)]
     parts += (
         f"input {i.slot} {ROWS.pair(_value(i.before), _value(i.after))}" for i in change.inputs
@@ -504,7 +494,7 @@ def _value(value: Value | None) -> str:
     return value.name if value.producer is None else f"{value.name} ({value.producer.qualified_op})"
 
 
-def _weight_text(change: WeightChange) -> str:
+def _weight_text(change: comparison.WeightChange) -> str:
     found = change.distance
     if found is None:
         return sentences.weight(change, ROWS)
@@ -516,7 +506,7 @@ def _weight_text(change: WeightChange) -> str:
     return f"{text}, by at most {found.max_abs:.3g}, relative {found.max_rel:.3g}"
 
 
-def _signature_line(item: SignatureChange) -> Line:
+def _signature_line(item: comparison.SignatureChange) -> Line:
     value = item.before or item.after
     if value is not None and None in {item.before, item.after}:
         text = f"{item.side} {value.name} {value.declared_type or ''}"
@@ -524,7 +514,7 @@ def _signature_line(item: SignatureChange) -> Line:
     return Line("~", sentences.signature(item, ROWS))
 
 
-def _function_line(item: FunctionChange) -> Line:
+def _function_line(item: comparison.FunctionChange) -> Line:
     before, after = item.before, item.after
     if before is None or after is None:
         function = before or after
@@ -538,7 +528,7 @@ def _function_line(item: FunctionChange) -> Line:
     return Line("~", text)
 
 
-def _not_counted(difference: ModelDiff) -> str:
+def _not_counted(difference: comparison.ModelDiff) -> str:
     """Say which differences do not count, and how to make them count."""
     counts = Counter(r.facet for r in difference.all_remarks if r.facet in difference.ignored)
     if not counts:

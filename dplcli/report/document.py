@@ -35,21 +35,11 @@ from dplcli.version import __version__, version_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from dplcli import outcomes
     from dplcli.dpl import Rejection
     from dplcli.dpl.explain import MatchTrace
     from dplcli.dpl.rule import JudgedExpectation
     from dplcli.ir import Model, Node
-    from dplcli.outcomes import (
-        Diagnosis,
-        ExtractOutcome,
-        InlineOutcome,
-        InspectOutcome,
-        LibraryState,
-        MatchOutcome,
-        PartitionOutcome,
-        RewriteOutcome,
-        VerifyOutcome,
-    )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layer, Layers
@@ -60,6 +50,13 @@ if TYPE_CHECKING:
     Severity: TypeAlias = Literal["error", "warning", "note"]
 
     NodeKey: TypeAlias = tuple[str, str]
+
+    Made: TypeAlias = (
+        outcomes.ExtractOutcome
+        | outcomes.InlineOutcome
+        | outcomes.PartitionOutcome
+        | outcomes.RewriteOutcome
+    )
 
 
 class SourceLocation(NamedTuple):
@@ -310,7 +307,7 @@ class Document:
 
 def verification_document(
     subject: str,
-    outcome: VerifyOutcome,
+    outcome: outcomes.VerifyOutcome,
     *,
     files: tuple[Path | None, Path | None] = (None, None),
     verbose: bool = True,
@@ -405,7 +402,10 @@ def layer_errors(layers: Layers | None) -> tuple[LayerError, ...]:
 
 def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
-    outcome: ExtractOutcome | InlineOutcome | PartitionOutcome | RewriteOutcome,
+    outcome: outcomes.ExtractOutcome
+    | outcomes.InlineOutcome
+    | outcomes.PartitionOutcome
+    | outcomes.RewriteOutcome,
     *,
     text: Part,
     failures: Sequence[str],
@@ -505,7 +505,7 @@ def expectation_cases(expected: Iterable[JudgedExpectation]) -> tuple[Case, ...]
 
 
 def findings_of(
-    outcome: MatchOutcome | RewriteOutcome, catalogs: Iterable[Path | str]
+    outcome: outcomes.MatchOutcome | outcomes.RewriteOutcome, catalogs: Iterable[Path | str]
 ) -> tuple[Finding, ...]:
     """Return each expectation that is not met, and the rule that breaks the model, if it is known.
 
@@ -582,7 +582,7 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
     )
 
 
-def model_document(outcome: InspectOutcome) -> Document:
+def model_document(outcome: outcomes.InspectOutcome) -> Document:
     """Report on the contents of a model."""
     return Document(
         text=model_report(outcome),
@@ -617,10 +617,10 @@ class Doctor(NamedTuple):
     """What dpl runs on."""
 
     versions: Mapping[str, str]
-    found: Diagnosis
+    found: outcomes.Diagnosis
 
 
-def diagnosis_document(found: Diagnosis) -> Document:
+def diagnosis_document(found: outcomes.Diagnosis) -> Document:
     """Report on what dpl runs on."""
     others = Counter(found.catalogs.values())
     ours = others.pop("dpl", 0)
@@ -644,7 +644,7 @@ def diagnosis_document(found: Diagnosis) -> Document:
     return Document(text=text, ok=not found.problems, of=Doctor(versions(), found))
 
 
-def _library(state: LibraryState) -> str:
+def _library(state: outcomes.LibraryState) -> str:
     if state.version:
         return ", ".join([state.version, state.path, *state.features])
     looked_for = f"not found; looked for {', '.join(state.looked_for)}"
