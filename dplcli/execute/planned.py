@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dplcli.execute.plan import Judging, KernelPlan, Primitive
-    from dplcli.ir import Function, Graph, Model, Node
+    from dplcli.ir import Function, Graph, Node
     from dplcli.verify.settings import ModelSource
 
 
@@ -47,6 +47,16 @@ class PlannedCall:
         self.primitives: tuple[str, ...] = ()
         self.runs = 0
         self.profile: list[Primitive] | None = None
+
+    def judge(self, library: Judging, weights: Mapping[str, np.ndarray], math: str) -> None:
+        """Plan it, and ask the library."""
+        try:
+            plan = translate(self.node, weights)
+            plan.math = math
+            self.why = library.judge(plan)
+            self.plan = None if self.why else plan
+        except (RefusedError, LibraryError, DplError) as error:
+            self.why = str(error)
 
     def saw(self, primitives: Sequence[Primitive]) -> None:
         """Note what the library ran for it, if that is not noted yet."""
@@ -107,7 +117,23 @@ def planned(
     else:
         model = model_from_proto(model_of(source), source.path.parent, source.path.name)
     complete_types(model, source)
-    return _planned(library, model, (target, math), source.weights or {})
+    bodies = {function.body for function in model.functions.values()}
+    inner = set(bodies)
+    done: list[PlannedCall] = []
+    sites = calls_in(model)
+    for function in callers_first(sites):
+        if function.domain != target:
+            continue
+        nodes = sites[function]
+        calls = [PlannedCall(node, function) for node in nodes if not _is_within(node, inner)]
+        for call in calls:
+            call.judge(library, source.weights or {}, math)
+        _settle(calls, is_inner=any(_is_within(node, bodies) for node in nodes))
+        if calls and calls[0].plan is not None:
+            bodies.discard(function.body)  # what it calls is in its own plan
+        done += calls
+    places = {function: place for place, function in enumerate(sites)}
+    return sorted(done, key=lambda call: places[call.function])
 
 
 def taken(
@@ -121,35 +147,6 @@ def taken(
     return found
 
 
-def _planned(
-    library: Judging, model: Model, how: tuple[str, str], weights: Mapping[str, np.ndarray]
-) -> list[PlannedCall]:
-    target, math = how
-    bodies = {function.body for function in model.functions.values()}
-    inner = set(bodies)
-    found: list[PlannedCall] = []
-    sites = calls_in(model)
-    for function in callers_first(sites):
-        if function.domain != target:
-            continue
-        nodes = sites[function]
-        calls = [PlannedCall(node, function) for node in nodes if not _is_within(node, inner)]
-        for call in calls:
-            try:
-                plan = translate(call.node, weights)
-                plan.math = math
-                call.why = library.judge(plan)
-                call.plan = None if call.why else plan
-            except (RefusedError, LibraryError, DplError) as error:
-                call.why = str(error)
-        _settle(calls, is_inner=any(_is_within(node, bodies) for node in nodes))
-        if calls and calls[0].plan is not None:
-            bodies.discard(function.body)  # what it calls is in its own plan
-        found += calls
-    places = {function: place for place, function in enumerate(sites)}
-    return sorted(found, key=lambda call: places[call.function])
-
-
 def _is_within(node: Node, bodies: set[Graph]) -> bool:
     graph = node.graph
     while graph.owner is not None:
@@ -159,12 +156,11 @@ def _is_within(node: Node, bodies: set[Graph]) -> bool:
 
 def _settle(calls: Sequence[PlannedCall], *, is_inner: bool) -> None:
     """Refuse all calls of a function if one is refused: a name is registered for all of them."""
-    refused = next((call for call in calls if call.plan is None), None)
     names = [call.node.name for call in calls]
     signatures = {signature_of(call.plan) for call in calls if call.plan is not None}
-    why = ""
-    if refused is not None:
-        why = f"{refused.node.name!r}, which calls the same function, cannot: {refused.why}"
+    refused, why = [call for call in calls if call.plan is None], ""
+    if refused:
+        why = f"{refused[0].node.name!r}, which calls the same function, cannot: {refused[0].why}"
     elif is_inner:
         why = "the function is called within another function, too"
     elif len(set(names)) < len(names) or "" in names:
