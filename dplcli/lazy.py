@@ -38,9 +38,13 @@ def lazy(package: str) -> Callable[[str], object]:
 def offers_of(package: str) -> dict[str, tuple[str, str]]:
     """Return the modules that offer the names of a lazy package, and what they call them."""
     loader: Any = sys.modules[package].__loader__
-    imports = _IMPORT.findall(loader.get_source(package))
+    return indented_imports(loader.get_source(package))
+
+
+def indented_imports(source: str) -> dict[str, tuple[str, str]]:
+    """Return what a module imports under ``TYPE_CHECKING``: by name, where it is and as what."""
     return {
         own or name: (module, name)
-        for module, *names in imports
+        for module, *names in _IMPORT.findall(source)
         for name, own in _NAME.findall("".join(names))
     }

@@ -458,12 +458,12 @@ def do_all(command: JobCommand, asked: Sequence[Asked], call: Invocation) -> Non
         answer = task.known() if batch.resume else None
         return answer if answer is not None and are_there(answer.files) else None
 
-    answers = batch.answers(list(_rows(name, asked, settings, printing)), known, printing)
+    answers = batch.answers(list(rows_of(name, asked, settings, printing)), known, printing)
     forget_oldest(batch.cache_size)
     conclude(printing, f"dpl {name}", answers)
 
 
-def _rows(
+def rows_of(
     name: str, asked: Sequence[Asked], settings: BaseSettings, printing: Printing
 ) -> Iterator[ModelTask | ModelAnswer]:
     """Yield what is to be done for each model, or why there is nothing to do."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from dplcli.dpl.rule import PatternRule, Rejection, Rule
     from dplcli.errors import DplError
-    from dplcli.ir import Node, Value
+    from dplcli.ir import Node
     from dplcli.outcomes import CatalogEntry, ExplainOutcome, Trial
     from dplcli.report.document import NodeKey, Status
     from dplcli.report.layout import Part
@@ -340,12 +340,11 @@ def _interface(function: FunctionContract) -> Part:
 
 
 def _type(port: PortContract) -> str:
-    dtypes = " | ".join(port.dtypes) or "any type"
-    ranks = f" rank {' | '.join(map(str, port.ranks))}" if port.ranks else " of any rank"
-    partly = f", {port.unknown} unknown" if port.unknown else ""
     if port.unknown and not port.dtypes and not port.ranks:
         return "unknown"
-    return f"{dtypes}{ranks}{partly}"
+    ranks = f"rank {' | '.join(map(str, port.ranks))}" if port.ranks else "of any rank"
+    partly = f", {port.unknown} unknown" if port.unknown else ""
+    return f"{' | '.join(port.dtypes) or 'any type'} {ranks}{partly}"
 
 
 def _some(listed: AttributeContract | PortContract) -> str:
@@ -494,15 +493,13 @@ def _nearest(trace: MatchTrace, *, verbose: bool) -> list[Part]:
         lines.append(Text(f"    {headline(mismatch.part)}{place}", style="red"))
         lines.append(Text(f"      expected  {mismatch.expected}"))
         lines.append(Text(f"      found     {mismatch.found}"))
-    return lines + _tree(trace, whole=True) if verbose else lines
+    return [*lines, _tree(trace, whole=True)] if verbose else lines
 
 
 def _verdict_lines(item: NodeExplanation, *, verbose: bool) -> list[Part]:
     node = f"{item.node.qualified_op} {item.node.label!r}"
-    lines: list[Part] = [
-        joined((f"{item.rule.qualified_name} at {node}: ", "bold"), _sentence(item))
-    ]
-    return lines if item.trace is None else lines + _tree(item.trace, whole=verbose)
+    line = joined((f"{item.rule.qualified_name} at {node}: ", "bold"), _sentence(item))
+    return [line] if item.trace is None else [line, _tree(item.trace, whole=verbose)]
 
 
 def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
@@ -535,22 +532,18 @@ _MOST_NUMBERS = 4
 
 
 def _with_values(rejection: Rejection) -> str:
-    """Return the reason, with the types of the values that the condition asks about."""
-    asked = [f"{name} {_type_of(value)}" for name, value in rejection.asked]
+    """Return the reason, with the types of the values that are asked about; numbers, if few."""
+    asked = []
+    for name, value in rejection.asked:
+        known, tensor = value.known_type(), value.constant
+        text = f"{name} {'of unknown type' if known is None else known}"
+        if tensor is not None and tensor.size <= _MOST_NUMBERS and not tensor.is_external:
+            text = f"{text} = {tensor.numpy().tolist()}"
+        asked.append(text)
     return f"{rejection.reason} ({', '.join(asked)})" if asked else rejection.reason
 
 
-def _type_of(value: Value) -> str:
-    """Return the type of a value, and its numbers if it is a small constant."""
-    tensor = value.constant
-    known = value.known_type()
-    shown = "of unknown type" if known is None else str(known)
-    if tensor is None or tensor.size > _MOST_NUMBERS or tensor.is_external:
-        return shown
-    return f"{shown} = {tensor.numpy().tolist()}"
-
-
-def _tree(trace: MatchTrace, *, whole: bool) -> list[Part]:
+def _tree(trace: MatchTrace, *, whole: bool) -> Part:
     table = TextTable("fits", "pattern", "written at", "result", prose=("result",))
     table.show_header = False
     hidden = [line for line in trace.lines if line.status == "not reached"]
@@ -566,4 +559,4 @@ def _tree(trace: MatchTrace, *, whole: bool) -> list[Part]:
     if hidden:
         more = f"{len(hidden)} further parts"
         table.add_row("    .", more, "", "not reached; --verbose lists them")
-    return [table]
+    return table

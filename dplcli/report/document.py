@@ -362,23 +362,24 @@ def kernel_chapters(report: KernelReport | None) -> tuple[Chapter, ...]:
 
 def drawn_layers(files: Sequence[Path | None], layers: Layers | None) -> Drawn:
     """Return two models that were compared, with how far values are apart and which differ."""
-    inside = () if layers is None else layers.layers
-    models = []
+    if layers is None:
+        return Drawn([DrawnModel(path) for path in files if path is not None])
+    first, models, steps = layers.first, [], []
     for path, role in zip(files, ("original", "candidate"), strict=True):
-        marks = {("main", getattr(each, role)): "differs" for each in inside if not each.ok}
-        if layers is not None and layers.first is not None:
-            marks["main", getattr(layers.first, role)] = "first to differ"
-        errors = {("main", getattr(each, role)): _error(each) for each in inside}
+        keys = [("main", getattr(each, role)) for each in layers.layers]
+        errors = dict(zip(keys, map(_error, layers.layers), strict=True))
+        judged = zip(keys, layers.layers, strict=True)
+        marks = {key: "differs" for key, each in judged if not each.ok}
+        if first is not None:
+            marks["main", getattr(first, role)] = "first to differ"
         if path is not None:
             models.append(DrawnModel(path, marks, errors))
-    pairs = [(("main", each.original), ("main", each.candidate)) for each in inside]
-    first = None if layers is None else layers.first
-    steps = []
-    if first is not None:
+    if first is not None and len(models) > 1:
         text = f"{first.op_type} {first.original!r}: {first.comparison.reason}"
-        nodes = tuple([("main", getattr(first, role))] for role in ("original", "candidate"))
+        nodes = ([("main", first.original)], [("main", first.candidate)])
         steps = [DrawnStep("first to differ", text, nodes)]
-    return Drawn(models, pairs, steps if len(models) > 1 else ())
+    pairs = [(("main", each.original), ("main", each.candidate)) for each in layers.layers]
+    return Drawn(models, pairs, steps)
 
 
 _NO_MEASURE = 1e30
@@ -636,7 +637,7 @@ def diagnosis_document(found: outcomes.Diagnosis) -> Document:
         ("models run in", "a process of their own" if found.is_isolated else "the process of dpl"),
         ("catalogues", ", ".join(told)),
         *((name, _library(state)) for name, state in found.libraries.items()),
-        *(("extra" if number == 0 else "", text) for number, text in enumerate(extras)),
+        *zip(("extra", *[""] * len(extras)), extras, strict=False),
     ]
     verdict = f"{counted(len(found.problems), 'problem')}." if found.problems else "No problems."
     lines = [Text(f"problem: {problem}", style="red") for problem in found.problems]

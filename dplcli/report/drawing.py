@@ -81,17 +81,16 @@ class _Part:
             yield from part.parts()
 
 
-def _scene(picture: Picture, opened: Opened) -> _Part:
-    """Return everything that is drawn, as what is in one open part."""
-    return _Drawer(picture, opened).sheet(picture.main, is_outermost=True)
-
-
 @dataclass(frozen=True)
 class _Drawer:
     """Makes the parts of a picture."""
 
     picture: Picture
     opened: Opened
+
+    def scene(self) -> _Part:
+        """Return everything that is drawn, as what is in one open part."""
+        return self.sheet(self.picture.main, is_outermost=True)
 
     def sheet(self, sheet: Sheet, *, is_outermost: bool = False) -> _Part:
         """Return a graph as an open part; the outermost one's ports are to be seen."""
@@ -123,7 +122,10 @@ class _Drawer:
         kind = self.picture.kind(item)
         bodies = self.picture.bodies(item) if item in self.opened.nodes else []
         if not bodies:
-            return _Part(_node_lines(item), kind)
+            types = [value.inferred_type() for value in item.outputs if value is not None]
+            shapes = [known.shape for known in types if known and known.shape is not None]
+            sizes = ["\u00d7".join(_dims(shape)) or "scalar" for shape in shapes[:1]]
+            return _Part([item.qualified_op, *sizes], kind)
         inner = [self.sheet(sheet) for _, sheet in bodies]
         if len(bodies) > 1:
             return _with_bodies(item, bodies, inner, kind)
@@ -187,22 +189,12 @@ def _renamed(
 
 def _end_part(value: Value, kind: str) -> _Part:
     """Return where a value comes in or leaves; hints name a port by the operator that makes it."""
-    maker = value.producer
-    return _Part(_value_lines(value) if kind == "value" or maker is None else [maker.op_type], kind)
-
-
-def _value_lines(value: Value) -> list[str]:
-    known = value.inferred_type()
+    maker, known = value.producer, value.inferred_type()
+    if kind != "value" and maker is not None:
+        return _Part([maker.op_type], kind)
     if known is None or known.shape is None:
-        return [value.name, *([] if known is None else [str(known)])]
-    return [value.name, f"{known.dtype or '?'}[{','.join(_dims(known.shape))}]"]
-
-
-def _node_lines(node: Node) -> list[str]:
-    types = [value.inferred_type() for value in node.outputs if value is not None]
-    shapes = [known.shape for known in types if known is not None and known.shape is not None]
-    sizes = ["\u00d7".join(_dims(shape)) or "scalar" for shape in shapes[:1]]
-    return [node.qualified_op, *sizes]
+        return _Part([value.name, *([] if known is None else [str(known)])], kind)
+    return _Part([value.name, f"{known.dtype or '?'}[{','.join(_dims(known.shape))}]"], kind)
 
 
 def _dims(shape: Shape) -> list[str]:
@@ -239,11 +231,13 @@ def _joined(scene: _Part) -> list[tuple[_Part, _Part]]:
 
 _MOST_MERMAID_EDGES = 500
 _MOST_MERMAID_TEXT = 50_000
+_SIGN = re.compile(r"[^\w .,:/\u00d7…?+-]")
+"""What Mermaid or HTML may take for a sign of theirs."""
 
 
 def dot(picture: Picture, opened: Opened) -> str:
     """Return a graph for Graphviz."""
-    scene = _scene(picture, opened)
+    scene = _Drawer(picture, opened).scene()
     names = {part: f"p{number}" for number, part in enumerate(scene.parts())}
     lines = [
         f"// drawn by dpl: {one_line(picture.label)}",
@@ -293,13 +287,14 @@ def mermaid(picture: Picture, opened: Opened) -> str:
     Raises:
         UsageError: It has more edges, or more text, than Mermaid draws by default.
     """
-    scene = _scene(picture, opened)
+    scene = _Drawer(picture, opened).scene()
     names = {part: f"p{number}" for number, part in enumerate(scene.parts())}
     lines = [f"%% drawn by dpl: {one_line(picture.label)}", "flowchart TD"]
     kinds: dict[str, list[str]] = defaultdict(list)
 
     def begin(part: _Part) -> list[str]:
-        label = "<br/>".join(map(_entities, _words(part)))
+        words = (_SIGN.sub(lambda sign: f"#{ord(sign[0])};", word) for word in _words(part))
+        label = "<br/>".join(words)
         if part.inner is not None:
             return [f'subgraph {names[part]}["{label}"]']
         kinds[part.kind].append(names[part])
@@ -321,11 +316,6 @@ def mermaid(picture: Picture, opened: Opened) -> str:
             hint=f"{_WAY_OUT}; or write .svg",
         )
     return text
-
-
-def _entities(text: str) -> str:
-    """Return text in which Mermaid and HTML find no sign of theirs."""
-    return re.sub(r"[^\w .,:/\u00d7…?+-]", lambda found: f"#{ord(found[0])};", text)
 
 
 def _tinted(kind: str, share: float = 0.13) -> str:
@@ -393,7 +383,7 @@ _Edge: TypeAlias = tuple[_Part, _Part, _Part, _Part]
 
 def svg(picture: Picture, opened: Opened) -> str:
     """Return a drawing."""
-    scene = _scene(picture, opened)
+    scene = _Drawer(picture, opened).scene()
     layouts: dict[_Part, _Layout] = {}
     for part in reversed([scene, *scene.parts()]):
         if part.inner is not None:

@@ -65,14 +65,10 @@ class PageTable(NamedTuple):
     @property
     def rest(self) -> Markup:
         """The other rows as JSON, in which nothing can end a script; "" for none."""
-        more = [[_packed(cell) for cell in row] for row in self.rows[_WRITTEN:]]
-        if not more:
-            return Markup()
-        return inert_json(json.dumps(more, separators=(",", ":")))
-
-
-def _packed(cell: PageCell) -> str | list[str]:
-    return [cell.text, cell.mood] if cell.mood else cell.text
+        more = [
+            [list(cell) if cell.mood else cell.text for cell in row] for row in self.rows[_WRITTEN:]
+        ]
+        return inert_json(json.dumps(more, separators=(",", ":"))) if more else Markup()
 
 
 class Paragraph(NamedTuple):
@@ -278,14 +274,11 @@ def _parts(part: Part, caption: str) -> Iterator[PageTable | Paragraph]:
 
 
 def _table(part: TextTable, caption: str) -> PageTable:
-    looks = [
-        "number" if is_right else "text" if is_prose else "short"
-        for is_right, is_prose in zip(part.is_right, part.is_prose, strict=True)
-    ]
-    if "short" in looks:
-        looks[looks.index("short")] = "name"
-    titles = [title or "no." for title in part.columns]
-    columns = list(zip(titles, looks, strict=True))
+    columns: list[tuple[str, str]] = []
+    for title, is_right, is_prose in zip(part.columns, part.is_right, part.is_prose, strict=True):
+        is_first = not any(look == "name" for _, look in columns)
+        short = "name" if is_first else "short"
+        columns.append((title or "no.", "number" if is_right else "text" if is_prose else short))
     return PageTable(caption, columns, [tuple(map(_cell, row)) for row in part.rows])
 
 
@@ -320,19 +313,16 @@ def _drawable(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
 def _histograms(outputs: Sequence[OutputComparison]) -> list[HistogramDrawing]:
     """Draw the outputs that have an error."""
     by_name: dict[str, list[OutputComparison]] = {}
-    for output in outputs:
+    for output in sorted(outputs, key=lambda output: output.level != "disable"):
         if error_bins(output):
             by_name.setdefault(output.name, []).append(output)
-    spread = [
-        (name, of_name)
-        for name, of_name in by_name.items()
-        if any(len(error_bins(output)) > 1 for output in of_name)
-    ]
-    return [_histogram(name, of_name) for name, of_name in spread[:_MOST_HISTOGRAMS]]
+    spread = [each.name for each in outputs if len(error_bins(each)) > 1]
+    names = [each.name for each in outputs if error_bins(each) and each.name in spread]
+    names = list(dict.fromkeys(names))[:_MOST_HISTOGRAMS]
+    return [_histogram(name, by_name[name]) for name in names]
 
 
-def _histogram(name: str, outputs: Iterable[OutputComparison]) -> HistogramDrawing:
-    ordered = sorted(outputs, key=lambda output: output.level != "disable")
+def _histogram(name: str, ordered: Iterable[OutputComparison]) -> HistogramDrawing:
     series = [(output.level, error_bins(output)) for output in ordered]
     words = []
     for level, bins in series:

@@ -22,7 +22,7 @@ from dplcli.dpl.pattern import DFPattern
 from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Value
 from dplcli.keys import keys_of, schema_name
-from dplcli.lazy import offers_of
+from dplcli.lazy import indented_imports
 from dplcli.report.catalog import CatalogList, ProblemList, RuleList, TrialList
 from dplcli.report.document import Doctor
 from dplcli.report.many import Answers
@@ -174,8 +174,8 @@ class _Names(dict[str, Any]):
     def __init__(self, module: str) -> None:
         loaded = import_module(module)
         super().__init__(vars(loaded))
-        self.imports = offers_of(module)
-        self.texts = dict(_ALIAS.findall(inspect.getsource(loaded)))
+        source = inspect.getsource(loaded)
+        self.imports, self.texts = indented_imports(source), dict(_ALIAS.findall(source))
 
     def __missing__(self, name: str) -> Any:  # noqa: ANN401  # anything
         if name in self.imports:

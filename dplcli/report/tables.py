@@ -311,20 +311,6 @@ def refusal_list(refused: Iterable[Rejection]) -> Part:
     return TextTable("rule", "root", "stage", "reason", prose=("reason",), rows=rows)
 
 
-def _printable(result: VerificationResult) -> VerificationResult:
-    """Return *result* with the model's names and strings shortened to a readable length."""
-    outputs = tuple(
-        replace(
-            output,
-            name=one_line(output.name, _LONG),
-            reason=None if output.reason is None else one_line(output.reason, _LONG),
-        )
-        for output in result.outputs
-    )
-    opinions = (replace(each, output=one_line(each.output, _LONG)) for each in result.opinions)
-    return replace(result, outputs=outputs, opinions=tuple(opinions))
-
-
 def verification_report(
     result: VerificationResult, *, verbose: bool = True, with_outputs: bool = False
 ) -> Part:
@@ -337,7 +323,16 @@ def verification_report(
         with_outputs: Whether to show the outputs in any case, the worst of them if not *verbose*.
     """
     needed = needed_tolerances(result)
-    result = _printable(result)
+    outputs = tuple(
+        replace(
+            output,
+            name=one_line(output.name, _LONG),
+            reason=None if output.reason is None else one_line(output.reason, _LONG),
+        )
+        for output in result.outputs
+    )
+    opinions = tuple(replace(o, output=one_line(o.output, _LONG)) for o in result.opinions)
+    result = replace(result, outputs=outputs, opinions=opinions)
     in_full = verbose or not result.accepted
     lines: list[Part] = []
     if result.outputs and (in_full or with_outputs):
