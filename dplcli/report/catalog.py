@@ -331,7 +331,8 @@ def _interface(function: FunctionContract) -> Part:
     for attribute in function.attributes:
         given = attribute.kind if attribute.is_given else f"{attribute.kind}, optional"
         reader = f"{function.body[attribute.node].op_type}.{attribute.reads}"
-        values = _values(attribute)
+        default = f"default {json.dumps(attribute.default, ensure_ascii=False)}"
+        values = _some(attribute) or ("" if attribute.default is None else default)
         known = f"{reader}: {values}" if values else reader
         table.add_row("  attribute", "", attribute.name, given, known)
     for number, port in enumerate(function.outputs):
@@ -352,11 +353,6 @@ def _some(listed: AttributeContract | PortContract) -> str:
     shown = [json.dumps(value, ensure_ascii=False) for value in listed.values[:_SHOWN_VALUES]]
     more = listed.distinct - len(shown)
     return " | ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def _values(attribute: AttributeContract) -> str:
-    default = f"default {json.dumps(attribute.default, ensure_ascii=False)}"
-    return _some(attribute) or ("" if attribute.default is None else default)
 
 
 # Explanations: what became of each rule, or what each rule says of one node.

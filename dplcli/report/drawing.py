@@ -337,26 +337,6 @@ _BOLD, _PLAIN = 7.9, 6.6
 """How wide a letter is, about; there is no font here to ask."""
 
 
-class _Path(NamedTuple):
-    """An edge.
-
-    Attributes:
-        shape: As SVG has it.
-        has_arrow: Whether it ends at something to see.
-    """
-
-    shape: str
-    has_arrow: bool = False
-
-
-class _Hint(NamedTuple):
-    """Words above a part, for an edge that is not drawn."""
-
-    x: float
-    y: float
-    text: str
-
-
 class _Layout(NamedTuple):
     """An open part that is laid out.
 
@@ -364,16 +344,16 @@ class _Layout(NamedTuple):
         width: How wide it is.
         height: How high.
         spots: Where what is in it is.
-        paths: The edges.
-        hints: The words for those that are not drawn.
+        paths: The edges, as SVG has them, and whether each ends at something to see.
+        hints: The words for those that are not drawn: above a part, where and which.
         ports: How far from the left each port is.
     """
 
     width: float
     height: float
     spots: dict[_Part, Spot]
-    paths: list[_Path]
-    hints: list[_Hint]
+    paths: list[tuple[str, bool]]
+    hints: list[tuple[float, float, str]]
     ports: dict[_Part, float]
 
 
@@ -442,7 +422,7 @@ def _laid_out(part: _Part, layouts: Mapping[_Part, _Layout], *, header: float) -
         for port in side:
             spots[port] = spots[port]._replace(y=y)
     ports = {port: spots[port].x + spots[port].width / 2 for port in (*tops, *bottoms)}
-    paths = [_Path(f"M{ports[port]:.1f},0L{ports[port]:.1f},{header:.1f}") for port in tops]
+    paths = [(f"M{ports[port]:.1f},0L{ports[port]:.1f},{header:.1f}", False) for port in tops]
     for start, end, first, last in drawn:
         route = [
             Band(band.x + left, band.top + above, band.bottom + above)
@@ -450,7 +430,7 @@ def _laid_out(part: _Part, layouts: Mapping[_Part, _Layout], *, header: float) -
         ]
         x0, x1 = (_end(*each, spots, layouts) for each in ((start, first), (end, last)))
         shape = _curve(route, spots[start], spots[end], x0, x1)
-        paths.append(_Path(shape, has_arrow=not last.is_port))
+        paths.append((shape, not last.is_port))
     seen = {each: spots[each] for each in inner}
     return _Layout(width, height, seen, paths, _hints(hinted, spots), ports)
 
@@ -467,7 +447,7 @@ def _without_hubs(edges: list[_Edge]) -> tuple[list[_Edge], list[_Edge]]:
     return [edge for edge in edges if edge not in set(hinted)], hinted
 
 
-def _hints(hinted: Iterable[_Edge], spots: Mapping[_Part, Spot]) -> list[_Hint]:
+def _hints(hinted: Iterable[_Edge], spots: Mapping[_Part, Spot]) -> list[tuple[float, float, str]]:
     names: dict[_Part, list[str]] = defaultdict(list)
     for start, end, _, _ in hinted:
         names[end].append(_words(start)[0])
@@ -475,7 +455,7 @@ def _hints(hinted: Iterable[_Edge], spots: Mapping[_Part, Spot]) -> list[_Hint]:
         end: f"↓ {one_line(first, 16)}" + (f" +{len(rest)}" if rest else "")
         for end, (first, *rest) in names.items()
     }
-    return [_Hint(spots[end].x + 4, spots[end].y - 5, text) for end, text in texts.items()]
+    return [(spots[end].x + 4, spots[end].y - 5, text) for end, text in texts.items()]
 
 
 def _end(

@@ -147,7 +147,6 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
         most_reasons=_MOST_REASONS,
         shares=Markup(share_plot(drawn, levels)) if drawn else "",  # noqa: S704  # our own plot
         drawn=len({output.name for output in drawn}),
-        fed="" if result is None else result.fed,
         missed=() if result is None or result.power is None else result.power.missed,
         named=len({output.name for output in outputs}),
         histograms=_histograms(outputs),

@@ -279,7 +279,9 @@ def _sheet(graph: Graph, function: Function | None = None) -> Sheet:
     ]
     folded = _folded(nodes)
     drawn = [node for node in nodes if node not in folded]
-    paths = dict(zip(drawn, _paths(drawn), strict=True))
+    stated = [scope_path(node) for node in drawn]
+    is_told = sum(map(bool, stated)) * _FEW >= len(stated)
+    paths = dict(zip(drawn, stated if is_told else _of_weights(drawn), strict=True))
     return Sheet(
         graph,
         scope_of(graph) if function is None else _name_of(function),
@@ -370,11 +372,6 @@ _FEW = 20
 _MODULES = re.compile(r"[A-Za-z_]\w*(\.\w+){2,}")
 
 
-def _paths(nodes: list[Node]) -> list[tuple[str, ...]]:
-    paths = [scope_path(node) for node in nodes]
-    return paths if sum(map(bool, paths)) * _FEW >= len(paths) else _of_weights(nodes)
-
-
 def _of_weights(nodes: list[Node]) -> list[tuple[str, ...]]:
     """Guess the modules of nodes from the weights that they read: ``encoder.layer.3.fc.bias``.
 
@@ -384,7 +381,9 @@ def _of_weights(nodes: list[Node]) -> list[tuple[str, ...]]:
     found = {node: path for node in nodes if (path := _of_parameters(node))}
     for node in nodes:
         readers = {user for value in node.outputs if value for user, _ in value.iter_uses()}
-        if node not in found and len(readers) == 1 and any(map(_is_matrix, node.inputs)):
+        tensors = [value.constant for value in node.inputs if value is not None]
+        has_matrix = any(tensor is not None and len(tensor.shape) > 1 for tensor in tensors)
+        if node not in found and len(readers) == 1 and has_matrix:
             (reader,) = readers
             if reader in found:  # the bias, behind the product that it belongs to
                 found[node] = found[reader]
@@ -423,11 +422,6 @@ def _of_parameters(node: Node) -> tuple[str, ...]:
                 path.append(part)
         paths.append(tuple(path[:_DEEPEST]))
     return _common(paths)
-
-
-def _is_matrix(value: Value | None) -> bool:
-    tensor = None if value is None else value.constant
-    return tensor is not None and len(tensor.shape) > 1
 
 
 def _common(paths: list[tuple[str, ...]]) -> tuple[str, ...]:

@@ -204,7 +204,11 @@ def accuracy_document(outcome: AccuracyOutcome, *, verbose: bool) -> Document:
         verdict=verdict,
         notes=tuple(notes),
         facts=tuple(_least(measured.outputs)),
-        cases=tuple(_case(outcome, each.name) for each in measured.outputs),
+        cases=tuple(
+            Case("outputs", each.name, "failed" if reasons else "passed", reasons)
+            for each in measured.outputs
+            for reasons in ["; ".join(why for name, why in outcome.misses if name == each.name)]
+        ),
         failures=tuple(why for name, why in outcome.misses if not name),
         chapters=lambda: [
             Chapter("Outputs", outputs),
@@ -222,11 +226,6 @@ def _least(outputs: Sequence[NamedAccuracy]) -> Iterator[tuple[str, str]]:
             yield f"least {title}", write(min(known))
 
 
-def _case(outcome: AccuracyOutcome, output: str) -> Case:
-    reasons = "; ".join(why for name, why in outcome.misses if name == output)
-    return Case("outputs", output, "failed" if reasons else "passed", reasons)
-
-
 def _table(values: Iterable[NamedAccuracy], *, with_operators: bool = False) -> TextTable:
     figures = (*(title for title, _ in _FIGURES.values()), "max abs")
     columns = ("operator", "value", *figures) if with_operators else ("output", *figures)
@@ -239,12 +238,8 @@ def _table(values: Iterable[NamedAccuracy], *, with_operators: bool = False) -> 
     return TextTable(*columns, right=figures, rows=rows)
 
 
-def _decibels(sqnr: float) -> str:
-    return "exact" if sqnr == math.inf else f"{sqnr:.1f}"
-
-
 _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
-    "sqnr": ("SQNR dB", _decibels),
+    "sqnr": ("SQNR dB", lambda sqnr: "exact" if sqnr == math.inf else f"{sqnr:.1f}"),
     "cosine": ("cosine", "{:.6f}".format),
     "agreement": ("agreement", lambda share: f"{100 * share:.2f} %"),
 }
