@@ -51,23 +51,7 @@ if TYPE_CHECKING:
         WrittenOutcome,
     )
 else:
-    __getattr__ = lazy(
-        __name__,
-        {
-            "dplcli.api": (
-                "ModelLike accuracy apply bench diff explain extract inline learn load match "
-                "partition repeat rewrite run verify"
-            ),
-            "dplcli.dpl.replacement": "RewriteRule",
-            "dplcli.dpl.rule": "PatternRule",
-            "dplcli.errors": "DplError",
-            "dplcli.outcomes": (
-                "AccuracyOutcome BenchOutcome DiffOutcome ExplainOutcome ExtractOutcome "
-                "InlineOutcome InspectOutcome MatchOutcome Outcome PartitionOutcome "
-                "RewriteOutcome RulesOutcome RunOutcome VerifyOutcome WrittenOutcome"
-            ),
-        },
-    )
+    __getattr__ = lazy(__name__)
 
 __all__ = [
     "AccuracyOutcome",

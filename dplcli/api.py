@@ -16,7 +16,7 @@ import tempfile
 import weakref
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import (
@@ -31,6 +31,7 @@ from typing import (
     cast,
 )
 
+from dplcli import outcomes, pipeline
 from dplcli.errors import DplError, UsageError
 from dplcli.files import temporary_file
 from dplcli.outcomes import InspectOutcome, StoredOutcome, VerifyOutcome, WrittenOutcome
@@ -55,29 +56,13 @@ from dplcli.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from onnx import ModelProto
 
     from dplcli.onnx_io.objects import IrModel, TorchProgram
-    from dplcli.outcomes import (
-        AccuracyOutcome,
-        BenchOutcome,
-        DiffOutcome,
-        ExplainOutcome,
-        ExtractOutcome,
-        InlineOutcome,
-        LearnOutcome,
-        MatchOutcome,
-        PartitionOutcome,
-        RewriteOutcome,
-        RewritesOutcome,
-        RulesOutcome,
-        RunOutcome,
-    )
     from dplcli.passes.rewrite import Trace
-    from dplcli.report.document import Document
-    from dplcli.settings import File, Inputs
+    from dplcli.settings import EditSettings, File, Inputs
     from dplcli.verify.layers import Layers
 
 ModelLike: TypeAlias = "File | ModelProto | IrModel | TorchProgram | StoredOutcome"
@@ -89,6 +74,7 @@ N = TypeVar("N")
 S = TypeVar("S")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+AnyOutcome = TypeVar("AnyOutcome", bound="outcomes.ModelOutcome")
 AnyWritten = TypeVar("AnyWritten", bound=WrittenOutcome)
 Chosen = TypeVar("Chosen", bound=ResultSettings)
 
@@ -382,6 +368,18 @@ def _write(
     return replace(outcome, delivery=delivery), _Stored(content, folder, scratch)
 
 
+def _looked(stored: _Stored, settings: S, job: Callable[[Path, S], AnyOutcome]) -> AnyOutcome:
+    """Do a job with a model; the answer calls it what reports do."""
+    with stored.file() as path:
+        return replace(job(path, settings), label=stored.name)
+
+
+def _catalogs_in(settings: MatchSettings | EditSettings | PartitionSettings) -> list[str]:
+    from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415  # only where rules are read
+
+    return catalogs_in(vars(settings)["patterns"])
+
+
 # What can be done.
 
 
@@ -391,18 +389,17 @@ def load(model: ModelLike) -> InspectOutcome:
     Raises:
         DplError: It is no model.
     """
-    from dplcli.pipeline.inspecting import inspect  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.document import model_document  # noqa: PLC0415
+    from dplcli.report.document import model_document  # noqa: PLC0415  # each loads its own
 
     stored = _stored(model)
     with stored.file() as path:
-        loaded = inspect(path)
+        loaded = pipeline.inspect(path)
     outcome = InspectOutcome(label=stored.name, ir=loaded, notes=tuple(loaded.notes))
-    return outcome.answered(lambda _verbose: model_document(outcome), stored)
+    return outcome.answered(lambda **_: model_document(outcome), stored)
 
 
 @_job(MatchSettings)
-def match(model: ModelLike, settings: MatchSettings) -> MatchOutcome:
+def match(model: ModelLike, settings: MatchSettings) -> outcomes.MatchOutcome:
     """Find where rules match; nothing is changed.
 
     Args:
@@ -412,22 +409,14 @@ def match(model: ModelLike, settings: MatchSettings) -> MatchOutcome:
     Raises:
         DplError: The model or a catalogue cannot be used.
     """
-    from dplcli.pipeline import matching  # noqa: PLC0415  # each job loads its own
-    from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415
-    from dplcli.report.partition import match_document  # noqa: PLC0415
+    from dplcli.report.partition import match_document  # noqa: PLC0415  # each loads its own
 
-    stored = _stored(model)
-    with stored.file() as path:
-        outcome = matching.match(path, settings)
-    outcome = replace(outcome, label=stored.name)
-    names = catalogs_in(settings.patterns)
-    return outcome.answered(
-        lambda verbose: match_document(outcome, catalogs=names, verbose=verbose)
-    )
+    outcome = _looked(_stored(model), settings, pipeline.match)
+    return outcome.answered(partial(match_document, outcome, catalogs=_catalogs_in(settings)))
 
 
 @_job(ExplainSettings)
-def explain(model: ModelLike, settings: ExplainSettings) -> ExplainOutcome:
+def explain(model: ModelLike, settings: ExplainSettings) -> outcomes.ExplainOutcome:
     """Explain why rules match where they do, and why nowhere else.
 
     Args:
@@ -437,22 +426,14 @@ def explain(model: ModelLike, settings: ExplainSettings) -> ExplainOutcome:
     Raises:
         DplError: The model or a catalogue cannot be used, or there is no such rule or node.
     """
-    from dplcli.pipeline import matching  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.catalog import explain_document  # noqa: PLC0415
+    from dplcli.report.catalog import explain_document  # noqa: PLC0415  # each loads its own
 
-    stored = _stored(model)
-    with stored.file() as path:
-        outcome = matching.explain(path, settings)
-    outcome = replace(outcome, label=stored.name)
-
-    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return explain_document(outcome, file=_path_of(model), verbose=verbose)
-
-    return outcome.answered(document)
+    outcome = _looked(_stored(model), settings, pipeline.explain)
+    return outcome.answered(partial(explain_document, outcome, file=_path_of(model)))
 
 
 @_job(_RewriteKeywords)
-def rewrite(model: ModelLike, settings: _RewriteKeywords) -> RewriteOutcome:
+def rewrite(model: ModelLike, settings: _RewriteKeywords) -> outcomes.RewriteOutcome:
     """Replace what matches until nothing does, and verify the result.
 
     Args:
@@ -463,16 +444,14 @@ def rewrite(model: ModelLike, settings: _RewriteKeywords) -> RewriteOutcome:
         DplError: The model or a catalogue cannot be used, the output cannot be written, or no
             verdict on the result can be reached.
     """
-    from dplcli.pipeline import rewriting  # noqa: PLC0415  # each job loads its own
-
     written = _write(
-        model, settings, lambda file, chosen: rewriting.rewrite(file, chosen, settings.trace)
+        model, settings, lambda file, chosen: pipeline.rewrite(file, chosen, settings.trace)
     )
-    return _rewritten(written, model, settings)
+    return _rewritten("dpl rewrite", written, model, _catalogs_in(settings))
 
 
 @_job_of_two(_ApplyKeywords)
-def apply(plan: File, model: ModelLike, settings: _ApplyKeywords) -> RewriteOutcome:
+def apply(plan: File, model: ModelLike, settings: _ApplyKeywords) -> outcomes.RewriteOutcome:
     """Do to a model only what a plan lists, and verify the result.
 
     Args:
@@ -483,45 +462,30 @@ def apply(plan: File, model: ModelLike, settings: _ApplyKeywords) -> RewriteOutc
     Raises:
         DplError: As for :func:`rewrite`; or the plan cannot be used.
     """
-    from dplcli.pipeline import rewriting  # noqa: PLC0415  # each job loads its own
-
     written = _write(
         model,
         settings,
-        lambda file, chosen: rewriting.apply_plan(Path(plan), file, chosen, settings.trace),
+        lambda file, chosen: pipeline.apply_plan(Path(plan), file, chosen, settings.trace),
     )
-    return _rewritten(written, model, settings, plan)
+    return _rewritten("dpl apply", written, model, [os.fspath(plan), *_catalogs_in(settings)])
 
 
 def _rewritten(
-    written: tuple[RewriteOutcome, _Stored | None],
+    command: str,
+    written: tuple[outcomes.RewriteOutcome, _Stored | None],
     model: ModelLike,
-    settings: RewriteSettings | ApplySettings,
-    plan: File | None = None,
-) -> RewriteOutcome:
-    from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.rewrite import rewrite_document  # noqa: PLC0415
+    catalogs: Sequence[str],
+) -> outcomes.RewriteOutcome:
+    from dplcli.report.rewrite import rewrite_document  # noqa: PLC0415  # each loads its own
 
     outcome, stored = written
-    names = [*catalogs_in(settings.patterns)]
-    command = "dpl rewrite"
-    if plan is not None:
-        names, command = [os.fspath(plan), *names], "dpl apply"
-
-    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return rewrite_document(
-            command,
-            outcome,
-            file=_path_of(model),
-            catalogs=names,
-            verbose=verbose,
-        )
-
-    return outcome.answered(document, stored)
+    file = _path_of(model)
+    report = partial(rewrite_document, command, outcome, file=file, catalogs=catalogs)
+    return outcome.answered(report, stored)
 
 
 @_job(PartitionSettings)
-def partition(model: ModelLike, settings: PartitionSettings) -> PartitionOutcome:
+def partition(model: ModelLike, settings: PartitionSettings) -> outcomes.PartitionOutcome:
     """Outline every match as a function call, and verify the result.
 
     Args:
@@ -532,26 +496,16 @@ def partition(model: ModelLike, settings: PartitionSettings) -> PartitionOutcome
         DplError: The model or a catalogue cannot be used, the output cannot be written, or no
             verdict on the result can be reached.
     """
-    from dplcli.pipeline import partitioning  # noqa: PLC0415  # each job loads its own
-    from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415
-    from dplcli.report.partition import partition_document  # noqa: PLC0415
+    from dplcli.report.partition import partition_document  # noqa: PLC0415  # each loads its own
 
-    outcome, stored = _write(model, settings, partitioning.partition)
-    names = catalogs_in(settings.patterns)
-
-    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return partition_document(
-            outcome,
-            file=_path_of(model),
-            catalogs=names,
-            verbose=verbose,
-        )
-
-    return outcome.answered(document, stored)
+    outcome, stored = _write(model, settings, pipeline.partition)
+    file, catalogs = _path_of(model), _catalogs_in(settings)
+    report = partial(partition_document, outcome, file=file, catalogs=catalogs)
+    return outcome.answered(report, stored)
 
 
 @_job(RepeatingSettings)
-def repeat(model: ModelLike, settings: RepeatingSettings) -> PartitionOutcome:
+def repeat(model: ModelLike, settings: RepeatingSettings) -> outcomes.PartitionOutcome:
     """Outline every block that the model repeats as a function call, and verify the result.
 
     Args:
@@ -562,19 +516,14 @@ def repeat(model: ModelLike, settings: RepeatingSettings) -> PartitionOutcome:
         DplError: The model cannot be used, the output cannot be written, or no verdict on the
             result can be reached.
     """
-    from dplcli.pipeline import partitioning  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.partition import partition_document  # noqa: PLC0415
+    from dplcli.report.partition import partition_document  # noqa: PLC0415  # each loads its own
 
-    outcome, stored = _write(model, settings, partitioning.repeat)
-
-    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return partition_document(outcome, file=_path_of(model), verbose=verbose)
-
-    return outcome.answered(document, stored)
+    outcome, stored = _write(model, settings, pipeline.repeat)
+    return outcome.answered(partial(partition_document, outcome, file=_path_of(model)), stored)
 
 
 @_job(InlineSettings)
-def inline(model: ModelLike, settings: InlineSettings) -> InlineOutcome:
+def inline(model: ModelLike, settings: InlineSettings) -> outcomes.InlineOutcome:
     """Put functions back in the place of their calls, and verify the result.
 
     Args:
@@ -585,19 +534,14 @@ def inline(model: ModelLike, settings: InlineSettings) -> InlineOutcome:
         DplError: The model cannot be used, something chosen is not there, the output cannot be
             written, or no verdict on the result can be reached.
     """
-    from dplcli.pipeline import partitioning  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.rewrite import inline_document  # noqa: PLC0415
+    from dplcli.report.rewrite import inline_document  # noqa: PLC0415  # each loads its own
 
-    outcome, stored = _write(model, settings, partitioning.inline)
-
-    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return inline_document(outcome, file=_path_of(model), verbose=verbose)
-
-    return outcome.answered(document, stored)
+    outcome, stored = _write(model, settings, pipeline.inline)
+    return outcome.answered(partial(inline_document, outcome, file=_path_of(model)), stored)
 
 
 @_job(ExtractSettings)
-def extract(model: ModelLike, settings: ExtractSettings) -> ExtractOutcome:
+def extract(model: ModelLike, settings: ExtractSettings) -> outcomes.ExtractOutcome:
     """Cut out what computes some values from others, as a model of its own.
 
     It has the nodes, weights and functions that it needs, under their names. Inputs of the model
@@ -612,23 +556,17 @@ def extract(model: ModelLike, settings: ExtractSettings) -> ExtractOutcome:
         DplError: A value is not there, plays no part or has no type that is known; the model cannot
             be used, or the output cannot be written.
     """
-    from dplcli.pipeline import extracting  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.rewrite import extract_document  # noqa: PLC0415
+    from dplcli.report.rewrite import extract_document  # noqa: PLC0415  # each loads its own
 
     stored, scratch, place = _stored(model), None, settings.output
     if place is None:
         scratch = _Scratch()
         place = scratch.folder / stored.name
-    with stored.file() as path:
-        outcome = extracting.extract(path, settings.but(output=place))
+    outcome = _looked(stored, settings.but(output=place), pipeline.extract)
     if scratch is not None:
         outcome = replace(outcome, delivery=replace(outcome.delivery, output=None))
-    outcome = replace(outcome, label=stored.name)
-
-    def document(_verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return extract_document(outcome)
-
-    return outcome.answered(document, _Packed(place, place.parent, scratch))
+    packed = _Packed(place, place.parent, scratch)
+    return outcome.answered(lambda **_: extract_document(outcome), packed)
 
 
 @_job_of_pair(ComparingSettings)
@@ -666,19 +604,13 @@ def verify(
     one, other = subject.original or subject.judged or subject.against, subject.candidate
     models = tuple("" if path is None else names.get(path, path.name) for path in (one, other))
     outcome = VerifyOutcome(labels=models, verification=result, layers=inside)
-
-    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return verification_document(
-            title, result, inside, models=models, files=files, verbose=verbose
-        )
-
-    return outcome.answered(document)
+    return outcome.answered(partial(verification_document, title, outcome, files=files))
 
 
 @_job_of_two(AccuracySettings)
 def accuracy(
     original: ModelLike, candidate: ModelLike, settings: AccuracySettings
-) -> AccuracyOutcome:
+) -> outcomes.AccuracyOutcome:
     """Measure how near a model comes to one that it approximates, such as its quantised form.
 
     Args:
@@ -690,21 +622,17 @@ def accuracy(
         DplError: A file is no model, or they cannot be run on the same inputs.
     """
     from dplcli.pipeline import verifying  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.accuracy import accuracy_document  # noqa: PLC0415
+    from dplcli.report.running import accuracy_document  # noqa: PLC0415
 
     ours, theirs = _stored(original), _stored(candidate)
     with ours.file() as one, theirs.file() as other:
         outcome = verifying.accuracy(one, other, settings)
     outcome = replace(outcome, labels=(ours.name, theirs.name))
-
-    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        return accuracy_document(outcome, verbose=verbose)
-
-    return outcome.answered(document)
+    return outcome.answered(partial(accuracy_document, outcome))
 
 
 @_job_of_two(DiffSettings)
-def diff(first: ModelLike, second: ModelLike, settings: DiffSettings) -> DiffOutcome:
+def diff(first: ModelLike, second: ModelLike, settings: DiffSettings) -> outcomes.DiffOutcome:
     """Compare the structures of two models by their dataflow.
 
     Args:
@@ -715,26 +643,20 @@ def diff(first: ModelLike, second: ModelLike, settings: DiffSettings) -> DiffOut
     Raises:
         DplError: One is no model, a weight cannot be read, or there is no such thing to ignore.
     """
-    from dplcli.pipeline import bisecting  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.diff import diff_document, drawn_models  # noqa: PLC0415
+    from dplcli.report.diff import diff_document  # noqa: PLC0415  # each loads its own
 
     one, other = _stored(first), _stored(second)
     with one.file() as before, other.file() as after:
-        outcome = bisecting.diff(before, after, ignore=settings.ignore, progress=settings.progress)
+        outcome = pipeline.diff(before, after, ignore=settings.ignore, progress=settings.progress)
     outcome = replace(outcome, labels=(one.name, other.name))
-
-    def document(verbose: bool) -> Document:  # noqa: FBT001  # as the result calls it
-        made = diff_document(outcome, verbose=verbose)
-        return replace(made, draws=lambda: drawn_models(outcome, (before, after)))
-
-    return outcome.answered(document)
+    return outcome.answered(partial(diff_document, outcome, files=(before, after)))
 
 
 @_job_of_any(LearnSettings)
 def learn(
     model: ModelLike | None = None,
     settings: LearnSettings = LearnSettings(),  # noqa: B008  # frozen
-) -> RulesOutcome:
+) -> outcomes.RulesOutcome:
     """Learn a rule from nodes of a model, or rules from two models.
 
     Args:
@@ -793,14 +715,14 @@ def learn(
     return _learned(found)
 
 
-def _learned(outcome: LearnOutcome | RewritesOutcome) -> RulesOutcome:
+def _learned(outcome: outcomes.LearnOutcome | outcomes.RewritesOutcome) -> outcomes.RulesOutcome:
     from dplcli.report.learn import learn_document  # noqa: PLC0415  # loads rich
 
-    return outcome.answered(lambda verbose: learn_document(outcome, verbose=verbose))
+    return outcome.answered(partial(learn_document, outcome))
 
 
 @_job_of_fed(RunSettings)
-def run(model: ModelLike, settings: RunSettings) -> RunOutcome:
+def run(model: ModelLike, settings: RunSettings) -> outcomes.RunOutcome:
     """Run a model in onnxruntime, in a process of its own.
 
     Args:
@@ -813,11 +735,8 @@ def run(model: ModelLike, settings: RunSettings) -> RunOutcome:
     from dplcli.pipeline.running import run_model  # noqa: PLC0415  # each job loads its own
     from dplcli.report.running import run_document  # noqa: PLC0415
 
-    stored = _stored(model)
-    with stored.file() as path:
-        outcome = run_model(path, settings)
-    outcome = replace(outcome, label=stored.name)
-    return outcome.answered(lambda _verbose: run_document(outcome))
+    outcome = _looked(_stored(model), settings, run_model)
+    return outcome.answered(lambda **_: run_document(outcome))
 
 
 @_job_of_pair(BenchSettings)
@@ -825,7 +744,7 @@ def bench(
     first: ModelLike,
     second: ModelLike | None = None,
     settings: BenchSettings = BenchSettings(),  # noqa: B008  # frozen
-) -> BenchOutcome:
+) -> outcomes.BenchOutcome:
     """Time two models by turns, each in a process of its own.
 
     Args:
@@ -838,7 +757,7 @@ def bench(
         DplError: A model cannot be used or run, inputs do not fit, or a library is missing.
     """
     from dplcli.pipeline import timing  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.timing import bench_document  # noqa: PLC0415
+    from dplcli.report.running import bench_document  # noqa: PLC0415
 
     ours = _stored(first)
     theirs = None if second is None else _stored(second)
@@ -851,4 +770,4 @@ def bench(
         label=labels[0],
         sides=tuple(replace(side, label=label) for side, label in sides),
     )
-    return outcome.answered(lambda _verbose: bench_document(outcome))
+    return outcome.answered(lambda **_: bench_document(outcome))

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+_IMPORT = re.compile(r"^    from (\S+) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+_NAME = re.compile(r"(\w+)(?: as (\w+))?")
 
 
-def lazy(package: str, offers: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a ``__getattr__`` for a package that offers what modules define (PEP 562).
+def lazy(package: str) -> Callable[[str], object]:
+    """Return a ``__getattr__`` for a package (PEP 562).
 
-    The package imports the same names under ``TYPE_CHECKING``, so a type checker knows them, and
-    misses what is not there.
-
-    Args:
-        package: Its name.
-        offers: The names from each module, with spaces between; ``name=other`` where the module
-            calls it *other*.
+    It offers what the package imports under ``TYPE_CHECKING``: type checkers read these lines, and
+    so does it, when it is first asked.
     """
-    homes: dict[str, tuple[str, str]] = {}
-    for module, names in offers.items():
-        for offer in names.split():
-            name, _, other = offer.partition("=")
-            homes[name] = module, other or name
 
     def attribute(name: str) -> object:
-        if name not in homes:
+        home = offers_of(package).get(name)
+        if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, other = homes[name]
+        module, other = home
         found: object = getattr(import_module(module), other)
         setattr(sys.modules[package], name, found)
         return found
 
     return attribute
+
+
+@cache
+def offers_of(package: str) -> dict[str, tuple[str, str]]:
+    """Return the modules that offer the names of a lazy package, and what they call them."""
+    loader: Any = sys.modules[package].__loader__
+    return indented_imports(loader.get_source(package))
+
+
+def indented_imports(source: str) -> dict[str, tuple[str, str]]:
+    """Return what a module imports under ``TYPE_CHECKING``: by name, where it is and as what."""
+    return {
+        own or name: (module, name)
+        for module, *names in _IMPORT.findall(source)
+        for name, own in _NAME.findall("".join(names))
+    }

@@ -101,10 +101,10 @@ class Stored(Protocol):
 class Outcome:
     """What a job answers. Printed, it is what the command prints; notebooks show the same."""
 
-    _report: Callable[[bool], Report] | None = None
+    _report: Callable[..., Report] | None = None
 
-    def answered(self, report: Callable[[bool], Report]) -> Self:
-        """Return the same outcome with what makes its report, verbose or not."""
+    def answered(self, report: Callable[..., Report]) -> Self:
+        """Return the same outcome with what makes its report, given whether it is verbose."""
         return replace(self, _report=report)
 
     def document(self, *, verbose: bool = False) -> Report:
@@ -115,7 +115,7 @@ class Outcome:
         """
         if self._report is None:
             raise LookupError("only what the functions of dpl answer has a report")
-        return self._report(verbose)
+        return self._report(verbose=verbose)
 
     @property
     def ok(self) -> bool:
@@ -162,7 +162,7 @@ class StoredOutcome(ModelOutcome):
 
     _stored: Stored | None = None
 
-    def answered(self, report: Callable[[bool], Report], stored: Stored | None = None) -> Self:
+    def answered(self, report: Callable[..., Report], stored: Stored | None = None) -> Self:
         """Return the same outcome with what makes its report, and the model."""
         return replace(self, _report=report, _stored=stored)
 
@@ -323,22 +323,22 @@ class RunOutcome(ModelOutcome):
     @property
     def outputs(self) -> dict[str, Array]:
         """What it gave, by output."""
-        found: dict[str, Feed] = {}
+        feeds: dict[str, Feed] = {}
         for name, leaves in self.leaves.items():
             arrays = [leaf.data for leaf in leaves]
-            found[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
-        return _arrays(found)
+            feeds[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
+        return _arrays(feeds)
 
     @property
     def given(self) -> list[ArrayFacts]:
         """Every array that it was fed; those of a sequence are many."""
-        found = []
+        facts = []
         for name, value in self.feeds.items():
             if isinstance(value, list):
-                found += [ArrayFacts(f"{name}[{n}]", a.dtype.name, a) for n, a in enumerate(value)]
+                facts += [ArrayFacts(f"{name}[{n}]", a.dtype.name, a) for n, a in enumerate(value)]
             elif value is not None:
-                found.append(ArrayFacts(name, value.dtype.name, value))
-        return found
+                facts.append(ArrayFacts(name, value.dtype.name, value))
+        return facts
 
     @property
     def made(self) -> list[ArrayFacts]:
@@ -388,10 +388,8 @@ class ArrayFacts(NamedTuple):
         if self.data.dtype.kind not in "biuf" or not self.data.size:
             return None, None, None
         wide = self.data.astype("float64")
-        low, high, mean = (
-            value if math.isfinite(value) else None
-            for value in (float(wide.min()), float(wide.max()), float(wide.mean()))
-        )
+        numbers = map(float, (wide.min(), wide.max(), wide.mean()))
+        low, high, mean = (number if math.isfinite(number) else None for number in numbers)
         return low, high, mean
 
 
@@ -412,7 +410,7 @@ class Spread(NamedTuple):
     def of(cls, numbers: Sequence[float]) -> Spread:
         """Return that of *numbers*."""
         if len(numbers) == 1:
-            return cls(numbers[0], numbers[0], numbers[0])
+            return cls(*numbers, *numbers, *numbers)
         return cls(*statistics.quantiles(numbers, n=4, method="inclusive"))
 
 
@@ -481,13 +479,8 @@ class BenchOutcome(ModelOutcome):
         They are those of the rounds, each of which saw both models under the same conditions.
         """
         ours, theirs = (side.timing for side in self.sides)
-        pairs = ((ours.cpu, theirs.cpu), (ours.wall, theirs.wall))
-        return Ratios(
-            *(
-                Spread.of([b / max(a, 1e-12) for a, b in zip(*rounds, strict=True)])
-                for rounds in pairs
-            )
-        )
+        clocks = (zip(ours.cpu, theirs.cpu, strict=True), zip(ours.wall, theirs.wall, strict=True))
+        return Ratios(*(Spread.of([b / max(a, 1e-12) for a, b in rounds]) for rounds in clocks))
 
     @property
     def ratio(self) -> float:
@@ -612,15 +605,13 @@ class Delivery:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader should know, beside what the check of numbers has to say."""
-        said = [f"onnx objects to the model: {self.fault}"] if self.fault else []
-        if self.linked:
-            named = some_of([path.name for path in self.linked])
-            said.append(
-                f"{named} has two names now: onnx refuses that, in the result and in the model "
-                "itself, until one is removed; onnxruntime reads both (--external-data copy makes "
-                "a copy)"
-            )
-        return tuple(said)
+        said = (f"onnx objects to the model: {self.fault}",) if self.fault else ()
+        if not self.linked:
+            return said
+        named = some_of([path.name for path in self.linked])
+        refused = "onnx refuses that, in the result and in the model itself, until one is removed"
+        copied = "onnxruntime reads both (--external-data copy makes a copy)"
+        return (*said, f"{named} has two names now: {refused}; {copied}")
 
     @property
     def is_sound(self) -> bool:
@@ -951,13 +942,11 @@ class RewriteOutcome(WrittenOutcome):
     @property
     def misfits(self) -> tuple[str, ...]:
         """The entries of the plan that do not fit: the line, and why, a sentence each."""
-        plan = self.plan
-        if plan is None:
+        if (plan := self.plan) is None:
             return ()
         return tuple(
-            f"{plan.place(entry)}: {entry.rule} does not fit at {entry.output!r} "
-            f"in {entry.scope}: {reason}"
-            for entry, reason in self.missing
+            f"{plan.place(at)}: {at.rule} does not fit at {at.output!r} in {at.scope}: {reason}"
+            for at, reason in self.missing
         )
 
     @property
@@ -1303,6 +1292,11 @@ class Cause:
         """All of them, in order."""
         return (*self.needed, *self.culprits)
 
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules of the culprits, each once."""
+        return tuple(dict.fromkeys(step.rule for step in self.culprits))
+
 
 @keys(
     "model=label over=kind equivalent=is_equivalent applications=steps.len trials "
@@ -1489,35 +1483,24 @@ class AccuracyOutcome(Outcome):
     def misses(self) -> tuple[tuple[str, str], ...]:
         """Why the answer is no: the output, or "" for all, and what is wrong with it."""
         outputs = self.measured.outputs
-        misses = [
-            (each.name, f"{counted(each.accuracy.lost, 'element')} finite in one model alone")
-            for each in outputs
-            if each.accuracy.lost
-        ]
+        lost = ((each.name, each.accuracy.lost) for each in outputs)
+        misses = [(n, f"{counted(k, 'element')} finite in one model alone") for n, k in lost if k]
         for figure, least in self.bounds.items():
-            word, no_word = _FIGURES[figure]
-            reached = [(each.name, getattr(each.accuracy, figure)) for each in outputs]
-            if all(value is None for _, value in reached):
-                misses.append(("", f"no output has {no_word}; at least {least:g} is asked for"))
-            misses += [
-                (name, f"{word} {value:.6g}; at least {least:g} is asked for")
-                for name, value in reached
-                if value is not None and not value >= least
-            ]
+            asked = f"at least {least:g} is asked for"
+            word = {"sqnr": "SQNR"}.get(figure, figure)
+            values = [(each.name, getattr(each.accuracy, figure)) for each in outputs]
+            reached = [(name, value) for name, value in values if value is not None]
+            if not reached:
+                article = "a" if figure == "cosine" else "an"
+                misses.append(("", f"no output has {article} {word}; {asked}"))
+            low = [(name, value) for name, value in reached if not value >= least]
+            misses += [(name, f"{word} {value:.6g}; {asked}") for name, value in low]
         return tuple(misses)
 
     @property
     def unmet(self) -> tuple[str, ...]:
         """The same, a sentence each."""
         return tuple(f"{name}: {why}" if name else why for name, why in self.misses)
-
-
-_FIGURES = {
-    "sqnr": ("SQNR", "an SQNR"),
-    "cosine": ("cosine", "a cosine"),
-    "agreement": ("agreement", "an agreement"),
-}
-"""What the figures of accuracy are called."""
 
 
 # What a model is made of.

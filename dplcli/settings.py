@@ -130,7 +130,7 @@ class Option(NamedTuple):
         """Return what the field holds if it is given *value*; None stands for the default."""
         if value is None:
             return self.default
-        return _HOLDS.get(self.kind, _as_it_is)(value)
+        return _HOLDS[self.kind](value) if self.kind in _HOLDS else value
 
     def parse(self, value: Any) -> Any:  # noqa: ANN401  # what click gives
         """Return the keyword's value for what the command line says; None if it says nothing."""
@@ -197,9 +197,8 @@ class BaseSettings:
                 continue
             found = cls.__dict__[name]
             own = found if isinstance(found, Option) else Option(found)
-            told = about.get(name, own.help).replace(
-                "{policies}", ", ".join(POLICIES.get(name, ()))
-            )
+            policies = ", ".join(POLICIES.get(name, ()))
+            told = about.get(name, own.help).replace("{policies}", policies)
             delattr(cls, name)
             fields[name] = own._replace(
                 name=name, kind=kind.removesuffix(" | None"), group=own.group or group, help=told
@@ -211,9 +210,8 @@ class BaseSettings:
     def __init__(self, **given: Any) -> None:  # noqa: ANN401  # the fields say
         for name in given.keys() - self.options.keys():
             guess = did_you_mean(name, self.options)
-            raise TypeError(
-                f"got an unexpected keyword argument {name!r}" + (f"; {guess}" if guess else "")
-            )
+            more = f"; {guess}" if guess else ""
+            raise TypeError(f"got an unexpected keyword argument {name!r}{more}")
         for name, field in self.options.items():
             self.__dict__[name] = field.hold(given[name]) if name in given else field.default
         self.check()
@@ -245,11 +243,8 @@ class BaseSettings:
 
     def stated(self) -> dict[str, Any]:
         """Return the fields that are not as they are by default."""
-        return {
-            name: self.__dict__[name]
-            for name, field in self.options.items()
-            if self.__dict__[name] != field.default
-        }
+        fields = self.options
+        return {name: held for name, held in vars(self).items() if held != fields[name].default}
 
     def beyond(self, names: Iterable[str]) -> set[str]:
         """Return the options that are stated and not among *names*."""
@@ -261,24 +256,21 @@ class BaseSettings:
 
     def files(self) -> list[str | Path]:
         """Return the files that are named, as far as the types of fields tell."""
-        named = [
-            self.__dict__[name] for name, field in self.options.items() if field.kind in _FILES
-        ]
+        named = [held for name, held in vars(self).items() if self.options[name].kind in _FILES]
         return [file for value in named for file in several(value) if isinstance(file, (str, Path))]
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], **more: Any) -> Self:  # noqa: ANN401  # the fields say
+    def read(cls, given: Mapping[str, Any]) -> Self:
         """Make settings of what the command line says.
 
         Args:
             given: The values by the names of fields, as click parsed them.
-            more: Further fields, as programs give them.
 
         Raises:
             UsageError: A text cannot be read.
         """
         parsed = {name: cls.options[name].parse(value) for name, value in given.items()}
-        return cls(**{name: value for name, value in parsed.items() if value is not None} | more)
+        return cls(**{name: value for name, value in parsed.items() if value is not None})
 
     @classmethod
     def signature(cls, *models: Parameter, by_place: Iterable[str] = ()) -> Signature:
@@ -289,13 +281,9 @@ class BaseSettings:
             by_place: Settings that may also be given by position, after the models.
         """
         places = dict.fromkeys(by_place, Parameter.POSITIONAL_OR_KEYWORD)
+        by_name = Parameter.KEYWORD_ONLY
         settings = [
-            Parameter(
-                name,
-                places.get(name, Parameter.KEYWORD_ONLY),
-                default=field.default,
-                annotation=field.kind,
-            )
+            Parameter(name, places.get(name, by_name), default=field.default, annotation=field.kind)
             for name, field in cls.options.items()
         ]
         return Signature([*models, *sorted(settings, key=lambda each: each.kind)])
@@ -303,18 +291,16 @@ class BaseSettings:
 
 def several(value: Any) -> tuple[Any, ...]:  # noqa: ANN401  # whatever may be one or several
     """Return one value or several as several, each once."""
-    is_one = isinstance(value, (str, os.PathLike)) or not hasattr(value, "__iter__")
-    return (value,) if is_one else tuple(dict.fromkeys(value))
+    return (value,) if _is_one(value) else tuple(dict.fromkeys(value))
 
 
-def _sources(patterns: Source | Iterable[Source]) -> tuple[Any, ...]:
-    is_one = isinstance(patterns, (str, os.PathLike)) or not hasattr(patterns, "__iter__")
-    given: Iterable[Any] = [patterns] if is_one else patterns  # type: ignore[assignment]
+def _is_one(value: object) -> bool:
+    return isinstance(value, (str, os.PathLike)) or not hasattr(value, "__iter__")
+
+
+def _sources(patterns: Any) -> tuple[Any, ...]:  # noqa: ANN401  # one source or several
+    given = [patterns] if _is_one(patterns) else patterns
     return tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in given)
-
-
-def _as_it_is(value: Any) -> Any:  # noqa: ANN401  # whatever it is
-    return value
 
 
 _HOLDS: dict[str, Callable[[Any], Any]] = {
@@ -360,41 +346,46 @@ def _is_number(text: str) -> bool:
 _LONGEST_SIZE = 18
 
 
-def _read_sizes(texts: Iterable[str]) -> dict[str, int | tuple[int, ...] | str]:
-    """Return sizes of dimensions, whole shapes and sums of sizes, as --shape gives them."""
-    sizes: dict[str, int | tuple[int, ...] | str] = {}
-    for text in texts:
-        name, separator, value = text.rpartition("=")
-        parts = value.split("x")
-        size: int | tuple[int, ...] | str = value
-        if name and all(map(_is_number, parts)):
-            size = tuple(map(int, parts)) if len(parts) > 1 else int(value)
-        elif not separator or not name or "+" not in value:
-            raise UsageError(
-                f"--shape {text!r}: not a size",
-                hint="write --shape batch=4, --shape image=1x3x224x224, or "
-                "--shape total=past+sequence",
-            )
-        if sizes.setdefault(name, size) != size:
-            raise UsageError(f"--shape {text}: {name!r} has another size already")
-    return sizes
+def _named(
+    flag: str, kind: str, hint: str, read: Callable[[str], Any]
+) -> Callable[[Iterable[str]], dict[str, Any]]:
+    """Return what reads texts NAME=VALUE; *read* raises ValueError for what is no value."""
+
+    def parse(texts: Iterable[str]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for text in texts:
+            name, _, value = text.rpartition("=")
+            try:
+                item = read(value) if name else None
+            except ValueError:
+                item = None
+            if item is None:
+                raise UsageError(f"{flag} {text!r}: not a {kind}", hint=hint)
+            if values.setdefault(name, item) != item:
+                raise UsageError(f"{flag} {text}: {name!r} has another {kind} already")
+        return values
+
+    return parse
 
 
-def _read_ranges(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Return the ranges that --range gives, by input."""
-    ranges: dict[str, tuple[float, float]] = {}
-    for text in texts:
-        name, separator, value = text.rpartition("=")
-        low, colon, high = value.partition(":")
-        try:
-            bounds = float(low), float(high)
-        except ValueError:
-            bounds = None
-        if not separator or not name or not colon or bounds is None:
-            raise UsageError(f"--range {text!r}: not a range", hint="write --range ids=0:1000")
-        if ranges.setdefault(name, bounds) != bounds:
-            raise UsageError(f"--range {text}: {name!r} has another range already")
-    return ranges
+def _size(text: str) -> int | tuple[int, ...] | str:
+    """Read the size of a dimension, a whole shape, or a sum of sizes."""
+    parts = text.split("x")
+    if all(map(_is_number, parts)):
+        return tuple(map(int, parts)) if len(parts) > 1 else int(text)
+    if "+" not in text:
+        raise ValueError(text)
+    return text
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    low, _, high = text.partition(":")
+    return float(low), float(high)
+
+
+_SIZES = "write --shape batch=4, --shape image=1x3x224x224, or --shape total=past+sequence"
+_read_sizes = _named("--shape", "size", _SIZES, _size)
+_read_ranges = _named("--range", "range", "write --range ids=0:1000", _bounds)
 
 
 def _read_pairs(texts: Iterable[str]) -> dict[str, str]:
@@ -413,32 +404,21 @@ def _read_pairs(texts: Iterable[str]) -> dict[str, str]:
 def _read_limits(texts: Iterable[str]) -> dict[str, dict[str, float]]:
     limits: dict[str, dict[str, float]] = {}
     for text in texts:
-        name, own = _read_tolerance(text)
+        name, _, value = text.rpartition("=")
+        pairs = [part.partition(":") for part in value.split(",")]
+        try:
+            own = {kind: float(number) for kind, _, number in pairs}
+        except ValueError:
+            own = {}
+        if not name or len(own) < len(pairs) or own.keys() - {"rtol", "atol"}:
+            raise UsageError(
+                f"--tolerance {text!r}: not a tolerance",
+                hint="write --tolerance logits=rtol:1e-3,atol:1e-5, or one of the two",
+            )
         if name in limits:
             raise UsageError(f"--tolerance {text!r}: {name} has one already", hint="join them")
         limits[name] = own
     return limits
-
-
-def _read_tolerance(text: str) -> tuple[str, dict[str, float]]:
-    name, separator, parts = text.rpartition("=")
-    given: dict[str, float] = {}
-    for part in parts.split(","):
-        kind, _, number = part.partition(":")
-        try:
-            value = float(number)
-        except ValueError:
-            separator = ""
-            break
-        if kind not in {"rtol", "atol"} or kind in given:
-            separator = ""
-        given[kind] = value
-    if not separator or not name:
-        raise UsageError(
-            f"--tolerance {text!r}: not a tolerance",
-            hint="write --tolerance logits=rtol:1e-3,atol:1e-5, or one of the two",
-        )
-    return name, given
 
 
 def _read_percent(text: str) -> float:

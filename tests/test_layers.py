@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "docstrings",
         "errors",
         "escaping",
+        "lazy",
         "keys",
         "ir",
         "diff",

@@ -44,21 +44,19 @@ EXTERNAL = "run"
 
 
 def _size(value: object) -> object:
-    if isinstance(value, str):
-        found = _SIZE.fullmatch(value)
-        if found is None:
-            raise ValueError("expected a size, such as 12 MB")
-        return round(float(found[1]) * _UNITS[found[2]])
-    return value
+    if not isinstance(value, str):
+        return value
+    if (parts := _SIZE.fullmatch(value)) is None:
+        raise ValueError("expected a size, such as 12 MB")
+    return round(float(parts[1]) * _UNITS[parts[2]])
 
 
 def _percent(value: object) -> object:
-    if isinstance(value, str):
-        found = _PERCENT.fullmatch(value)
-        if found is None:
-            raise ValueError("expected a share, such as 80 %")
-        return float(found[1])
-    return value
+    if not isinstance(value, str):
+        return value
+    if (parts := _PERCENT.fullmatch(value)) is None:
+        raise ValueError("expected a share, such as 80 %")
+    return float(parts[1])
 
 
 def _expectation(text: str) -> str:
@@ -129,12 +127,10 @@ class StepEntry(_Strict):
     def _is_one(self) -> StepEntry:
         if len(self.model_fields_set) != 1:
             raise ValueError("a step is one of rewrite, partition, repeat, inline and run")
-        if self.run is not None and not {"{input}", "{output}"} <= set(self._words()):
+        words = re.findall(r"\{input\}|\{output\}", " ".join(self.run or ()))
+        if self.run is not None and not {"{input}", "{output}"} <= set(words):
             raise ValueError("run needs {input} and {output} among its arguments")
         return self
-
-    def _words(self) -> Iterable[str]:
-        return re.findall(r"\{input\}|\{output\}", " ".join(self.run or ()))
 
     @property
     def kind(self) -> str:
@@ -151,14 +147,14 @@ class Reports(_Strict):
     html: str | None = Field(default=None, description="As one page of HTML.")
 
 
-def _or_path(value: object) -> object:
+def _entry(value: object) -> object:
     return {"path": value} if isinstance(value, str) else value
 
 
 class BuildFile(_Strict):
     """A pipeline file."""
 
-    models: list[Annotated[ModelEntry, BeforeValidator(_or_path)]] = Field(
+    models: list[Annotated[ModelEntry, BeforeValidator(_entry)]] = Field(
         min_length=1,
         description="Files, folders and globs; the last entry that names a model decides.",
     )
@@ -330,11 +326,12 @@ class Measures(NamedTuple):
 
 def exceeded(budgets: Budgets, found: Measures) -> list[str]:
     """Return a sentence for each budget that is not kept to."""
-    said = []
-    if budgets.nodes is not None and found.nodes > budgets.nodes:
-        said.append(f"it has {found.nodes:,} nodes, the budget is {budgets.nodes:,}")
-    if budgets.size is not None and found.size > budgets.size:
-        said.append(f"it has {found.size:,} bytes, the budget is {budgets.size:,}")
+    counts = ((found.nodes, "nodes", budgets.nodes), (found.size, "bytes", budgets.size))
+    said = [
+        f"it has {count:,} {what}, the budget is {budget:,}"
+        for count, what, budget in counts
+        if budget is not None and count > budget
+    ]
     growth = found.growth or 0.0
     if budgets.growth is not None and growth > budgets.growth:
         said.append(f"it is {growth:.1f} % larger, the budget is {budgets.growth:g} %")

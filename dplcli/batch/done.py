@@ -67,10 +67,8 @@ def _joined(parts: Iterable[object]) -> str:
 @cache
 def program() -> dict[str, str]:
     """Return the versions of dpl, which are hashes, too, and of what it runs on."""
-    code = [
-        [str(each.relative_to(_PACKAGE)), digest_of(each)]
-        for each in sorted(_PACKAGE.rglob("*.py"))
-    ]
+    files = sorted(_PACKAGE.rglob("*.py"))
+    code = [[str(each.relative_to(_PACKAGE)), digest_of(each)] for each in files]
     shipped = [digest_of(folder) for folder in _SHIPPED if folder.is_dir()]
     return {
         "dpl": f"{__version__} {_joined(code)[:_SHORT]}",
@@ -94,28 +92,23 @@ def _model_digest(path: Path, *, reads: bool) -> str:
     """Return the hash of a model's content, its external data included; "" if it is no model."""
     try:
         own = digest_of(path)
-        names = _external_names(path, own, reads=reads)
-        if names is None:
+        known = read_answer(f"external-{own}")  # which files these are, the model's file decides
+        if known is None and not reads:
             return ""
+        names = _external_names(path) if known is None else known["names"]
+        if known is None:
+            keep_answer(f"external-{own}", {"names": names})
         return _joined([own, *([name, digest_of(path.parent / name)] for name in names)])
     except (OSError, DplError):
         return ""
 
 
-def _external_names(path: Path, own: str, *, reads: bool) -> list[str] | None:
-    """Return the files of external data, which the content of a model's file decides."""
-    known = read_answer(f"external-{own}")
-    if known is not None:
-        return list(known["names"])
-    if not reads:
-        return None
+def _external_names(path: Path) -> list[str]:
     from dplcli.onnx_io import external_files, load_model  # noqa: PLC0415  # slow to load
 
     folder = path.parent.resolve()
-    found = external_files(load_model(path), path.parent)
-    names = sorted(str(each.relative_to(folder)) for each in found if each.is_relative_to(folder))
-    keep_answer(f"external-{own}", {"names": names})
-    return names
+    files = external_files(load_model(path), path.parent)
+    return sorted(str(each.relative_to(folder)) for each in files if each.is_relative_to(folder))
 
 
 def _meaning(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,13 +89,12 @@ def _meant_by(path: Path, results: Collection[str]) -> Iterator[ModelFile]:
         yield from (ModelFile(each, each.relative_to(path)) for each in kept)
     elif _is_glob(path):
         ending = {"**": f"**/*{_SUFFIX}", "*": f"*{_SUFFIX}"}.get(path.name, path.name)
-        files = [
-            each for each in sorted(set(_called(path.parent / ending))) if not _is_folder(each)
-        ]
-        kept = [each for each in files if not _is_result(each, results)]
+        files = sorted(set(_called(path.parent / ending)))
+        kept = [each for each in files if not (_is_folder(each) or _is_result(each, results))]
         if not kept:
             yield ModelFile(path, path, f"{path}: no file is called like this")
-        fixed = _fixed_part(path)
+        folders = takewhile(lambda part: not glob.has_magic(part), path.parts)
+        fixed = Path(*folders)  # before the first part with a wildcard
         yield from (ModelFile(each, each.relative_to(fixed)) for each in kept)
     else:
         yield ModelFile(path, Path(path.name))
@@ -123,13 +123,6 @@ def _is_result(path: Path, results: Collection[str]) -> bool:
     """Tell whether an earlier run wrote the file beside its model."""
     base, _, word = path.stem.removesuffix(".failed").rpartition(".")
     return word in results and path.with_name(f"{base}{path.suffix}").exists()
-
-
-def _fixed_part(pattern: Path) -> Path:
-    """Return the folders of a glob before the first part with a wildcard."""
-    parts = pattern.parts
-    at = next(n for n, part in enumerate(parts) if glob.has_magic(part))
-    return Path(*parts[:at])
 
 
 def pair_models(first: Path, second: Path) -> list[tuple[ModelFile, ModelFile | None]]:

@@ -226,19 +226,12 @@ def _context(preload: Iterable[str]) -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     resource_tracker.ensure_running()  # which lets interrupts through again when it is started
-    with _interrupts_held():
-        forkserver.ensure_running()  # what it loads is not to be interrupted by a terminal
-    return context
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Let an interrupt wait; what is started meanwhile never sees any."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        yield
+        forkserver.ensure_running()  # what it loads is not to be interrupted by a terminal
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
 
 
 def _begin() -> None:
@@ -438,10 +431,8 @@ class _Crew:
             except DplError:
                 raise
             except Exception:  # noqa: BLE001  # of many kinds
-                gone = LostError("the scheduler of Dask is gone", hint="--resume goes on")
-                yield from (
-                    (task, gone, "") for task in (*(t for t, _ in running.values()), *waiting)
-                )
+                left = (*(task for task, _ in running.values()), *waiting)
+                yield from ((task, _gone(), "") for task in left)
                 return
             for future, (task, crew) in [*running.items()]:
                 if not self._names.keys() & set(crew):
@@ -522,7 +513,9 @@ def _answered(future: Future[tuple[str, Answer | Exception]]) -> tuple[Answer | 
         name = type(error).__name__
         if name == "KilledWorker":
             return LostError("every worker of Dask that was given it died"), ""
-        if "Cancelled" in name or name == "CommClosedError":
-            return LostError("the scheduler of Dask is gone", hint="--resume goes on"), ""
-        return error, ""
+        return _gone() if "Cancelled" in name or name == "CommClosedError" else error, ""
     return answer, machine
+
+
+def _gone() -> LostError:
+    return LostError("the scheduler of Dask is gone", hint="--resume goes on")

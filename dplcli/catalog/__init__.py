@@ -14,12 +14,4 @@ if TYPE_CHECKING:
         shipped_targets,
     )
 else:
-    __getattr__ = lazy(
-        __name__,
-        {
-            "dplcli.catalog.catalog": "read_catalogs",
-            "dplcli.catalog.places": (
-                "Catalog find_catalog is_shipped_target shipped_catalogs shipped_targets"
-            ),
-        },
-    )
+    __getattr__ = lazy(__name__)

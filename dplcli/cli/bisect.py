@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -60,25 +60,15 @@ class _BisectCommand(JobCommand):
         """Look for faults in a model or between two, or reproduce one."""
         chosen, paths = cast("BisectSettings", settings), [path for path in models if path]
         _check(paths, chosen)
-        check = check_of(chosen)
         if chosen.reproduce is not None:
-            return reproduced_document(
-                pipeline.reproduce(chosen.reproduce, allow_code=chosen.allow_code)
-            )
+            done = pipeline.reproduce(chosen.reproduce, allow_code=chosen.allow_code)
+            return reproduced_document(done)
+        told: dict[str, Any] = {"settings": check_of(chosen)}
+        told |= {"output": chosen.output, "progress": chosen.progress}
         if len(paths) == _TWO:
-            both = pipeline.bisect_models(
-                *paths, settings=check, output=chosen.output, progress=chosen.progress
-            )
+            both = pipeline.bisect_models(*paths, **told)
             return models_document(both, files=tuple(paths), verbose=verbose)
-        found = pipeline.bisect_rules(
-            paths[0],
-            chosen,
-            kind=chosen.by,
-            settings=check,
-            output=chosen.output,
-            most=chosen.most,
-            progress=chosen.progress,
-        )
+        found = pipeline.bisect_rules(paths[0], chosen, kind=chosen.by, most=chosen.most, **told)
         catalogs = [item for item in chosen.patterns if isinstance(item, str)]
         return rules_document(found, file=paths[0], catalogs=catalogs, verbose=verbose)
 

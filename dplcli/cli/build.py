@@ -238,10 +238,8 @@ class _Build:
                     done = replace(done, verdict=_UNCHANGED)
                 self.said.append(done)
                 if done.status != "yes":
-                    said = [
-                        line.removeprefix(f"{current}: ").replace(str(made), made.name)
-                        for line in done.messages
-                    ]
+                    said = (line.removeprefix(f"{current}: ") for line in done.messages)
+                    said = (line.replace(str(made), made.name) for line in said)
                     lines = tuple(f"step {number}, {step.kind}: {line}" for line in said)
                     return self._summary(done.status, lines, done.hint)
                 current = made
@@ -253,9 +251,9 @@ class _Build:
             assert step.settings is not None  # noqa: S101  # a step of dpl has them
             settings = step.settings.but(output=made)
             return answer_to(step.kind, (current,), settings, label, with_record=True)
-        words = {"{input}": str(current.absolute()), "{output}": str(made)}
+        words = (("{input}", str(current.absolute())), ("{output}", str(made)))
         command = list(step.program)
-        for mark, path in words.items():
+        for mark, path in words:
             command = [word.replace(mark, path) for word in command]
         try:
             done = run_program(command)
@@ -265,9 +263,8 @@ class _Build:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             last = f": {lines[-1].strip()}" if lines else ""
             ended = f"exit code {done.returncode}" if done.returncode else "it wrote no {output}"
-            return ModelAnswer(
-                label=label, status="error", messages=(f"{command[0]}: {ended}{last}",)
-            )
+            message = f"{command[0]}: {ended}{last}"
+            return ModelAnswer(label=label, status="error", messages=(message,))
         if step.settings is None:
             return ModelAnswer(label=label, status="yes", verdict="Done, not verified")
         return answer_to("verify", (current, made), step.settings, label, with_record=True)
@@ -286,17 +283,17 @@ class _Build:
         lines = [*unmet, *exceeded(task.budgets, self._measures(made, files))]
         if lines:
             return self._summary("no", tuple(lines))
-        places = [task.output.parent / each.relative_to(made.parent) for each in files]
-        digests = {str(at): digest_of(each) for each, at in zip(files, places, strict=True)}
+        places = {each: task.output.parent / each.relative_to(made.parent) for each in files}
+        digests = {str(at): digest_of(each) for each, at in places.items()}
         states = {
-            at: "new" if not at.exists() else "changed"
-            for each, at in zip(files, places, strict=True)
+            at: "changed" if at.exists() else "new"
+            for each, at in places.items()
             if not at.is_file() or not filecmp.cmp(each, at, shallow=False)
         }
         state = states.get(task.output, "changed" if states else "unchanged")
         if task.check:
             return checked(self._summary("yes", state=state), states)
-        for each, at in sorted(zip(files, places, strict=True), key=lambda pair: pair[0] == made):
+        for each, at in sorted(places.items(), key=lambda pair: pair[0] == made):
             if at in states:
                 at.parent.mkdir(parents=True, exist_ok=True)
                 with each.open("rb") as source:
@@ -344,12 +341,9 @@ class _Build:
             rules=tuple(rule for answer in self.said for rule in answer.rules),
             cases=(
                 *(
-                    (
-                        f"step {number}" if case[0] == "verdict" else f"step {number}, {case[0]}",
-                        *case[1:],
-                    )
+                    (f"step {number}{f', {group}' * (group != 'verdict')}", name, status, message)
                     for number, answer in enumerate(self.said, start=1)
-                    for case in answer.cases
+                    for group, name, status, message in answer.cases
                 ),
                 *((case.group, case.name, case.status, case.message) for case in self.expected),
             ),
@@ -415,17 +409,10 @@ def command(  # one parameter per option
     folder = read.path.absolute().parent
     steps = tuple(_steps(read))
     with chdir(folder):
-        rows = list(_rows(read, steps, folder, check=check))
-        tasks = [row for row in rows if isinstance(row, BuildTask)]
-        with printing.progress() as tell:
-            answers = {task.label: _known(task) for task in tasks}
-            left = [task for task in tasks if answers[task.label] is None]
-            if left:
-                answers |= settings.run(left, tell)
+        answers = settings.answers(list(_rows(read, steps, folder, check=check)), _known, printing)
         if not check:
             forget_oldest(settings.cache_size)
-    said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
-    conclude(printing, "dpl build", list(_without_clashes(filter(None, said))))
+    conclude(printing, "dpl build", list(_without_clashes(answers)))
 
 
 def _with_reports(printing: options.Printing, read: ReadFile) -> options.Printing:

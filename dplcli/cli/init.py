@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import click
@@ -12,8 +11,9 @@ import click
 from dplcli.batch.build_file import FILE_NAME
 from dplcli.batch.models import find_models
 from dplcli.cli import options
-from dplcli.cli.job import RESULTS, Batch, ModelTask
-from dplcli.cli.printing import progress, say
+from dplcli.cli.job import RESULTS, Asked, Batch, rows_of
+from dplcli.cli.options import Printing
+from dplcli.cli.printing import say
 from dplcli.errors import UsageError, counted
 from dplcli.files import encoded, write_new_file
 from dplcli.settings import MatchSettings
@@ -65,22 +65,10 @@ def command(  # one parameter per option
     ]
     if not found:
         raise UsageError("no model is found")
-    run = token_hex(8)
-    tasks = [
-        ModelTask(
-            label=str(each.path),
-            model=each.path,
-            command="match",
-            models=(each.path,),
-            settings=MatchSettings(target=target, hints=False),
-            folder=Path.cwd(),
-            run=run,
-        )
-        for each in found
-    ]
-    with progress(quiet=quiet, verbose=False) as tell:
-        answers = settings.run(tasks, tell)
-    said = [answers[task.label] for task in tasks]
+    asked = [Asked(each, (each.path,), None) for each in found]
+    printing = Printing(None, quiet, verbose=False)
+    rows = list(rows_of("match", asked, MatchSettings(target=target, hints=False), printing))
+    said = settings.answers(rows, lambda _task: None, printing)
     errors = [answer for answer in said if answer.status == "error"]
     for answer in errors:
         say(f"dpl: left out: {answer.messages[0]}", err=True)

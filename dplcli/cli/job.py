@@ -180,22 +180,20 @@ class ModelTask(BatchTask):
         return texts_in([self.models, self.settings])
 
     def work(self) -> ModelAnswer:
-        """Do the job."""
+        """Do the job; files that it wrote are named as they are seen from the folder."""
+        asked = (self.command, self.models, self.settings, self.label)
         answer = answer_to(
-            self.command,
-            self.models,
-            self.settings,
-            self.label,
+            *asked,
+            verbose=self.verbose,
             with_record=self.with_record,
             with_text=self.with_text,
-            verbose=self.verbose,
         )
-        written = [path for path in self.writes if answer.status != "error" and path.exists()]
-        return replace(answer, files={self._seen(path): digest_of(path) for path in written})
-
-    def _seen(self, path: Path) -> str:
-        """Return the name of a file as it is seen from the folder, wherever that lies."""
-        return str(path.relative_to(self.folder) if path.is_relative_to(self.folder) else path)
+        here, files = self.folder, {}
+        for path in self.writes if answer.status != "error" else ():
+            if path.exists():
+                seen = path.relative_to(here) if path.is_relative_to(here) else path
+                files[str(seen)] = digest_of(path)
+        return replace(answer, files=files)
 
 
 def texts_in(value: object) -> Iterator[str]:
@@ -204,11 +202,8 @@ def texts_in(value: object) -> Iterator[str]:
         yield str(value)
     elif isinstance(value, BaseSettings):
         yield from texts_in({name: each for name, each in vars(value).items() if name != "output"})
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from texts_in(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
+    elif isinstance(value, (dict, list, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from texts_in(item)
 
 
@@ -259,6 +254,30 @@ class Batch(BatchSettings):
         from dplcli.batch.processes import limited  # noqa: PLC0415  # one model needs none
 
         return limited(self.model_timeout)
+
+    def answers(
+        self,
+        rows: Sequence[BatchTask | ModelAnswer],
+        known: Callable[[Any], ModelAnswer | None],
+        printing: Printing,
+    ) -> list[ModelAnswer]:
+        """Return the answers of all rows: those that are, those known before, and those of tasks.
+
+        Args:
+            rows: Tasks, and answers that need no task.
+            known: Returns what an earlier run answered to a task.
+            printing: Where to say how far it is.
+        """
+        tasks = [row for row in rows if isinstance(row, BatchTask)]
+        with printing.progress() as tell:
+            answers = {task.label: known(task) for task in tasks}
+            left = [task for task in tasks if answers[task.label] is None]
+            if self.resume and len(left) < len(tasks) and not printing.quiet:
+                done = len(tasks) - len(left)
+                say(f"dpl: {done} of {counted(len(tasks), 'model')} were done before", err=True)
+            answers |= self.run(left, tell) if left else {}
+        said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
+        return [answer for answer in said if answer is not None]
 
     def run(
         self, tasks: Sequence[BatchTask], tell: Callable[[str], None]
@@ -399,12 +418,9 @@ def pairs_of(
     pairs = pair_models(*folders)
     outputs = _outputs([one for one, _ in pairs], settings, command.suffix)
     for each, partner in pairs:
-        problem = each.problem
-        if partner is None and not problem:
-            problem = f"{each.path}: {folders[1]} has no model of this name"
-        other = each.path if partner is None else partner.path
-        output = outputs.get(each.path)
-        asked.append(Asked(each._replace(problem=problem), (each.path, other), output))
+        missing = f"{each.path}: {folders[1]} has no model of this name" if partner is None else ""
+        file = each._replace(problem=each.problem or missing)
+        asked.append(Asked(file, (each.path, (partner or each).path), outputs.get(each.path)))
     return asked
 
 
@@ -437,21 +453,17 @@ def do_all(command: JobCommand, asked: Sequence[Asked], call: Invocation) -> Non
                 raise UsageError(f"{field.words[0]} is for one model, and there are {len(asked)}")
     if "hints" in settings.options:
         settings = settings.but(hints=printing.json_path is not None)
-    rows = list(_rows(name, asked, settings, printing))
-    tasks = [row for row in rows if isinstance(row, ModelTask)]
-    with printing.progress() as tell:
-        known = {task.label: _known(task) if batch.resume else None for task in tasks}
-        left = [task for task in tasks if known[task.label] is None]
-        if len(left) < len(tasks) and not printing.quiet:
-            done = len(tasks) - len(left)
-            say(f"dpl: {done} of {counted(len(tasks), 'model')} were done before", err=True)
-        answers = known | (batch.run(left, tell) if left else {})
+
+    def known(task: ModelTask) -> ModelAnswer | None:
+        answer = task.known() if batch.resume else None
+        return answer if answer is not None and are_there(answer.files) else None
+
+    answers = batch.answers(list(rows_of(name, asked, settings, printing)), known, printing)
     forget_oldest(batch.cache_size)
-    said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
-    conclude(printing, f"dpl {name}", [answer for answer in said if answer is not None])
+    conclude(printing, f"dpl {name}", answers)
 
 
-def _rows(
+def rows_of(
     name: str, asked: Sequence[Asked], settings: BaseSettings, printing: Printing
 ) -> Iterator[ModelTask | ModelAnswer]:
     """Yield what is to be done for each model, or why there is nothing to do."""
@@ -460,8 +472,7 @@ def _rows(
     is_in_place = vars(settings).get("in_place", False)
     run, taken = token_hex(8), dict[Path, Path]()
     for each, models, output in asked:
-        label, own = str(each.path), settings
-        problem = each.problem
+        label, problem = str(each.path), each.problem
         if output in taken and not problem:
             problem = f"{label}: its result would replace that of {taken[output]}"
         if problem:
@@ -473,14 +484,13 @@ def _rows(
         place = each.path if is_in_place else output
         if place is None and settings.result:
             place = pipeline.default_output(each.path, settings.result)
-        if place is not None and not is_in_place:
-            own = settings.but(output=place)
+        is_placed = place is not None and not is_in_place
         yield ModelTask(
             label=label,
             model=each.path,
             command=name,
             models=models,
-            settings=own,
+            settings=settings.but(output=place) if is_placed else settings,
             folder=Path.cwd(),
             run=run,
             writes=() if place is None else (place,),
@@ -488,12 +498,6 @@ def _rows(
             with_text=printing.verbose or name == "explain",
             verbose=printing.verbose,
         )
-
-
-def _known(task: ModelTask) -> ModelAnswer | None:
-    """Return the answer of an earlier run, if what it wrote is still there."""
-    answer = task.known()
-    return answer if answer is not None and are_there(answer.files) else None
 
 
 def conclude(printing: Printing, command: str, answers: Sequence[ModelAnswer]) -> None:
@@ -559,12 +563,11 @@ class JobCommand(options.GroupedCommand):
         self.settings = settings or api.JOBS[name].settings
         self.extra = extra
         self.arguments = [argument.name or "" for argument in models]
-        params = [*models, *options.options_of(self.settings), *more]
         printing = options.printing_params(verbose, forms)
         if extra is not None:
             printing[len(forms) : len(forms)] = options.options_of(extra)
-        params += printing
-        params += options.options_of(Batch) if self.takes_many else []
+        batch = options.options_of(Batch) if self.takes_many else []
+        params = [*models, *options.options_of(self.settings), *more, *printing, *batch]
         super().__init__(name, params=params, callback=self._call, help=docstring(type(self)))
 
     def _call(self, **given: Any) -> None:  # noqa: ANN401  # what click gives

@@ -49,8 +49,10 @@ class _LearnCommand(PairCommand):
         """Learn rules; the catalogue itself is what is printed."""
         given, printing = cast("LearnSettings", call.settings), call.printing
         output = given.output
-        if output is not None:
-            _check_new(output)
+        if output is not None and output.exists():
+            raise UsageError(f"{output}: exists", hint="choose another name")
+        if output is not None and not output.parent.is_dir():
+            raise UsageError(f"{output}: there is no folder {str(output.parent)!r}")
         printing.check(*call.models, *given.files(), printed=[] if output else ["the catalogue"])
         if not given.verify and given.before is None and given.after is None:
             raise UsageError("--no-verify goes with --before and --after only")
@@ -99,14 +101,6 @@ def _tell(result: RulesOutcome, document: Document, output: Path | None, *, verb
         if verbose and item.trial.verdict == "failed":
             say(f"{item.rule.name} is not right here:", err=True)
             write(f"{item.trial.counterexample.rstrip()}\n", err=True)
-
-
-def _check_new(output: Path) -> None:
-    """Refuse, before any work is done, what cannot be or must not be written."""
-    if output.exists():
-        raise UsageError(f"{output}: exists", hint="choose another name")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output}: there is no folder {str(output.parent)!r}")
 
 
 command = _LearnCommand(

@@ -56,10 +56,6 @@ def answer_no(reasons: Iterable[str]) -> NoReturn:
 def run(command: click.Command) -> NoReturn:
     """Run *command* and exit: 0 done, 1 the answer is no, 2 it could not be done."""
     _open_streams()
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
     with guarded():
         try:
             _handle_signals(_stop)
@@ -88,12 +84,12 @@ def _open_streams() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(descriptor, True)  # noqa: FBT003  # it has no name
     os.close(descriptor)
-    sys.stdout = sys.stdout or _nowhere()
-    sys.stderr = sys.stderr or _nowhere()
-
-
-def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w", encoding="utf-8")
+    for name in ("stdout", "stderr"):
+        nowhere = partial(Path(os.devnull).open, "w", encoding="utf-8")  # which stays open
+        stream = getattr(sys, name) or nowhere()
+        setattr(sys, name, stream)
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:
@@ -208,23 +204,18 @@ def _discard(stream: TextIO) -> None:
 
 
 def _report(message: str, hint: str | None) -> int:
-    if "--debug" in sys.argv[1:2] and sys.exc_info()[0] is not None:
-        traceback.print_exc()
-    _complain(f"dpl: error: {message}")
-    if hint:
-        _complain(f"dpl: hint: {hint}")
-    return EXIT_COULD_NOT
-
-
-def _complain(text: str) -> None:
     """Print a message and the indented excerpt below it.
 
     Tabs stay in the excerpt, since its last line points at a column of the line above.
     """
-    first, *excerpt = _EXCERPT.split(text)
-    say(first, err=True)
-    for line in excerpt:
-        write("\t".join(one_line(part, None) for part in line.split("\t")) + "\n", err=True)
+    if "--debug" in sys.argv[1:2] and sys.exc_info()[0] is not None:
+        traceback.print_exc()
+    for text in (f"error: {message}", *([f"hint: {hint}"] if hint else [])):
+        first, *excerpt = _EXCERPT.split(f"dpl: {text}")
+        say(first, err=True)
+        for line in excerpt:
+            write("\t".join(one_line(part, None) for part in line.split("\t")) + "\n", err=True)
+    return EXIT_COULD_NOT
 
 
 # The group of commands; each is imported only when it is called.

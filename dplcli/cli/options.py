@@ -8,7 +8,7 @@ import re
 import textwrap
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -86,19 +86,12 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(short if is_short else records)
         with formatter.section("More (--help-all)") if rest else nullcontext():
             indent = " " * formatter.current_indent
+            wrapper = textwrap.TextWrapper(formatter.width, indent, f"{indent}  ")
+            wrapper.break_on_hyphens = False
             for title in rest:
                 words = (re.findall(r"--?[\w-]+", record[0]) for record in ordered[title])
-                names = " ".join(
-                    next((w for w in some if w[:2] == "--"), some[0]) for some in words
-                )
-                lines = textwrap.wrap(
-                    f"{title}: {names}",
-                    formatter.width,
-                    initial_indent=indent,
-                    subsequent_indent=f"{indent}  ",
-                    break_on_hyphens=False,
-                )
-                formatter.write("\n".join(lines) + "\n")
+                names = (next((w for w in some if w[:2] == "--"), some[0]) for some in words)
+                formatter.write(wrapper.fill(f"{title}: {' '.join(names)}") + "\n")
 
 
 def _first_sentence(text: str) -> str:
@@ -139,24 +132,24 @@ _HELP_ALL = click.Option(
 
 def options_of(settings: type[BaseSettings]) -> list[click.Option]:
     """Return the options of a command, one for each field that has one."""
-    return [
-        _option_of(each, settings.result) for each in settings.options.values() if each.is_stated
-    ]
-
-
-def _option_of(field: Field, result: str) -> click.Option:
-    told: dict[str, Any] = {"help": field.help.replace("{result}", result)}
-    if field.is_flag:
-        told["is_flag"] = True
-    else:
-        told |= {"type": _type_of(field), "metavar": field.metavar, "multiple": field.is_multiple}
-    if field.shown and field.shown == str(field.default):
-        told |= {"default": field.default, "show_default": True}
-    elif field.shown:
-        told["show_default"] = field.shown
-    if field.complete:
-        told["shell_complete"] = getattr(completion, field.complete)
-    return GroupedOption([*field.words, field.name], group=field.group, **told)
+    options: list[click.Option] = []
+    for each in settings.options.values():
+        told: dict[str, Any] = {"help": each.help.replace("{result}", settings.result)}
+        if each.is_flag:
+            told["is_flag"] = True
+        else:
+            value = {"metavar": each.metavar, "multiple": each.is_multiple}
+            told |= {"type": _type_of(each), **value}
+        if each.shown and each.shown == str(each.default):
+            told |= {"default": each.default, "show_default": True}
+        elif each.shown:
+            told["show_default"] = each.shown
+        if each.complete:
+            told["shell_complete"] = getattr(completion, each.complete)
+        if each.is_stated:
+            words = [*each.words, each.name]
+            options.append(GroupedOption(words, group=each.group, **told))
+    return options
 
 
 def _type_of(field: Field) -> Any:  # noqa: ANN401  # a type, or one of click's
@@ -188,9 +181,8 @@ def check_json_path(
     Raises:
         UsageError: It is another file of the command, a directory, or has no folder.
     """
-    if json_path is None or json_path == "-":
-        return
-    check_report_path(json_path, *others, option=option, mark=None)
+    if json_path not in {None, "-"}:
+        check_report_path(str(json_path), *others, option=option, mark=None)
 
 
 def check_report_path(
@@ -305,8 +297,7 @@ class Printing:
             UsageError: Two reports want one place, a file is no report of dpl, or cannot be
                 written.
         """
-        to_stdout = ["--json -"] if self.json_path == "-" else []
-        to_stdout += printed
+        to_stdout = [*["--json -"] * (self.json_path == "-"), *printed]
         to_stdout += [f"--{form} -" for form, path in self.reports.items() if path == "-"]
         if len(to_stdout) > 1:
             raise UsageError(
@@ -342,7 +333,11 @@ class Printing:
             if path == "-":
                 write(text if form == "sarif" else inert_markup(text))
             elif form == "markdown" and _is_step_summary(path):
-                _append(Path(path), text)
+                try:
+                    append_to_file(Path(path), encoded(f"\n{text}"))
+                except OSError as error:
+                    reason = f"cannot be written: {error.strerror}"
+                    raise UsageError(f"--markdown {path}: {reason}") from error
             else:
                 pipeline.write_text(Path(path), text, f"--{form}")
 
@@ -369,16 +364,9 @@ def printing_params(verbose: str, forms: Iterable[str] = ()) -> list[click.Optio
         forms: The forms of report.
     """
     json_help = "Write the result as JSON; - is standard output, instead of the table."
+    file = {"group": "Reports", "metavar": "FILE"}
     return [
-        *(
-            GroupedOption(
-                [f"--{form}", f"report_{form}"],
-                group="Reports",
-                metavar="FILE",
-                help=_FORMS[form][0],
-            )
-            for form in forms
-        ),
+        *(GroupedOption([f"--{f}", f"report_{f}"], help=_FORMS[f][0], **file) for f in forms),
         GroupedOption(["--verbose", "-v"], group=PRINTING, is_flag=True, help=verbose),
         GroupedOption(["--quiet", "-q"], group=PRINTING, is_flag=True, help="Print only errors."),
         GroupedOption(["--json", "json_path"], group=PRINTING, metavar="FILE", help=json_help),
@@ -387,52 +375,46 @@ def printing_params(verbose: str, forms: Iterable[str] = ()) -> list[click.Optio
 
 def take_printing(given: dict[str, Any]) -> Printing:
     """Take what :func:`printing_params` were given out of *given*."""
-    paths = {name: given.pop(name) for name in [*given] if name.startswith("report_")}
-    reports = {
-        name.removeprefix("report_"): path for name, path in paths.items() if path is not None
-    }
+    paths = {name: given.pop(f"report_{name}", None) for name in _FORMS}
+    reports = {name: path for name, path in paths.items() if path is not None}
     return Printing(given.pop("json_path"), given.pop("quiet"), given.pop("verbose"), reports)
 
 
 def printing_options(verbose: str, *forms: str) -> Callable[[Command], Command]:
     """Add the options of :func:`printing_params`; the command is given a :class:`Printing`."""
-
-    def add(command: Command) -> Command:
-        @wraps(command)
-        def call(**given: Any) -> None:  # noqa: ANN401  # what click gives
-            command(printing=take_printing(given), **given)
-
-        return with_params(call, printing_params(verbose, forms))
-
-    return add
+    return _options("printing", take_printing, printing_params(verbose, forms))
 
 
 def settings_options(
     settings: type[BaseSettings], *, without: str = ""
 ) -> Callable[[Command], Command]:
     """Add options for the fields of *settings* but one; the command is given the settings."""
+    params = [each for each in options_of(settings) if each.name != without]
+    return _options("settings", partial(take_settings, settings), params)
+
+
+def _options(
+    name: str, take: Callable[[dict[str, Any]], object], params: Iterable[click.Parameter]
+) -> Callable[[Command], Command]:
+    """Add *params* to a function that becomes a command: it is given what *take* makes of them."""
 
     def add(command: Command) -> Command:
         @wraps(command)
         def call(**given: Any) -> None:  # noqa: ANN401  # what click gives
-            command(settings=take_settings(settings, given), **given)
+            command(**{name: take(given)}, **given)
 
-        return with_params(call, [each for each in options_of(settings) if each.name != without])
+        # those added later stand before them
+        known = getattr(command, "__click_params__", [])
+        call.__click_params__ = [*known, *reversed([*params])]  # type: ignore[attr-defined]  # click's
+        return call
 
     return add
 
 
-def take_settings(settings: type[S], given: dict[str, Any], **more: Any) -> S:  # noqa: ANN401  # fields
-    """Make settings of what was given, and take that out of *given*; *more* are further fields."""
+def take_settings(settings: type[S], given: dict[str, Any]) -> S:
+    """Make settings of what was given, and take that out of *given*."""
     names = [name for name in settings.options if name in given]
-    return settings.read({name: given.pop(name) for name in names}, **more)
-
-
-def with_params(command: Command, params: Iterable[click.Parameter]) -> Command:
-    """Add *params* to a function that becomes a command; those added later stand before them."""
-    known = getattr(command, "__click_params__", [])
-    command.__click_params__ = [*known, *reversed([*params])]  # type: ignore[attr-defined]  # click's
-    return command
+    return settings.read({name: given.pop(name) for name in names})
 
 
 def write_json(record: object, place: str) -> None:
@@ -449,21 +431,17 @@ def write_json(record: object, place: str) -> None:
 
 def _rendered(form: str, document: Document, seconds: float) -> str:
     """Return the report in one form; each module is imported only where it is wanted."""
+    if form == "html":
+        from dplcli.report.html import html_page  # noqa: PLC0415
+
+        return html_page(document, _graphs(document.draws(), document.verification))
+    from dplcli.report import ci  # noqa: PLC0415
+
     if form == "junit":
-        from dplcli.report.ci import junit_xml  # noqa: PLC0415
-
-        return junit_xml(document, seconds)
-    if form == "sarif":
-        from dplcli.report.ci import sarif_record  # noqa: PLC0415
-
-        return json_text(sarif_record(document))
-    if form == "markdown":
-        from dplcli.report.ci import markdown_text  # noqa: PLC0415
-
-        return markdown_text(document)
-    from dplcli.report.html import html_page  # noqa: PLC0415
-
-    return html_page(document, _graphs(document.draws(), document.verification))
+        return ci.junit_xml(document, seconds)
+    return (
+        ci.markdown_text(document) if form == "markdown" else json_text(ci.sarif_record(document))
+    )
 
 
 _MOST_DRAWN = 20_000
@@ -512,10 +490,3 @@ def _is_step_summary(path: str) -> bool:
     """Tell whether *path* is the file that GitHub shows beside a run, which steps share."""
     summary = os.environ.get(_STEP_SUMMARY)
     return bool(summary) and Path(path).resolve() == Path(summary or "").resolve()
-
-
-def _append(path: Path, text: str) -> None:
-    try:
-        append_to_file(path, encoded(f"\n{text}"))
-    except OSError as error:
-        raise UsageError(f"--markdown {path}: cannot be written: {error.strerror}") from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -48,90 +49,81 @@ def list_(*, printing: options.Printing) -> None:
     printing.conclude(catalogs_document(pipeline.list_catalogs()))
 
 
+class _Given(NamedTuple):
+    """What a command about catalogues is given; *meant* says which rules of them are meant."""
+
+    catalogues: tuple[str, ...]
+    settings: Any
+    printing: options.Printing
+
+    @property
+    def meant(self) -> dict[str, Any]:
+        return {"only": self.settings.rule, "allow_code": self.settings.allow_code}
+
+
 def _catalogue_command(
-    name: str,
-    short: str,
-    verbose: str,
-    *forms: str,
-    settings: type[CatalogueSettings] = CatalogueSettings,
-) -> Callable[[Callable[..., None]], click.Command]:
+    short: str, verbose: str, *forms: str, settings: type[CatalogueSettings] = CatalogueSettings
+) -> Callable[[Callable[[_Given], None]], click.Command]:
     """Make a command that takes catalogues and rules."""
 
-    def decorate(function: Callable[..., None]) -> click.Command:
+    def decorate(function: Callable[[_Given], None]) -> click.Command:
+        @wraps(function)
+        def call(**given: Any) -> None:  # noqa: ANN401  # what click gives
+            function(_Given(**given))
+
+        added: Callable[..., None] = call
         printing = options.printing_options(verbose, *forms)
         for add in (printing, options.settings_options(settings), _CATALOGUES):
-            function = add(function)
-        return command.command(name, short_help=short)(function)
+            added = add(added)
+        return command.command(function.__name__, short_help=short)(added)
 
     return decorate
 
 
-def _meant(settings: CatalogueSettings) -> dict[str, Any]:
-    return {"only": settings.rule, "allow_code": settings.allow_code}
-
-
-@_catalogue_command("show", "Show the rules of catalogues.", "No effect: everything is shown.")
-def show(
-    *,
-    catalogues: tuple[str, ...],
-    settings: CatalogueSettings,
-    printing: options.Printing,
-) -> None:
+@_catalogue_command("Show the rules of catalogues.", "No effect: everything is shown.")
+def show(given: _Given) -> None:
     """Show the rules of CATALOGUEs, included ones too, as dpl understands them."""
-    printing.check(*catalogues)
-    rules = pipeline.load_catalog_rules(
-        catalogues, only=settings.rule, allow_code=settings.allow_code
-    )
-    printing.conclude(rules_document(rules))
+    given.printing.check(*given.catalogues)
+    rules = pipeline.load_catalog_rules(given.catalogues, **given.meant)
+    given.printing.conclude(rules_document(rules))
 
 
 @contextmanager
-def _told(name: str, catalogues: tuple[str, ...], printing: options.Printing) -> Iterator[None]:
+def _told(name: str, phrase: str, given: _Given) -> Iterator[None]:
     """Report a catalogue that cannot be read, too: code hosts show at which line that is."""
-    try:
-        yield
-    except CatalogError as error:
-        printing.write_reports(unreadable_document(f"dpl patterns {name}", catalogues, error))
-        raise
+    given.printing.check(*given.catalogues)
+    with given.printing.progress() as say:
+        say(phrase)
+        try:
+            yield
+        except CatalogError as error:
+            document = unreadable_document(f"dpl patterns {name}", given.catalogues, error)
+            given.printing.write_reports(document)
+            raise
 
 
 @_catalogue_command(
-    "check",
-    "Look for mistakes, without a model.",
-    "No effect: every problem is shown.",
-    *options.EVERY_FORM,
+    "Look for mistakes, without a model.", "No effect: every problem is shown.", *options.EVERY_FORM
 )
-def check(
-    *,
-    catalogues: tuple[str, ...],
-    settings: CatalogueSettings,
-    printing: options.Printing,
-) -> None:
+def check(given: _Given) -> None:
     """Look for mistakes in CATALOGUEs without a model.
 
     Operators, inputs and attributes in every opset claimed, rules that no node can reach, names
     that are bound and not used, rewrites that lose attributes or feed themselves. Exit code 1 if
     there is an error.
     """
-    printing.check(*catalogues)
-    with printing.progress() as say, _told("check", catalogues, printing):
-        say("checking")
-        problems = pipeline.check_catalogs(
-            catalogues, only=settings.rule, allow_code=settings.allow_code
-        )
-    printing.conclude(problems_document(catalogues, problems))
+    with _told("check", "checking", given):
+        problems = pipeline.check_catalogs(given.catalogues, **given.meant)
+    given.printing.conclude(problems_document(given.catalogues, problems))
 
 
 @_catalogue_command(
-    "test",
     "Run the examples, and try every rule.",
     "List every trial, not only those that failed.",
     *options.EVERY_FORM,
     settings=TrialSettings,
 )
-def test(
-    *, catalogues: tuple[str, ...], settings: TrialSettings, printing: options.Printing
-) -> None:
+def test(given: _Given) -> None:
     """Run the examples of CATALOGUEs, and try every rule on graphs made up for its pattern.
 
     Each result must be a valid model and compute the same in onnxruntime. Ranks, sizes, element
@@ -142,39 +134,32 @@ def test(
     Exit code 1 if a result is wrong, if an example turns out differently, or if a rule could not be
     tried. Where no graph can be made up for a rule, the examples that it applies to are its trials.
     """
-    printing.check(*catalogues)
-    with printing.progress() as say, _told("test", catalogues, printing):
-        say("trying rules")
-        found = pipeline.try_catalogs(
-            catalogues, **_meant(settings), trials=settings.trials, seed=settings.seed
-        )
-    document = trials_document(catalogues, found, verbose=printing.verbose)
-    printing.conclude(document)
+    tried = {"trials": given.settings.trials, "seed": given.settings.seed}
+    with _told("test", "trying rules", given):
+        trials = pipeline.try_catalogs(given.catalogues, **given.meant, **tried)
+    verbose = given.printing.verbose
+    given.printing.conclude(trials_document(given.catalogues, trials, verbose=verbose))
 
 
 @_catalogue_command(
-    "contract",
     "Show what kernels have to keep to.",
     "No effect: everything is shown.",
     settings=BindingSettings,
 )
-def contract(
-    *, catalogues: tuple[str, ...], settings: BindingSettings, printing: options.Printing
-) -> None:
+def contract(given: _Given) -> None:
     """Show the functions that CATALOGUEs may write, for whoever supplies kernels.
 
     One for each form of a pattern (alternatives, optional parts), with what is known of its
     inputs, attributes and operators without a model; dpl inspect MODEL --contract says what the
     functions of a model are. Swapped operands of Add, Mul and the like give further functions.
     """
-    header, stub = settings.header, settings.stub
-    printing.check(*catalogues, header, stub)
+    catalogues, settings, printing = given
+    files = {"header": settings.header, "stub": settings.stub}
+    printing.check(*catalogues, *files.values())
     with progress(quiet=printing.quiet, verbose=False) as say:
         say("making graphs up")
-        found = pipeline.catalog_contract(
-            catalogues, only=settings.rule, allow_code=settings.allow_code
-        )
-    pipeline.write_bindings(found, header=header, stub=stub, others=(*catalogues, *printing.files))
+        found = pipeline.catalog_contract(catalogues, **given.meant)
+    pipeline.write_bindings(found, **files, others=(*catalogues, *printing.files))
     printing.conclude(contract_document(found))
 
 

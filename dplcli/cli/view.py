@@ -17,11 +17,9 @@ from dplcli.report.view import NodeFigures, Viewed, view_page
 from dplcli.settings import ViewSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from dplcli.cli.job import Invocation, Models
-    from dplcli.report.picture import Picture
     from dplcli.settings import BaseSettings
 
 FORMS = {
@@ -81,9 +79,11 @@ class _ViewCommand(ModelCommand):
             write(inert_markup(text))
         else:
             pipeline.write_text(place, text, "-o")
-        said = _said(picture, place, outcome.notes if verbose else (), is_page=form == "page")
+        nodes = counted(picture.node_count, "node")
+        first = f"{nodes} in {place}" + "; open it in a browser" * (form == "page")
+        said = [first, *(f"Note: {note}" for note in outcome.notes if verbose)]
         return Document(
-            text=Group() if is_printed else Group(*map(Text, said)),
+            text=Group(*map(Text, () if is_printed else said)),
             of=viewed,
             command="dpl view",
             subject=outcome.label,
@@ -103,29 +103,18 @@ command = _ViewCommand(
 )
 
 
-def _said(picture: Picture, place: Path, notes: Iterable[str], *, is_page: bool) -> list[str]:
-    nodes = counted(picture.node_count, "node")
-    first = f"{nodes} in {place}" + "; open it in a browser" * is_page
-    return [first, *(f"Note: {note}" for note in notes)]
-
-
 def _form_of(place: Path) -> str:
     form = "page" if str(place) == "-" else FORMS.get(place.suffix.lower())
     if form is None:
-        raise UsageError(
-            f"-o {place}: the ending says no form", hint=f"choose one of {', '.join(FORMS)}"
-        )
+        hint = f"choose one of {', '.join(FORMS)}"
+        raise UsageError(f"-o {place}: the ending says no form", hint=hint)
     return form
 
 
 def _drawn(form: str, viewed: Viewed) -> str:
     if form == "page":
         return view_page(*viewed[1:])
-    from dplcli.report import drawing  # noqa: PLC0415  # each form loads its own
+    from dplcli.report.drawing import dot, mermaid, svg  # noqa: PLC0415  # each form loads its own
 
-    forms = {
-        "drawing": drawing.svg,
-        "graph in DOT": drawing.dot,
-        "graph in Mermaid": drawing.mermaid,
-    }
+    forms = {"drawing": svg, "graph in DOT": dot, "graph in Mermaid": mermaid}
     return forms[form](viewed.picture, viewed.opened)

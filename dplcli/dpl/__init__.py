@@ -28,16 +28,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import Example, Match, PatternRule, Rejection
 else:
-    __getattr__ = lazy(
-        __name__,
-        {
-            "dplcli.dpl.conditions": "Condition",
-            "dplcli.dpl.matcher": "Matcher StepBudgetExceededError",
-            "dplcli.dpl.pattern": "DFPattern",
-            "dplcli.dpl.replacement": "RewriteRule",
-            "dplcli.dpl.rule": "Example Match PatternRule Rejection",
-        },
-    )
+    __getattr__ = lazy(__name__)
 
 __all__ = [
     "Condition",

@@ -134,11 +134,8 @@ def _followed(
     members: list[Node] = []
     epsilons: list[float] = []
     for node in after[place : place + _MOST_NODES]:
-        made = [
-            known[value] if value in known else single(value)
-            for value in node.inputs
-            if value is not None
-        ]
+        given = [value for value in node.inputs if value is not None]
+        made = [known[value] if value in known else single(value) for value in given]
         is_known = not node.domain and all(number is not None for number in made)
         result = _computed(node, made, rank, read) if is_known else None
         if result is None:
@@ -150,11 +147,8 @@ def _followed(
             epsilons += [number for number in made if isinstance(number, float)]
         kind, epsilon = _recognised(result, epsilons)
         if kind:
-            return (
-                Composite(kind, source, frozenset(members), output, epsilon)
-                if _is_whole(members, output)
-                else None
-            )
+            found = Composite(kind, source, frozenset(members), output, epsilon)
+            return found if _is_whole(members, output) else None
     return None
 
 

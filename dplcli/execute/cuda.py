@@ -56,7 +56,14 @@ def load(name: str, function: str, variable: str, extra: str) -> c.CDLL:
     """
     named = os.environ.get(variable)
     files = [f"lib{name}.so.{major}" for major in _MAJORS]
-    places = [named] if named else _of_packages(files) + files
+    folders = [path for path in map(Path, sys.path) if (path / "nvidia").is_dir()]
+    packages = [
+        str(place)
+        for file in files
+        for folder in folders
+        for place in sorted(folder.glob(f"nvidia/*/lib/{file}"))
+    ]
+    places = [named] if named else packages + files
     reasons = []
     for place in places:
         try:
@@ -69,17 +76,6 @@ def load(name: str, function: str, variable: str, extra: str) -> c.CDLL:
         reasons.append(f"{place} has no {function}")
     hint = f"pip install '{extra}' (Linux), or name a lib{name}.so in {variable}"
     raise UsageError(f"lib{name} was not found: {reasons[0]}", hint=hint)
-
-
-def _of_packages(files: Sequence[str]) -> list[str]:
-    """Return where Python packages of NVIDIA keep files of these names."""
-    folders = [path for path in map(Path, sys.path) if (path / "nvidia").is_dir()]
-    return [
-        str(found)
-        for file in files
-        for folder in folders
-        for found in sorted(folder.glob(f"nvidia/*/lib/{file}"))
-    ]
 
 
 class Device:
@@ -232,24 +228,23 @@ class DeviceCall:
         """Copy what has changed to the GPU, run, and copy the result back."""
         if not self._result.size:
             return
-        times = [perf_counter()]
+        work, times = self._work, [perf_counter()]
         for number, address in inputs.items():
             array = _array_at(address, self._plan.dtypes[number], self._shapes[number])
             self._put(number, array)
         times.append(perf_counter())
-        self._work.launch(self._places, self._at)
+        work.launch(self._places, self._at)
         self._device.wait()
         times.append(perf_counter())
         self._device.read(self._at, self._result)
         times.append(perf_counter())
-        output = _array_at(outputs[0], self._dtype, self._work.shape)
-        output[...] = self._work.finish(self._result)
+        _array_at(outputs[0], self._dtype, work.shape)[...] = work.finish(self._result)
         times.append(perf_counter())
         there, run, back, after = (end - start for start, end in pairwise(times))
         self._library.note("reorder", "copies", there + back)
-        self._library.note(*self._work.name, run)
-        if self._work.tail:
-            self._library.note(self._work.tail, "on the CPU", after)
+        self._library.note(*work.name, run)
+        if work.tail:
+            self._library.note(work.tail, "on the CPU", after)
 
 
 def numpy_type(name: str) -> np.dtype[Any]:

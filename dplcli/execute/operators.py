@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +52,9 @@ def build_library(output: Path, dnnl: str | None) -> tuple[str, str]:
         UsageError: There is no compiler, or it fails; nothing is written then.
         OSError: The library cannot be written.
     """
-    compiler, place = _compiler(), dnnl or _place()
+    compiler, names = _compiler(), list(candidates())
+    files = (str(Path(name).resolve()) for name in names if Path(name).is_file())
+    place = dnnl or next(files, names[-1])  # a file, or the name that the system knows it by
     with temporary_folder() as folder:
         _compile(compiler, place, folder / "library.so")
         write_file(output, (folder / "library.so").read_bytes())
@@ -68,7 +70,11 @@ def runtime() -> Iterator[Path]:
     """
     named = os.environ.get(VARIABLE)
     if named:
-        made_of = _made_of(named)
+        made_of = ""
+        with suppress(OSError, AttributeError):
+            ask = c.CDLL(named).dpl_source
+            ask.restype = c.c_char_p
+            made_of = str(ask().decode())
         if made_of != digest():
             raise UsageError(
                 f"{VARIABLE}={named}: {made_of or 'is no library for plans that can be loaded'}",
@@ -85,15 +91,6 @@ def digest() -> str:
     parts = [file.read_bytes() for file in sorted(_SOURCE.parent.glob("*.*"))]
     parts += [" ".join((*_FLAGS, __version__)).encode()]
     return sha256(b"\0".join(parts)).hexdigest()[:32]
-
-
-def _made_of(path: str) -> str:
-    try:
-        ask = c.CDLL(path).dpl_source
-    except (OSError, AttributeError):
-        return ""
-    ask.restype = c.c_char_p
-    return str(ask().decode())
 
 
 def _compile(compiler: Sequence[str], place: str, path: Path) -> None:
@@ -128,13 +125,6 @@ def _compile(compiler: Sequence[str], place: str, path: Path) -> None:
         )
 
 
-def _place() -> str:
-    """Return the library that is found here: its file, or the name that the system knows it by."""
-    names = list(candidates())
-    files = (str(Path(name).resolve()) for name in names if Path(name).is_file())
-    return next(files, names[-1])
-
-
 def _compiler() -> Sequence[str]:
     if sys.platform == "win32":
         raise UsageError("the library for plans is for Linux, not for Windows")
@@ -143,13 +133,11 @@ def _compiler() -> Sequence[str]:
         words = shlex.split(named)
     except ValueError as error:
         raise UsageError(f"CXX={named}: is no command: {error}") from error
-    if words:
-        if shutil.which(words[0]) is None:
-            raise UsageError(f"CXX={named}: there is no such compiler")
-        return words
-    for name in ("c++", "g++", "clang++"):
-        if shutil.which(name) is not None:
-            return [name]
+    if words and shutil.which(words[0]) is None:
+        raise UsageError(f"CXX={named}: there is no such compiler")
+    known = words or [*filter(shutil.which, ("c++", "g++", "clang++"))][:1]
+    if known:
+        return known
     raise UsageError(
         "there is no C++ compiler: c++, g++ and clang++ are not found",
         hint="install the package g++, or name a compiler in CXX; or build the library on another "

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from dplcli.ir.types import DTYPE_CODES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
@@ -22,20 +24,10 @@ if TYPE_CHECKING:
     Setting: TypeAlias = "bool | int | float | str | Sequence[int]"
 
 
+_BFLOAT16 = DTYPE_CODES["bfloat16"]
+_STRANGE = {"undefined", "string", "complex64", "complex128"}
 TYPE_CODES = {
-    "float32": 1,
-    "uint8": 2,
-    "int8": 3,
-    "uint16": 4,
-    "int16": 5,
-    "int32": 6,
-    "int64": 7,
-    "bool": 9,
-    "float16": 10,
-    "float64": 11,
-    "uint32": 12,
-    "uint64": 13,
-    "bfloat16": 16,
+    name: code for name, code in DTYPE_CODES.items() if code <= _BFLOAT16 and name not in _STRANGE
 }
 """Element types as onnxruntime's C interface numbers them, by numpy's names."""
 
@@ -182,15 +174,19 @@ class CompiledCall(Protocol):
         """
 
 
-class KernelLibrary(Protocol):
+class Judging(Protocol):
+    """A library that is asked what it runs."""
+
+    def judge(self, plan: KernelPlan) -> str:
+        """Return why the library does not run a plan; "" if it does."""
+
+
+class KernelLibrary(Judging, Protocol):
     """A library that runs plans."""
 
     @property
     def name(self) -> str:
         """Its version."""
-
-    def judge(self, plan: KernelPlan) -> str:
-        """Return why the library does not run a plan; "" if it does."""
 
     def compile(self, plan: KernelPlan, shapes: Mapping[int, Shape]) -> CompiledCall:
         """Make a plan ready to run for given shapes of all its inputs.

@@ -6,7 +6,7 @@ body, as ever, and the record says why.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dplcli.errors import DplError
 from dplcli.execute.plan import TYPE_CODES, LibraryError, RefusedError, signature_of
@@ -15,23 +15,16 @@ from dplcli.ir.model import callers_first, calls_in
 from dplcli.onnx_io import load_model, model_from_proto
 from dplcli.verify.call_types import complete_types
 from dplcli.verify.model import model_of
-from dplcli.verify.settings import PartitionRun, RunError
+from dplcli.verify.settings import PartitionRun, PartitionTime, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
 
-    from dplcli.execute.plan import KernelPlan, Primitive
-    from dplcli.ir import Function, Graph, Model, Node
+    from dplcli.execute.plan import Judging, KernelPlan, Primitive
+    from dplcli.ir import Function, Graph, Node
     from dplcli.verify.settings import ModelSource
-
-
-class Judging(Protocol):
-    """A library that is asked what it runs."""
-
-    def judge(self, plan: KernelPlan) -> str:
-        """Return why it does not run a plan; "" if it does."""
 
 
 class PlannedCall:
@@ -54,6 +47,29 @@ class PlannedCall:
         self.primitives: tuple[str, ...] = ()
         self.runs = 0
         self.profile: list[Primitive] | None = None
+
+    def judge(self, library: Judging, weights: Mapping[str, np.ndarray], math: str) -> None:
+        """Plan it, and ask the library."""
+        try:
+            plan = translate(self.node, weights)
+            plan.math = math
+            self.why = library.judge(plan)
+            self.plan = None if self.why else plan
+        except (RefusedError, LibraryError, DplError) as error:
+            self.why = str(error)
+
+    def saw(self, primitives: Sequence[Primitive]) -> None:
+        """Note what the library ran for it, if that is not noted yet."""
+        names = [f"{p.kind} {p.implementation}" for p in primitives if not p.is_reorder]
+        self.primitives = self.primitives or tuple(names)
+
+    def timed(self, primitives: Sequence[Primitive]) -> PartitionTime:
+        """Return how long the library computed for it, and laid tensors out."""
+        computing, moving = (
+            sum(each.milliseconds for each in primitives if each.is_reorder == is_reorder)
+            for is_reorder in (False, True)
+        )
+        return PartitionTime(self.node.name, computing, moving)
 
     def record(self, library: str) -> PartitionRun:
         """Return what has become of it, with the name of the library."""
@@ -96,9 +112,28 @@ def planned(
     Raises:
         DplError: The model cannot be read.
     """
-    model = _model_of(source)
+    if source.content is None:
+        model = load_model(source.path)
+    else:
+        model = model_from_proto(model_of(source), source.path.parent, source.path.name)
     complete_types(model, source)
-    return _planned(library, model, (target, math), source.weights or {})
+    bodies = {function.body for function in model.functions.values()}
+    inner = set(bodies)
+    done: list[PlannedCall] = []
+    sites = calls_in(model)
+    for function in callers_first(sites):
+        if function.domain != target:
+            continue
+        nodes = sites[function]
+        calls = [PlannedCall(node, function) for node in nodes if not _is_within(node, inner)]
+        for call in calls:
+            call.judge(library, source.weights or {}, math)
+        _settle(calls, is_inner=any(_is_within(node, bodies) for node in nodes))
+        if calls and calls[0].plan is not None:
+            bodies.discard(function.body)  # what it calls is in its own plan
+        done += calls
+    places = {function: place for place, function in enumerate(sites)}
+    return sorted(done, key=lambda call: places[call.function])
 
 
 def taken(
@@ -112,35 +147,6 @@ def taken(
     return found
 
 
-def _planned(
-    library: Judging, model: Model, how: tuple[str, str], weights: Mapping[str, np.ndarray]
-) -> list[PlannedCall]:
-    target, math = how
-    bodies = {function.body for function in model.functions.values()}
-    inner = set(bodies)
-    found: list[PlannedCall] = []
-    sites = calls_in(model)
-    for function in callers_first(sites):
-        if function.domain != target:
-            continue
-        nodes = sites[function]
-        calls = [PlannedCall(node, function) for node in nodes if not _is_within(node, inner)]
-        for call in calls:
-            try:
-                plan = translate(call.node, weights)
-                plan.math = math
-                call.why = library.judge(plan)
-                call.plan = None if call.why else plan
-            except (RefusedError, LibraryError, DplError) as error:
-                call.why = str(error)
-        _settle(calls, is_inner=any(_is_within(node, bodies) for node in nodes))
-        if calls and calls[0].plan is not None:
-            bodies.discard(function.body)  # what it calls is in its own plan
-        found += calls
-    places = {function: place for place, function in enumerate(sites)}
-    return sorted(found, key=lambda call: places[call.function])
-
-
 def _is_within(node: Node, bodies: set[Graph]) -> bool:
     graph = node.graph
     while graph.owner is not None:
@@ -150,12 +156,11 @@ def _is_within(node: Node, bodies: set[Graph]) -> bool:
 
 def _settle(calls: Sequence[PlannedCall], *, is_inner: bool) -> None:
     """Refuse all calls of a function if one is refused: a name is registered for all of them."""
-    refused = next((call for call in calls if call.plan is None), None)
     names = [call.node.name for call in calls]
     signatures = {signature_of(call.plan) for call in calls if call.plan is not None}
-    why = ""
-    if refused is not None:
-        why = f"{refused.node.name!r}, which calls the same function, cannot: {refused.why}"
+    refused, why = [call for call in calls if call.plan is None], ""
+    if refused:
+        why = f"{refused[0].node.name!r}, which calls the same function, cannot: {refused[0].why}"
     elif is_inner:
         why = "the function is called within another function, too"
     elif len(set(names)) < len(names) or "" in names:
@@ -167,9 +172,3 @@ def _settle(calls: Sequence[PlannedCall], *, is_inner: bool) -> None:
     for call in calls if why else ():
         call.why = call.why or why
         call.plan = None
-
-
-def _model_of(source: ModelSource) -> Model:
-    if source.content is None:
-        return load_model(source.path)
-    return model_from_proto(model_of(source), source.path.parent, source.path.name)

@@ -146,20 +146,8 @@ class _Reader:
         dtypes = {self.plan.dtypes[number] for number in read if number is not None}
         if len(dtypes) > 1:
             raise RefusedError(f"types {', '.join(sorted(dtypes))} in one product")
-        return Product(
-            self.main.kind,
-            left,
-            right,
-            bias,
-            activation,
-            binary,
-            residual,
-            last,
-            self.main.settings,
-            self.shapes,
-            self.shape,
-            dtypes.pop(),
-        )
+        main, parts = self.main, (left, right, bias, activation, binary, residual, last)
+        return Product(main.kind, *parts, main.settings, self.shapes, self.shape, dtypes.pop())
 
     def _read(self, number: int) -> Shape:
         if number not in self.shapes:
@@ -225,7 +213,8 @@ class _Reader:
             with np.errstate(all="ignore"):
                 made = known[op.output] = function(op.settings, *operands)
             later = {number for other in self.rest[place:] for number in other.inputs}
-            found = next((n for n, curve in CURVES.items() if _is_close(made, curve)), "")
+            close = (n for n, c in CURVES.items() if np.allclose(made, c, rtol=1e-5, atol=1e-6))
+            found = next(close, "")
             if found and not later & (known.keys() - {op.output}):
                 name, end, result = found, place, op.output
         self.value, self.rest = result, self.rest[end:]
@@ -242,16 +231,10 @@ def matrices_of(product: Product) -> Matrices:
     if batches[1] == 1 and not turned[0]:  # one tall product
         return Matrices(rows * batches[0], depth, columns, 1, 0, 0, *turned)
     is_spread = 1 not in batches and _stripped(left[:-2]) != _stripped(right[:-2])
-    return Matrices(
-        rows,
-        depth,
-        columns,
-        math.prod(product.shape[:-2]),
-        rows * depth if is_spread or batches[0] > 1 else 0,
-        depth * columns if is_spread or batches[1] > 1 else 0,
-        *turned,
-        is_spread=is_spread,
-    )
+    lefts = rows * depth if is_spread or batches[0] > 1 else 0
+    rights = depth * columns if is_spread or batches[1] > 1 else 0
+    batch = math.prod(product.shape[:-2])
+    return Matrices(rows, depth, columns, batch, lefts, rights, *turned, is_spread=is_spread)
 
 
 def whole(product: Product) -> Callable[[NDArray[Any]], NDArray[Any]]:
@@ -284,10 +267,6 @@ def _sigmoid(array: Any) -> Any:  # noqa: ANN401  # numbers of any shape
 
 def _hard_swish(array: Any) -> Any:  # noqa: ANN401  # numbers of any shape
     return array * np.clip(array + 3, 0, 6) / 6
-
-
-def _is_close(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    return bool(np.allclose(one, other, rtol=1e-5, atol=1e-6))
 
 
 _LARGE = np.array([20, 300, 1e4, 1e8, 1e16, 1e30, 3e38])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes as c
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.execute.onednn.plans import hosted_text
 from dplcli.execute.operators import runtime
@@ -16,7 +16,7 @@ from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.planned import plan_calls, taken
 from dplcli.files import temporary_folder
 from dplcli.verify.engines import Session
-from dplcli.verify.settings import PartitionTime, RunError
+from dplcli.verify.settings import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dplcli.execute.onednn.session import OneDnnSession
     from dplcli.execute.plan import CompiledCall, KernelLibrary, KernelPlan, Shape
     from dplcli.execute.planned import PlannedCall
-    from dplcli.verify.settings import Feed, ModelSource, Outputs, PartitionRun
+    from dplcli.verify.settings import Feed, ModelSource, Outputs, PartitionRun, PartitionTime
 
 Result = TypeVar("Result")
 _CREATE = c.CFUNCTYPE(c.c_int64, c.c_int64, c.POINTER(c.c_uint8))
@@ -109,8 +109,11 @@ class KernelSession:
         self._taken = [pair for alike in functions.values() for pair in alike]
         self._kernels: list[_Kernel] = []
         self._failures: list[BaseException] = []
-        host = _CREATE(self._create), _PREPARE(self._prepare), _RUN(self._run)
-        self._host = _Host(*host)  # kept as long as the session
+        self._host = _Host(  # kept as long as the session
+            _CREATE(self._kept(self._create, -1)),
+            _PREPARE(self._kept(self._prepare, 1)),
+            _RUN(self._kept(self._run, 1)),
+        )
         named = {
             (function.domain, function.name): [(call.node.name, plan) for call, plan in alike]
             for function, alike in functions.items()
@@ -142,15 +145,7 @@ class KernelSession:
             call.profile = []
         try:
             self.run(feeds)
-            return [
-                PartitionTime(
-                    call.node.name,
-                    sum(each.milliseconds for each in call.profile or () if not each.is_reorder),
-                    sum(each.milliseconds for each in call.profile or () if each.is_reorder),
-                )
-                for call in self._calls
-                if call.profile
-            ]
+            return [call.timed(call.profile) for call in self._calls if call.profile]
         finally:
             for call in self._calls:
                 call.profile = None
@@ -169,37 +164,36 @@ class KernelSession:
             is_told = isinstance(cause, LibraryError | RefusedError)  # others may have no words
             raise RunError(f"a kernel failed: {cause if is_told else repr(cause)}") from error
 
+    def _kept(self, do: Callable[..., int], failed: int) -> Callable[..., int]:
+        """Return what C calls: it keeps what is raised, and returns *failed* for it."""
+
+        def call(*given: Any) -> int:  # noqa: ANN401  # as C gives it
+            try:
+                return do(*given)
+            except BaseException as error:  # noqa: BLE001  # must not pass through C
+                self._failures.append(error)
+                return failed
+
+        return call
+
     def _create(self, number: int, constant: c._Pointer[c.c_uint8]) -> int:
-        try:
-            call, plan = self._taken[number]
-            places = [place for place in range(len(plan.inputs)) if constant[place]]
-            self._kernels.append(_Kernel(self._library, call, plan, places))
-        except BaseException as error:  # noqa: BLE001  # must not pass through C
-            self._failures.append(error)
-            return -1
+        call, plan = self._taken[number]
+        places = [place for place in range(len(plan.inputs)) if constant[place]]
+        self._kernels.append(_Kernel(self._library, call, plan, places))
         return len(self._kernels) - 1
 
     def _prepare(
         self, kernel: int, inputs: c._Pointer[c.c_int64], outputs: c._Pointer[c.c_int64]
     ) -> int:
-        try:
-            made = self._kernels[kernel].prepare(inputs)
-            flat = [size for shape in made for size in (len(shape), *shape)]
-            for place, size in enumerate(flat):
-                outputs[place] = size
-        except BaseException as error:  # noqa: BLE001  # must not pass through C
-            self._failures.append(error)
-            return 1
+        made = self._kernels[kernel].prepare(inputs)
+        for place, size in enumerate(size for shape in made for size in (len(shape), *shape)):
+            outputs[place] = size
         return 0
 
     def _run(
         self, kernel: int, inputs: c._Pointer[c.c_void_p], outputs: c._Pointer[c.c_void_p]
     ) -> int:
-        try:
-            self._kernels[kernel].run(inputs, outputs)
-        except BaseException as error:  # noqa: BLE001  # must not pass through C
-            self._failures.append(error)
-            return 1
+        self._kernels[kernel].run(inputs, outputs)
         return 0
 
 
@@ -211,11 +205,7 @@ class _Kernel:
     """
 
     def __init__(
-        self,
-        library: KernelLibrary,
-        call: PlannedCall,
-        plan: KernelPlan,
-        constant: Sequence[int],
+        self, library: KernelLibrary, call: PlannedCall, plan: KernelPlan, constant: Sequence[int]
     ) -> None:
         self._library, self._call = library, call
         known = plan.constant | {plan.inputs[place] for place in constant}
@@ -226,29 +216,24 @@ class _Kernel:
 
     def prepare(self, inputs: c._Pointer[c.c_int64]) -> Sequence[Shape]:
         """Return the shapes of the outputs; those of inputs stand there one after the other."""
-        place, shapes = 0, []
-        for _ in self._plan.inputs:
+        place, plan = 0, self._plan
+        shapes: dict[int, Shape] = {}
+        for number in plan.inputs:
             end = place + 1 + inputs[place]
-            shapes.append(tuple(inputs[place + 1 : end]))
+            shapes[number] = tuple(inputs[place + 1 : end])
             place = end
-        key = tuple(shapes)
-        found = self._compiled.get(key)
-        if found is None:
-            plan = self._plan
-            seen = {
-                number: plan.views.get(number, shape)
-                for number, shape in zip(plan.inputs, shapes, strict=True)
-            }
+        key = tuple(shapes.values())
+        if key not in self._compiled:
             try:
-                found = self._library.compile(plan, seen)
+                compiled = self._library.compile(plan, {**shapes, **plan.views})
             except (RefusedError, LibraryError) as error:
                 raise RunError(f"{self._call.node.name}: {error}") from error
             while len(self._compiled) >= _MOST_SHAPES:  # sequences may grow and grow
                 del self._compiled[next(iter(self._compiled))]
-            self._compiled[key] = found
-            self._fresh.add(found)
-        self._current = found
-        return found.output_shapes
+            self._compiled[key] = compiled
+            self._fresh.add(compiled)
+        self._current = self._compiled[key]
+        return self._current.output_shapes
 
     def run(self, inputs: c._Pointer[c.c_void_p], outputs: c._Pointer[c.c_void_p]) -> None:
         """Compute, on addresses."""
@@ -266,9 +251,7 @@ class _Kernel:
                 compiled.run(given, made)
             if self._call.profile is not None:
                 self._call.profile += primitives
-            self._call.primitives = self._call.primitives or tuple(
-                f"{each.kind} {each.implementation}" for each in primitives if not each.is_reorder
-            )
+            self._call.saw(primitives)
         else:
             compiled.run(given, made)
         self._fresh.discard(compiled)

@@ -28,17 +28,9 @@ if TYPE_CHECKING:
     PlainShape = tuple[int | None, ...]
 
 _SAME_SHAPE = {
-    "Abs": "abs",
-    "Exp": "exp",
+    **{name: name.lower() for name in ("Abs", "Exp", "Log", "Mish", "Reciprocal", "Relu")},
+    **{name: name.lower() for name in ("Round", "Sigmoid", "Sqrt", "Tanh")},
     "HardSwish": "hard_swish",
-    "Log": "log",
-    "Mish": "mish",
-    "Reciprocal": "reciprocal",
-    "Relu": "relu",
-    "Round": "round",
-    "Sigmoid": "sigmoid",
-    "Sqrt": "sqrt",
-    "Tanh": "tanh",
 }
 _BROADCAST = {
     "Add": "add",
@@ -209,7 +201,7 @@ class _Translator:
                 node,
                 {value: self._rank(number) for value, number in made.items()},
                 lambda value: self._single(made.get(value)),
-                partial(_read, given),
+                lambda node, name: getattr(_given(node, given).get(name), "value", None),
             )
             if spelt is not None:
                 done |= spelt.members
@@ -221,9 +213,10 @@ class _Translator:
                 numbers = [number for number in read if number is not None]
                 results = self.body(inner, attributes, numbers)
             else:
-                results = [self.operator(node, _Facts(node, attributes), read)]
+                opset = node.graph.opset_imports.get(node.domain, 0)
+                results = [self.operator(node, _Facts(attributes, opset, read))]
             pairs = zip(node.outputs, results, strict=False)
-            made.update((value, number) for value, number in pairs if value is not None)
+            made.update({value: number for value, number in pairs if value is not None})
             extra = node.outputs[len(results) :]
             if any(value is not None and (value.use_count or value.returned_by) for value in extra):
                 raise RefusedError(f"a further output of {node.op_type} is read")
@@ -231,29 +224,27 @@ class _Translator:
 
     # -- operators ---------------------------------------------------------------------------------
 
-    def operator(self, node: Node, facts: _Facts, read: Sequence[int | None]) -> int:
+    def operator(self, node: Node, facts: _Facts) -> int:
         """Add what one node computes."""
         op_type = node.op_type
         if node.domain and (node.domain, op_type) != ("com.microsoft", "Gelu"):  # as the standard's
             raise RefusedError(f"operator {node.domain}.{op_type}")
         if op_type == "Constant":
             return self._constant(facts)
-        first = read[0] if read else None
-        if first is None:
+        handler = getattr(self, f"_{op_type.lower()}", None)
+        if facts.at(0) is None:
             raise RefusedError(f"operator {op_type}")
-        present = [number for number in read if number is not None]
-        shape = self.shapes[first]
-        if op_type in _SAME_SHAPE and len(present) == 1:
-            return self.emit(_SAME_SHAPE[op_type], [first], shape)
-        if op_type in _BROADCAST and len(present) > 1:
-            return self._binary(_BROADCAST[op_type], present)
+        shape = self.shapes[facts.data]
+        if op_type in _SAME_SHAPE and len(facts.present) == 1:
+            return self.emit(_SAME_SHAPE[op_type], [facts.data], shape)
+        if op_type in _BROADCAST and len(facts.present) > 1:
+            return self._binary(_BROADCAST[op_type], facts.present)
         if op_type in _WITH_ALPHA:
             kind, default = _WITH_ALPHA[op_type]
-            return self.emit(kind, [first], shape, alpha=facts.number("alpha", default))
-        handler = getattr(self, f"_{op_type.lower()}", None)
+            return self.emit(kind, [facts.data], shape, alpha=facts.number("alpha", default))
         if handler is None:
             raise RefusedError(f"operator {op_type}")
-        result: int = handler(facts, read)
+        result: int = handler(facts)
         return result
 
     def _constant(self, facts: _Facts) -> int:
@@ -268,24 +259,23 @@ class _Translator:
             added = None
             if kind == "add":
                 added = self._bias(result, other) or self._bias(other, result)
-            result = self._paired(kind, result, other) if added is None else added
+            if added is None:
+                a, b = self.shapes[result], self.shapes[other]
+                shape = None if a is None or b is None else broadcast(a, b)
+                pair = [self._lifted(result), self._lifted(other)]
+                added = self.emit(kind, pair, shape, auto_broadcast="numpy")
+            result = added
         return result
-
-    def _paired(self, kind: str, one: int, other: int) -> int:
-        a, b = self.shapes[one], self.shapes[other]
-        shape = None if a is None or b is None else broadcast(a, b)
-        read = [self._lifted(one), self._lifted(other)]
-        return self.emit(kind, read, shape, auto_broadcast="numpy")
 
     def _lifted(self, number: int) -> int:
         """Return a scalar as a tensor of one element, which is what oneDNN takes."""
-        if self.shapes[number] == ():
-            if number in self.plan.numbers:
-                return self.number(self.plan.numbers[number].reshape(1))
-            if number in self.plan.inputs:
-                self._view(number, (1,))
-            else:
-                raise RefusedError("a scalar that is computed")
+        if self.shapes[number] != ():
+            return number
+        if number in self.plan.numbers:
+            return self.number(self.plan.numbers[number].reshape(1))
+        if number not in self.plan.inputs:
+            raise RefusedError("a scalar that is computed")
+        self._view(number, (1,))
         return number
 
     def _view(self, number: int, shape: Shape) -> None:
@@ -311,17 +301,9 @@ class _Translator:
         if axis is None or None in own:
             return None
         place = len(own) + axis if axis < 0 else len(own) - len(shape) + axis
-        channels = shape[axis]
-        sizes = [size for size in own if size is not None]
-        count = math.prod(sizes)
-        if (
-            channels is None
-            or count != channels
-            or not 0 <= place < len(own)
-            or len(own) > len(shape)
-        ):
-            return None
-        if own[place] != count:
+        channels, count = shape[axis], math.prod(size for size in own if size is not None)
+        is_row = channels is not None and count == channels and len(own) <= len(shape)
+        if not is_row or not 0 <= place < len(own) or own[place] != count:
             return None
         self._view(row, (count,))
         op.inputs.append(row)
@@ -346,83 +328,63 @@ class _Translator:
             raise RefusedError(f"the rank of {what} is not known")
         return shape
 
-    def _conv(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        weights = self._ranked(read[1], "the weights")
-        known = None if read[0] is None else self.shapes[read[0]]
+    def _weighed(self, facts: _Facts) -> tuple[PlainShape, PlainShape, int, dict[str, Setting]]:
+        """Return the shapes of data and weights of a convolution, its groups and its windows."""
+        weights = self._ranked(facts.at(1), "the weights")
+        known = self.shapes[facts.data]
         data = (None,) * len(weights) if known is None else known  # the rank is that of the weights
-        rank = len(weights) - 2
-        spatial = self._spatial(facts, rank)
-        sizes = windows(data[2:], weights[2:], spatial)
-        shape = (data[0], weights[0], *sizes)
-        present = [number for number in read if number is not None]
-        group = int(facts.number("group", 1))
-        return self.emit(
-            "convolution", present, shape, groups=group, weights_format="OIX", **spatial
-        )
+        spatial = self._spatial(facts, len(weights) - 2)
+        return data, weights, int(facts.number("group", 1)), spatial
 
-    def _convtranspose(self, facts: _Facts, read: Sequence[int | None]) -> int:
+    def _conv(self, facts: _Facts) -> int:
+        data, weights, groups, spatial = self._weighed(facts)
+        shape = (data[0], weights[0], *windows(data[2:], weights[2:], spatial))
+        own: dict[str, Setting] = {"groups": groups, "weights_format": "OIX"}
+        return self.emit("convolution", facts.present, shape, **own, **spatial)
+
+    def _convtranspose(self, facts: _Facts) -> int:
         if "output_shape" in facts.attributes:
             raise RefusedError("a ConvTranspose of a stated shape")
-        weights = self._ranked(read[1], "the weights")
-        known = None if read[0] is None else self.shapes[read[0]]
-        data = (None,) * len(weights) if known is None else known
+        data, weights, groups, spatial = self._weighed(facts)
         rank = len(weights) - 2
-        spatial = self._spatial(facts, rank)
-        group = int(facts.number("group", 1))
-        channels = None if weights[1] is None else weights[1] * group
-        return self.emit(
-            "conv_transpose",
-            [number for number in read if number is not None],
-            (data[0], channels, *(None,) * rank),
-            groups=group,
-            weights_format="IOX",
-            output_padding=facts.numbers("output_padding", [0] * rank),
-            **spatial,
-        )
+        channels = None if weights[1] is None else weights[1] * groups
+        own: dict[str, Setting] = {"groups": groups, "weights_format": "IOX"}
+        own["output_padding"] = facts.numbers("output_padding", [0] * rank)
+        shape = (data[0], channels, *(None,) * rank)
+        return self.emit("conv_transpose", facts.present, shape, **own, **spatial)
 
-    def _batchnormalization(self, facts: _Facts, read: Sequence[int | None]) -> int:
+    def _batchnormalization(self, facts: _Facts) -> int:
         if facts.number("training_mode", 0):
             raise RefusedError("a BatchNormalization that trains")
-        given = [number for number in read[:5] if number is not None]
-        return self.emit(
-            "batch_norm_inference",
-            given,
-            self.shapes[given[0]],
-            epsilon=float(facts.number("epsilon", 1e-5)),
-            data_format="NCX",
-        )
+        read, shape = facts.present[:5], self.shapes[facts.data]
+        epsilon = float(facts.number("epsilon", 1e-5))
+        return self.emit("batch_norm_inference", read, shape, epsilon=epsilon, data_format="NCX")
 
-    def _clip(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        low, high = facts.number("min", -_LARGEST), facts.number("max", _LARGEST)
-        if len(read) > 1 and read[1] is not None:
-            low = self._scalar(read[1], "a bound of Clip")
-        if len(read) > 2 and read[2] is not None:  # noqa: PLR2004  # the upper bound
-            high = self._scalar(read[2], "a bound of Clip")
-        data = read[0]
-        assert data is not None  # noqa: S101  # see operator()
-        return self.emit("clamp", [data], self.shapes[data], min=float(low), max=float(high))
+    def _clip(self, facts: _Facts) -> int:
+        bounds = {"min": facts.number("min", -_LARGEST), "max": facts.number("max", _LARGEST)}
+        for place, name in enumerate(bounds, 1):
+            if (number := facts.at(place)) is None:
+                continue
+            if number not in self.arrays:
+                raise RefusedError("a bound of Clip is not constant")
+            if (array := self.arrays[number]()).size != 1:
+                raise RefusedError("a bound of Clip is not one number")
+            bounds[name] = array.reshape(-1)[0]
+        low, high = map(float, bounds.values())
+        return self.emit("clamp", [facts.data], self.shapes[facts.data], min=low, max=high)
 
-    def _scalar(self, number: int, what: str) -> float:
-        if number not in self.arrays:
-            raise RefusedError(f"{what} is not constant")
-        array = self.arrays[number]()
-        if array.size != 1:
-            raise RefusedError(f"{what} is not one number")
-        return float(array.reshape(-1)[0])
-
-    def _matmul(self, _: _Facts, read: Sequence[int | None]) -> int:
-        a, b = self._ranked(read[0], "an operand"), self._ranked(read[1], "an operand")
+    def _matmul(self, facts: _Facts) -> int:
+        a, b = (self._ranked(facts.at(place), "an operand") for place in (0, 1))
         if min(len(a), len(b)) < 2:  # noqa: PLR2004  # matrices
             raise RefusedError("a MatMul of vectors")
         shape = (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
-        (first, is_first), (second, is_second) = map(self._turned, read[:2])
+        (first, is_first), (second, is_second) = map(self._turned, facts.present[:2])
         return self.emit(
             "matmul", [first, second], shape, transpose_a=is_first, transpose_b=is_second
         )
 
-    def _turned(self, number: int | None) -> tuple[int, bool]:
+    def _turned(self, number: int) -> tuple[int, bool]:
         """Return an operand of a product, or what it is the transpose of."""
-        assert number is not None  # noqa: S101  # it has a rank
         maker = next((op for op in self.plan.ops if op.output == number), None)
         if maker is not None and maker.kind == "static_transpose":
             order = maker.settings["order"]
@@ -431,68 +393,62 @@ class _Translator:
                 return maker.inputs[0], True
         return number, False
 
-    def _gemm(self, facts: _Facts, read: Sequence[int | None]) -> int:
+    def _gemm(self, facts: _Facts) -> int:
         if facts.number("alpha", 1.0) != 1 or facts.number("beta", 1.0) != 1:
             raise RefusedError("a Gemm with alpha or beta")
-        a, b = self._ranked(read[0], "an operand"), self._ranked(read[1], "an operand")
+        a, b = (self._ranked(facts.at(place), "an operand") for place in (0, 1))
         turned = [bool(facts.number(name, 0)) for name in ("transA", "transB")]
         rows = a[-1] if turned[0] else a[0]
         columns = b[0] if turned[1] else b[-1]
-        operands = [n for n in read[:2] if n is not None]
-        product = self.emit(
-            "matmul", operands, (rows, columns), transpose_a=turned[0], transpose_b=turned[1]
-        )
-        third = read[2] if len(read) > 2 else None  # noqa: PLR2004  # the bias
-        return product if third is None else self._binary("add", [product, third])
+        settings = dict(zip(("transpose_a", "transpose_b"), turned, strict=True))
+        product = self.emit("matmul", facts.present[:2], (rows, columns), **settings)
+        bias = facts.at(2)
+        return product if bias is None else self._binary("add", [product, bias])
 
-    def _transpose(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        data = read[0]
+    def _transpose(self, facts: _Facts) -> int:
+        data = facts.data
         shape = self._ranked(data, "the data")
         order = facts.numbers("perm", [*range(len(shape))][::-1])
-        assert data is not None  # noqa: S101  # it has a rank
         return self.emit("static_transpose", [data], tuple(shape[n] for n in order), order=order)
 
-    def _softmax(self, facts: _Facts, read: Sequence[int | None], kind: str = "softmax") -> int:
-        shape = self._ranked(read[0], "the data")
+    def _softmax(self, facts: _Facts, kind: str = "softmax") -> int:
+        shape = self._ranked(facts.data, "the data")
         axis = int(facts.number("axis", -1 if facts.opset >= _LAST_AXIS else 1))
         if facts.opset < _LAST_AXIS and axis not in {-1, len(shape) - 1}:
             raise RefusedError("a Softmax over several axes")
-        return self.emit(kind, [n for n in read if n is not None], shape, axis=axis)
+        return self.emit(kind, facts.present, shape, axis=axis)
 
-    def _logsoftmax(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        return self._softmax(facts, read, "log_softmax")
+    def _logsoftmax(self, facts: _Facts) -> int:
+        return self._softmax(facts, "log_softmax")
 
-    def _layernormalization(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        shape = self._ranked(read[0], "the data")
+    def _layernormalization(self, facts: _Facts) -> int:
+        shape = self._ranked(facts.data, "the data")
         axis = int(facts.number("axis", -1))
         if axis not in {-1, len(shape) - 1}:
             raise RefusedError("a LayerNormalization over several axes")
-        given = [number for number in read if number is not None]
-        return self._normalized(given, shape, float(facts.number("epsilon", 1e-5)))
+        return self._normalized(facts.present, shape, float(facts.number("epsilon", 1e-5)))
 
-    def _gelu(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        data = read[0]
-        assert data is not None  # noqa: S101  # see operator()
+    def _gelu(self, facts: _Facts) -> int:
+        data = facts.data
         if facts.text("approximate", "none") == "tanh":
             return self._gelu_by_tanh(data)
         return self.emit("gelu", [data], self.shapes[data])
 
-    def _hardsigmoid(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        data = read[0]
-        assert data is not None  # noqa: S101  # see operator()
+    def _hardsigmoid(self, facts: _Facts) -> int:
+        data = facts.data
         dtype, shape = self.plan.dtypes[data], self.shapes[data]
         for kind, name, default in (("multiply", "alpha", 0.2), ("add", "beta", 0.5)):
             number = self.number(np.array([facts.number(name, default)], dtype))
             data = self.emit(kind, [data, number], shape, auto_broadcast="numpy")
         return self.emit("clamp", [data], shape, min=0.0, max=1.0)
 
-    def _reducemean(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        shape = self._ranked(read[0], "the data")
+    def _reducemean(self, facts: _Facts) -> int:
+        shape = self._ranked(facts.data, "the data")
         axes = facts.numbers("axes", [])
-        if len(read) > 1 and read[1] is not None:
-            if read[1] not in self.arrays:
+        if (given := facts.at(1)) is not None:
+            if given not in self.arrays:
                 raise RefusedError("a ReduceMean over axes that are computed")
-            axes = [int(axis) for axis in self.arrays[read[1]]().reshape(-1)]
+            axes = [int(axis) for axis in self.arrays[given]().reshape(-1)]
         if not axes:
             if facts.number("noop_with_empty_axes", 0):
                 raise RefusedError("a ReduceMean over no axis")
@@ -503,23 +459,16 @@ class _Translator:
         kept = bool(facts.number("keepdims", 1))
         if not kept and len(axes) == len(shape):
             raise RefusedError("a ReduceMean to a scalar")
-        made = [
-            1 if axis in axes else size
-            for axis, size in enumerate(shape)
-            if kept or axis not in axes
-        ]
-        data = read[0]
-        assert data is not None  # noqa: S101  # it has a rank
+        sizes = enumerate(shape)
+        made = [1 if axis in axes else n for axis, n in sizes if kept or axis not in axes]
+        data = facts.data
         return self.emit("reduce_mean", [data], tuple(made), axes=axes, keep_dims=kept)
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _scales(
-        self, read: Sequence[int | None], facts: _Facts, rank: int | None
-    ) -> dict[str, Setting]:
+    def _scales(self, facts: _Facts, rank: int | None) -> dict[str, Setting]:
         """Return how an operator converts between steps and numbers, which has to be constant."""
-        scale, zero = read[1], read[2] if len(read) > 2 else None  # noqa: PLR2004  # the third
-        assert scale is not None  # noqa: S101  # ONNX wants one
+        scale, zero = facts.present[1], facts.at(2)
         if scale not in self.arrays or (zero is not None and zero not in self.arrays):
             raise RefusedError("a scale or a zero point that is computed")
         scales = np.asarray(self.arrays[scale]())
@@ -541,10 +490,9 @@ class _Translator:
             **({} if is_one else {"axis": axis}),
         }
 
-    def _dequantizelinear(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        data = read[0]
-        assert data is not None  # noqa: S101  # see operator()
-        settings = self._scales(read, facts, self._rank(data))
+    def _dequantizelinear(self, facts: _Facts) -> int:
+        data = facts.data
+        settings = self._scales(facts, self._rank(data))
         dtype, shape = self.plan.dtypes[data], self.shapes[data]
         if dtype == "int32" and data in self.arrays:
             return self._bias_in_numbers(data, settings)
@@ -564,46 +512,42 @@ class _Translator:
         numbers = (array.astype(np.float64) - zeros) * scales.astype(np.float64)
         return self.number(numbers.astype(np.float32))
 
-    def _quantizelinear(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        data, zero = read[0], read[2] if len(read) > 2 else None  # noqa: PLR2004  # the third
-        assert data is not None  # noqa: S101  # see operator()
+    def _quantizelinear(self, facts: _Facts) -> int:
+        data, zero = facts.data, facts.at(2)
         dtype = "uint8" if zero is None else self.plan.dtypes[zero]
         if dtype not in _STEPS or self.plan.dtypes[data] != "float32":
             raise RefusedError(f"steps of type {dtype} from {self.plan.dtypes[data]}")
-        settings = self._scales(read, facts, self._rank(data))
+        settings = self._scales(facts, self._rank(data))
         output = self.new(dtype, self.shapes[data])
         self.plan.ops.append(PlanOp("quantize", [data], output, settings))
         return output
 
-    def _qlinearconv(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        plain = _Facts.none(facts)
-        by_row = _Facts.none(facts, axis=0)
-        data = self._dequantizelinear(plain, read[:3])
-        weights = self._dequantizelinear(by_row, read[3:6])
+    def _qlinearconv(self, facts: _Facts) -> int:
+        read = facts.read
+        data = self._dequantizelinear(facts.part(read[:3]))
+        weights = self._dequantizelinear(facts.part(read[3:6], axis=0))
         operands = [data, weights]
-        bias = read[8] if len(read) > 8 else None  # noqa: PLR2004  # the ninth is the bias
-        if bias is not None:
-            one, other = (self._scales(read[at : at + 3], plain, None)["scales"] for at in (0, 3))
-            assert isinstance(one, list)  # noqa: S101  # they are numbers
-            assert isinstance(other, list)  # noqa: S101
+        if (bias := facts.at(8)) is not None:
+            parts = (facts.part(read[:3]), facts.part(read[3:6]))
+            one, other = (np.asarray(self._scales(part, None)["scales"]) for part in parts)
             if bias not in self.arrays:
                 raise RefusedError("a bias that is computed")
-            scales = np.float64(one[0]) * np.asarray(other, np.float64)
-            numbers = np.asarray(self.arrays[bias]()).astype(np.float64) * scales
+            numbers = np.asarray(self.arrays[bias]()).astype(np.float64) * (one[0] * other)
             operands.append(self.number(numbers.astype(np.float32)))
-        return self._quantizelinear(plain, [self._conv(facts, operands), *read[6:8]])
+        product = self._conv(_Facts(facts.attributes, facts.opset, operands))
+        return self._quantizelinear(facts.part([product, *read[6:8]]))
 
-    def _qlinearmatmul(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        operands = [self._dequantizelinear(facts, read[at : at + 3]) for at in (0, 3)]
-        return self._quantizelinear(facts, [self._matmul(facts, operands), *read[6:8]])
+    def _qlinearmatmul(self, facts: _Facts) -> int:
+        read = facts.read
+        operands = [self._dequantizelinear(facts.part(read[at : at + 3])) for at in (0, 3)]
+        product = self._matmul(facts.part(operands))
+        return self._quantizelinear(facts.part([product, *read[6:8]]))
 
-    def _identity(self, _: _Facts, read: Sequence[int | None]) -> int:
-        assert read[0] is not None  # noqa: S101  # see operator()
-        return read[0]
+    def _identity(self, facts: _Facts) -> int:
+        return facts.data
 
-    def _globalaveragepool(self, _: _Facts, read: Sequence[int | None]) -> int:
-        shape, data = self._ranked(read[0], "the data"), read[0]
-        assert data is not None  # noqa: S101  # it has a rank
+    def _globalaveragepool(self, facts: _Facts) -> int:
+        shape, data = self._ranked(facts.data, "the data"), facts.data
         axes, window = list(range(2, len(shape))), [size for size in shape[2:] if size is not None]
         made = (*shape[:2], *[1] * len(axes))
         if len(window) < len(axes):
@@ -622,30 +566,25 @@ class _Translator:
             data_format="NCX",
         )
 
-    def _maxpool(self, facts: _Facts, read: Sequence[int | None], kind: str = "max_pool") -> int:
-        data = self._ranked(read[0], "the data")
+    def _maxpool(self, facts: _Facts, kind: str = "max_pool") -> int:
+        data = self._ranked(facts.data, "the data")
         kernel = facts.numbers("kernel_shape", [])
         spatial = self._spatial(facts, len(kernel))
         up = bool(facts.number("ceil_mode", 0))
         if up or facts.number("storage_order", 0):
             raise RefusedError("a pool that rounds up, or orders by columns")
-        sizes = windows(data[2:], kernel, spatial)
+        shape = (*data[:2], *windows(data[2:], kernel, spatial))
         if kind == "avg_pool":
             if any(step != 1 for step in facts.numbers("dilations", [])):
                 raise RefusedError("an AveragePool with dilations")
             spatial.pop("dilations")
             spatial["exclude_pad"] = not facts.number("count_include_pad", 0)
         return self.emit(
-            kind,
-            [n for n in read if n is not None],
-            (*data[:2], *sizes),
-            kernel=kernel,
-            rounding_type="floor",
-            **spatial,
+            kind, facts.present, shape, kernel=kernel, rounding_type="floor", **spatial
         )
 
-    def _averagepool(self, facts: _Facts, read: Sequence[int | None]) -> int:
-        return self._maxpool(facts, read, "avg_pool")
+    def _averagepool(self, facts: _Facts) -> int:
+        return self._maxpool(facts, "avg_pool")
 
     # -- several operators that are one ------------------------------------------------------------
 
@@ -663,7 +602,7 @@ class _Translator:
                 if user is None or row is None:
                     break
                 done.add(user)
-                result = _only(user)
+                (result,) = [output for output in user.outputs if output is not None]
                 read.append(row)
             made[result] = self._normalized(read, shape, spelt.epsilon)
         else:
@@ -729,19 +668,38 @@ class _Translator:
 
 
 class _Facts:
-    """The attributes of a node as the call gives them."""
+    """A node as the call gives it: its attributes, and the numbers of what it reads.
 
-    def __init__(self, node: Node, attributes: Mapping[str, Attribute]) -> None:
-        self.attributes = attributes
-        self.opset = node.graph.opset_imports.get(node.domain, 0)
-        self.stated: dict[str, float] = {}
+    Attributes:
+        attributes: Those of the node.
+        opset: The version that it is of.
+        read: What it reads; None for what is omitted.
+        present: What of that is not.
+        stated: Numbers in the place of attributes, for a part of an operator.
+    """
 
-    @classmethod
-    def none(cls, facts: _Facts, **stated: float) -> _Facts:
-        """Return no attributes but those *stated*, for a part of an operator."""
-        made = cls.__new__(cls)
-        made.attributes, made.opset, made.stated = {}, facts.opset, stated
-        return made
+    def __init__(
+        self,
+        attributes: Mapping[str, Attribute],
+        opset: int,
+        read: Sequence[int | None],
+        **stated: float,
+    ) -> None:
+        self.attributes, self.opset, self.read, self.stated = attributes, opset, read, stated
+        self.present = [number for number in read if number is not None]
+
+    @property
+    def data(self) -> int:
+        """The first of what it reads, which it has."""
+        return self.present[0]
+
+    def at(self, place: int) -> int | None:
+        """Return what it reads at a place; None if that is omitted."""
+        return self.read[place] if len(self.read) > place else None
+
+    def part(self, read: Sequence[int | None], **stated: float) -> _Facts:
+        """Return a part of it, which reads *read* and has no attributes but those *stated*."""
+        return _Facts({}, self.opset, read, **stated)
 
     def number(self, name: str, default: float) -> float:
         value = self._value(name, default)
@@ -762,17 +720,10 @@ class _Facts:
 
 def _given(node: Node, given: Mapping[str, Attribute]) -> dict[str, Attribute]:
     """Return the attributes of a node of a body, those of the call in the place of references."""
-    found = {}
-    for name, attribute in node.attributes.items():
-        source = given.get(attribute.ref) if attribute.ref else attribute
-        if source is not None:
-            found[name] = source
-    return found
-
-
-def _read(given: Mapping[str, Attribute], node: Node, name: str) -> object:
-    found = _given(node, given).get(name)
-    return None if found is None else found.value
+    attributes = {
+        name: given.get(each.ref) if each.ref else each for name, each in node.attributes.items()
+    }
+    return {name: each for name, each in attributes.items() if each is not None}
 
 
 def _only_user(value: Value, op_type: str) -> Node | None:
@@ -781,11 +732,6 @@ def _only_user(value: Value, op_type: str) -> Node | None:
     if len(users) != 1 or value.returned_by or users[0].op_type != op_type or users[0].domain:
         return None
     return users[0]
-
-
-def _only(node: Node) -> Value:
-    (value,) = [output for output in node.outputs if output is not None]
-    return value
 
 
 def _plain(shape: Sequence[int | str | None] | None) -> PlainShape | None:

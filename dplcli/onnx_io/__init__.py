@@ -36,22 +36,4 @@ if TYPE_CHECKING:
         written_size,
     )
 else:
-    __getattr__ = lazy(
-        __name__,
-        {
-            "dplcli.onnx_io.convert": "OnnxSchemas",
-            "dplcli.onnx_io.external_data": (
-                "EXTERNAL_DATA ExternalData check_external_data data_used external_files"
-            ),
-            "dplcli.onnx_io.infer": "check_model check_sizes fault_of open_sizes",
-            "dplcli.onnx_io.opset": "AdaptedNode RaisedOpset raise_opset",
-            "dplcli.onnx_io.read": (
-                "as_written built_again check_imports load_model losses "
-                "model_from_proto parse_model paused_gc read_model_file"
-            ),
-            "dplcli.onnx_io.strip": "STRIPPERS",
-            "dplcli.onnx_io.write": (
-                "StagedModel check_destination is_modified staged to_proto written_size"
-            ),
-        },
-    )
+    __getattr__ = lazy(__name__)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from dplcli.pipeline.deploying import PLAN_MARK, build_kernels, plan_kernels
     from dplcli.pipeline.doctor import diagnose
+    from dplcli.pipeline.extracting import extract
     from dplcli.pipeline.inspecting import find_nodes, inspect, view
     from dplcli.pipeline.matching import explain, match
     from dplcli.pipeline.partitioning import (
@@ -51,27 +52,4 @@ if TYPE_CHECKING:
         VerificationResult,
     )
 else:
-    __getattr__ = lazy(
-        __name__,
-        {
-            "dplcli.catalog.places": "shipped_catalogs shipped_targets",
-            "dplcli.catalog.python": "installed_catalogs",
-            "dplcli.catalog.plan": "plan_schema",
-            "dplcli.passes.rewrite": "Trace",
-            "dplcli.pipeline.bisecting": ("bisect_models bisect_rules diff reproduce"),
-            "dplcli.pipeline.catalogs": (
-                "catalog_contract catalog_schema check_catalogs list_catalogs "
-                "load_catalog_rules model_contract try_catalogs write_bindings"
-            ),
-            "dplcli.pipeline.deploying": "PLAN_MARK build_kernels plan_kernels",
-            "dplcli.pipeline.doctor": "diagnose",
-            "dplcli.pipeline.inspecting": "find_nodes inspect view",
-            "dplcli.pipeline.matching": "explain match",
-            "dplcli.pipeline.partitioning": "inline partition repeat",
-            "dplcli.pipeline.proving": "DEFAULT_TRIALS",
-            "dplcli.pipeline.rewriting": "apply_plan rewrite",
-            "dplcli.pipeline.verifying": "compare judge_again verify",
-            "dplcli.pipeline.writing": "default_output write_text",
-            "dplcli.verify.settings": ("VerificationResult VerifySettings=Settings"),
-        },
-    )
+    __getattr__ = lazy(__name__)

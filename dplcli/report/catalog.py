@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from dplcli.dpl.rule import PatternRule, Rejection, Rule
     from dplcli.errors import DplError
-    from dplcli.ir import Node, Value
+    from dplcli.ir import Node
     from dplcli.outcomes import CatalogEntry, ExplainOutcome, Trial
     from dplcli.report.document import NodeKey, Status
     from dplcli.report.layout import Part
@@ -90,21 +90,11 @@ class TrialList(NamedTuple):
 
 def catalogs_document(entries: Sequence[CatalogEntry]) -> Document:
     """Report on the catalogues that can be named, one in each row."""
-    columns = ("catalogue", "from", "target", "rules", "")
-    rows = [
-        (
-            each.name,
-            each.origin,
-            each.target,
-            "" if each.rules is None else str(each.rules),
-            each.doc,
-        )
-        for each in entries
-    ]
-    return Document(
-        text=TextTable(*columns, right=("rules",), prose=("",), rows=rows),
-        of=CatalogList(entries),
-    )
+    table = TextTable(*("catalogue", "from", "target", "rules", ""), right=("rules",), prose=("",))
+    for each in entries:
+        rules = "" if each.rules is None else str(each.rules)
+        table.add_row(each.name, each.origin, each.target, rules, each.doc)
+    return Document(text=table, of=CatalogList(entries))
 
 
 def rules_document(rules: Sequence[PatternRule | RewriteRule]) -> Document:
@@ -117,21 +107,16 @@ def rules_document(rules: Sequence[PatternRule | RewriteRule]) -> Document:
         parts.append(joined((rule.qualified_name, "bold"), origin, values))
         parts += [Text(f"  {line}") for line in rule.doc.splitlines()]
         parts += [Text(f"    {line}", whole=True) for line in repr(rule.pattern).splitlines()]
-        parts += [Text(f"  where {condition.text}") for condition in rule.where]
-        parts += [Text(f"  {line}") for line in _policies(rule)]
-    return Document(
-        text=Group(*parts),
-        of=RuleList(tuple(map(ShownRule, rules))),
-    )
-
-
-def _policies(rule: PatternRule | RewriteRule) -> list[str]:
-    if isinstance(rule, RewriteRule):
-        lines = ["becomes", *(f"  {line}" for line in rule.becomes.splitlines())]
-    else:
-        lines = [f"constants: {rule.constants}, escape: {rule.escape}, order: {rule.order}"]
-    opsets = [f"opsets {_opset_range(rule)}"] if rule.opsets != (None, None) else []
-    return [*lines, *opsets]
+        lines = [f"where {condition.text}" for condition in rule.where]
+        if isinstance(rule, RewriteRule):
+            lines += ["becomes", *(f"  {line}" for line in rule.becomes.splitlines())]
+        else:
+            policies = f"constants: {rule.constants}, escape: {rule.escape}, order: {rule.order}"
+            lines.append(policies)
+        if rule.opsets != (None, None):
+            lines.append(f"opsets {_opset_range(rule)}")
+        parts += [Text(f"  {line}") for line in lines]
+    return Document(text=Group(*parts), of=RuleList(tuple(map(ShownRule, rules))))
 
 
 def _opset_range(rule: Rule) -> str:
@@ -145,9 +130,22 @@ def _opset_range(rule: Rule) -> str:
 def problems_document(catalogs: Sequence[str], problems: Sequence[Problem]) -> Document:
     """Report on what ``dpl patterns check`` found."""
     errors = sum(problem.severity == "error" for problem in problems)
-    verdict = "No problems found" if not problems else f"{errors} of {len(problems)} are errors"
+    verdict, lines = "No problems found", [Text("No problems found.")]
+    styles = {"error": "red", "warning": "yellow"}
+    if problems:
+        verdict = f"{errors} of {len(problems)} are errors"
+        count = f"{counted(errors, 'error')}, {counted(len(problems) - errors, 'warning')}."
+        lines = [
+            *(
+                joined(f"{p.place}: " * bool(p.place), (p.severity, styles[p.severity])).append(
+                    f": {p.rule}: {p.message}"
+                )
+                for p in problems
+            ),
+            Text(count),
+        ]
     return Document(
-        text=_problem_list(problems, errors),
+        text=Group(*lines),
         of=ProblemList(errors, problems),
         command="dpl patterns check",
         subject=", ".join(catalogs),
@@ -172,23 +170,21 @@ def problems_document(catalogs: Sequence[str], problems: Sequence[Problem]) -> D
 def unreadable_document(command: str, catalogs: Sequence[str], error: DplError) -> Document:
     """Report on a catalogue that cannot be read; each finding points at a mistake."""
     mistakes = (isinstance(error, CatalogError) and error.mistakes) or (error,)
+    findings = []
+    for mistake in mistakes:
+        head, _, rest = mistake.message.partition(": ")
+        place = read_place(head, catalogs)
+        message = rest if place is not None else mistake.message
+        said = f"{message}\n{mistake.hint}" if mistake.hint else message
+        findings.append(Finding("catalogue", "error", "catalogue", said, place))
     return Document(
         command=command,
         subject=", ".join(catalogs),
         ok=False,
         verdict="A catalogue cannot be read",
         failures=tuple(mistake.message for mistake in mistakes),
-        findings=tuple(_mistake(mistake, catalogs) for mistake in mistakes),
+        findings=tuple(findings),
     )
-
-
-def _mistake(error: DplError, catalogs: Sequence[str]) -> Finding:
-    """Return the finding that points at a mistake."""
-    head, _, rest = error.message.partition(": ")
-    place = read_place(head, catalogs)
-    message = rest if place is not None else error.message
-    said = f"{message}\n{error.hint}" if error.hint else message
-    return Finding("catalogue", "error", "catalogue", said, place)
 
 
 def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose: bool) -> Document:
@@ -250,21 +246,6 @@ def _as_example(trial: Trial) -> list[str]:
     return ["- before: |", *lines, "  after: unchanged"]
 
 
-def _problem_list(problems: Sequence[Problem], errors: int) -> Part:
-    """Return one line per problem, and a count."""
-    if not problems:
-        return Text("No problems found.")
-    styles = {"error": "red", "warning": "yellow"}
-    lines = [
-        joined(f"{p.place}: " if p.place else "", (p.severity, styles[p.severity])).append(
-            f": {p.rule}: {p.message}"
-        )
-        for p in problems
-    ]
-    warnings = counted(len(problems) - errors, "warning")
-    return Group(*lines, Text(f"{counted(errors, 'error')}, {warnings}."))
-
-
 def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     """Return one row for each rule, then the trials that failed."""
     figures = ("examples", "made up", "not tried", "failed")
@@ -287,8 +268,7 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
             parts += [Text(), Text(f"{trial.rule.qualified_name} was tried on")]
             parts += [Text(f"  {line}") for line in said]
     shown = [t for t in trials if verbose or t.verdict in {"failed", "not tried"}]
-    if shown:
-        parts.append(Text())
+    parts += [Text()] * bool(shown)
     for trial in shown:
         what = f"{trial.rule.qualified_name}, {trial.kind} {trial.place}: {trial.verdict}"
         style = "" if trial.verdict in {"passed", "by example"} else "red"
@@ -296,11 +276,9 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
         if trial.counterexample:
             parts.append(Text("  the smallest graph found that shows it, as an example:"))
         parts += [Text(f"    {line}", whole=True) for line in _as_example(trial)]
-    by_example = sum(trial.verdict == "by example" for trial in trials)
-    if by_example:
-        parts.append(Text())
+    if by_example := sum(trial.verdict == "by example" for trial in trials):
         rules = counted(by_example, "rule")
-        parts.append(Text(f"{rules} can be tried by examples only: {_NO_GRAPH}."))
+        parts += [Text(), Text(f"{rules} can be tried by examples only: {_NO_GRAPH}.")]
     return parts
 
 
@@ -312,17 +290,12 @@ _IN_SOURCES = "The examples of shipped catalogues come with the sources of dpl; 
 # Contracts: what the kernels for a target must do.
 
 
-def contract_document(contract: Contract) -> Document:
-    """Report on the functions that kernels stand for."""
-    return Document(text=_contract_text(contract), of=contract)
-
-
 _SHOWN_VALUES = 4
 _SHOWN_NODES = 24
 
 
-def _contract_text(contract: Contract) -> Part:
-    """Return one block for each function: its interface and its body."""
+def contract_document(contract: Contract) -> Document:
+    """Report on the functions that kernels stand for: the interface and the body of each."""
     parts: list[Part] = []
     for function in contract.functions:
         parts += [_heading(function), _interface(function), Text()]
@@ -332,7 +305,7 @@ def _contract_text(contract: Contract) -> Part:
     parts += [Text(f"{rule}: {note}", style="yellow") for rule, note in contract.notes.items()]
     while parts and isinstance(parts[-1], Text) and not parts[-1].plain:
         parts.pop()
-    return Group(*parts)
+    return Document(text=Group(*parts), of=contract)
 
 
 def _heading(function: FunctionContract) -> Part:
@@ -352,11 +325,14 @@ def _interface(function: FunctionContract) -> Part:
     table = TextTable("", "", "name", "type", "values", prose=("values",))
     table.show_header = False
     for number, port in enumerate(function.inputs):
-        table.add_row("  input", str(number), port.name, _type(port), _constant(port))
+        constant = f"constant: {_some(port)}" if port.values else "constant"
+        told = constant if port.is_constant else ""
+        table.add_row("  input", str(number), port.name, _type(port), told)
     for attribute in function.attributes:
         given = attribute.kind if attribute.is_given else f"{attribute.kind}, optional"
         reader = f"{function.body[attribute.node].op_type}.{attribute.reads}"
-        values = _values(attribute)
+        default = f"default {json.dumps(attribute.default, ensure_ascii=False)}"
+        values = _some(attribute) or ("" if attribute.default is None else default)
         known = f"{reader}: {values}" if values else reader
         table.add_row("  attribute", "", attribute.name, given, known)
     for number, port in enumerate(function.outputs):
@@ -365,18 +341,11 @@ def _interface(function: FunctionContract) -> Part:
 
 
 def _type(port: PortContract) -> str:
-    dtypes = " | ".join(port.dtypes) or "any type"
-    ranks = f" rank {' | '.join(map(str, port.ranks))}" if port.ranks else " of any rank"
-    partly = f", {port.unknown} unknown" if port.unknown else ""
     if port.unknown and not port.dtypes and not port.ranks:
         return "unknown"
-    return f"{dtypes}{ranks}{partly}"
-
-
-def _constant(port: PortContract) -> str:
-    if not port.is_constant:
-        return ""
-    return f"constant: {_some(port)}" if port.values else "constant"
+    ranks = f"rank {' | '.join(map(str, port.ranks))}" if port.ranks else "of any rank"
+    partly = f", {port.unknown} unknown" if port.unknown else ""
+    return f"{' | '.join(port.dtypes) or 'any type'} {ranks}{partly}"
 
 
 def _some(listed: AttributeContract | PortContract) -> str:
@@ -384,13 +353,6 @@ def _some(listed: AttributeContract | PortContract) -> str:
     shown = [json.dumps(value, ensure_ascii=False) for value in listed.values[:_SHOWN_VALUES]]
     more = listed.distinct - len(shown)
     return " | ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def _values(attribute: AttributeContract) -> str:
-    text = _some(attribute)
-    if text or attribute.default is None:
-        return text
-    return f"default {json.dumps(attribute.default, ensure_ascii=False)}"
 
 
 # Explanations: what became of each rule, or what each rule says of one node.
@@ -407,14 +369,15 @@ def explain_document(
         verbose: Whether to show whole patterns.
     """
     matching = sum(item.matched > 0 for item in outcome.rules)
+    verdict = f"{matching} of {counted(len(outcome.rules), 'rule')} matched"
+    if not outcome.rules:
+        verdict = f"{outcome.verdicts[0].node.op_type} {outcome.verdicts[0].node.label}"
     return Document(
         text=_explanation_text(outcome, verbose=verbose),
         of=outcome,
         command="dpl explain",
         subject=outcome.label,
-        verdict=f"{matching} of {counted(len(outcome.rules), 'rule')} matched"
-        if outcome.rules
-        else f"{outcome.verdicts[0].node.op_type} {outcome.verdicts[0].node.label}",
+        verdict=verdict,
         notes=outcome.notes,
         chapters=lambda: _explained_chapters(outcome),
         draws=lambda: _drawn_traces(outcome, file),
@@ -470,6 +433,7 @@ def _drawn_traces(outcome: ExplainOutcome, file: Path | None) -> Drawn:
     return Drawn([patterns, model], pairs, steps)
 
 
+_HOLDS = "it holds for opsets {} only"
 _FEW_LINES = 4
 _MARKS = {"matched": ("+", "green"), "failed": ("x", "red"), "not reached": (".", "dim")}
 
@@ -500,7 +464,7 @@ def _summary(rules: Sequence[RuleExplanation]) -> Part:
 def _details(item: RuleExplanation, *, verbose: bool) -> list[Part]:
     lines: list[Part] = []
     if not item.opset_holds:
-        lines.append(Text(f"  {_claim(item.rule)}"))
+        lines.append(Text(f"  {_HOLDS.format(_opset_range(item.rule))}"))
     lines += [Text(f"  the model has no {op}, which every match needs") for op in item.missing]
     if item.part is not None:
         place = f" ({item.part.place})" if item.part.place else ""
@@ -516,10 +480,6 @@ def _details(item: RuleExplanation, *, verbose: bool) -> list[Part]:
     return [Text(), Text(f"{item.rule.qualified_name}{where}", style="bold"), *lines]
 
 
-def _claim(rule: Rule) -> str:
-    return f"it holds for opsets {_opset_range(rule)} only"
-
-
 def _nearest(trace: MatchTrace, *, verbose: bool) -> list[Part]:
     root, mismatch = f"{trace.root.op_type} {trace.root.label!r}", trace.mismatch
     text = f"  nearest miss at {root}: {trace.matched} of {trace.of} nodes of the pattern match"
@@ -529,15 +489,13 @@ def _nearest(trace: MatchTrace, *, verbose: bool) -> list[Part]:
         lines.append(Text(f"    {headline(mismatch.part)}{place}", style="red"))
         lines.append(Text(f"      expected  {mismatch.expected}"))
         lines.append(Text(f"      found     {mismatch.found}"))
-    return lines + _tree(trace, whole=True) if verbose else lines
+    return [*lines, _tree(trace, whole=True)] if verbose else lines
 
 
 def _verdict_lines(item: NodeExplanation, *, verbose: bool) -> list[Part]:
     node = f"{item.node.qualified_op} {item.node.label!r}"
-    lines: list[Part] = [
-        joined((f"{item.rule.qualified_name} at {node}: ", "bold"), _sentence(item))
-    ]
-    return lines if item.trace is None else lines + _tree(item.trace, whole=verbose)
+    line = joined((f"{item.rule.qualified_name} at {node}: ", "bold"), _sentence(item))
+    return [line] if item.trace is None else [line, _tree(item.trace, whole=verbose)]
 
 
 def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
@@ -552,7 +510,7 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
     if item.rejection is not None:
         return f"fits, and is refused by {item.rejection.stage}: {_with_values(item.rejection)}"
     if item.verdict == "skipped" and not item.rule.holds_for(item.node.graph):
-        return f"is not tried: {_claim(item.rule)}"
+        return f"is not tried: {_HOLDS.format(_opset_range(item.rule))}"
     if item.verdict == "skipped":
         return "is not tried: it lies in a function that a partition wrote"
     if item.trace is not None and item.trace.given_up:
@@ -570,22 +528,18 @@ _MOST_NUMBERS = 4
 
 
 def _with_values(rejection: Rejection) -> str:
-    """Return the reason, with the types of the values that the condition asks about."""
-    asked = [f"{name} {_type_of(value)}" for name, value in rejection.asked]
+    """Return the reason, with the types of the values that are asked about; numbers, if few."""
+    asked = []
+    for name, value in rejection.asked:
+        known, tensor = value.known_type(), value.constant
+        text = f"{name} {'of unknown type' if known is None else known}"
+        if tensor is not None and tensor.size <= _MOST_NUMBERS and not tensor.is_external:
+            text = f"{text} = {tensor.numpy().tolist()}"
+        asked.append(text)
     return f"{rejection.reason} ({', '.join(asked)})" if asked else rejection.reason
 
 
-def _type_of(value: Value) -> str:
-    """Return the type of a value, and its numbers if it is a small constant."""
-    tensor = value.constant
-    known = value.known_type()
-    shown = "of unknown type" if known is None else str(known)
-    if tensor is None or tensor.size > _MOST_NUMBERS or tensor.is_external:
-        return shown
-    return f"{shown} = {tensor.numpy().tolist()}"
-
-
-def _tree(trace: MatchTrace, *, whole: bool) -> list[Part]:
+def _tree(trace: MatchTrace, *, whole: bool) -> Part:
     table = TextTable("fits", "pattern", "written at", "result", prose=("result",))
     table.show_header = False
     hidden = [line for line in trace.lines if line.status == "not reached"]
@@ -595,15 +549,10 @@ def _tree(trace: MatchTrace, *, whole: bool) -> list[Part]:
         if line in hidden:
             continue
         mark, style = _MARKS[line.status]
-        result = line.found or line.status
-        table.add_row(
-            Text(f"    {mark}", style=style),
-            Text("  " * line.depth + line.pattern),
-            Text(line.place, style="dim"),
-            Text(result, style=style),
-        )
+        part, place = Text("  " * line.depth + line.pattern), Text(line.place, style="dim")
+        result = Text(line.found or line.status, style=style)
+        table.add_row(Text(f"    {mark}", style=style), part, place, result)
     if hidden:
-        table.add_row(
-            "    .", f"{len(hidden)} further parts", "", "not reached; --verbose lists them"
-        )
-    return [table]
+        more = f"{len(hidden)} further parts"
+        table.add_row("    .", more, "", "not reached; --verbose lists them")
+    return table

@@ -55,7 +55,7 @@ def junit_xml(document: Document, seconds: float = 0.0) -> str:
     for case in others:
         suites.setdefault(case.group, []).append(case)
     cases = [case for suite in suites.values() for case in suite]
-    attributes = _counts(cases) | {"time": _time(seconds)}  # some models were done side by side
+    attributes = _counts(cases) | {"time": f"{seconds:.3f}"}  # models were done side by side
     root = ET.Element("testsuites", {"name": one_line(document.command)} | attributes)
     for position, (name, of_suite) in enumerate(suites.items()):
         _suite(root, name, of_suite, is_first=not position)
@@ -77,12 +77,8 @@ def _counts(cases: Sequence[Case]) -> dict[str, str]:
         "tests": str(len(cases)),
         "failures": str(count["failed"]),
         "errors": str(count["error"]),
-        "time": _time(sum(case.seconds for case in cases)),
+        "time": f"{sum(case.seconds for case in cases):.3f}",
     }
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3f}"
 
 
 def _suite(root: ET.Element, name: str, cases: Sequence[Case], *, is_first: bool) -> None:
@@ -98,7 +94,7 @@ def _suite(root: ET.Element, name: str, cases: Sequence[Case], *, is_first: bool
         attributes = {
             "name": one_line(name),
             "classname": one_line(case.group),
-            "time": _time(case.seconds),
+            "time": f"{case.seconds:.3f}",
         }
         element = ET.SubElement(suite, "testcase", attributes)
         if case.status == "passed":
@@ -159,13 +155,12 @@ def sarif_record(document: Document) -> Json:
 
     A finding without a place becomes a notification of the run, and so does a verdict of no.
     """
-    placed = [finding for finding in document.findings if finding.place is not None]
-    others = [finding for finding in document.findings if finding.place is None]
-    kinds = sorted({finding.kind for finding in placed})
-    said = [_notification(f"{f.rule}: {f.message}", f.severity) for f in others]
+    placed = [(finding, finding.place) for finding in document.findings if finding.place]
+    kinds = sorted({finding.kind for finding, _ in placed})
+    said = [(f.severity, f"{f.rule}: {f.message}") for f in document.findings if not f.place]
     if not document.ok:
-        lines = [f"{document.verdict}.", *document.failures]
-        said.append(_notification("\n".join(lines), "error"))
+        said.append(("error", "\n".join([f"{document.verdict}.", *document.failures])))
+    notifications = [{"level": level, "message": {"text": visible(text)}} for level, text in said]
     return {
         "$schema": _SCHEMA,
         "version": "2.1.0",
@@ -182,39 +177,29 @@ def sarif_record(document: Document) -> Json:
                     }
                 },
                 "originalUriBaseIds": {_ROOT: {"description": {"text": "The repository"}}},
-                "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": said}],
+                "invocations": [
+                    {"executionSuccessful": True, "toolExecutionNotifications": notifications}
+                ],
                 "columnKind": "unicodeCodePoints",
-                "results": [_result(finding, kinds) for finding in placed],
+                "results": [_result(finding, place, kinds) for finding, place in placed],
             }
         ],
     }
 
 
-def _notification(text: str, severity: str) -> Json:
-    return {"level": severity, "message": {"text": visible(text)}}
-
-
-def _result(finding: Finding, kinds: list[str]) -> Json:
-    assert finding.place is not None  # noqa: S101  # the caller sorted them
+def _result(finding: Finding, place: SourceLocation, kinds: list[str]) -> Json:
+    region: Json = {"startLine": max(place.line, 1)}
+    if place.column is not None:
+        region["startColumn"] = max(place.column, 1)
+    where = {"artifactLocation": _artifact(place.file), "region": region}
+    rule = {"fullyQualifiedName": one_line(finding.rule)}
     return {
         "ruleId": finding.kind,
         "ruleIndex": kinds.index(finding.kind),
         "level": finding.severity,
         "message": {"text": visible(f"{finding.rule}: {finding.message}")},
-        "locations": [
-            {
-                "physicalLocation": _location(finding.place),
-                "logicalLocations": [{"fullyQualifiedName": one_line(finding.rule)}],
-            }
-        ],
+        "locations": [{"physicalLocation": where, "logicalLocations": [rule]}],
     }
-
-
-def _location(place: SourceLocation) -> Json:
-    region: Json = {"startLine": max(place.line, 1)}
-    if place.column is not None:
-        region["startColumn"] = max(place.column, 1)
-    return {"artifactLocation": _artifact(place.file), "region": region}
 
 
 _ROOT = "SRCROOT"
@@ -241,7 +226,7 @@ def _artifact(file: str) -> Json:
 
 
 _MOST_ROWS = 50
-_SYMBOLS = {"passed": "✅", "failed": "❌", "error": "❌", "skipped": "▫️"}
+_SYMBOLS = {True: "✅", False: "❌"}
 _LEVELS = {"error": "❌", "warning": "⚠️", "note": "▫️"}
 
 
@@ -252,7 +237,7 @@ def markdown_text(document: Document) -> str:
 
 def _lines(document: Document) -> Iterator[str]:
     yield "<!-- dpl report -->"  # tells dpl that it may replace the file
-    yield f"## {_symbol(document.ok)} {markdown(document.verdict)}"
+    yield f"## {_SYMBOLS[document.ok]} {markdown(document.verdict)}"
     yield ""
     yield f"{code(document.command)} of {code(document.subject)}"
     lines = [f"- {_LEVELS['error']} {markdown(line)}" for line in document.failures]
@@ -260,15 +245,15 @@ def _lines(document: Document) -> Iterator[str]:
     lines += [f"- {markdown(name)}: {markdown(value)}" for name, value in document.facts]
     if lines:
         yield from ("", *lines)
-    if document.models is not None:
-        table = document.models
+    if (table := document.models) is not None:
         names = zip(table.columns, table.is_right, strict=True)
         headings = [f"-{name}" if right else name for name, right in names]
-        yield from _table("Models", headings, [[_cell(c) for c in row] for row in table.rows])
+        texts = [[markdown(getattr(c, "plain", str(c))) for c in row] for row in table.rows]
+        yield from _table("Models", headings, texts)
     if document.verification is not None:
         yield from _comparisons(document.verification)
     layers = [
-        (_symbol(layer.ok), code(layer.name), code(layer.op_type), percent(layer.share))
+        (_SYMBOLS[layer.ok], code(layer.name), code(layer.op_type), percent(layer.share))
         for layer in chosen_layers(document.layers, _MOST_ROWS)
     ]
     columns = ("", "value", "operator", "-of tolerance")
@@ -277,7 +262,7 @@ def _lines(document: Document) -> Iterator[str]:
         rows = [(code(mark), code(text)) for mark, text in section.rows]
         yield from _table(markdown(section.title), ("", "what"), rows)
     failed = [
-        (_SYMBOLS["failed"], code(case.name), markdown(case.message))
+        (_SYMBOLS[False], code(case.name), markdown(case.message))
         for case in document.cases
         if case.status in {"failed", "error"}
     ]
@@ -298,20 +283,12 @@ def _lines(document: Document) -> Iterator[str]:
     yield from ("", f"<sub>{markdown(said)}</sub>")
 
 
-def _cell(cell: object) -> str:
-    return markdown(getattr(cell, "plain", str(cell)))
-
-
-def _symbol(ok: bool) -> str:  # noqa: FBT001  # it is all there is to say
-    return _SYMBOLS["passed" if ok else "failed"]
-
-
 def _comparisons(result: VerificationResult) -> Iterator[str]:
     """Yield the tables of outputs and inputs."""
     columns = ("", "output", "level", "-max abs", "-max rel", "-max ulp", "-of tolerance", "why")
     outputs = [
         (
-            _symbol(output.ok),
+            _SYMBOLS[output.ok],
             code(output.name),
             output.level,
             *largest_errors(output),

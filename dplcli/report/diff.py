@@ -30,26 +30,12 @@ from dplcli.report.layout import Group, Text
 from dplcli.report.tables import layer_table, some, third_opinions
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.diff import (
-        FunctionChange,
-        GraphDiff,
-        ModelDiff,
-        NodeChange,
-        SignatureChange,
-        WeightChange,
-    )
+    from dplcli import outcomes
+    from dplcli.diff import comparison
     from dplcli.ir import Node, Value
-    from dplcli.outcomes import (
-        BisectOutcome,
-        Cause,
-        DiffOutcome,
-        Divergence,
-        ModelsOutcome,
-        Reproduced,
-    )
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison
 
@@ -57,7 +43,7 @@ if TYPE_CHECKING:
 # Structural differences in pictures.
 
 
-def drawn_models(outcome: DiffOutcome, files: tuple[Path, Path]) -> Drawn:
+def drawn_models(outcome: outcomes.DiffOutcome, files: tuple[Path, Path]) -> Drawn:
     """Return both models, with what was removed from the one, added to the other, or changed.
 
     Models in which nothing differs are drawn once.
@@ -84,10 +70,15 @@ def drawn_models(outcome: DiffOutcome, files: tuple[Path, Path]) -> Drawn:
 
 
 _MOST_NODES = 6
+_NOUNS = {"rewrite": "application", "partition": "partition"}
 
 
 def rules_document(
-    outcome: BisectOutcome, *, file: Path | None = None, catalogs: Iterable[str], verbose: bool
+    outcome: outcomes.BisectOutcome,
+    *,
+    file: Path | None = None,
+    catalogs: Iterable[str],
+    verbose: bool,
 ) -> Document:
     """Report on the search for applications of rules that break a model.
 
@@ -98,9 +89,14 @@ def rules_document(
         verbose: Whether the text lists steps that were not judged.
     """
     counts = Counter(step.rule for step in outcome.steps)
-    findings = tuple(_rule_findings(outcome, catalogs))
-    wrong = {finding.rule: finding.message for finding in findings}
-    unjudged = {step.rule for step in outcome.unjudged}
+    origins = {rule.qualified_name: rule.origin for rule in outcome.rules}
+    named = tuple(catalogs)
+    wrong = [
+        (rule, f"the rule {rule} breaks {outcome.label}: {cause.trial.reason}")
+        for cause in outcome.causes
+        for rule in cause.rules
+    ]
+    skipped = {step.rule: "it builds on a rule found wrong" for step in outcome.unjudged}
     return Document(
         text=_rules_text(outcome, verbose=verbose),
         of=outcome,
@@ -114,57 +110,52 @@ def rules_document(
             *_doubts(outcome),
         ),
         facts=(
-            (_plural(outcome.kind), f"{len(outcome.steps):,}"),
+            (f"{_NOUNS[outcome.kind]}s", f"{len(outcome.steps):,}"),
             ("trials", f"{outcome.trials:,}"),
             *_reproducers(cause.reproducer for cause in outcome.causes),
         ),
         rules=rule_uses(counts, ()),
-        cases=tuple(_rule_case(rule, wrong, unjudged) for rule in counts),
-        findings=findings,
+        cases=tuple(_rule_case(rule, dict(wrong), skipped) for rule in counts),
+        findings=tuple(
+            Finding("equivalence", "error", rule, message, read_place(origins[rule], named))
+            for rule, message in wrong
+        ),
         sections=tuple(
-            Section(
-                f"Cause {number}: {_names(cause)}",
-                (
-                    *(("~", f"{step.label}: {step.text}") for step in cause.culprits),
-                    *(("", f"builds on {step.label}: {step.text}") for step in cause.needed),
-                ),
-            )
+            Section(f"Cause {number}: {', '.join(cause.rules)}", _rows(cause))
             for number, cause in enumerate(outcome.causes, 1)
         ),
         draws=lambda: _drawn_causes(outcome.causes, file),
     )
 
 
-def _drawn_causes(causes: Sequence[Cause], file: Path | None) -> Drawn:
+def _rows(cause: outcomes.Cause) -> tuple[tuple[str, str], ...]:
+    """Return the steps of a cause, and those that they build on, each with a mark."""
+    needed = (("", f"builds on {step.label}: {step.text}") for step in cause.needed)
+    return (*(("~", f"{step.label}: {step.text}") for step in cause.culprits), *needed)
+
+
+def _drawn_causes(causes: Sequence[outcomes.Cause], file: Path | None) -> Drawn:
     """Return the model, with the nodes that wrong steps take out; a step for each cause."""
     if file is None or not causes:
         return Drawn()
     taken = [[(step.scope, name) for step in c.culprits for name in step.covered] for c in causes]
     steps = [
-        DrawnStep(f"Cause {number}: {_names(cause)}", _cause_sentence(cause), (nodes,))
+        DrawnStep(f"Cause {number}: {', '.join(cause.rules)}", _cause_sentence(cause), (nodes,))
         for number, (cause, nodes) in enumerate(zip(causes, taken, strict=True), 1)
     ]
     marks = {node: "differs" for nodes in taken for node in nodes}
     return Drawn([DrawnModel(file, marks)], steps=steps)
 
 
-def _plural(kind: str) -> str:
-    return "applications" if kind == "rewrite" else "partitions"
-
-
-def _names(cause: Cause) -> str:
-    return ", ".join(dict.fromkeys(step.rule for step in cause.culprits))
-
-
-def _cause_sentence(cause: Cause) -> str:
+def _cause_sentence(cause: outcomes.Cause) -> str:
     steps = some(tuple(step.label for step in cause.culprits), _MOST_NODES)
     return f"{steps}: {cause.trial.reason}"
 
 
-def _doubts(outcome: BisectOutcome) -> Iterator[str]:
+def _doubts(outcome: outcomes.BisectOutcome) -> Iterator[str]:
     """Yield what was not looked at."""
     if outcome.unjudged:
-        count = _counted(len(outcome.unjudged), outcome.kind)
+        count = counted(len(outcome.unjudged), _NOUNS[outcome.kind])
         yield f"Not judged: {count} that build on those of a rule found wrong."
     if not outcome.is_complete:
         yield "More is wrong; --most looks for more."
@@ -176,31 +167,18 @@ def _reproducers(folders: Iterable[Path | None]) -> Iterator[tuple[str, str]]:
             yield "reproduce", f"dpl bisect --reproduce {folder}"
 
 
-def _rule_case(rule: str, wrong: Mapping[str, str], unjudged: Container[str]) -> Case:
+def _rule_case(rule: str, wrong: Mapping[str, str], skipped: Mapping[str, str]) -> Case:
     if rule in wrong:
         return Case("rules", rule, "failed", wrong[rule])
-    if rule in unjudged:
-        return Case("rules", rule, "skipped", "it builds on a rule found wrong")
-    return Case("rules", rule, "passed")
+    return Case("rules", rule, "skipped" if rule in skipped else "passed", skipped.get(rule, ""))
 
 
-def _rule_findings(outcome: BisectOutcome, catalogs: Iterable[str]) -> Iterator[Finding]:
-    """Yield each rule that breaks the model, with the line where it is written."""
-    origins = {rule.qualified_name: rule.origin for rule in outcome.rules}
-    named = list(catalogs)
-    for cause in outcome.causes:
-        for rule in dict.fromkeys(step.rule for step in cause.culprits):
-            message = f"the rule {rule} breaks {outcome.label}: {cause.trial.reason}"
-            place = read_place(origins[rule], named)
-            yield Finding("equivalence", "error", rule, message, place)
-
-
-def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
+def _rules_text(outcome: outcomes.BisectOutcome, *, verbose: bool) -> Part:
     """Say which applications of rules break the model."""
-    what = _counted(len(outcome.steps), outcome.kind)
+    what = counted(len(outcome.steps), _NOUNS[outcome.kind])
     lines = []
     for number, cause in enumerate(outcome.causes, 1):
-        lines += [*_cause(number, cause, outcome.kind), Text()]
+        lines += [*_cause(number, cause, _NOUNS[outcome.kind]), Text()]
     lines += [Text(doubt, style="yellow") for doubt in _doubts(outcome)]
     lines += [Text(f"  {step.label}") for step in outcome.unjudged if verbose]
     if outcome.is_equivalent:
@@ -213,14 +191,12 @@ def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
     return Group(*lines, Text(f"NOT equivalent: {text}", style="bold red"))
 
 
-def _cause(number: int, cause: Cause, kind: str) -> list[Text]:
-    title = f"{number}. {_names(cause)}"
+def _cause(number: int, cause: outcomes.Cause, noun: str) -> list[Text]:
+    title = f"{number}. {', '.join(cause.rules)}"
     if cause.alike > len(cause.culprits):
-        title += f" ({_counted(cause.alike, kind)} in all, this one breaks it by itself)"
+        title += f" ({counted(cause.alike, noun)} in all, this one breaks it by itself)"
     lines = [Text(title, style="bold red")]
-    lines += [Text(f"   {step.label}: {step.text}") for step in cause.culprits]
-    lines += [Text(f"   builds on {step.label}: {step.text}") for step in cause.needed]
-    lines.append(Text(f"   {cause.trial.reason}"))
+    lines += [Text(f"   {line}") for _, line in (*_rows(cause), ("", cause.trial.reason))]
     lines += [Text(f"   {said}", style="cyan") for said in third_opinions(cause.trial.opinions)]
     if cause.reproducer is not None:
         size = f"{cause.nodes[0]:,} of {cause.nodes[1]:,} nodes"
@@ -230,11 +206,7 @@ def _cause(number: int, cause: Cause, kind: str) -> list[Text]:
     return lines
 
 
-def _counted(number: int, kind: str) -> str:
-    return counted(number, "application" if kind == "rewrite" else "partition")
-
-
-def reproduced_document(result: Reproduced) -> Document:
+def reproduced_document(result: outcomes.Reproduced) -> Document:
     """Report on a reproducer that was run."""
     checked = result.verification
     objections = () if checked is None else checked.objections
@@ -266,7 +238,7 @@ def _wrong(outputs: Iterable[OutputComparison]) -> list[str]:
 
 
 def models_document(
-    outcome: ModelsOutcome, *, files: Sequence[Path | None] = (None, None), verbose: bool
+    outcome: outcomes.ModelsOutcome, *, files: Sequence[Path | None] = (None, None), verbose: bool
 ) -> Document:
     """Report on the search for the first value in which two models differ.
 
@@ -276,8 +248,12 @@ def models_document(
         verbose: Whether the text lists all values that were compared.
     """
     result, place = outcome.verification, outcome.place
-    parted = "" if place is None else f"they part at {_named(place)}: {place.reason}"
-    sections = () if place is None else (_section(place),)
+    parted, sections = "", tuple[Section, ...]()
+    if place is not None:
+        parted = f"they part at {_named(place)}: {place.reason}"
+        marked = zip("-+", place.nodes, strict=True)
+        rows = tuple((mark, node) for mark, nodes in marked for node in nodes)
+        sections = (Section("Where they part", rows),)
     return Document(
         text=_models_text(outcome, verbose=verbose),
         of=outcome,
@@ -302,18 +278,12 @@ def models_document(
     )
 
 
-def _named(place: Divergence) -> str:
+def _named(place: outcomes.Divergence) -> str:
     partner = "" if place.candidate == place.original else f" (candidate: {place.candidate!r})"
     return f"{place.original!r}{partner}"
 
 
-def _section(place: Divergence) -> Section:
-    marked = zip("-+", place.nodes, strict=True)
-    rows = tuple((mark, node) for mark, nodes in marked for node in nodes)
-    return Section("Where they part", rows)
-
-
-def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
+def _models_text(outcome: outcomes.ModelsOutcome, *, verbose: bool) -> Part:
     """Say in which value two models first differ."""
     result = outcome.verification
     if result.doubts:
@@ -334,21 +304,21 @@ def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     return Group(*lines, Text("NOT equivalent.", style="bold red"))
 
 
-def _divergence_lines(found: Divergence) -> list[Text]:
-    ours, theirs = found.nodes
+def _divergence_lines(place: outcomes.Divergence) -> list[Text]:
+    ours, theirs = place.nodes
     lines = [
-        Text(f"They part at {_named(found)}", style="bold red"),
-        Text(f"   aligned by {found.how}; both are fed what the original computes there"),
-        Text(f"   original:  {some(ours, _MOST_NODES)}"),
-        Text(f"   candidate: {some(theirs, _MOST_NODES)}"),
-        Text(f"   {found.reason}"),
+        f"aligned by {place.how}; both are fed what the original computes there",
+        f"original:  {some(ours, _MOST_NODES)}",
+        f"candidate: {some(theirs, _MOST_NODES)}",
+        place.reason,
     ]
-    if found.level != "disable":
-        lines.append(Text(f"   only at optimisation level {found.level}"))
-    if found.reproducer is not None:
+    if place.level != "disable":
+        lines.append(f"only at optimisation level {place.level}")
+    if place.reproducer is not None:
         size = f"{len(ours)} and {len(theirs)} nodes"
-        lines.append(Text(f"   reproduce: dpl bisect --reproduce {found.reproducer} ({size})"))
-    return lines
+        lines.append(f"reproduce: dpl bisect --reproduce {place.reproducer} ({size})")
+    title = Text(f"They part at {_named(place)}", style="bold red")
+    return [title, *(Text(f"   {line}") for line in lines)]
 
 
 # Structural differences: a block for each graph, a line for each difference.
@@ -371,11 +341,14 @@ _WORDS = {
 }
 
 
-def diff_document(outcome: DiffOutcome, *, verbose: bool) -> Document:
+def diff_document(
+    outcome: outcomes.DiffOutcome, *, files: tuple[Path, Path] | None = None, verbose: bool
+) -> Document:
     """Report on two models whose structures were compared.
 
     Args:
         outcome: The differences.
+        files: The two models, for pictures.
         verbose: Whether the text lists everything, as the other forms do.
     """
     difference = outcome.difference
@@ -392,12 +365,19 @@ def diff_document(outcome: DiffOutcome, *, verbose: bool) -> Document:
             (words[True], f"{counts[kind]:,}") for kind, words in _WORDS.items() if counts[kind]
         ),
         notes=(remark,) if remark else (),
-        sections=tuple(map(_for_document, found)),
+        sections=tuple(
+            Section(
+                f"{each.title}: {each.size}" if each.size else each.title,
+                tuple(line for kind in each.kinds for line in kind.lines),
+            )
+            for each in found
+        ),
+        draws=lambda: Drawn() if files is None else drawn_models(outcome, files),
     )
 
 
 def _diff_text(
-    outcome: DiffOutcome, sections: Iterable[DiffSection], remark: str, shown: int | None
+    outcome: outcomes.DiffOutcome, sections: Iterable[DiffSection], remark: str, shown: int | None
 ) -> Part:
     """Return the verdict, the differences by graph, and a remark on those that do not count."""
     is_equal, verdict = outcome.difference.is_equal, _verdict(outcome.difference)
@@ -439,14 +419,15 @@ class DiffSection(NamedTuple):
     kinds: Sequence[DiffKind]
 
 
-def _for_document(section: DiffSection) -> Section:
-    title = f"{section.title}: {section.size}" if section.size else section.title
-    return Section(title, tuple(line for kind in section.kinds for line in kind.lines))
-
-
-def _sections(difference: ModelDiff) -> Iterator[DiffSection]:
+def _sections(difference: comparison.ModelDiff) -> Iterator[DiffSection]:
     """Yield the differences of the model, of each graph, and beside the dataflow."""
-    model = [*_opsets(difference), *map(_function_line, difference.functions)]
+    model = [
+        Line(
+            "~", f"opset of {each.domain or 'ai.onnx'}: {each.before or '-'} -> {each.after or '-'}"
+        )
+        for each in difference.opsets
+    ]
+    model += map(_function_line, difference.functions)
     if model:
         yield DiffSection("model", "", (DiffKind(model),))
     yield from (_graph_section(graph) for graph in difference.graphs if graph.count)
@@ -457,18 +438,13 @@ def _sections(difference: ModelDiff) -> Iterator[DiffSection]:
         yield DiffSection("beside the dataflow", "", (DiffKind(beside),))
 
 
-def _verdict(difference: ModelDiff) -> str:
-    if difference.is_equal:
-        return "structurally equal"
-    counts = difference.counts
-    return ", ".join(
-        f"{counts[kind]} {words[counts[kind] != 1]}"
-        for kind, words in _WORDS.items()
-        if counts[kind]
-    )
+def _verdict(difference: comparison.ModelDiff) -> str:
+    counts = ((difference.counts[kind], words) for kind, words in _WORDS.items())
+    said = ", ".join(f"{count} {words[count != 1]}" for count, words in counts if count)
+    return "structurally equal" if difference.is_equal else said
 
 
-def _graph_section(graph: GraphDiff) -> DiffSection:
+def _graph_section(graph: comparison.GraphDiff) -> DiffSection:
     before, after = scope_of(graph.before), scope_of(graph.after)
     title = before if before == after else f"{before} -> {after}"
     old, new = graph.sizes
@@ -501,13 +477,12 @@ def _styled(line: Line) -> Text:
     return mark.append(line.text)
 
 
-def _change_text(change: NodeChange) -> str:
-    parts = [
-        *sentences.attributes(change, ROWS),
-        *(f"input {i.slot} {ROWS.pair(_value(i.before), _value(i.after))}" for i in change.inputs),
-        *sentences.outputs(change),
-    ]
-    said = "; ".join(parts) or "another operator"
+def _change_text(change: comparison.NodeChange) -> str:
+    parts = [*sentences.attributes(change, ROWS)]
+    parts += (
+        f"input {i.slot} {ROWS.pair(_value(i.before), _value(i.after))}" for i in change.inputs
+    )
+    said = "; ".join([*parts, *sentences.outputs(change)]) or "another operator"
     return f"{sentences.both(change.before, change.after, ROWS)}: {said}"
 
 
@@ -519,7 +494,7 @@ def _value(value: Value | None) -> str:
     return value.name if value.producer is None else f"{value.name} ({value.producer.qualified_op})"
 
 
-def _weight_text(change: WeightChange) -> str:
+def _weight_text(change: comparison.WeightChange) -> str:
     found = change.distance
     if found is None:
         return sentences.weight(change, ROWS)
@@ -531,7 +506,7 @@ def _weight_text(change: WeightChange) -> str:
     return f"{text}, by at most {found.max_abs:.3g}, relative {found.max_rel:.3g}"
 
 
-def _signature_line(item: SignatureChange) -> Line:
+def _signature_line(item: comparison.SignatureChange) -> Line:
     value = item.before or item.after
     if value is not None and None in {item.before, item.after}:
         text = f"{item.side} {value.name} {value.declared_type or ''}"
@@ -539,28 +514,21 @@ def _signature_line(item: SignatureChange) -> Line:
     return Line("~", sentences.signature(item, ROWS))
 
 
-def _opsets(difference: ModelDiff) -> list[Line]:
-    return [
-        Line(
-            "~", f"opset of {each.domain or 'ai.onnx'}: {each.before or '-'} -> {each.after or '-'}"
-        )
-        for each in difference.opsets
-    ]
-
-
-def _function_line(item: FunctionChange) -> Line:
+def _function_line(item: comparison.FunctionChange) -> Line:
     before, after = item.before, item.after
     if before is None or after is None:
         function = before or after
         assert function is not None  # noqa: S101  # one of them is there
-        size = f"{function.body.node_count} node{'s' if function.body.node_count != 1 else ''}"
-        return Line("-" if after is None else "+", f"function {function.qualified_name} ({size})")
+        count = function.body.node_count
+        text = f"function {function.qualified_name} ({count} node{'s' * (count != 1)})"
+        return Line("-" if after is None else "+", text)
+    text = f"function {before.qualified_name}: declares other attributes"
     if item.what == "renamed":
-        return Line("~", f"function {before.qualified_name} -> {after.qualified_name}: renamed")
-    return Line("~", f"function {before.qualified_name}: declares other attributes")
+        text = f"function {before.qualified_name} -> {after.qualified_name}: renamed"
+    return Line("~", text)
 
 
-def _not_counted(difference: ModelDiff) -> str:
+def _not_counted(difference: comparison.ModelDiff) -> str:
     """Say which differences do not count, and how to make them count."""
     counts = Counter(r.facet for r in difference.all_remarks if r.facet in difference.ignored)
     if not counts:

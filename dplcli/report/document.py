@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.keys import keys
-from dplcli.outcomes import NodesOutcome, NodeView, VerifyOutcome
+from dplcli.outcomes import NodesOutcome, NodeView, WrittenOutcome
 from dplcli.report.json import parts_of, published
 from dplcli.report.layout import Group, Text, TextTable, html_text, plain_text
 from dplcli.report.tables import (
@@ -35,21 +35,11 @@ from dplcli.version import __version__, version_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from dplcli import outcomes
     from dplcli.dpl import Rejection
     from dplcli.dpl.explain import MatchTrace
     from dplcli.dpl.rule import JudgedExpectation
     from dplcli.ir import Model, Node
-    from dplcli.outcomes import (
-        BrokenTurn,
-        Diagnosis,
-        ExtractOutcome,
-        InlineOutcome,
-        InspectOutcome,
-        LibraryState,
-        MatchOutcome,
-        PartitionOutcome,
-        RewriteOutcome,
-    )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layer, Layers
@@ -60,6 +50,13 @@ if TYPE_CHECKING:
     Severity: TypeAlias = Literal["error", "warning", "note"]
 
     NodeKey: TypeAlias = tuple[str, str]
+
+    Made: TypeAlias = (
+        outcomes.ExtractOutcome
+        | outcomes.InlineOutcome
+        | outcomes.PartitionOutcome
+        | outcomes.RewriteOutcome
+    )
 
 
 class SourceLocation(NamedTuple):
@@ -308,12 +305,10 @@ class Document:
         return {} if self.of is None else parts_of(self.of)
 
 
-def verification_document(  # noqa: PLR0913  # what was compared, and what is wanted of it
+def verification_document(
     subject: str,
-    result: VerificationResult,
-    inside: Layers | str | None = None,
+    outcome: outcomes.VerifyOutcome,
     *,
-    models: tuple[str, ...] = ("", ""),
     files: tuple[Path | None, Path | None] = (None, None),
     verbose: bool = True,
 ) -> Document:
@@ -321,21 +316,17 @@ def verification_document(  # noqa: PLR0913  # what was compared, and what is wa
 
     Args:
         subject: The names of the two files.
-        result: The comparison.
-        inside: How the values on the way compare; or why they were not compared. None if nobody
-            asked.
-        models: What the two are called; "" for one that is saved results.
+        outcome: The comparison.
         files: The two files, as far as they are models.
         verbose: Whether to show all figures, though all is well.
     """
-    before: list[Part] = []
-    if isinstance(inside, str):
-        before = [note(inside)]
-    elif inside is not None:
+    result, inside = outcome.verification, outcome.inside
+    before: list[Part] = [note(outcome.layers)] if isinstance(outcome.layers, str) else []
+    if inside is not None:
         before = [layer_table(inside), Text()]
     return Document(
         text=Group(*before, verification_report(result, verbose=verbose, with_outputs=True)),
-        of=VerifyOutcome(labels=models, verification=result, layers=inside),
+        of=outcome,
         command="dpl verify",
         subject=subject,
         ok=result.accepted,
@@ -346,8 +337,8 @@ def verification_document(  # noqa: PLR0913  # what was compared, and what is wa
         verification=result,
         cases=kernel_cases(result.kernels),
         chapters=lambda: kernel_chapters(result.kernels),
-        layers=() if isinstance(inside, str) else layer_errors(inside),
-        draws=lambda: drawn_layers(files, None if isinstance(inside, str) else inside),
+        layers=layer_errors(inside),
+        draws=lambda: drawn_layers(files, inside),
     )
 
 
@@ -371,23 +362,24 @@ def kernel_chapters(report: KernelReport | None) -> tuple[Chapter, ...]:
 
 def drawn_layers(files: Sequence[Path | None], layers: Layers | None) -> Drawn:
     """Return two models that were compared, with how far values are apart and which differ."""
-    inside = () if layers is None else layers.layers
-    models = []
+    if layers is None:
+        return Drawn([DrawnModel(path) for path in files if path is not None])
+    first, models, steps = layers.first, [], []
     for path, role in zip(files, ("original", "candidate"), strict=True):
-        marks = {("main", getattr(each, role)): "differs" for each in inside if not each.ok}
-        if layers is not None and layers.first is not None:
-            marks["main", getattr(layers.first, role)] = "first to differ"
-        errors = {("main", getattr(each, role)): _error(each) for each in inside}
+        keys = [("main", getattr(each, role)) for each in layers.layers]
+        errors = dict(zip(keys, map(_error, layers.layers), strict=True))
+        judged = zip(keys, layers.layers, strict=True)
+        marks = {key: "differs" for key, each in judged if not each.ok}
+        if first is not None:
+            marks["main", getattr(first, role)] = "first to differ"
         if path is not None:
             models.append(DrawnModel(path, marks, errors))
-    pairs = [(("main", each.original), ("main", each.candidate)) for each in inside]
-    first = None if layers is None else layers.first
-    steps = []
-    if first is not None:
+    if first is not None and len(models) > 1:
         text = f"{first.op_type} {first.original!r}: {first.comparison.reason}"
-        nodes = tuple([("main", getattr(first, role))] for role in ("original", "candidate"))
+        nodes = ([("main", first.original)], [("main", first.candidate)])
         steps = [DrawnStep("first to differ", text, nodes)]
-    return Drawn(models, pairs, steps if len(models) > 1 else ())
+    pairs = [(("main", each.original), ("main", each.candidate)) for each in layers.layers]
+    return Drawn(models, pairs, steps)
 
 
 _NO_MEASURE = 1e30
@@ -411,11 +403,13 @@ def layer_errors(layers: Layers | None) -> tuple[LayerError, ...]:
 
 def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
-    outcome: ExtractOutcome | InlineOutcome | PartitionOutcome | RewriteOutcome,
+    outcome: outcomes.ExtractOutcome
+    | outcomes.InlineOutcome
+    | outcomes.PartitionOutcome
+    | outcomes.RewriteOutcome,
     *,
     text: Part,
     failures: Sequence[str],
-    nodes: tuple[int, int],
     done: tuple[str, int],
     rules: Iterable[RuleUse] = (),
     findings: Iterable[Finding] = (),
@@ -433,8 +427,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         outcome: What became of the model.
         text: What a terminal shows.
         failures: Reasons for a no that the comparison does not give.
-        nodes: How many nodes there were before and after.
-        counted: What nodes these are.
+        counted: Which nodes are counted before and after.
         done: The name of what was done, and how often it was done.
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
@@ -451,12 +444,12 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict = equivalence(verification)
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
-    counts = [(f"{counted} {when}", n) for when, n in zip(("before", "after"), nodes, strict=True)]
-    said = outcome.delivery.warnings
+    before, after = outcome.nodes
+    counts = ((f"{counted} before", before), (f"{counted} after", after), done)
+    said, reasons, report = outcome.delivery.warnings, tuple[str, ...](), None
     if verification is not None:
         said += (*third_opinions(verification.opinions), *verification.warnings)
-    reasons = () if verification is None else (*verification.objections, *verification.doubts)
-    report = None if verification is None else verification.kernels
+        reasons, report = verification.objections + verification.doubts, verification.kernels
     made = outcome.delivery.output or outcome.delivery.kept
     return Document(
         text=text,
@@ -468,7 +461,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict=verdict,
         failures=(*failures, *reasons),
         notes=(*outcome.notes, *said),
-        facts=(*((what, f"{n:,}") for what, n in (*counts, done)), *power_facts(verification)),
+        facts=(*((what, f"{n:,}") for what, n in counts), *power_facts(verification)),
         verification=verification,
         rules=tuple(rules),
         findings=tuple(findings),
@@ -512,22 +505,37 @@ def expectation_cases(expected: Iterable[JudgedExpectation]) -> tuple[Case, ...]
     )
 
 
-def unmet_findings(
-    outcome: MatchOutcome | RewriteOutcome, catalogs: Iterable[Path | str]
+def findings_of(
+    outcome: outcomes.MatchOutcome | outcomes.RewriteOutcome, catalogs: Iterable[Path | str]
 ) -> tuple[Finding, ...]:
-    """Return each expectation that is not met, at its rule; *catalogs* as for `read_place`."""
+    """Return each expectation that is not met, and the rule that breaks the model, if it is known.
+
+    It is known if it was caught, or if no other was applied.
+
+    Args:
+        outcome: What was done, and how the result compares.
+        catalogs: What was named on the command line.
+    """
     origins = {rule.qualified_name: rule.origin for rule in outcome.rules}
     catalogs = tuple(catalogs)
-    return tuple(
-        Finding(
-            "expectation",
-            "error",
-            item.rule,
-            f"{outcome.label}: {item}",
-            read_place(origins.get(item.rule, ""), catalogs),
-        )
+    messages = [
+        ("expectation", item.rule, f"{outcome.label}: {item}")
         for item in outcome.expected
         if not item.is_met
+    ]
+    broken = getattr(outcome, "broken", None)
+    result = outcome.verification if isinstance(outcome, WrittenOutcome) else None
+    reason, guilty = "the result is not equivalent to the original", []
+    if broken is not None:
+        reason, guilty = broken.reason, [broken.rule]
+    elif result is not None and not result.equivalent:
+        guilty = [rule for rule in origins if outcome.counts.get(rule)]
+    if len(guilty) == 1 and guilty[0] in origins:
+        message = f"the rule {guilty[0]} breaks the model: {reason}"
+        messages.append(("equivalence", guilty[0], message))
+    return tuple(
+        Finding(kind, "error", rule, message, read_place(origins.get(rule, ""), catalogs))
+        for kind, rule, message in messages
     )
 
 
@@ -552,16 +560,15 @@ def equivalence(result: VerificationResult) -> str:
 
 def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...]:
     """Return what is proved, and how many mutants the check caught, if that was measured."""
-    found = []
-    if result is not None and result.proof is not None:
-        found.append(("proved", str(result.proof)))
-    if result is not None and result.kernels is not None:
-        report = result.kernels
-        total = len(report.partitions)
-        found.append((f"partitions on {report.kernels.library}", f"{report.ran:,} of {total:,}"))
-    if result is not None and result.power is not None:
-        found.append(("mutants caught", f"{result.power.caught} of {result.power.of}"))
-    return tuple(found)
+    if result is None:
+        return ()
+    facts = [("proved", str(result.proof))] if result.proof is not None else []
+    if (report := result.kernels) is not None:
+        ran = f"{report.ran:,} of {len(report.partitions):,}"
+        facts.append((f"partitions on {report.kernels.library}", ran))
+    if result.power is not None:
+        facts.append(("mutants caught", f"{result.power.caught} of {result.power.of}"))
+    return tuple(facts)
 
 
 def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[RuleUse, ...]:
@@ -576,7 +583,7 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
     )
 
 
-def model_document(outcome: InspectOutcome) -> Document:
+def model_document(outcome: outcomes.InspectOutcome) -> Document:
     """Report on the contents of a model."""
     return Document(
         text=model_report(outcome),
@@ -587,17 +594,17 @@ def model_document(outcome: InspectOutcome) -> Document:
     )
 
 
-def nodes_document(nodes: Sequence[Node], label: str) -> Document:
-    """Report on nodes and their neighbours."""
-    text = Group(*(node_report(node) for node in nodes))
+def nodes_document(nodes: Sequence[Node], label: str, text: Part | None = None) -> Document:
+    """Report on nodes and their neighbours, or with *text* about them."""
+    text = text or Group(*map(node_report, nodes))
     return Document(text=text, of=NodesOutcome(label=label, nodes=tuple(map(NodeView, nodes))))
 
 
 def list_document(model: Model, label: str) -> Document:
     """List all nodes of a model, graph by graph."""
-    nodes = [node for graph in model.graphs() for node in graph]
-    text = node_table(nodes, has_scopes=len(list(model.graphs())) > 1)
-    return Document(text=text, of=NodesOutcome(label=label, nodes=tuple(map(NodeView, nodes))))
+    graphs = list(model.graphs())
+    nodes = [node for graph in graphs for node in graph]
+    return nodes_document(nodes, label, node_table(nodes, has_scopes=len(graphs) > 1))
 
 
 def versions() -> dict[str, str]:
@@ -611,10 +618,10 @@ class Doctor(NamedTuple):
     """What dpl runs on."""
 
     versions: Mapping[str, str]
-    found: Diagnosis
+    found: outcomes.Diagnosis
 
 
-def diagnosis_document(found: Diagnosis) -> Document:
+def diagnosis_document(found: outcomes.Diagnosis) -> Document:
     """Report on what dpl runs on."""
     others = Counter(found.catalogs.values())
     ours = others.pop("dpl", 0)
@@ -630,62 +637,25 @@ def diagnosis_document(found: Diagnosis) -> Document:
         ("models run in", "a process of their own" if found.is_isolated else "the process of dpl"),
         ("catalogues", ", ".join(told)),
         *((name, _library(state)) for name, state in found.libraries.items()),
-        *(("extra" if number == 0 else "", text) for number, text in enumerate(extras)),
+        *zip(("extra", *[""] * len(extras)), extras, strict=False),
     ]
     verdict = f"{counted(len(found.problems), 'problem')}." if found.problems else "No problems."
     lines = [Text(f"problem: {problem}", style="red") for problem in found.problems]
-    return Document(
-        text=Group(TextTable("", "", rows=rows), Text(), *lines, Text(verdict)),
-        ok=not found.problems,
-        of=Doctor(versions(), found),
-    )
+    text = Group(TextTable("", "", rows=rows), Text(), *lines, Text(verdict))
+    return Document(text=text, ok=not found.problems, of=Doctor(versions(), found))
 
 
-def _library(state: LibraryState) -> str:
+def _library(state: outcomes.LibraryState) -> str:
     if state.version:
         return ", ".join([state.version, state.path, *state.features])
-    if state.problem:
-        return "cannot be used"
-    return f"not found; looked for {', '.join(state.looked_for)}"
+    looked_for = f"not found; looked for {', '.join(state.looked_for)}"
+    return "cannot be used" if state.problem else looked_for
 
 
 # Findings: the rule that breaks a model, and the place where it is written.
 
 
 _PLACE = re.compile(r"(?P<file>.+?):(?P<line>[0-9]+)(?::(?P<column>[0-9]+))?", re.DOTALL)
-
-
-def broken_rule(
-    outcome: PartitionOutcome | RewriteOutcome,
-    catalogs: Iterable[Path | str],
-    broken: BrokenTurn | None = None,
-) -> tuple[Finding, ...]:
-    """Return the rule that breaks a model, if it is known: it was caught, or no other was applied.
-
-    Args:
-        outcome: What was done, and how the result compares.
-        catalogs: What was named on the command line.
-        broken: The turn of the rule that was caught; None if none was.
-    """
-    rules, verification = outcome.rules, outcome.verification
-    counts = outcome.counts
-    applied = [rule for rule in rules if counts.get(rule.qualified_name)]
-    differs = verification is not None and not verification.equivalent
-    if broken is not None:
-        guilty = [rule for rule in rules if rule.qualified_name == broken.rule]
-    else:
-        guilty = applied if differs and len(applied) == 1 else []
-    said = broken.reason if broken else "the result is not equivalent to the original"
-    return tuple(
-        Finding(
-            "equivalence",
-            "error",
-            rule.qualified_name,
-            f"the rule {rule.qualified_name} breaks the model: {said}",
-            read_place(rule.origin, catalogs),
-        )
-        for rule in guilty
-    )
 
 
 def read_place(text: str, catalogs: Iterable[Path | str]) -> SourceLocation | None:
@@ -696,16 +666,12 @@ def read_place(text: str, catalogs: Iterable[Path | str]) -> SourceLocation | No
         catalogs: What the command line names. The file is one of these, or lies beside
             one that includes it. The file of a shipped catalogue keeps its bare name.
     """
-    found = _PLACE.fullmatch(text)
-    if found is None:
+    place = _PLACE.fullmatch(text)
+    if place is None:
         return None
-    column = found["column"]
-    file = _path_of(found["file"], [Path(name) for name in catalogs])
-    return SourceLocation(file, int(found["line"]), None if column is None else int(column))
-
-
-def _path_of(name: str, catalogs: Sequence[Path]) -> str:
-    files = [path for path in catalogs if path.is_file()]
-    beside = [path.parent / name for path in files]
-    candidates = [path for path in files if path.name == name] + beside
-    return next((str(path) for path in candidates if path.is_file()), name)
+    name, line, column = place.groups()
+    files = [path for path in map(Path, catalogs) if path.is_file()]
+    candidates = [path for path in files if path.name == name]
+    candidates += [path.parent / name for path in files]
+    file = next((str(path) for path in candidates if path.is_file()), name)
+    return SourceLocation(file, int(line), None if column is None else int(column))

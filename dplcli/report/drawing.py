@@ -20,7 +20,7 @@ from dplcli.report.page import templates
 from dplcli.report.picture import Box, summary, values_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.ir import Node, Value
     from dplcli.ir.types import Shape
@@ -81,17 +81,16 @@ class _Part:
             yield from part.parts()
 
 
-def _scene(picture: Picture, opened: Opened) -> _Part:
-    """Return everything that is drawn, as what is in one open part."""
-    return _Drawer(picture, opened).sheet(picture.main, is_outermost=True)
-
-
+@dataclass(frozen=True)
 class _Drawer:
     """Makes the parts of a picture."""
 
-    def __init__(self, picture: Picture, opened: Opened) -> None:
-        self.picture = picture
-        self.opened = opened
+    picture: Picture
+    opened: Opened
+
+    def scene(self) -> _Part:
+        """Return everything that is drawn, as what is in one open part."""
+        return self.sheet(self.picture.main, is_outermost=True)
 
     def sheet(self, sheet: Sheet, *, is_outermost: bool = False) -> _Part:
         """Return a graph as an open part; the outermost one's ports are to be seen."""
@@ -123,7 +122,10 @@ class _Drawer:
         kind = self.picture.kind(item)
         bodies = self.picture.bodies(item) if item in self.opened.nodes else []
         if not bodies:
-            return _Part(_node_lines(item), kind)
+            types = [value.inferred_type() for value in item.outputs if value is not None]
+            shapes = [known.shape for known in types if known and known.shape is not None]
+            sizes = ["\u00d7".join(_dims(shape)) or "scalar" for shape in shapes[:1]]
+            return _Part([item.qualified_op, *sizes], kind)
         inner = [self.sheet(sheet) for _, sheet in bodies]
         if len(bodies) > 1:
             return _with_bodies(item, bodies, inner, kind)
@@ -187,22 +189,12 @@ def _renamed(
 
 def _end_part(value: Value, kind: str) -> _Part:
     """Return where a value comes in or leaves; hints name a port by the operator that makes it."""
-    maker = value.producer
-    return _Part(_value_lines(value) if kind == "value" or maker is None else [maker.op_type], kind)
-
-
-def _value_lines(value: Value) -> list[str]:
-    known = value.inferred_type()
+    maker, known = value.producer, value.inferred_type()
+    if kind != "value" and maker is not None:
+        return _Part([maker.op_type], kind)
     if known is None or known.shape is None:
-        return [value.name, *([] if known is None else [str(known)])]
-    return [value.name, f"{known.dtype or '?'}[{','.join(_dims(known.shape))}]"]
-
-
-def _node_lines(node: Node) -> list[str]:
-    types = [value.inferred_type() for value in node.outputs if value is not None]
-    shapes = [known.shape for known in types if known is not None and known.shape is not None]
-    sizes = ["\u00d7".join(_dims(shape)) or "scalar" for shape in shapes[:1]]
-    return [node.qualified_op, *sizes]
+        return _Part([value.name, *([] if known is None else [str(known)])], kind)
+    return _Part([value.name, f"{known.dtype or '?'}[{','.join(_dims(known.shape))}]"], kind)
 
 
 def _dims(shape: Shape) -> list[str]:
@@ -239,11 +231,13 @@ def _joined(scene: _Part) -> list[tuple[_Part, _Part]]:
 
 _MOST_MERMAID_EDGES = 500
 _MOST_MERMAID_TEXT = 50_000
+_SIGN = re.compile(r"[^\w .,:/\u00d7…?+-]")
+"""What Mermaid or HTML may take for a sign of theirs."""
 
 
 def dot(picture: Picture, opened: Opened) -> str:
     """Return a graph for Graphviz."""
-    scene = _scene(picture, opened)
+    scene = _Drawer(picture, opened).scene()
     names = {part: f"p{number}" for number, part in enumerate(scene.parts())}
     lines = [
         f"// drawn by dpl: {one_line(picture.label)}",
@@ -253,29 +247,27 @@ def dot(picture: Picture, opened: Opened) -> str:
         '  edge [color="#7d8894", arrowsize=0.7];',
     ]
 
-    def write(part: _Part, indent: str) -> None:
-        colour = COLOURS[part.kind]
-        label = "\\n".join(_quoted(word) for word in _words(part))
+    def begin(part: _Part) -> list[str]:
+        colour, fill = COLOURS[part.kind], _tinted(part.kind)
+        words = (word.replace("\\", "\\\\").replace('"', '\\"') for word in _words(part))
+        label = "\\n".join(words)
         if part.inner is None:
-            fill = _tinted(part.kind)
-            lines.append(
-                f'{indent}{names[part]} [label="{label}", color="{colour}", fillcolor="{fill}"];'
-            )
-            return
-        lines.append(f"{indent}subgraph cluster_{names[part]} {{")
-        lines.append(f'{indent}  label="{label}"; color="{colour}"; style=rounded;')
-        for inner in part.inner:
-            write(inner, f"{indent}  ")
-        lines.append(f"{indent}}}")
+            return [f'{names[part]} [label="{label}", color="{colour}", fillcolor="{fill}"];']
+        look = f'  label="{label}"; color="{colour}"; style=rounded;'
+        return [f"subgraph cluster_{names[part]} {{", look]
 
-    for part in scene.inner or ():
-        write(part, "  ")
+    lines += _nested(scene, begin, "}")
     lines += [f"  {names[start]} -> {names[end]};" for start, end in _drawable(scene, names)]
     return "\n".join([*lines, "}", ""])
 
 
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+def _nested(part: _Part, begin: Callable[[_Part], list[str]], end: str) -> Iterator[str]:
+    """Yield the lines of all that is in a part, indented: *end* is the last one of an open part."""
+    for inner in part.inner or ():
+        yield from (f"  {line}" for line in begin(inner))
+        if inner.inner is not None:
+            yield from (f"  {line}" for line in _nested(inner, begin, end))
+            yield f"  {end}"
 
 
 def _drawable(scene: _Part, names: Mapping[_Part, str]) -> list[tuple[_Part, _Part]]:
@@ -295,25 +287,21 @@ def mermaid(picture: Picture, opened: Opened) -> str:
     Raises:
         UsageError: It has more edges, or more text, than Mermaid draws by default.
     """
-    scene = _scene(picture, opened)
+    scene = _Drawer(picture, opened).scene()
     names = {part: f"p{number}" for number, part in enumerate(scene.parts())}
     lines = [f"%% drawn by dpl: {one_line(picture.label)}", "flowchart TD"]
     kinds: dict[str, list[str]] = defaultdict(list)
 
-    def write(part: _Part, indent: str) -> None:
-        label = "<br/>".join(map(_entities, _words(part)))
-        if part.inner is None:
-            opening, closing = ('(["', '"])') if part.kind == "value" else ('["', '"]')
-            lines.append(f"{indent}{names[part]}{opening}{label}{closing}")
-            kinds[part.kind].append(names[part])
-            return
-        lines.append(f'{indent}subgraph {names[part]}["{label}"]')
-        for inner in part.inner:
-            write(inner, f"{indent}  ")
-        lines.append(f"{indent}end")
+    def begin(part: _Part) -> list[str]:
+        words = (_SIGN.sub(lambda sign: f"#{ord(sign[0])};", word) for word in _words(part))
+        label = "<br/>".join(words)
+        if part.inner is not None:
+            return [f'subgraph {names[part]}["{label}"]']
+        kinds[part.kind].append(names[part])
+        opening, closing = ('(["', '"])') if part.kind == "value" else ('["', '"]')
+        return [f"{names[part]}{opening}{label}{closing}"]
 
-    for part in scene.inner or ():
-        write(part, "  ")
+    lines += _nested(scene, begin, "end")
     edges = _drawable(scene, names)
     lines += [f"  {names[start]} --> {names[end]}" for start, end in edges]
     for number, (kind, parts) in enumerate(kinds.items()):
@@ -328,11 +316,6 @@ def mermaid(picture: Picture, opened: Opened) -> str:
             hint=f"{_WAY_OUT}; or write .svg",
         )
     return text
-
-
-def _entities(text: str) -> str:
-    """Return text in which Mermaid and HTML find no sign of theirs."""
-    return re.sub(r"[^\w .,:/\u00d7…?+-]", lambda found: f"#{ord(found[0])};", text)
 
 
 def _tinted(kind: str, share: float = 0.13) -> str:
@@ -354,44 +337,23 @@ _BOLD, _PLAIN = 7.9, 6.6
 """How wide a letter is, about; there is no font here to ask."""
 
 
-class _Path(NamedTuple):
-    """An edge.
-
-    Attributes:
-        shape: As SVG has it.
-        has_arrow: Whether it ends at something to see.
-    """
-
-    shape: str
-    has_arrow: bool = False
-
-
-class _Hint(NamedTuple):
-    """Words above a part, for an edge that is not drawn."""
-
-    x: float
-    y: float
-    text: str
-
-
-@dataclass
-class _Layout:
+class _Layout(NamedTuple):
     """An open part that is laid out.
 
     Attributes:
         width: How wide it is.
         height: How high.
         spots: Where what is in it is.
-        paths: The edges.
-        hints: The words for those that are not drawn.
+        paths: The edges, as SVG has them, and whether each ends at something to see.
+        hints: The words for those that are not drawn: above a part, where and which.
         ports: How far from the left each port is.
     """
 
     width: float
     height: float
     spots: dict[_Part, Spot]
-    paths: list[_Path]
-    hints: list[_Hint]
+    paths: list[tuple[str, bool]]
+    hints: list[tuple[float, float, str]]
     ports: dict[_Part, float]
 
 
@@ -401,23 +363,19 @@ _Edge: TypeAlias = tuple[_Part, _Part, _Part, _Part]
 
 def svg(picture: Picture, opened: Opened) -> str:
     """Return a drawing."""
-    scene = _scene(picture, opened)
+    scene = _Drawer(picture, opened).scene()
     layouts: dict[_Part, _Layout] = {}
     for part in reversed([scene, *scene.parts()]):
         if part.inner is not None:
             layouts[part] = _laid_out(part, layouts, header=0.0 if part is scene else _HEADER)
     pending: list[tuple[_Part, float, float]] = [(scene, 0.0, 0.0)]
     groups = []
-    while pending:
-        part, left, top = pending.pop(0)
+    for part, left, top in pending:  # which grows
         layout = layouts[part]
         frames = [_frame(inner, spot) for inner, spot in layout.spots.items()]
         groups.append({"left": left, "top": top, "layout": layout, "frames": frames})
-        pending += [
-            (inner, left + spot.x, top + spot.y)
-            for inner, spot in layout.spots.items()
-            if inner.inner is not None
-        ]
+        opened_parts = [item for item in layout.spots.items() if item[0].inner is not None]
+        pending += [(inner, left + spot.x, top + spot.y) for inner, spot in opened_parts]
     template = templates().get_template("drawing.svg.j2")
     return template.render(title=one_line(picture.label), whole=layouts[scene], groups=groups)
 
@@ -464,7 +422,7 @@ def _laid_out(part: _Part, layouts: Mapping[_Part, _Layout], *, header: float) -
         for port in side:
             spots[port] = spots[port]._replace(y=y)
     ports = {port: spots[port].x + spots[port].width / 2 for port in (*tops, *bottoms)}
-    paths = [_Path(f"M{ports[port]:.1f},0L{ports[port]:.1f},{header:.1f}") for port in tops]
+    paths = [(f"M{ports[port]:.1f},0L{ports[port]:.1f},{header:.1f}", False) for port in tops]
     for start, end, first, last in drawn:
         route = [
             Band(band.x + left, band.top + above, band.bottom + above)
@@ -472,7 +430,7 @@ def _laid_out(part: _Part, layouts: Mapping[_Part, _Layout], *, header: float) -
         ]
         x0, x1 = (_end(*each, spots, layouts) for each in ((start, first), (end, last)))
         shape = _curve(route, spots[start], spots[end], x0, x1)
-        paths.append(_Path(shape, has_arrow=not last.is_port))
+        paths.append((shape, not last.is_port))
     seen = {each: spots[each] for each in inner}
     return _Layout(width, height, seen, paths, _hints(hinted, spots), ports)
 
@@ -489,18 +447,15 @@ def _without_hubs(edges: list[_Edge]) -> tuple[list[_Edge], list[_Edge]]:
     return [edge for edge in edges if edge not in set(hinted)], hinted
 
 
-def _hints(hinted: Iterable[_Edge], spots: Mapping[_Part, Spot]) -> list[_Hint]:
+def _hints(hinted: Iterable[_Edge], spots: Mapping[_Part, Spot]) -> list[tuple[float, float, str]]:
     names: dict[_Part, list[str]] = defaultdict(list)
     for start, end, _, _ in hinted:
         names[end].append(_words(start)[0])
-    return [
-        _Hint(
-            spots[end].x + 4,
-            spots[end].y - 5,
-            f"↓ {one_line(first, 16)}" + (f" +{len(rest)}" if rest else ""),
-        )
+    texts = {
+        end: f"↓ {one_line(first, 16)}" + (f" +{len(rest)}" if rest else "")
         for end, (first, *rest) in names.items()
-    ]
+    }
+    return [(spots[end].x + 4, spots[end].y - 5, text) for end, text in texts.items()]
 
 
 def _end(

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from dplcli.escaping import one_line, visible
 from dplcli.report.document import versions
-from dplcli.report.layout import Bars, Group, TextTable
+from dplcli.report.layout import Bars, Group, Text, TextTable
 from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.plots import histogram_plot, layer_plot, share_plot
 from dplcli.report.tables import error_bins, number, percent, ranked, share_of_tolerance, value
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.report.document import Document
-    from dplcli.report.layout import Cell, Part, Text
-    from dplcli.verify import OutputComparison, VerificationResult
+    from dplcli.report.layout import Cell, Part
+    from dplcli.verify import OutputComparison
 
 _MOST_DRAWN = 40
 _MOST_HISTOGRAMS = 24
@@ -65,14 +65,10 @@ class PageTable(NamedTuple):
     @property
     def rest(self) -> Markup:
         """The other rows as JSON, in which nothing can end a script; "" for none."""
-        more = [[_packed(cell) for cell in row] for row in self.rows[_WRITTEN:]]
-        if not more:
-            return Markup()
-        return inert_json(json.dumps(more, separators=(",", ":")))
-
-
-def _packed(cell: PageCell) -> str | list[str]:
-    return [cell.text, cell.mood] if cell.mood else cell.text
+        more = [
+            [list(cell) if cell.mood else cell.text for cell in row] for row in self.rows[_WRITTEN:]
+        ]
+        return inert_json(json.dumps(more, separators=(",", ":"))) if more else Markup()
 
 
 class Paragraph(NamedTuple):
@@ -151,13 +147,12 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
         most_reasons=_MOST_REASONS,
         shares=Markup(share_plot(drawn, levels)) if drawn else "",  # noqa: S704  # our own plot
         drawn=len({output.name for output in drawn}),
-        fed="" if result is None else result.fed,
         missed=() if result is None or result.power is None else result.power.missed,
         named=len({output.name for output in outputs}),
         histograms=_histograms(outputs),
         layers=Markup(layer_plot(document.layers)) if document.layers else "",  # noqa: S704  # our own plot
         layer_table=_layer_table(document),
-        chapters=[*_chapters(document), *_input_chapter(result)],
+        chapters=list(_chapters(document)),
         versions=versions(),
         scripts=[*drawn_by, script],
         graphs=graphs,
@@ -178,49 +173,38 @@ def _name(text: str) -> PageCell:
 
 def _output_table(outputs: Sequence[OutputComparison]) -> PageTable:
     numbers = ("of tolerance", "max abs", "max rel", "max ulp", "rtol", "atol")
-    columns = [
-        ("output", "name"),
-        ("level", "short"),
-        ("verdict", "short"),
-        *((title, "number") for title in numbers),
-        ("type", "short"),
-    ]
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
-            _name(each.name),
-            PageCell(each.level + (" (same level)" if each.baseline != "disable" else "")),
+            each.name,
+            each.level + (" (same level)" if each.baseline != "disable" else ""),
             _judged(ok=each.ok),
-            PageCell(percent(share_of_tolerance(each))),
-            *(PageCell(number(n)) for n in (each.max_abs, each.max_rel)),
-            PageCell("" if each.max_ulp is None else f"{each.max_ulp:,}"),
-            *(PageCell(number(n)) for n in (each.rtol, each.atol)),
-            _name(f"{each.dtype} {list(each.shape)}"),
+            percent(share_of_tolerance(each)),
+            *map(number, (each.max_abs, each.max_rel)),
+            "" if each.max_ulp is None else f"{each.max_ulp:,}",
+            *map(number, (each.rtol, each.atol)),
+            f"{each.dtype} {list(each.shape)}",
         )
         for each in outputs
     ]
-    return PageTable("Outputs at each level", columns, rows)
+    table = TextTable("output", "level", "verdict", *numbers, "type", right=numbers, rows=rows)
+    return _table(table, "Outputs at each level")
 
 
-def _judged(*, ok: bool) -> PageCell:
-    return PageCell("✓ ok", "yes") if ok else PageCell("✗ differs", "no")
+def _judged(*, ok: bool) -> Text:
+    return Text("✓ ok", "green") if ok else Text("✗ differs", "red")
 
 
 def _layer_table(document: Document) -> PageTable:
-    columns = [("value", "name"), ("operator", "short"), ("verdict", "short")]
+    columns = ("value", "operator", "verdict", "of tolerance")
     rows = [
-        (
-            _name(each.name),
-            _name(each.op_type),
-            _judged(ok=each.ok),
-            PageCell(percent(each.share)),
-        )
+        (each.name, each.op_type, _judged(ok=each.ok), percent(each.share))
         for each in document.layers
     ]
-    return PageTable("Values on the way", [*columns, ("of tolerance", "number")], rows)
+    return _table(TextTable(*columns, right=columns[-1:], rows=rows), "Values on the way")
 
 
 def _chapters(document: Document) -> Iterator[PageChapter]:
-    """Yield what was found and done, as tables."""
+    """Yield what was found and done, and what was fed, as tables."""
     moods = {"+": "yes", "-": "no"}
     for section in document.sections:
         changes = [
@@ -235,22 +219,31 @@ def _chapters(document: Document) -> Iterator[PageChapter]:
     for chapter in document.chapters():
         if parts := list(_parts(chapter.part, chapter.title)):
             yield PageChapter(chapter.title, parts)
+    if document.verification is not None and document.verification.inputs:
+        rows = [
+            (
+                each.name,
+                f"{each.dtype} {list(each.shape)}",
+                value(each.low),
+                value(each.high),
+                each.how,
+            )
+            for each in document.verification.inputs
+        ]
+        limits, how = ("lowest", "highest"), "how it was chosen"
+        inputs = TextTable("input", "type", *limits, how, right=limits, prose=(how,), rows=rows)
+        yield PageChapter("Inputs", [_table(inputs, "Inputs")])
 
 
 def _rule_table(document: Document) -> PageTable:
-    has_reasons = any(rule.reason for rule in document.rules)
-    reason = [("most frequent reason", "text")] if has_reasons else []
-    columns = [("rule", "name"), ("applied", "number"), ("refused", "number"), *reason]
-    rows = [
-        (
-            _name(rule.name),
-            PageCell(f"{rule.used:,}"),
-            PageCell(f"{rule.refused:,}"),
-            *([_name(rule.reason)] if has_reasons else []),
-        )
-        for rule in document.rules
-    ]
-    return PageTable("Rules", columns, rows)
+    rows: list[tuple[str, ...]]
+    rows = [(each.name, f"{each.used:,}", f"{each.refused:,}") for each in document.rules]
+    reasons = [(each.reason,) for each in document.rules]
+    columns, prose = ["rule", "applied", "refused"], "most frequent reason"
+    if any(reason for (reason,) in reasons):
+        rows = [row + reason for row, reason in zip(rows, reasons, strict=True)]
+        columns.append(prose)
+    return _table(TextTable(*columns, right=columns[1:3], prose=(prose,), rows=rows), "Rules")
 
 
 def _finding_table(document: Document) -> PageTable:
@@ -267,29 +260,6 @@ def _finding_table(document: Document) -> PageTable:
     return PageTable("Findings", columns, rows)
 
 
-def _input_chapter(result: VerificationResult | None) -> Iterator[PageChapter]:
-    if result is None or not result.inputs:
-        return
-    columns = [
-        ("input", "name"),
-        ("type", "short"),
-        ("lowest", "number"),
-        ("highest", "number"),
-        ("how it was chosen", "text"),
-    ]
-    rows = [
-        (
-            _name(each.name),
-            _name(f"{each.dtype} {list(each.shape)}"),
-            PageCell(value(each.low)),
-            PageCell(value(each.high)),
-            _name(each.how),
-        )
-        for each in result.inputs
-    ]
-    yield PageChapter("Inputs", [PageTable("Inputs", columns, rows)])
-
-
 def _parts(part: Part, caption: str) -> Iterator[PageTable | Paragraph]:
     """Yield the tables and sentences of what a terminal would show."""
     if isinstance(part, Group):
@@ -303,14 +273,11 @@ def _parts(part: Part, caption: str) -> Iterator[PageTable | Paragraph]:
 
 
 def _table(part: TextTable, caption: str) -> PageTable:
-    looks = [
-        "number" if is_right else "text" if is_prose else "short"
-        for is_right, is_prose in zip(part.is_right, part.is_prose, strict=True)
-    ]
-    if "short" in looks:
-        looks[looks.index("short")] = "name"
-    titles = [title or "no." for title in part.columns]
-    columns = list(zip(titles, looks, strict=True))
+    columns: list[tuple[str, str]] = []
+    for title, is_right, is_prose in zip(part.columns, part.is_right, part.is_prose, strict=True):
+        is_first = not any(look == "name" for _, look in columns)
+        short = "name" if is_first else "short"
+        columns.append((title or "no.", "number" if is_right else "text" if is_prose else short))
     return PageTable(caption, columns, [tuple(map(_cell, row)) for row in part.rows])
 
 
@@ -345,19 +312,16 @@ def _drawable(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
 def _histograms(outputs: Sequence[OutputComparison]) -> list[HistogramDrawing]:
     """Draw the outputs that have an error."""
     by_name: dict[str, list[OutputComparison]] = {}
-    for output in outputs:
+    for output in sorted(outputs, key=lambda output: output.level != "disable"):
         if error_bins(output):
             by_name.setdefault(output.name, []).append(output)
-    spread = [
-        (name, of_name)
-        for name, of_name in by_name.items()
-        if any(len(error_bins(output)) > 1 for output in of_name)
-    ]
-    return [_histogram(name, of_name) for name, of_name in spread[:_MOST_HISTOGRAMS]]
+    spread = [each.name for each in outputs if len(error_bins(each)) > 1]
+    names = [each.name for each in outputs if error_bins(each) and each.name in spread]
+    names = list(dict.fromkeys(names))[:_MOST_HISTOGRAMS]
+    return [_histogram(name, by_name[name]) for name in names]
 
 
-def _histogram(name: str, outputs: Iterable[OutputComparison]) -> HistogramDrawing:
-    ordered = sorted(outputs, key=lambda output: output.level != "disable")
+def _histogram(name: str, ordered: Iterable[OutputComparison]) -> HistogramDrawing:
     series = [(output.level, error_bins(output)) for output in ordered]
     words = []
     for level, bins in series:

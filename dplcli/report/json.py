@@ -100,11 +100,10 @@ def _attribute_record(attribute: Attribute) -> object:
     """Return the attribute's value; as text if JSON has no such value."""
     value = attribute.value
     items = value if isinstance(value, tuple) else (value,)
-    is_plain = all(isinstance(item, (int, str)) or _is_finite(item) for item in items)
+    is_plain = all(
+        isinstance(item, (int, str)) or (isinstance(item, float) and math.isfinite(item))
+        for item in items
+    )
     if attribute.ref or isinstance(value, Tensor) or not is_plain:
         return print_attribute(attribute)
     return list(value) if isinstance(value, tuple) else value
-
-
-def _is_finite(item: object) -> bool:
-    return isinstance(item, float) and math.isfinite(item)

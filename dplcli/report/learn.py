@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.errors import counted
-from dplcli.outcomes import Delivery, LearnOutcome
+from dplcli.outcomes import LearnOutcome
 from dplcli.report.document import Document
 from dplcli.report.layout import Group, Text
 from dplcli.report.tables import check_failure
@@ -22,36 +22,32 @@ _MOST_LEFT = 5
 
 def learn_document(outcome: LearnOutcome | RewritesOutcome, *, verbose: bool = False) -> Document:
     """Report on rules that were learned; the answer is no if there are none."""
-    facts: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
     if isinstance(outcome, LearnOutcome):
-        lines, notes = _lines_of_rule(outcome, verbose=verbose), []
-        rules, facts = 1, (("matches", str(outcome.learned.matches)),)
-        subject = outcome.label
+        learned = outcome.learned
+        nodes = counted(len(learned.nodes), "node")
+        matches = "1 match" if learned.matches == 1 else f"{learned.matches} matches"
+        rule = f"Learned {learned.rule.qualified_name} from {nodes}"
+        lines = [f"{rule}: {matches} in {outcome.label}."]
+        lines += [f"note: {note}" for note in learned.notes if verbose]
+        facts, subject = {"rules": 1, "matches": learned.matches}, outcome.label
     else:
-        lines, notes = _lines_of_rewrites(outcome, verbose=verbose), list(_warnings(outcome))
-        rules, subject = len(outcome.learned), f"{outcome.before} and {outcome.after}"
+        lines, notes = _lines_of_rewrites(outcome, verbose=verbose), tuple(_warnings(outcome))
         changed = outcome.explained + sum(count for _, count in outcome.left)
-        facts = (("changed places", str(changed)), ("explained", str(outcome.explained)))
+        facts = {"rules": len(outcome.learned), "changed places": changed}
+        facts["explained"] = outcome.explained
+        subject = f"{outcome.before} and {outcome.after}"
     return Document(
         text=Group(*map(Text, lines)),
         of=outcome,
         ok=bool(outcome.yaml),
         command="dpl learn",
         subject=subject,
-        verdict=counted(rules, "rule"),
+        verdict=counted(facts["rules"], "rule"),
         failures=() if outcome.yaml else tuple(lines[:1]),
-        notes=tuple(notes),
-        facts=(("rules", str(rules)), *facts),
+        notes=notes,
+        facts=tuple((what, str(number)) for what, number in facts.items()),
     )
-
-
-def _lines_of_rule(outcome: LearnOutcome, *, verbose: bool) -> list[str]:
-    """Say what was learned from nodes."""
-    learned = outcome.learned
-    nodes = counted(len(learned.nodes), "node")
-    matches = "1 match" if learned.matches == 1 else f"{learned.matches} matches"
-    lines = [f"Learned {learned.rule.qualified_name} from {nodes}: {matches} in {outcome.label}."]
-    return lines + [f"note: {note}" for note in learned.notes if verbose]
 
 
 def _lines_of_rewrites(outcome: RewritesOutcome, *, verbose: bool) -> list[str]:
@@ -77,7 +73,12 @@ def _lines_of_rewrites(outcome: RewritesOutcome, *, verbose: bool) -> list[str]:
     if outcome.beyond:
         places = counted(outcome.beyond, "place")
         lines.append(f"The rules also change {places} that {outcome.after} has as before.")
-    return lines + (_said_of_run(outcome) if outcome.learned else [])
+    made = f"What they make of {outcome.before}"
+    if outcome.learned and outcome.delivery is None:
+        lines.append(f"{made} was not run, as asked.")
+    elif outcome.learned and outcome.checked is not None and outcome.checked.is_sound:
+        lines.append(f"{made} is equivalent to it in onnxruntime.")
+    return lines
 
 
 def _said(item: LearnedRewrite) -> str:
@@ -86,14 +87,6 @@ def _said(item: LearnedRewrite) -> str:
         "failed": "wrong on a graph made up for it",
     }.get(item.trial.verdict, f"not tried: {item.trial.reason}")
     return f"{item.rule.name}: {counted(item.places, 'place')}, {tried}"
-
-
-def _said_of_run(outcome: RewritesOutcome) -> list[str]:
-    """Say that the check found no difference, or was not made; a warning says anything else."""
-    if outcome.delivery is None:
-        return [f"What they make of {outcome.before} was not run, as asked."]
-    is_fine = isinstance(outcome.delivery, Delivery) and outcome.delivery.is_sound
-    return [f"What they make of {outcome.before} is equivalent to it in onnxruntime."] * is_fine
 
 
 def _warnings(outcome: RewritesOutcome) -> Iterator[str]:

@@ -83,13 +83,18 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
     bad = [answer for answer in answers if answer.status != "yes"]
     models = counted(len(answers), "model")
     totals = _totals(answers)
-    verdict = f"{models}: {_summary(count)}"
+    words = ((count["no"], "not"), (count["error"], "could not be done"))
+    parts = [f"{count['yes']} ok", *(f"{number} {word}" for number, word in words if number)]
+    verdict = f"{models}: {', '.join(parts)}"
     table = _table(answers)
-    told = [part for answer in answers for part in _told(answer)]
+    told: list[Part] = []
+    for answer in answers:
+        if answer.lines:
+            told += [Text(answer.label, style="bold")]
+            told += [*(Text(line, whole=True) for line in answer.lines), Text()]
+    end = Text(f"{verdict}.", style="bold red" if bad else "bold green")
     return Document(
-        text=Group(
-            *told, table, Text(), Text(f"{verdict}.", style="bold red" if bad else "bold green")
-        ),
+        text=Group(*told, table, Text(), end),
         of=Answers(command, answers, totals),
         ok=not bad,
         is_of_many=True,
@@ -106,14 +111,6 @@ def many_document(command: str, answers: Sequence[ModelAnswer]) -> Document:
     )
 
 
-def _told(answer: ModelAnswer) -> list[Part]:
-    """Return what the command said of one model, if that is wanted, below its name."""
-    if not answer.lines:
-        return []
-    said = [Text(line, whole=True) for line in answer.lines]
-    return [Text(answer.label, style="bold"), *said, Text()]
-
-
 def complaints(answer: ModelAnswer) -> list[str]:
     """Say what is wrong with one of many models, a sentence a line; nothing if all is well."""
     return [about(answer, line) for line in answer.messages if answer.status != "yes"]
@@ -124,13 +121,6 @@ def about(answer: ModelAnswer, line: str) -> str:
     if answer.label in line:
         return line
     return f"{answer.label}: {line.removeprefix(f'{Path(answer.label).name}: ')}"
-
-
-def _summary(count: Counter[str]) -> str:
-    parts = [f"{count['yes']} ok"]
-    parts += [f"{count['no']} not"] if count["no"] else []
-    parts += [f"{count['error']} could not be done"] if count["error"] else []
-    return ", ".join(parts)
 
 
 def _table(answers: Iterable[ModelAnswer]) -> TextTable:
@@ -168,23 +158,13 @@ def _totals(answers: Iterable[ModelAnswer]) -> dict[str, RuleTotal]:
 
 def _cases(answer: ModelAnswer) -> Iterable[Case]:
     """Return what was tried of one model: a suite of its own."""
+    cases, seconds = answer.cases, answer.seconds
     if answer.status == "error":
-        message = "\n".join(answer.messages)
-        seconds = answer.seconds
-        yield Case(answer.label, "verdict", "error", message, answer.label, seconds)
-        return
-    seconds = answer.seconds
-    for group, name, status, message in answer.cases:
+        cases = [("verdict", "verdict", "error", "\n".join(answer.messages))]
+    for group, name, status, message in cases:
         inner = name if group == "verdict" else f"{group}: {name}"
         yield Case(answer.label, inner, status, message, answer.label, seconds)
         seconds = 0.0  # the first has the time of all
-
-
-def _published(record: Mapping[str, Any]) -> Json:
-    """Return the record of one model, which may be of several steps, as it is written."""
-    if "steps" in record:
-        return {"steps": [step and published(step) for step in record["steps"]]}
-    return published(record)
 
 
 class RuleTotal(NamedTuple):
@@ -237,13 +217,13 @@ class Answers(NamedTuple):
     @property
     def items(self) -> list[AnswerItem]:
         """What was said of each."""
-        return [
-            AnswerItem(
-                answer.label,
-                _WORDS[answer.status],
-                answer.verdict,
-                answer.messages if answer.status != "yes" else (),
-                None if answer.record is None else _published(answer.record),
-            )
-            for answer in self.answers
-        ]
+        items = []
+        for answer in self.answers:
+            status, record = _WORDS[answer.status], answer.record
+            if record is not None:
+                steps = record.get("steps")
+                done = {"steps": [step and published(step) for step in steps or ()]}
+                record = published(record) if steps is None else done
+            messages = answer.messages if answer.status != "yes" else ()
+            items.append(AnswerItem(answer.label, status, answer.verdict, messages, record))
+        return items

@@ -13,12 +13,11 @@ from dplcli.report.document import (
     Chapter,
     Document,
     DrawnStep,
-    broken_rule,
     expectation_cases,
+    findings_of,
     key_of,
     result_document,
     rule_uses,
-    unmet_findings,
 )
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
@@ -61,8 +60,7 @@ def match_document(
     parts: list[Part] = [rule_table(outcome.counts, selection.refused)]
     if not any(outcome.counts.values()):
         parts.append(hint("dpl explain, with the same arguments, says why"))
-    if verbose:
-        parts += _listing(selection)
+    parts += _listing(selection) if verbose else []
     return Document(
         text=Group(*parts, *map(note, outcome.notes), *map(hint, outcome.hints)),
         of=outcome,
@@ -75,27 +73,19 @@ def match_document(
         notes=outcome.notes,
         rules=rule_uses(outcome.counts, selection.refused),
         cases=expectation_cases(outcome.expected),
-        findings=unmet_findings(outcome, catalogs),
+        findings=findings_of(outcome, catalogs),
     )
 
 
 def _listing(selection: Selection) -> list[Part]:
-    """Return every match and every refusal."""
-    parts: list[Part] = []
-    if selection.matches:
-        parts += [Text(), _match_list(selection)]
-    if selection.refused:
-        parts += [Text(), refusal_list(selection.refused)]
-    return parts
-
-
-def _match_list(selection: Selection) -> Part:
-    """Return one row per match: rule, scope, root and nodes."""
+    """Return every match, with rule, scope, root and nodes, and every refusal."""
     rows = [
         (m.rule.qualified_name, scope_of(m.root.graph), m.root.label, named(*m.nodes))
         for m in in_program_order(selection.matches)
     ]
-    return TextTable("rule", "scope", "root", "nodes", prose=("nodes",), rows=rows)
+    matches = TextTable("rule", "scope", "root", "nodes", prose=("nodes",), rows=rows)
+    parts: list[Part] = [Text(), matches] if rows else []
+    return parts + ([Text(), refusal_list(selection.refused)] if selection.refused else [])
 
 
 # What was outlined: matches, or what a model repeats.
@@ -117,9 +107,9 @@ def partition_document(
         verbose: Whether to list everything.
     """
     if isinstance(outcome, RepeatOutcome):
-        said = _repeated(outcome, verbose=verbose)
+        command, said = "dpl repeat", _repeated(outcome, verbose=verbose)
     else:
-        said = _outlined(outcome, verbose=verbose)
+        command, said = "dpl partition", _outlined(outcome, verbose=verbose)
     problem = "" if outcome.coverage is None else outcome.coverage.problem
     notes = [note(text) for text in outcome.notes if text != problem]
     end = ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
@@ -127,14 +117,13 @@ def partition_document(
         proved = Text(f"Of the prepared model, {outcome.prepared.proof}: proved by structure.")
         end.insert(len(end) - (outcome.delivery.output is not None), proved)
     return result_document(
-        "dpl repeat" if isinstance(outcome, RepeatOutcome) else "dpl partition",
+        command,
         outcome,
         text=Group(*said, *notes, *map(hint, outcome.hints), *end),
         failures=[*outcome.unmet, *check_failure(outcome.delivery)],
-        nodes=outcome.nodes,
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),
-        findings=(*unmet_findings(outcome, catalogs), *broken_rule(outcome, catalogs)),
+        findings=findings_of(outcome, catalogs),
         chapters=lambda: _chapters(outcome),
         original=file,
         steps=lambda: [_step(*item) for item in enumerate(outcome.partitions, 1)],
@@ -153,83 +142,74 @@ def _step(number: int, item: Partition) -> DrawnStep:
 
 def _chapters(outcome: PartitionOutcome) -> Iterator[Chapter]:
     """Yield what a page lists: how much is covered, what is left out, and every partition."""
-    selection = outcome.selection
+    selection, measured = outcome.selection, outcome.coverage
     covered: list[Part] = [_summary(outcome)]
     if outcome.prepared is not None:
-        covered = [*_prepared(outcome.prepared, verbose=True), *covered]
-    if outcome.coverage is not None:
-        covered += map(Text, _sentences(outcome.coverage))
-        yield Chapter("Coverage", Group(*covered, _op_table(outcome.coverage)))
-        if outcome.coverage.left_out:
-            left = _left_table(list(outcome.coverage.left_out), outcome.coverage)
-            yield Chapter("Left out", left)
-    else:
-        yield Chapter("Coverage", Group(*covered))
+        covered.insert(0, _prepared(outcome.prepared, verbose=True))
+    if measured is not None:
+        covered += [*map(Text, _sentences(measured)), _op_table(measured)]
+    yield Chapter("Coverage", Group(*covered))
+    if measured is not None and measured.left_out:
+        yield Chapter("Left out", _left_table(measured.left_out, measured))
     if isinstance(outcome, RepeatOutcome):
-        total = sum(selection.totals.values())
-        yield Chapter("Blocks", repeat_table(outcome.families, total))
-        yield Chapter("Calls of blocks", block_list(outcome.families))
+        yield Chapter("Blocks", _repeat_table(outcome))
+        yield Chapter("Calls of blocks", _block_list(outcome.families))
     else:
-        yield Chapter("Partitions", _partition_list(outcome))
+        rows = [
+            (
+                item.call.name,
+                item.match.rule.qualified_name,
+                item.function.qualified_name,
+                scope_of(item.call.graph),
+                named(*item.match.nodes),
+            )
+            for item in outcome.partitions
+        ]
+        columns = ("call", "rule", "function", "scope", "nodes")
+        yield Chapter("Partitions", TextTable(*columns, prose=columns[-1:], rows=rows))
     if outcome.regions:
-        yield Chapter("Regions", region_table(outcome.regions))
+        yield Chapter("Regions", _region_table(outcome.regions))
     if selection.refused:
         yield Chapter("Refused", refusal_list(selection.refused))
-
-
-def _partition_list(outcome: PartitionOutcome) -> Part:
-    """Return one row for each partition: rule, function, scope, call and nodes."""
-    columns = ("call", "rule", "function", "scope", "nodes")
-    rows = [
-        (
-            item.call.name,
-            item.match.rule.qualified_name,
-            item.function.qualified_name,
-            scope_of(item.call.graph),
-            named(*item.match.nodes),
-        )
-        for item in outcome.partitions
-    ]
-    return TextTable(*columns, prose=("nodes",), rows=rows)
 
 
 def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
     selection = outcome.selection
     parts: list[Part] = []
     if outcome.prepared is not None:
-        parts += [*_prepared(outcome.prepared, verbose=verbose), Text()]
+        parts += [_prepared(outcome.prepared, verbose=verbose), Text()]
     table = rule_table(outcome.counts, selection.refused, outcome.functions, is_brief=not verbose)
-    parts.append(table)
-    if verbose:
-        parts += _listing(selection)
+    parts += [table, *(_listing(selection) if verbose else [])]
     if outcome.regions is not None:
-        parts += [Text(), region_table(outcome.regions)]
+        parts += [Text(), _region_table(outcome.regions)]
     parts += [Text(), _summary(outcome)]
     if outcome.coverage is not None:
         parts.append(coverage_report(outcome.coverage, verbose=verbose))
     return parts
 
 
-def _prepared(done: Preparation, *, verbose: bool) -> list[Part]:
+def _prepared(done: Preparation, *, verbose: bool) -> Part:
     """Say what was rewritten first, and how calls relate to that; *verbose* lists all rules."""
     if not done.counts:
-        return [Text("Nothing is to be prepared.")]
+        return Text("Nothing is to be prepared.")
     applied = sorted(done.counts.items(), key=lambda item: -item[1])
     names = [f"{rule} {count:,}" for rule, count in applied]
     before, after = done.nodes
     count = counted(sum(done.counts.values()), "application")
-    named = ", ".join(names) if verbose else some(names, _MOST_PREPARED)
-    return [Text(f"Prepared: {before:,} nodes became {after:,} by {count}: {named}.")]
+    named = some(names, len(names) if verbose else _MOST_PREPARED)
+    return Text(f"Prepared: {before:,} nodes became {after:,} by {count}: {named}.")
 
 
 def _repeated(outcome: RepeatOutcome, *, verbose: bool) -> list[Part]:
-    total = sum(outcome.selection.totals.values())
-    parts: list[Part] = [repeat_table(outcome.families, total)]
+    parts: list[Part] = [_repeat_table(outcome)]
     if verbose and outcome.families:
-        parts += [Text(), block_list(outcome.families)]
+        parts += [Text(), _block_list(outcome.families)]
     parts += [Text(), _summary(outcome)]
-    if outcome.is_changed and outcome.size[1]:
-        parts.append(size_line(outcome.size))
+    before, after = outcome.size
+    if outcome.is_changed and after:
+        change = 100 * (after - before) / before if before else 0
+        text = f"The file went from {before:,} to {after:,} bytes ({change:+.1f} %)."
+        parts.append(Text(text))
     return parts
 
 
@@ -241,11 +221,8 @@ def _summary(outcome: PartitionOutcome) -> Text:
     known = sum(outcome.selection.outlined.values())
     plural = "a call that was" if known == 1 else "calls that were"
     already = f", {known} of them {plural} there before" if known else ""
-    return Text(
-        f"{covered.nodes} of {covered.of} nodes ({share:.0f} %) are inside functions"
-        f"{already}; "
-        f"the main graph went from {before} to {after} nodes."
-    )
+    inside = f"{covered.nodes} of {covered.of} nodes ({share:.0f} %) are inside functions{already}"
+    return Text(f"{inside}; the main graph went from {before} to {after} nodes.")
 
 
 # Coverage: how much of a model is inside partitions.
@@ -267,11 +244,9 @@ def coverage_report(measured: Coverage, *, verbose: bool = False) -> Part:
     """
     parts: list[Part] = [Text(sentence) for sentence in _sentences(measured)]
     heavy = [item for item in measured.left_out if item.work.flops or item.work.unknown]
-    shown = list(measured.left_out) if verbose else heavy[:_TOP]
-    if verbose:
-        parts += [Text(), _op_table(measured)]
-    if shown:
-        parts += [Text(), _left_table(shown, measured)]
+    shown = measured.left_out if verbose else heavy[:_TOP]
+    parts += [Text(), _op_table(measured)] if verbose else []
+    parts += [Text(), _left_table(shown, measured)] if shown else []
     rest = len(heavy) - len(shown)
     if rest > 0:
         more = "kind of node is" if rest == 1 else "kinds of node are"
@@ -287,16 +262,12 @@ def _sentences(measured: Coverage) -> list[str]:
     misses_much = whole.unknown and (measured.symbols or measured.problem)
     if whole.flops and not _is_blind(measured) and not misses_much:
         of_whole = f"{_amount(inside.flops)} of {_amount(whole.flops)}"
-        targets = measured.by_target
-        each = "; ".join(
-            f"{name} {_percent(w.flops, whole)}" for name, w in sorted(targets.items())
-        )
+        targets = sorted(measured.by_target.items())
+        each = "; ".join(f"{name} {_percent(work.flops, whole)}" for name, work in targets)
         by_target = f": {each}" if len(targets) > 1 else ""
         share = _percent(inside.flops, whole)
         lines.append(f"They do {share} of the work, {of_whole}{by_target}{_at(measured)}.")
-    if whole.unknown:
-        lines.append(_about_unknown(measured))
-    return lines
+    return [*lines, _about_unknown(measured)] if whole.unknown else lines
 
 
 def _at(measured: Coverage) -> str:
@@ -321,12 +292,10 @@ def _about_unknown(measured: Coverage) -> str:
     verb = "costs" if whole.unknown == 1 else "cost"
     text = f"What {counted(whole.unknown, 'node')} {verb} is not known"
     text += f" ({inside.unknown:,} inside functions)"
-    if measured.problem:
-        return f"{text}: {measured.problem}."
-    if measured.symbols:
+    if measured.symbols and not measured.problem:
         sizes = " ".join(f"--shape {symbol}=N" for symbol in measured.symbols)
         return f"{text}; give the sizes of the inputs: {sizes}"
-    return f"{text}."
+    return f"{text}{f': {measured.problem}' * bool(measured.problem)}."
 
 
 def _op_table(measured: Coverage) -> Part:
@@ -346,25 +315,21 @@ def _op_table(measured: Coverage) -> Part:
     return table
 
 
-def _left_table(items: list[LeftOut], measured: Coverage) -> Part:
+def _left_table(items: Iterable[LeftOut], measured: Coverage) -> Part:
     is_known = not (measured.symbols and measured.total.whole.unknown)
     columns = ("nodes", "FLOP", "share") if is_known else ("nodes",)
     table = TextTable("left out", *columns, "reason", right=columns, prose=("reason",))
     for item in items:
-        work = item.work
+        work, reason = item.work, item.reason
         cost = _amount(work.flops) if work.flops or not work.unknown else "unknown"
         is_share = work.flops and not _is_blind(measured)
         share = _percent(work.flops, measured.total.whole) if is_share else ""
         costs = (cost, share) if is_known else ()
-        table.add_row(item.op, f"{work.nodes:,}", *costs, _reason(item))
+        if item.rule:
+            others = f" (and {work.nodes - 1:,} like it)" if work.nodes > 1 else ""
+            reason = f"{item.rule}: {item.stage}: {reason}{others}"
+        table.add_row(item.op, f"{work.nodes:,}", *costs, reason)
     return table
-
-
-def _reason(item: LeftOut) -> str:
-    if not item.rule:
-        return item.reason
-    others = f" (and {item.work.nodes - 1:,} like it)" if item.work.nodes > 1 else ""
-    return f"{item.rule}: {item.stage}: {item.reason}{others}"
 
 
 def _percent(part: int, whole: Work) -> str:
@@ -390,7 +355,7 @@ def _amount(flops: int) -> str:
 # Regions: neighbouring partitions of one target that became one.
 
 
-def region_table(regions: Sequence[Region]) -> Part:
+def _region_table(regions: Sequence[Region]) -> Part:
     """Return one row for each function of several partitions, and the number of the others."""
     if not regions:
         return Text("There are no partitions to merge.")
@@ -399,16 +364,14 @@ def region_table(regions: Sequence[Region]) -> Part:
     text = f"{alone} partitions have no neighbours that they can be merged with."
     if alone == 1:
         text = "1 partition has no neighbour that it can be merged with."
-    rest = Text(text, style="dim")
-    if not calls:
-        return rest
     columns = ("calls", "partitions each", "inputs", "outputs")
     table = TextTable("region", *columns, right=columns)
     for function, count in calls.items():
         body = function.body
         sizes = (count, body.node_count, len(body.inputs), len(body.outputs))
         table.add_row(function.qualified_name, *map(str, sizes))
-    return Group(table, rest) if alone else table
+    rest = [Text(text, style="dim")] if alone else []
+    return Group(*([table] if calls else []), *rest)
 
 
 # Repeated blocks.
@@ -418,46 +381,27 @@ _NUMBERS = ("calls", "nodes each", "share", "inputs", "outputs")
 _FEW_NAMES = 4
 
 
-def repeat_table(families: Sequence[Family], total: int) -> Part:
-    """Return one row for each kind of block: its calls, its size, and how the calls differ.
-
-    Args:
-        families: The kinds of blocks.
-        total: The number of nodes that were looked at.
-    """
-    if not families:
+def _repeat_table(outcome: RepeatOutcome) -> Part:
+    """Return one row for each kind of block: its calls, its size, and how the calls differ."""
+    if not outcome.families:
         return Text("No block repeats often enough, or saves enough.")
-    table = TextTable(
-        "block", *_NUMBERS, "calls differ in", right=_NUMBERS, prose=("calls differ in",)
-    )
-    for family in families:
-        calls = len(family.partitions)
+    total, last = sum(outcome.selection.totals.values()), ("calls differ in",)
+    table = TextTable("block", *_NUMBERS, *last, right=_NUMBERS, prose=last)
+    for family in outcome.families:
+        calls, first = len(family.partitions), family.partitions[0].call
         share = "" if family.is_nested else f"{100 * calls * family.size / total:.0f} %"
-        first = family.partitions[0].call
         name = ("  " if family.is_nested else "") + family.function.qualified_name
         width = (str(len(first.inputs)), str(len(first.outputs)))
-        table.add_row(name, str(calls), str(family.size), share, *width, _difference(family))
+        differing = [f"attributes {some(family.differing, _FEW_NAMES)}"] * bool(family.differing)
+        if family.reshaped:
+            plural = "s" if family.reshaped > 1 else ""
+            differing.append(f"shape of {family.reshaped} weight{plural}")
+        difference = "; ".join(differing) or "inputs alone"
+        table.add_row(name, str(calls), str(family.size), share, *width, difference)
     return table
 
 
-def _difference(family: Family) -> str:
-    parts = []
-    if family.differing:
-        parts.append(f"attributes {some(family.differing, _FEW_NAMES)}")
-    if family.reshaped:
-        plural = "s" if family.reshaped > 1 else ""
-        parts.append(f"shape of {family.reshaped} weight{plural}")
-    return "; ".join(parts) or "inputs alone"
-
-
-def size_line(size: tuple[int, int]) -> Text:
-    """Say how the size of the file changed."""
-    before, after = size
-    change = 100 * (after - before) / before if before else 0
-    return Text(f"The file went from {before:,} to {after:,} bytes ({change:+.1f} %).")
-
-
-def block_list(families: Sequence[Family]) -> Part:
+def _block_list(families: Sequence[Family]) -> Part:
     """Return one row for each call: the block, its first and last node, and the number of nodes."""
     calls = (
         (partition.call.name, family.function.name, partition.match.nodes)

@@ -151,9 +151,11 @@ class Picture:
     def kind(self, node: Node) -> str:
         """Return the class of a node, one of :data:`KINDS`."""
         function = called_function(node)
-        if function is not None:
-            return _kind_of_function(function)
-        return (kind_of(node.op_type) if not node.domain else None) or "other"
+        if function is None:
+            return (kind_of(node.op_type) if not node.domain else None) or "other"
+        if is_partition(function):
+            return "partition"
+        return "region" if is_region(function) else "function"
 
 
 def picture_of(model: Model, label: str, scope: str | None = None) -> Picture:
@@ -175,11 +177,11 @@ def picture_of(model: Model, label: str, scope: str | None = None) -> Picture:
         picture.sheets[sheet.graph] = sheet
         known = {*picture.sheets, *(other.graph for other in pending)}
         for node in sheet.nodes:
-            for body, called in _opened_by(node):
-                if body in known:
-                    continue
-                known.add(body)
-                pending.append(_sheet(body, called))
+            called = called_function(node)
+            for body in node.subgraphs.values() if called is None else (called.body,):
+                if body not in known:
+                    known.add(body)
+                    pending.append(_sheet(body, called))
     _note_given(picture)
     return picture
 
@@ -201,19 +203,6 @@ def _note_given(picture: Picture) -> None:
                 given = [node.inputs[slot] if slot < len(node.inputs) else None for node in nodes]
                 if all(one is not None and picture.is_constant(one) for one in given):
                     picture.given.add(value)
-
-
-def _opened_by(node: Node) -> list[tuple[Graph, Function | None]]:
-    function = called_function(node)
-    if function is not None:
-        return [(function.body, function)]
-    return [(graph, None) for graph in node.subgraphs.values()]
-
-
-def _kind_of_function(function: Function) -> str:
-    if is_partition(function):
-        return "partition"
-    return "region" if is_region(function) else "function"
 
 
 def _name_of(function: Function) -> str:
@@ -266,18 +255,33 @@ def _scope_meant(scope: str, whole: Sheet, functions: Sequence[Function]) -> tup
             hint=f"pass one of {', '.join(places[:_MOST_PLACES])}{more}",
         )
     names = {"/".join(path) for path in known} | set(map(_name_of, functions))
-    some = f"there are {', '.join(sorted(names)[:_MOST_PLACES])}, …" if names else ""
-    hint = did_you_mean(scope, sorted(names)) or some or "the model has no scopes and no functions"
+    hint = _meant(scope, names) or "the model has no scopes and no functions"
     if not wanted:
         raise UsageError(f"--scope {scope!r}: no name is given", hint=hint)
     raise UsageError(f"--scope {scope}: no scope and no function has this name", hint=hint)
 
 
+def _meant(name: str, names: Iterable[str]) -> str:
+    """Return what may be meant by a name, or what there is; "" if there is nothing."""
+    places = sorted(names)
+    some = f"there are {', '.join(places[:_MOST_PLACES])}, …" if places else ""
+    return did_you_mean(name, places) or some
+
+
 def _sheet(graph: Graph, function: Function | None = None) -> Sheet:
-    nodes = [node for node in graph if not _is_hidden(node)]
+    # A Constant that nobody outside looks for is only a constant.
+    nodes = [
+        node
+        for node in graph
+        if node.op_type != "Constant"
+        or node.domain
+        or any(value.returned_by for value in node.outputs if value is not None)
+    ]
     folded = _folded(nodes)
     drawn = [node for node in nodes if node not in folded]
-    paths = dict(zip(drawn, _paths(drawn), strict=True))
+    stated = [scope_path(node) for node in drawn]
+    is_told = sum(map(bool, stated)) * _FEW >= len(stated)
+    paths = dict(zip(drawn, stated if is_told else _of_weights(drawn), strict=True))
     return Sheet(
         graph,
         scope_of(graph) if function is None else _name_of(function),
@@ -300,21 +304,13 @@ def values_read(node: Node) -> list[Value]:
 # Constants belong to who reads them.
 
 
-def _is_hidden(node: Node) -> bool:
-    """Tell whether *node* is only a constant that nobody outside looks for."""
-    if node.op_type != "Constant" or node.domain:
-        return False
-    return not any(value.returned_by for value in node.outputs if value is not None)
-
-
 def _folded(nodes: list[Node]) -> dict[Node, Node]:
     """Find what computes a constant for one reader, and the reader that is drawn."""
     constant: set[Node] = set()
     for node in nodes:
-        if _is_plain(node) and all(
-            value is None or value.is_constant or value.producer in constant
-            for value in node.inputs
-        ):
+        is_plain = not node.domain and not node.subgraphs and node.op_type not in RANDOM_OPS
+        given = (value for value in node.inputs if value is not None)
+        if is_plain and all(value.is_constant or value.producer in constant for value in given):
             constant.add(node)
     members = set(nodes)
     folded: dict[Node, Node] = {}
@@ -326,10 +322,6 @@ def _folded(nodes: list[Node]) -> dict[Node, Node]:
             if reader in members:
                 folded[node] = folded.get(reader, reader)
     return folded
-
-
-def _is_plain(node: Node) -> bool:
-    return not node.domain and not node.subgraphs and node.op_type not in RANDOM_OPS
 
 
 # Boxes: scopes, and chunks of what has none.
@@ -346,16 +338,10 @@ def scope_path(node: Node) -> tuple[str, ...]:
         return _of_scopes(metadata["pkg.torch.onnx.name_scopes"])
     if "namespace" in metadata:
         return _nested([part.partition(":")[0] for part in metadata["namespace"].split("/")])
-    entries = read_entries(node)
-    if entries:
-        return _common([_of_name(entry.name) for entry in entries])
-    if ORIGIN_KEY in metadata:
-        return _common([_of_name(name) for name in metadata[ORIGIN_KEY].split(", ")])
-    return _of_name(node.name)
-
-
-def _of_name(name: str) -> tuple[str, ...]:
-    return tuple(filter(None, name.split("/")[:-1]))[:_DEEPEST]
+    names = [entry.name for entry in read_entries(node)]
+    if not names:
+        names = metadata[ORIGIN_KEY].split(", ") if ORIGIN_KEY in metadata else [node.name]
+    return _common([tuple(filter(None, name.split("/")[:-1]))[:_DEEPEST] for name in names])
 
 
 def _of_scopes(text: str) -> tuple[str, ...]:
@@ -386,11 +372,6 @@ _FEW = 20
 _MODULES = re.compile(r"[A-Za-z_]\w*(\.\w+){2,}")
 
 
-def _paths(nodes: list[Node]) -> list[tuple[str, ...]]:
-    paths = [scope_path(node) for node in nodes]
-    return paths if sum(map(bool, paths)) * _FEW >= len(paths) else _of_weights(nodes)
-
-
 def _of_weights(nodes: list[Node]) -> list[tuple[str, ...]]:
     """Guess the modules of nodes from the weights that they read: ``encoder.layer.3.fc.bias``.
 
@@ -400,7 +381,9 @@ def _of_weights(nodes: list[Node]) -> list[tuple[str, ...]]:
     found = {node: path for node in nodes if (path := _of_parameters(node))}
     for node in nodes:
         readers = {user for value in node.outputs if value for user, _ in value.iter_uses()}
-        if node not in found and len(readers) == 1 and any(map(_is_matrix, node.inputs)):
+        tensors = [value.constant for value in node.inputs if value is not None]
+        has_matrix = any(tensor is not None and len(tensor.shape) > 1 for tensor in tensors)
+        if node not in found and len(readers) == 1 and has_matrix:
             (reader,) = readers
             if reader in found:  # the bias, behind the product that it belongs to
                 found[node] = found[reader]
@@ -439,11 +422,6 @@ def _of_parameters(node: Node) -> tuple[str, ...]:
                 path.append(part)
         paths.append(tuple(path[:_DEEPEST]))
     return _common(paths)
-
-
-def _is_matrix(value: Value | None) -> bool:
-    tensor = None if value is None else value.constant
-    return tensor is not None and len(tensor.shape) > 1
 
 
 def _common(paths: list[tuple[str, ...]]) -> tuple[str, ...]:
@@ -517,16 +495,13 @@ def _chunks(items: list[Item], places: Mapping[Node, int]) -> list[Item]:
         while len(items) - cuts[-1] > length * 5 // 4:
             window = range(cuts[-1] + length * 3 // 4, cuts[-1] + length * 5 // 4)
             cuts.append(min(window, key=lambda cut: (crossing[cut], abs(cut - cuts[-1] - length))))
-        ends = [*cuts[1:], len(items)]
-        items = [_chunk(items[a:b], first[a]) for a, b in zip(cuts, ends, strict=True)]
+        ends = zip(cuts, [*cuts[1:], len(items)], strict=True)
+        chunks = [Box("", "chunk", items[start:end], first[start]) for start, end in ends]
+        for box in chunks:
+            box.label = f"nodes {box.first + 1:,} to {box.first + box.size:,}"
+        items = [*chunks]
         first, crossing = [first[cut] for cut in cuts], [crossing[cut] for cut in cuts]
     return items
-
-
-def _chunk(items: list[Item], first: int) -> Box:
-    box = Box("", "chunk", items, first)
-    box.label = f"nodes {first + 1:,} to {first + box.size:,}"
-    return box
 
 
 def _crossing(items: list[Item]) -> list[int]:
@@ -644,7 +619,9 @@ def _open(picture: Picture, name: str, found: Opened) -> None:
                     names = {inner, item.label}
                     around.append((item, inner, (*outer, item)))
                 else:
-                    names = {item.name.strip("/"), item.op_type, item.label, *_call_names(item)}
+                    names = {item.name.strip("/"), item.op_type, item.label}
+                    if (called := called_function(item)) is not None:
+                        names |= {_name_of(called), called.name}
                     names = names if picture.bodies(item) else set()
                 known |= names
                 if wanted in names or any(wanted.endswith(f"/{name}") for name in names if name):
@@ -654,15 +631,8 @@ def _open(picture: Picture, name: str, found: Opened) -> None:
                         found.nodes.add(item)
                     _open_callers(picture, sheet, found)
     if not hits:
-        places = sorted(known - {""})
-        some = f"there are {', '.join(places[:_MOST_PLACES])}, …" if places else ""
-        hint = did_you_mean(wanted, places) or some or "nothing in the picture opens"
+        hint = _meant(wanted, known - {""}) or "nothing in the picture opens"
         raise UsageError(f"--open {name}: no group, function or node has this name", hint=hint)
-
-
-def _call_names(node: Node) -> set[str]:
-    function = called_function(node)
-    return set() if function is None else {_name_of(function), function.name}
 
 
 def _open_callers(picture: Picture, sheet: Sheet, found: Opened) -> None:
@@ -675,16 +645,12 @@ def _open_callers(picture: Picture, sheet: Sheet, found: Opened) -> None:
             )
             if caller is not None and other not in seen:
                 found.nodes.add(caller)
-                found.boxes.update(_round(other.root, caller))
+                found.boxes.update(box for box in other.root.boxes() if caller in box.nodes())
                 break
         else:
             return
         sheet = other
         seen.add(sheet)
-
-
-def _round(root: Box, node: Node) -> list[Box]:
-    return [box for box in root.boxes() if any(inner is node for inner in box.nodes())]
 
 
 # The numbers that quantised tensors stand for.
@@ -753,12 +719,11 @@ def _type_of_quantised(node: Node, tensor: Value | None, zero: Value | None) -> 
     """Return the element type; that of QuantizeLinear's result where nothing says another."""
     if zero is not None and zero.constant is not None:
         return zero.constant.dtype
+    value, other = tensor, ""
     if node.op_type == "QuantizeLinear":
-        made = node.outputs[0]
-        known = None if made is None else made.inferred_type()
-        return (known and known.dtype) or "uint8"
-    known = None if tensor is None else tensor.inferred_type()
-    return (known and known.dtype) or ""
+        value, other = node.outputs[0], "uint8"
+    known = None if value is None else value.inferred_type()
+    return (known and known.dtype) or other
 
 
 def _numbers(value: Value) -> np.ndarray[Any, np.dtype[np.float64]] | None:
@@ -784,15 +749,11 @@ def summary(nodes: Iterable[Node], longest: int) -> str:
 
 def attribute_texts(node: Node) -> dict[str, str]:
     """Return the attributes of a node as text, its bodies left out."""
-    found = {}
-    for name, attribute in node.attributes.items():
-        if name in node.subgraphs:
-            continue
-        if attribute.ref:
-            found[name] = f"${attribute.ref} of the function"
-        else:
-            found[name] = one_line(_text(attribute.value), 300)
-    return found
+    return {
+        name: f"${each.ref} of the function" if each.ref else one_line(_text(each.value), 300)
+        for name, each in node.attributes.items()
+        if name not in node.subgraphs
+    }
 
 
 def _text(value: object) -> str:
@@ -845,7 +806,8 @@ def facts_of(tensor: Tensor) -> ConstantFacts:
     seen = data[::step]
     if data.dtype.kind == "c":
         return ConstantFacts(tuple(map(str, data[:_FIRST].tolist())), looked_at=seen.size)
-    first = tuple(_number(item) for item in data[:_FIRST].tolist())
+    shown = data[:_FIRST].tolist()
+    first = tuple(f"{item:.6g}" if isinstance(item, float) else str(item) for item in shown)
     with np.errstate(all="ignore"):
         numbers = seen.astype(np.float64)
     finite = numbers[np.isfinite(numbers)]
@@ -857,7 +819,3 @@ def facts_of(tensor: Tensor) -> ConstantFacts:
         scaled = ((finite - low) / (high - low) * _BINS).astype(np.int64).clip(0, _BINS - 1)
         bins = tuple(np.bincount(scaled, minlength=_BINS).tolist())
     return ConstantFacts(first, low, high, bins, numbers.size, numbers.size - finite.size)
-
-
-def _number(item: object) -> str:
-    return f"{item:.6g}" if isinstance(item, float) else str(item)

@@ -11,7 +11,7 @@ from dplcli.escaping import one_line
 from dplcli.report.tables import percent, share_of_tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from dplcli.report.document import LayerError
     from dplcli.report.tables import Bin
@@ -33,42 +33,32 @@ def share_plot(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> st
         outputs: What was compared; a row holds all levels of an output.
         levels: The levels. Each has its own marker; only the first level's is filled.
     """
-    names = list(dict.fromkeys(output.name for output in outputs))
+    names = dict.fromkeys(output.name for output in outputs)
+    middles = {name: _ROW * row + _ROW / 2 for row, name in enumerate(names)}
     drawn = [(output, _clipped(share_of_tolerance(output))) for output in outputs]
-    known = [share for _, share in drawn if not math.isnan(share)] or [1.0]
-    bottom = _ROW * len(names) + 4
+    drawn = [(output, share) for output, share in drawn if not math.isnan(share)]
+    known = [share for _, share in drawn] or [1.0]
+    bottom = _ROW * len(middles) + 4
     axis = _Axis(min(*known, 1e-3) / 2, max(*known, 3.0) * 2, 176, _WIDTH - 12)
-    rows = []
-    for row, name in enumerate(names):
-        y = _ROW * row + _ROW / 2
-        rows += [
-            _line(axis.start, y, axis.end, y, "line"),
-            _text(axis.start - 8, y + 4, one_line(name, _NAME) or "(no name)", "end"),
-        ]
-    ticks = [
-        part
-        for share in axis.ticks()
-        for part in (
-            _line(axis(share), bottom, axis(share), bottom + 4, "muted"),
-            _text(axis(share), bottom + 18, _times(share), "middle"),
-        )
-    ]
+    parts = []
+    for name, y in middles.items():
+        parts.append(_line(axis.start, y, axis.end, y, "line"))
+        parts.append(_text(axis.start - 8, y + 4, one_line(name, _NAME) or "(no name)", "end"))
+    parts.append(_line(axis.start, bottom, axis.end, bottom, "muted"))
+    for share in axis.ticks():
+        parts.append(_line(axis(share), bottom, axis(share), bottom + 4, "muted"))
+        parts.append(_text(axis(share), bottom + 18, _times(share), "middle"))
+    parts.append(_line(axis(1), 0, axis(1), bottom, "bad", dashes="5 3"))
     markers = dict(zip(levels, itertools.cycle(_MARKERS), strict=False))
-    marks = [
-        _mark(
-            axis(share),
-            _ROW * names.index(output.name) + _ROW / 2,
-            markers.get(output.level, _MARKERS[0]),
-            "ok" if output.ok else "bad",
-            is_filled=output.level == levels[0],
+    for output, share in drawn:
+        colour, shape = "ok" if output.ok else "bad", markers.get(output.level, _MARKERS[0])
+        fill = _fill(colour) if output.level == levels[0] else 'fill="none"'
+        place = f"M{axis(share):.1f} {middles[output.name]:.1f}"
+        parts.append(
+            f'<path d="{place}{shape}" {fill} stroke="var(--{colour})" stroke-width="1.5"/>'
         )
-        for output, share in drawn
-        if not math.isnan(share)
-    ]
-    limit = _line(axis(1), 0, axis(1), bottom, "bad", dashes="5 3")
-    frame = _line(axis.start, bottom, axis.end, bottom, "muted")
-    title = f"Errors of {len(names)} outputs as shares of the tolerance"
-    return _svg(bottom + 22, title, [*rows, frame, *ticks, limit, *marks])
+    title = f"Errors of {len(middles)} outputs as shares of the tolerance"
+    return _svg(bottom + 22, title, parts)
 
 
 def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], title: str) -> str:
@@ -90,10 +80,8 @@ def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], title: str) -> s
     decades = range(math.floor(math.log10(max(most, 1))) + 1)
     for power in [*decades][:: math.ceil(len(decades) / _MOST_TICKS)]:
         y = bottom - height(10**power)
-        parts += [
-            _line(left, y, right, y, "line"),
-            _text(left - 6, y + 4, _count(10**power), "end"),
-        ]
+        parts.append(_line(left, y, right, y, "line"))
+        parts.append(_text(left - 6, y + 4, _count(10**power), "end"))
     width = 0.8 * place / len(series)
     for number, (_, bins) in enumerate(series):
         for at, item in enumerate(bins):
@@ -105,8 +93,10 @@ def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], title: str) -> s
                     f'<rect x="{x:.1f}" y="{bottom - tall:.1f}" width="{width:.1f}" '
                     f'height="{tall:.1f}" fill="var(--{colour})"/>'
                 )
-    for at in range(0, len(longest), math.ceil(len(longest) / 7)):
-        parts.append(_text(left + place * (at + 0.5), bottom + 16, longest[at].label, "middle"))
+    parts += [
+        _text(left + place * (at + 0.5), bottom + 16, longest[at].label, "middle")
+        for at in range(0, len(longest), math.ceil(len(longest) / 7))
+    ]
     middle = (left + right) / 2
     parts += [
         _text(middle, bottom + 34, "representable numbers apart", "middle", "muted"),
@@ -126,15 +116,12 @@ def layer_plot(layers: Sequence[LayerError]) -> str:
     points = [(left + step * at, axis(share)) for at, share in enumerate(shares)]
     parts = [_line(left, axis.start, right, axis.start, "muted")]
     for share in axis.ticks():
-        parts += [
-            _line(left, axis(share), right, axis(share), "line"),
-            _text(left - 6, axis(share) + 4, _times(share), "end"),
-        ]
-    parts += [
-        f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in run)}" fill="none" '
-        'stroke="var(--muted)"/>'
-        for run in _unbroken(points)
-    ]
+        parts.append(_line(left, axis(share), right, axis(share), "line"))
+        parts.append(_text(left - 6, axis(share) + 4, _times(share), "end"))
+    for is_unknown, run in itertools.groupby(points, lambda point: math.isnan(point[1])):
+        ends = " ".join(f"{x:.1f},{y:.1f}" for x, y in run)
+        line = f'<polyline points="{ends}" fill="none" stroke="var(--muted)"/>'
+        parts += [] if is_unknown else [line]
     parts.append(_line(left, axis(1), right, axis(1), "bad", dashes="5 3"))
     for is_ok, colour, radius in ((True, "ok", 2.5), (False, "bad", 3.5)):
         for layer, (x, y) in zip(layers, points, strict=True):
@@ -147,13 +134,6 @@ def layer_plot(layers: Sequence[LayerError]) -> str:
     ]
     title = f"Errors of {len(layers)} values in order of computation"
     return _svg(234, title, parts)
-
-
-def _unbroken(points: Iterable[tuple[float, float]]) -> Iterator[list[tuple[float, float]]]:
-    """Yield the runs of points that are known."""
-    for is_known, run in itertools.groupby(points, lambda point: not math.isnan(point[1])):
-        if is_known:
-            yield list(run)
 
 
 class _Axis:
@@ -229,9 +209,3 @@ _MARKERS = (
     "m0 -6l5 6l-5 6l-5 -6z",  # diamond
     "m0 5l5 -9h-10z",  # triangle, upside down
 )
-
-
-def _mark(x: float, y: float, shape: str, colour: str, *, is_filled: bool) -> str:
-    fill = _fill(colour) if is_filled else 'fill="none"'
-    place = f"M{x:.1f} {y:.1f}"
-    return f'<path d="{place}{shape}" {fill} stroke="var(--{colour})" stroke-width="1.5"/>'

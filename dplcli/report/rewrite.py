@@ -13,11 +13,10 @@ from dplcli.passes.rewrite import Application, list_nodes
 from dplcli.report.document import (
     Chapter,
     DrawnStep,
-    broken_rule,
+    findings_of,
     key_of,
     result_document,
     rule_uses,
-    unmet_findings,
 )
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
@@ -33,12 +32,12 @@ from dplcli.report.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from dplcli.outcomes import BrokenTurn, ExtractOutcome, InlineOutcome, RewriteOutcome
+    from dplcli.outcomes import ExtractOutcome, InlineOutcome, RewriteOutcome
     from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
-    from dplcli.passes.rewrite import Refusal, Trace
+    from dplcli.passes.rewrite import Trace
     from dplcli.report.document import Document, NodeKey
     from dplcli.report.layout import Part
 
@@ -67,14 +66,12 @@ def inline_document(outcome: InlineOutcome, *, file: Path | None = None, verbose
         parts += [Text(), _call_list(inlining)]
     if inlining.functions:
         parts += [Text(), *_inline_summary(outcome)]
-    parts += map(note, outcome.notes)
-    parts += ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
+    end = ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
     return result_document(
         "dpl inline",
         outcome,
-        text=Group(*parts),
+        text=Group(*parts, *map(note, outcome.notes), *end),
         failures=check_failure(outcome.delivery),
-        nodes=outcome.nodes,
         done=("calls inlined", len(inlining.calls)),
         chapters=lambda: [
             Chapter("Functions", _inline_table(inlining)),
@@ -99,18 +96,11 @@ def extract_document(outcome: ExtractOutcome) -> Document:
     size = f", {outcome.data:,} bytes of external data" if outcome.data else ""
     sides = (("input", outcome.inputs), ("output", outcome.outputs))
     rows = [(side, one_line(name, None)) for side, names in sides for name in names]
-    said = f"{after:,} of {counted(before, 'node')} and {weights}{size}."
-    parts: list[Part] = [TextTable("", "value", rows=rows), Text(), Text(said)]
-    parts += map(note, outcome.notes)
-    parts += delivered(outcome.delivery, is_changed=True)
-    return result_document(
-        "dpl extract",
-        outcome,
-        text=Group(*parts),
-        failures=(),
-        nodes=outcome.nodes,
-        done=("nodes taken", after),
-    )
+    said = Text(f"{after:,} of {counted(before, 'node')} and {weights}{size}.")
+    end = (*map(note, outcome.notes), *delivered(outcome.delivery, is_changed=True))
+    text = Group(TextTable("", "value", rows=rows), Text(), said, *end)
+    done = ("nodes taken", after)
+    return result_document("dpl extract", outcome, text=text, failures=(), done=done)
 
 
 def _by_function(inlining: Inlining, calls: Iterable[Call]) -> dict[str, list[Call]]:
@@ -173,18 +163,13 @@ def trace_lines(trace: Trace) -> Iterator[str]:
         applied = f", applied {times(turn.applied)}" if turn.applied else ""
         yield f"  {turn.rule}: {counted(turn.candidates, 'candidate')}{applied}"
         for event in turn.events:
-            yield f"    {_told(event)}"
+            if isinstance(event, Application):
+                yield f"    {event.number}. {sentence(event)}"
+                continue
+            place = f"{list_nodes([event.root])}{_in_scope(event.scope)}"
+            yield f"    refused at {place} by {event.stage}: {event.reason}"
     if not trace.turns:
         yield "no rule has anything to look at"
-
-
-def _told(event: Application | Refusal) -> str:
-    if isinstance(event, Application):
-        return f"{event.number}. {sentence(event)}"
-    return (
-        f"refused at {list_nodes([event.root])}{_in_scope(event.scope)} by {event.stage}: "
-        f"{event.reason}"
-    )
 
 
 def sentence(application: Application) -> str:
@@ -206,6 +191,7 @@ def _in_scope(scope: str) -> str:
 
 _MOST_NAMED = 10
 _MOST_CHANGED = 4
+_CHANGED = "Operators before and after"
 
 
 def rewrite_document(  # what was run, on what, and what is wanted of it
@@ -230,13 +216,9 @@ def rewrite_document(  # what was run, on what, and what is wanted of it
         outcome,
         text=_rewrite_text(outcome, verbose=verbose),
         failures=_reasons(outcome),
-        nodes=outcome.nodes,
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
-        findings=(
-            *unmet_findings(outcome, catalogs),
-            *broken_rule(outcome, catalogs, outcome.broken),
-        ),
+        findings=findings_of(outcome, catalogs),
         chapters=lambda: _chapters(outcome),
         original=file,
         steps=lambda: _steps(outcome.applications),
@@ -250,33 +232,40 @@ def _steps(applications: Sequence[Application]) -> list[DrawnStep]:
     What it takes may have been made by applications before it, and what it makes may be taken by
     those behind it: such nodes stand for what they were made of, and for what became of them.
     """
-    made_of: dict[NodeKey, list[NodeKey]] = {}
-    became: dict[NodeKey, list[NodeKey]] = {}
-    taken, left = [], []
-    for item in applications:
-        before, after = ([(item.scope, n.output) for n in ns] for ns in (item.removed, item.added))
-        taken.append(_traced(before, made_of))
-        made_of |= dict.fromkeys(after, taken[-1])
-    for item in reversed(applications):
-        before, after = ([(item.scope, n.output) for n in ns] for ns in (item.removed, item.added))
-        left.append(_traced(after, became))
-        became |= dict.fromkeys(before, left[-1])
+    edits = [
+        [[(item.scope, node.output) for node in nodes] for nodes in (item.removed, item.added)]
+        for item in applications
+    ]
+    taken = _traced(edits)
+    left = _traced([[after, before] for before, after in reversed(edits)])
     return [
         DrawnStep(f"{item.number}. {item.rule}", sentence(item), tuple(nodes))
         for item, *nodes in zip(applications, taken, reversed(left), strict=True)
     ]
 
 
-def _traced(keys: Iterable[NodeKey], known: Mapping[NodeKey, list[NodeKey]]) -> list[NodeKey]:
-    return list(dict.fromkeys(end for key in keys for end in known.get(key, [key])))
+def _traced(edits: Iterable[Sequence[Iterable[NodeKey]]]) -> list[list[NodeKey]]:
+    """Return what each edit took in the end, if what others made stands for what they took."""
+    ends: dict[NodeKey, list[NodeKey]] = {}
+    taken = []
+    for before, after in edits:
+        taken.append([*dict.fromkeys(end for key in before for end in ends.get(key, [key]))])
+        ends |= dict.fromkeys(after, taken[-1])
+    return taken
 
 
 def _chapters(outcome: RewriteOutcome) -> Iterator[Chapter]:
     """Yield what a page lists: operators before and after, every application and refusal."""
     if outcome.is_changed:
-        yield Chapter("Operators before and after", Group(*_changes(outcome)))
+        yield Chapter(_CHANGED, Group(*_changes(outcome)))
     if outcome.applications:
-        yield Chapter("Applications", _application_list(outcome))
+        rows = [
+            (str(a.number), a.rule, a.scope, list_nodes(a.removed), list_nodes(a.added))
+            for a in outcome.applications
+        ]
+        prose = ("removed", "added")
+        table = TextTable("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows)
+        yield Chapter("Applications", table)
     if outcome.refused:
         yield Chapter("Refused", refusal_list(outcome.refused))
 
@@ -284,13 +273,12 @@ def _chapters(outcome: RewriteOutcome) -> Iterator[Chapter]:
 def _rewrite_text(outcome: RewriteOutcome, *, verbose: bool) -> Part:
     """Return the tables of rules and changes, then the check and the file."""
     parts: list[Part] = [_rules(outcome, verbose=verbose)]
-    if verbose:
-        parts += _listing(outcome)
+    for chapter in _chapters(outcome) if verbose else ():
+        parts += [Text(), chapter.part] if chapter.title != _CHANGED else []
     is_whole = outcome.broken is None and (outcome.may_miss or not outcome.missing)
     if outcome.is_changed and is_whole:
         parts += [Text(), *_changes(outcome, None if verbose else _MOST_CHANGED)]
-    parts += map(note, outcome.notes)
-    parts += map(hint, outcome.hints)
+    parts += [*map(note, outcome.notes), *map(hint, outcome.hints)]
     if outcome.may_miss:
         parts += [Text(f"left out: {line}", style="yellow") for line in outcome.misfits]
     if outcome.is_dry:
@@ -342,25 +330,6 @@ def _unremarkable(outcome: RewriteOutcome) -> set[str]:
     }
 
 
-def _listing(outcome: RewriteOutcome) -> list[Part]:
-    parts: list[Part] = []
-    if outcome.applications:
-        parts += [Text(), _application_list(outcome)]
-    if outcome.refused:
-        parts += [Text(), refusal_list(outcome.refused)]
-    return parts
-
-
-def _application_list(outcome: RewriteOutcome) -> Part:
-    """Return one row for each application: its number, rule, scope, and the nodes."""
-    rows = [
-        (str(a.number), a.rule, a.scope, list_nodes(a.removed), list_nodes(a.added))
-        for a in outcome.applications
-    ]
-    prose = ("removed", "added")
-    return TextTable("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows)
-
-
 def _changes(outcome: RewriteOutcome, most: int | None = None) -> list[Part]:
     """Return the operators whose count changed, the totals, and the number of rounds.
 
@@ -387,16 +356,13 @@ def _changes(outcome: RewriteOutcome, most: int | None = None) -> list[Part]:
 def _reasons(outcome: RewriteOutcome) -> list[str]:
     """Return the reasons for a no, one sentence each."""
     missing = () if outcome.may_miss else outcome.misfits
-    growth = [outcome.growth] if outcome.growth else []
+    reasons = [*outcome.unmet, *missing, *filter(None, [outcome.growth])]
     broken = outcome.broken
-    wrong = check_failure(outcome.delivery) if broken is None else _blame(broken)
-    return [*outcome.unmet, *missing, *growth, *wrong]
-
-
-def _blame(broken: BrokenTurn) -> list[str]:
+    if broken is None:
+        return reasons + check_failure(outcome.delivery)
     done = [f"  {item.number}. {sentence(item)}" for item in broken.applications]
     if len(done) > _MOST_NAMED:
         done = [*done[:_MOST_NAMED], f"  and {len(done) - _MOST_NAMED} more"]
     culprit = f"the rule {broken.rule}" if broken.rule else "raising the opset"
     when = f" in round {broken.round}" if broken.rule else ""
-    return [f"{culprit} breaks the model{when}: {broken.reason}", *done]
+    return [*reasons, f"{culprit} breaks the model{when}: {broken.reason}", *done]

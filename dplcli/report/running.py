@@ -1,41 +1,43 @@
-"""What a model was fed and gave, where its partitions ran, and what a plan of them holds."""
+"""What runs of models gave: values, where partitions ran, how long they took, how near they are."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from dplcli.errors import counted
-from dplcli.report.document import Document, kernel_cases, kernel_chapters
+from dplcli.report.document import Case, Chapter, Document, kernel_cases, kernel_chapters
 from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import kernel_lines, note, number, verification_report
 
 if TYPE_CHECKING:
-    from dplcli.outcomes import KernelsOutcome, RunOutcome
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from dplcli.outcomes import AccuracyOutcome, BenchOutcome, KernelsOutcome, RunOutcome
     from dplcli.report.layout import Part
-    from dplcli.verify.settings import Array
+    from dplcli.verify.accuracy import NamedAccuracy
+    from dplcli.verify.settings import KernelReport, PartitionTime
+
+
+# What one model was fed and gave, and which of its partitions a plan takes.
 
 
 def run_document(outcome: RunOutcome) -> Document:
     """Report on a model that was run."""
     report = outcome.kernels
     columns = ("min", "max", "mean")
-    rows = [
-        (kind, each.name, each.dtype, _shape(each.data), *map(number, each.figures))
-        for kind, arrays in (("input", outcome.given), ("output", outcome.made))
-        for each in arrays
-    ]
-    parts: list[Part] = [
-        TextTable("", "name", "type", "shape", *columns, right=columns, rows=rows),
-        *map(note, outcome.notes),
-    ]
-    if report is not None:
-        parts.append(Text())
-        if outcome.verification is None:
-            not_checked = note("what they gave is not checked; --check does that")
-            parts += [*kernel_lines(report), not_checked]
-        else:
-            parts.append(verification_report(outcome.verification, verbose=False))
+    table = TextTable("", "name", "type", "shape", *columns, right=columns)
+    for kind, arrays in (("input", outcome.given), ("output", outcome.made)):
+        for each in arrays:
+            shape = "x".join(map(str, each.shape)) or "scalar"
+            table.add_row(kind, each.name, each.dtype, shape, *map(number, each.figures))
+    parts: list[Part] = [table, *map(note, outcome.notes)]
+    if report is not None and outcome.verification is None:
+        not_checked = note("what they gave is not checked; --check does that")
+        parts += [Text(), *kernel_lines(report), not_checked]
+    elif report is not None and outcome.verification is not None:
+        parts += [Text(), verification_report(outcome.verification, verbose=False)]
     if outcome.output is not None:
         parts.append(Text(f"Wrote {outcome.output}."))
     return Document(
@@ -51,10 +53,6 @@ def run_document(outcome: RunOutcome) -> Document:
     )
 
 
-def _shape(data: Array) -> str:
-    return "x".join(map(str, data.shape)) or "scalar"
-
-
 def plan_document(outcome: KernelsOutcome) -> Document:
     """Report on a plan of partitions."""
     total = counted(len(outcome.partitions), "partition")
@@ -62,23 +60,187 @@ def plan_document(outcome: KernelsOutcome) -> Document:
     complaints = () if outcome.taken else (f"{found}, so it is not written",)
     if not outcome.partitions:
         complaints = (f"{outcome.label} has no partition for dnnl, so no plan is written",)
-    rows = Counter(
+    fates = (
         (item.function, item.library or "onnxruntime", item.why) for item in outcome.partitions
     )
-    table = TextTable(
-        *("function", "calls", "runs on", "why not"),
-        right=("calls",),
-        prose=("why not",),
-        rows=[(name, f"{count:,}", where, why) for (name, where, why), count in rows.items()],
-    )
-    parts: list[Part] = [table] if rows else []
-    if outcome.taken:
-        parts.append(Text(f"{found}. Wrote {outcome.output}."))
+    rows = [(name, f"{n:,}", where, why) for (name, where, why), n in Counter(fates).items()]
+    columns = ("function", "calls", "runs on", "why not")
+    table = TextTable(*columns, right=("calls",), prose=("why not",), rows=rows)
+    end = [Text(f"{found}. Wrote {outcome.output}.")] if outcome.taken else []
     return Document(
-        text=Group(*parts),
+        text=Group(*([table] if rows else []), *end),
         of=outcome,
         ok=not complaints,
         complaints=complaints,
         command="dpl kernels plan",
         subject=outcome.label,
     )
+
+
+# How long two models took, and where partitions spent it.
+
+
+_CLOCKS = ("CPU time", "time by the clock")
+
+
+def bench_document(outcome: BenchOutcome) -> Document:
+    """Report on two models that were timed."""
+    report = outcome.kernels
+    verdict = _comparison(outcome)
+    table = _sides(outcome)
+    threads = counted(outcome.threads, "thread") if outcome.threads else "all cores"
+    rounds = counted(len(outcome.sides[0].timing.wall), "round")
+    conditions = f"{outcome.fed}, {threads}, optimisation level {outcome.level}, {rounds} by turns"
+    parts: list[Part] = [Text(f"{conditions}; medians, and the middle half of the rounds")]
+    parts += [Text(), table]
+    if report is not None:
+        parts += [Text(), *kernel_lines(report)]
+        parts += [Text(), _functions(report, outcome.times)] if outcome.times else []
+    complaints = () if report is None else report.complaints
+    return Document(
+        text=Group(*parts, *map(note, outcome.notes), Text(), *map(Text, verdict)),
+        of=outcome,
+        ok=not complaints,
+        complaints=complaints,
+        command="dpl bench",
+        subject=f"{outcome.sides[0].label} and {outcome.sides[1].label}",
+        verdict=verdict[-1],
+        notes=outcome.notes,
+        cases=kernel_cases(report),
+        chapters=lambda: (Chapter("Times", table), *kernel_chapters(report)),
+    )
+
+
+def _sides(outcome: BenchOutcome) -> TextTable:
+    rows = []
+    for name, side in zip("AB", outcome.sides, strict=True):
+        figures = []
+        for spread in (side.cpu, side.wall):
+            low, middle, high = (f"{seconds * 1e3:.3g}" for seconds in spread)
+            figures += [middle, f"{low} to {high}"]
+        rows.append((name, side.label, side.engine, *figures))
+    columns = ("", "model", "runs in", "CPU ms", "between", "wall ms", "between ")
+    return TextTable(*columns, right=columns[3:], rows=rows)
+
+
+def _comparison(outcome: BenchOutcome) -> list[str]:
+    """Say how many times as long B takes, and which is quicker, if that can be told."""
+    said = [
+        f"B takes {middle:.3g} times the {clock} of A ({low:.3g} to {high:.3g})."
+        for clock, (low, middle, high) in zip(_CLOCKS, outcome.ratios, strict=True)
+    ]
+    ours, theirs = outcome.sides
+    if outcome.is_void:
+        said.append("That says nothing: no partition ran on the library.")
+    elif outcome.quicker is None:
+        said.append("Neither is quicker: the rounds disagree.")
+    elif outcome.quicker == "second":
+        said.append(f"B is quicker: {theirs.label} in {theirs.engine}.")
+    else:
+        alone = " in onnxruntime alone" if outcome.kernels is not None else ""
+        said.append(f"A is quicker: {ours.label}{alone}.")
+    return said
+
+
+def _functions(report: KernelReport, times: Iterable[PartitionTime]) -> TextTable:
+    """Return where the library spent its time, by function, the longest first."""
+    functions = {item.call: item.function for item in report.partitions}
+    sums: dict[str, tuple[int, float, float]] = {}
+    for item in times:
+        count, own, moved = sums.get(functions[item.call], (0, 0.0, 0.0))
+        sums[functions[item.call]] = count + 1, own + item.milliseconds, moved + item.reorders
+    longest = sorted(sums.items(), key=lambda pair: -sum(pair[1][1:]))
+    total = sum(own + moved for _, own, moved in sums.values())
+    rows = [
+        (name, f"{count:,}", f"{own:.3g}", f"{moved:.3g}", f"{(own + moved) / total:.0%}")
+        for name, (count, own, moved) in longest
+        if total
+    ]
+    columns = ("function", "calls", "ms", "ms of reorders", "share")
+    return TextTable(*columns, right=columns[1:], rows=rows)
+
+
+# How near a model comes to one that it approximates.
+
+
+_LEAST = "Values inside, the least accurate first"
+_WORST = 10
+"""How many values inside are shown if nobody asks for all."""
+
+
+def accuracy_document(outcome: AccuracyOutcome, *, verbose: bool) -> Document:
+    """Report on two models, of which one approximates the other."""
+    measured = outcome.measured
+    outputs = _table(measured.outputs)
+    parts: list[Part] = [outputs]
+    known = [each for each in measured.layers or () if each.accuracy.sqnr is not None]
+    layers = sorted(known, key=lambda each: each.accuracy.sqnr or 0.0)
+    if measured.layers:
+        few = layers[:_WORST]
+        shown = measured.layers if verbose else [each for each in measured.layers if each in few]
+        told = f"{len(measured.layers):,} values inside"
+        if len(shown) < len(measured.layers):
+            told += f"; the {len(shown)} least accurate, in order of computation:"
+        parts += [Text(), Text(told), _table(shown, with_operators=True)]
+    if measured.loss is not None:
+        name, op_type, decibels = measured.loss
+        lost = f"{decibels:.3g} dB" if math.isfinite(decibels) else "all"
+        parts.append(Text(f"Most accuracy is lost at {op_type} {name!r}: {lost}."))
+    notes = list(measured.notes)
+    if measured.is_made_up:
+        notes.append("inputs are made up; only --inputs with real data tells about accuracy in use")
+    parts += map(note, notes)
+    sets = f"{counted(len(measured.fed), 'set')} of inputs ({', '.join(measured.fed)})"
+    verdict = "Near enough" if outcome.bounds else "Measured"
+    verdict = "Not near enough" if outcome.unmet else verdict
+    parts.append(Text(f"{verdict}, on {sets}."))
+    return Document(
+        text=Group(*parts),
+        of=outcome,
+        ok=not outcome.unmet,
+        complaints=outcome.unmet,
+        command="dpl accuracy",
+        subject=f"{outcome.labels[1]} against {outcome.labels[0]}",
+        verdict=verdict,
+        notes=tuple(notes),
+        facts=tuple(_least(measured.outputs)),
+        cases=tuple(
+            Case("outputs", each.name, "failed" if reasons else "passed", reasons)
+            for each in measured.outputs
+            for reasons in ["; ".join(why for name, why in outcome.misses if name == each.name)]
+        ),
+        failures=tuple(why for name, why in outcome.misses if not name),
+        chapters=lambda: [
+            Chapter("Outputs", outputs),
+            *([Chapter(_LEAST, _table(layers, with_operators=True))] if layers else []),
+        ],
+    )
+
+
+def _least(outputs: Sequence[NamedAccuracy]) -> Iterator[tuple[str, str]]:
+    """Yield the least of each figure over the outputs."""
+    for figure, (title, write) in _FIGURES.items():
+        values = [getattr(each.accuracy, figure) for each in outputs]
+        known = [value for value in values if value is not None]
+        if known:
+            yield f"least {title}", write(min(known))
+
+
+def _table(values: Iterable[NamedAccuracy], *, with_operators: bool = False) -> TextTable:
+    figures = (*(title for title, _ in _FIGURES.values()), "max abs")
+    columns = ("operator", "value", *figures) if with_operators else ("output", *figures)
+    rows = []
+    for each in values:
+        told = [(getattr(each.accuracy, figure), write) for figure, (_, write) in _FIGURES.items()]
+        cells = ("" if value is None else write(value) for value, write in told)
+        row = (each.name, *cells, number(each.accuracy.max_abs))
+        rows.append((each.op_type, *row) if with_operators else row)
+    return TextTable(*columns, right=figures, rows=rows)
+
+
+_FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "sqnr": ("SQNR dB", lambda sqnr: "exact" if sqnr == math.inf else f"{sqnr:.1f}"),
+    "cosine": ("cosine", "{:.6f}".format),
+    "agreement": ("agreement", lambda share: f"{100 * share:.2f} %"),
+}
+"""The figures, what a table calls them, and how they are written."""

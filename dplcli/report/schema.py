@@ -6,7 +6,6 @@ document that they write against it.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -14,14 +13,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
-from typing import (
-    Any,
-    Literal,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dplcli import outcomes
 from dplcli.catalog.plan import REPRODUCER_SCHEMA, Reproducer
@@ -30,6 +22,7 @@ from dplcli.dpl.pattern import DFPattern
 from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Value
 from dplcli.keys import keys_of, schema_name
+from dplcli.lazy import indented_imports
 from dplcli.report.catalog import CatalogList, ProblemList, RuleList, TrialList
 from dplcli.report.document import Doctor
 from dplcli.report.many import Answers
@@ -172,23 +165,17 @@ def _resolved(annotation: Any, module: str) -> Any:  # noqa: ANN401  # any type
     return get_type_hints(holder, {}, _names_in(module))["it"]
 
 
+_ALIAS = re.compile(r"^    (\w+): TypeAlias = (.*)$", re.MULTILINE)
+
+
 class _Names(dict[str, Any]):
     """What annotations of a module may name, what it imports for type checkers alone included."""
 
     def __init__(self, module: str) -> None:
         loaded = import_module(module)
         super().__init__(vars(loaded))
-        self.imports: dict[str, tuple[str, str]] = {}
-        self.texts: dict[str, str] = {}
-        for part in ast.parse(inspect.getsource(loaded)).body:
-            if not (isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING"):
-                continue
-            for line in part.body:
-                if isinstance(line, ast.ImportFrom):
-                    names = [(each.asname or each.name, each.name) for each in line.names]
-                    self.imports |= {own: (str(line.module), name) for own, name in names}
-                elif isinstance(line, ast.AnnAssign) and line.value is not None:
-                    self.texts[ast.unparse(line.target)] = ast.unparse(line.value)
+        source = inspect.getsource(loaded)
+        self.imports, self.texts = indented_imports(source), dict(_ALIAS.findall(source))
 
     def __missing__(self, name: str) -> Any:  # noqa: ANN401  # anything
         if name in self.imports:

@@ -34,13 +34,11 @@ _SHOWN = 5
 
 def judgement_lines(result: VerificationResult, *, with_tolerances: bool = True) -> list[Text]:
     """Return one line for each derivation of a tolerance, and lines on the power of the check."""
-    users: dict[str, list[str]] = {}
+    users: dict[str, dict[str, None]] = {}
     for output in result.outputs:
-        names = users.setdefault(output.derivation, [])
-        if output.name not in names:
-            names.append(output.name)
+        users.setdefault(output.derivation, {})[output.name] = None
     lines = [
-        Text(f"tolerance of {some(names)}: {derivation}", style="dim")
+        Text(f"tolerance of {some([*names])}: {derivation}", style="dim")
         for derivation, names in users.items()
         if derivation and with_tolerances
     ]
@@ -59,10 +57,10 @@ def _power_lines(power: Power, *, weak: bool) -> list[Text]:
         return [Text(f"power: no mutant {where} ran", style="yellow")]
     score = f"power: caught {power.caught} of {power.of} mutants, {where}"
     lines = [Text(score, style="red" if weak else "")]
-    lines += [Text(f"  missed: {what}", style="yellow") for what in power.missed[:_SHOWN]]
-    if len(power.missed) > _SHOWN:
-        lines.append(Text(f"  and {len(power.missed) - _SHOWN} more", style="yellow"))
-    return lines
+    missed = [f"  missed: {what}" for what in power.missed[:_SHOWN]]
+    if (left := len(power.missed) - _SHOWN) > 0:
+        missed.append(f"  and {left} more")
+    return lines + [Text(line, style="yellow") for line in missed]
 
 
 def some(names: Sequence[str], most: int = _SHOWN) -> str:
@@ -128,15 +126,6 @@ def share_of_tolerance(output: OutputComparison) -> float | None:
     return None
 
 
-def change_lines(result: VerificationResult) -> list[Text]:
-    """Say what the models say differently where they were found to differ, or cannot be told."""
-    changes = () if result.regions is None else result.regions.changes
-    lines = [Text(f"changed: {change}") for change in changes[:_MOST_CHANGES]]
-    if more := len(changes) - len(lines):
-        lines.append(Text(f"changed: {counted(more, 'more change')}"))
-    return lines
-
-
 def needed_tolerances(result: VerificationResult) -> dict[str, str]:
     """Return the tolerances with which failing outputs would pass, as --tolerance takes them.
 
@@ -144,26 +133,16 @@ def needed_tolerances(result: VerificationResult) -> dict[str, str]:
     """
     if result.regions is not None and result.regions.differing:
         return {}
-    outputs = result.outputs
-    failing = dict.fromkeys(output.name for output in outputs if not output.ok)
-    found = {}
-    for name in failing:
-        needed = [
-            (each.figures.needed_rtol, each.figures.needed_atol)
-            for output in outputs
-            if output.name == name
-            for each in output.by_seed or (output,)
-        ]
-        known = [(rtol, atol) for rtol, atol in needed if rtol is not None and atol is not None]
-        if known == needed:
-            rtol, atol = (_rounded_up(max(limits)) for limits in zip(*known, strict=True))
-            found[name] = f"rtol:{rtol},atol:{atol}"
-    return found
-
-
-def _rounded_up(number: float) -> str:
-    """Round a number up to two digits."""
-    return f"{float(_TWO_DIGITS.create_decimal_from_float(number)):g}"
+    tolerances = {}
+    for name in dict.fromkeys(output.name for output in result.outputs if not output.ok):
+        figures = [each.figures for each in comparisons(result) if each.name == name]
+        pairs = [(each.needed_rtol, each.needed_atol) for each in figures]
+        known = [(rtol, atol) for rtol, atol in pairs if rtol is not None and atol is not None]
+        if known == pairs:
+            largest = map(max, zip(*known, strict=True))
+            rtol, atol = map(float, map(_TWO_DIGITS.create_decimal_from_float, largest))
+            tolerances[name] = f"rtol:{rtol:g},atol:{atol:g}"
+    return tolerances
 
 
 def error_bins(output: OutputComparison) -> tuple[Bin, ...]:
@@ -290,7 +269,8 @@ def rule_table(  # noqa: PLR0913  # what was done, and what of it is shown
             table.add_row(rule, str(counts[rule]), *written, str(len(of_rule)), *reason)
     plural, singular = ("match", "matches") if counted == "matches" else ("apply", "applies")
     used = sum(counts[rule] > 0 for rule in by_use[_MOST_RULES:]) if is_brief else 0
-    lines = [_say_more(used, plural if used > 1 else singular)] if used else []
+    more = f"rules {plural}" if used > 1 else f"rule {singular}"
+    lines = [f"{used} more {more} (--verbose shows them)."] if used else []
     silent = len(counts) - len(shown) - used
     if silent:
         unseen = len(hidden) + len(active) - len(shown) - used
@@ -298,10 +278,6 @@ def rule_table(  # noqa: PLR0913  # what was done, and what of it is shown
     if not shown:
         return Text(" ".join(lines))
     return Group(table, *([Text(" ".join(lines), style="dim")] if lines else []))
-
-
-def _say_more(count: int, verb: str) -> str:
-    return f"{count} more {'rule' if count == 1 else 'rules'} {verb} (--verbose shows them)."
 
 
 def _say_silent(count: int, *, is_all: bool, verb: tuple[str, str], hidden: int) -> str:
@@ -330,30 +306,9 @@ def main_reason(refused: Sequence[Rejection]) -> str:
 
 def refusal_list(refused: Iterable[Rejection]) -> Part:
     """Return one row for each refused match: rule, root, stage and reason."""
-    rows = [
-        (
-            each.rule.qualified_name,
-            f"{each.root.op_type} {each.root.label}",
-            each.stage,
-            each.reason,
-        )
-        for each in refused
-    ]
+    roots = ((each, f"{each.root.op_type} {each.root.label}") for each in refused)
+    rows = [(each.rule.qualified_name, root, each.stage, each.reason) for each, root in roots]
     return TextTable("rule", "root", "stage", "reason", prose=("reason",), rows=rows)
-
-
-def _printable(result: VerificationResult) -> VerificationResult:
-    """Return *result* with the model's names and strings shortened to a readable length."""
-    outputs = tuple(
-        replace(
-            output,
-            name=one_line(output.name, _LONG),
-            reason=None if output.reason is None else one_line(output.reason, _LONG),
-        )
-        for output in result.outputs
-    )
-    opinions = (replace(each, output=one_line(each.output, _LONG)) for each in result.opinions)
-    return replace(result, outputs=outputs, opinions=tuple(opinions))
 
 
 def verification_report(
@@ -368,30 +323,37 @@ def verification_report(
         with_outputs: Whether to show the outputs in any case, the worst of them if not *verbose*.
     """
     needed = needed_tolerances(result)
-    result = _printable(result)
+    outputs = tuple(
+        replace(
+            output,
+            name=one_line(output.name, _LONG),
+            reason=None if output.reason is None else one_line(output.reason, _LONG),
+        )
+        for output in result.outputs
+    )
+    opinions = tuple(replace(o, output=one_line(o.output, _LONG)) for o in result.opinions)
+    result = replace(result, outputs=outputs, opinions=opinions)
     in_full = verbose or not result.accepted
     lines: list[Part] = []
     if result.outputs and (in_full or with_outputs):
         lines.append(_output_table(result.outputs, None if in_full else _MOST_ROWS))
         lines += error_histograms(result.outputs) if in_full else []
     lines += judgement_lines(result, with_tolerances=in_full)
-    if result.kernels is not None:
-        lines += kernel_lines(result.kernels)
-    lines += [
-        Text(f"{output.name} at level {output.level}: {output.reason}", style="red")
-        for output in result.outputs
-        if output.reason
-    ]
-    lines += [
-        Text(f"{output.name} at level {output.level}: {output.excuse}", style="yellow")
-        for output in result.outputs
-        if output.excuse
-    ]
+    lines += [] if result.kernels is None else kernel_lines(result.kernels)
+    for what, style in (("reason", "red"), ("excuse", "yellow")):
+        lines += [
+            Text(f"{output.name} at level {output.level}: {said}", style=style)
+            for output in result.outputs
+            if (said := getattr(output, what))
+        ]
     for name, tolerance in needed.items():
         option = shlex.quote(f"{name}={tolerance}")
         lines.append(Text(one_line(f"{name} would pass with --tolerance {option}", _LONG)))
     lines += [Text(reason, style="red") for reason in result.objections]
-    lines += change_lines(result)
+    changes = () if result.regions is None else result.regions.changes
+    lines += [Text(f"changed: {change}") for change in changes[:_MOST_CHANGES]]
+    if (more := len(changes) - _MOST_CHANGES) > 0:
+        lines.append(Text(f"changed: {counted(more, 'more change')}"))
     lines += [Text(said, style="cyan") for said in third_opinions(result.opinions)]
     if result.memory is not None and (in_full or result.memory.blocks > 1):
         lines.append(Text(str(result.memory)))
@@ -400,12 +362,10 @@ def verification_report(
     lines += [Text(f"cannot tell: {doubt}", style="red") for doubt in result.doubts]
     if not in_full and not with_outputs:
         lines += _largest_error(result.outputs)
-    style = "bold green" if result.accepted else "bold red"
     verdict = _verdict(result)
     if result.equivalent and not result.doubts and result.complaint:
         verdict = f"{verdict.removesuffix('.')}; but {result.complaint}."
-    lines.append(Text(verdict, style=style))
-    return Group(*lines)
+    return Group(*lines, Text(verdict, style="bold green" if result.accepted else "bold red"))
 
 
 def _output_table(outputs: Sequence[OutputComparison], most: int | None) -> Part:
@@ -449,21 +409,14 @@ def _largest_error(outputs: Sequence[OutputComparison]) -> list[Text]:
 
 def kernel_lines(report: KernelReport) -> list[Part]:
     """Return where partitions ran, by function: those of one fate in one row."""
-    alike: dict[tuple[str, str, bool], int] = {}
+    alike: Counter[tuple[str, str, str]] = Counter()
     for item in report.partitions:
         what = item.why or "; ".join(dict.fromkeys(item.primitives)) or "not reached"
-        key = (item.function, one_line(what, _LONG), item.runs > 0)
-        alike[key] = alike.get(key, 0) + 1
-    rows = [
-        (function, f"{count:,}", report.kernels.library if ran else "onnxruntime", what)
-        for (function, what, ran), count in alike.items()
-    ]
-    table = TextTable(
-        *("function", "calls", "ran on", "primitives, or why not"),
-        right=("calls",),
-        prose=("primitives, or why not",),
-        rows=rows,
-    )
+        where = report.kernels.library if item.runs else "onnxruntime"
+        alike[item.function, where, one_line(what, _LONG)] += 1
+    rows = [(function, f"{n:,}", where, what) for (function, where, what), n in alike.items()]
+    columns = ("function", "calls", "ran on", "primitives, or why not")
+    table = TextTable(*columns, right=("calls",), prose=columns[-1:], rows=rows)
     return [*([table] if rows else []), Text(f"{report}.")]
 
 
@@ -535,10 +488,9 @@ def model_report(outcome: InspectOutcome) -> Part:
         f"{name or 'ai.onnx'} {number}" for name, number in sorted(model.opset_imports.items())
     ]
     external = f", {weights.external} in external files" if weights.external else ""
-    defaults = [value.name for value in model.graph.inputs if value.is_overridable]
+    defaults = [value.name for value in outcome.overridable]
     told = f"{len(defaults):,} with a default that callers may override, so no constant: "
-    graphs = list(model.graphs())
-    inner = len(graphs) - 1 - len(model.functions)
+    inner = len(list(model.graphs())) - 1 - len(model.functions)
     constants = outcome.counts.get("Constant", 0)
     data = f", {constants:,} of them Constant, which are data" if constants else ""
     facts = [
@@ -553,7 +505,11 @@ def model_report(outcome: InspectOutcome) -> Part:
         *([("bodies", f"{inner} of If, Loop or Scan")] if inner else []),
         *(("note", note) for note in model.notes),
     ]
-    parts: list[Part] = [TextTable("", "", prose=("",), rows=facts), Text(), _op_table(outcome)]
+    counts = [(op, f"{count:,}") for op, count in outcome.counts.items()]
+    operators = TextTable("operator", "nodes", right=("nodes",), rows=counts[:_MOST_NAMED])
+    parts: list[Part] = [TextTable("", "", prose=("",), rows=facts), Text(), operators]
+    if (left := len(counts) - _MOST_NAMED) > 0:
+        parts.append(Text(f"and {left} more operators", style="dim"))
     if model.functions:
         parts += [Text(), _function_table(model)]
     return Group(*parts)
@@ -562,13 +518,6 @@ def model_report(outcome: InspectOutcome) -> Part:
 def _describe(value: Value) -> str:
     known = value.known_type()
     return f"{value.name} {known}" if known is not None else f"{value.name} (not a tensor)"
-
-
-def _op_table(outcome: InspectOutcome) -> Part:
-    counts = [(op, f"{count:,}") for op, count in outcome.counts.items()]
-    table = TextTable("operator", "nodes", right=("nodes",), rows=counts[:_MOST_NAMED])
-    left = len(counts) - _MOST_NAMED
-    return Group(table, Text(f"and {left} more operators", style="dim")) if left > 0 else table
 
 
 def _function_table(model: Model) -> Part:
@@ -584,15 +533,11 @@ def node_table(nodes: Iterable[Node], *, has_scopes: bool) -> TextTable:
     """Return a row for each node: its name, its operator, and what it makes, with the types."""
     table = TextTable("node", "operator", "makes", *(["graph"] if has_scopes else []))
     for node in nodes:
-        made = [_typed(value) for value in node.outputs if value is not None]
+        values = [(value.name, value.inferred_type()) for value in node.outputs if value]
+        made = ", ".join(name if kind is None else f"{name} {kind}" for name, kind in values)
         scope = [one_line(node.scope)] if has_scopes else []
-        table.add_row(one_line(node.name), node.qualified_op, one_line(", ".join(made)), *scope)
+        table.add_row(one_line(node.name), node.qualified_op, one_line(made), *scope)
     return table
-
-
-def _typed(value: Value) -> str:
-    known = value.inferred_type()
-    return value.name if known is None else f"{value.name} {known}"
 
 
 def node_report(node: Node) -> Part:
@@ -632,12 +577,12 @@ def ending(outcome: WrittenOutcome, *, is_changed: bool, verbose: bool) -> list[
         is_changed: Whether the result differs from the model at all.
         verbose: Whether to show the figures of a check that passed.
     """
-    parts: list[Part] = []
+    delivery = delivered(outcome.delivery, is_changed=is_changed)
     if outcome.verification is not None:
-        parts += [Text(), verification_report(outcome.verification, verbose=verbose)]
-    elif is_changed and not outcome.is_verified:
-        parts.append(Text("Not verified, as asked.", style="yellow"))
-    return [*parts, *delivered(outcome.delivery, is_changed=is_changed)]
+        return [Text(), verification_report(outcome.verification, verbose=verbose), *delivery]
+    if is_changed and not outcome.is_verified:
+        return [Text("Not verified, as asked.", style="yellow"), *delivery]
+    return delivery
 
 
 def delivered(written: Delivery, *, is_changed: bool) -> list[Part]:
@@ -678,25 +623,21 @@ def layer_table(layers: Layers) -> Part:
     numbers = ("max abs", "max rel", "atol")
     columns = ("value", "candidate", "made by", "aligned by", *numbers, "")
     table = TextTable(*columns, right=numbers, rows=map(_row, layers.layers))
-    return Group(table, Text(), *layer_summary(layers))
-
-
-def layer_summary(layers: Layers) -> list[Text]:
-    """Say how many values were compared, and name the first that differs."""
-    counts = layers.counts()
-    by = ", ".join(f"{number:,} by {how}" for how, number in sorted(counts.items()))
-    wrong = sum(not layer.ok for layer in layers.layers)
+    by = ", ".join(f"{number:,} by {how}" for how, number in sorted(layers.counts().items()))
+    wrong, first = sum(not layer.ok for layer in layers.layers), layers.first
     alone = f"{layers.alone[0]:,} of the original and {layers.alone[1]:,} of the candidate"
-    lines = [
+    verdict = Text("No value differs.", style="bold green")
+    if first is not None:
+        partner = "" if first.candidate == first.original else f", {first.candidate!r} there"
+        text = f"{wrong:,} differ; the first is {first.original!r} ({first.op_type}{partner})."
+        verdict = Text(text, style="bold red")
+    return Group(
+        table,
+        Text(),
         Text(f"{len(layers.layers):,} values compared with optimisation off ({by or 'none'})."),
         Text(f"Not compared, because nothing in the other model is the like: {alone}."),
-    ]
-    if layers.first is None:
-        return [*lines, Text("No value differs.", style="bold green")]
-    first = layers.first
-    partner = "" if first.candidate == first.original else f", {first.candidate!r} there"
-    text = f"{wrong:,} differ; the first is {first.original!r} ({first.op_type}{partner})."
-    return [*lines, Text(text, style="bold red")]
+        verdict,
+    )
 
 
 def _row(layer: Layer) -> tuple[str, ...]:

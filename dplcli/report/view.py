@@ -18,6 +18,7 @@ from dplcli.report.picture import (
     KINDS,
     Box,
     ConstantFacts,
+    Picture,
     attribute_texts,
     facts_of,
     quantised_ranges,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Node, Value
     from dplcli.ir.types import Tensor
     from dplcli.report.document import Drawn, NodeKey
-    from dplcli.report.picture import Opened, Picture, Sheet
+    from dplcli.report.picture import Opened, Sheet
 
     Key = TypeVar("Key", bound=Hashable)
 
@@ -207,12 +208,14 @@ def beside_record(shown: Sequence[Picture | DrawnPatterns], drawn: Drawn) -> dic
     """
     numbers = [_numbers_in(each) for each in shown]
     pairs: dict[tuple[int, int], None] = {}
+    is_apart = any(isinstance(model, DrawnPatterns) for model in drawn.models)
     if len(numbers) > 1:
         first, second = numbers
         said = [(one, other) for one, other in drawn.pairs if one in first and other in second]
         pairs = dict.fromkeys((first[one], second[other]) for one, other in said)
-        for names in (_values_in, _named_in):
-            _add_shared(pairs, *map(names, shown))
+        graphs = [_nodes_of(each) for each in shown if isinstance(each, Picture)]
+        for keys in (_values_in, _named_in) if len(graphs) > 1 else ():
+            _add_shared(pairs, *map(keys, graphs))
         _add_shared(pairs, first, second)
     steps: list[list[object]] = []
     for step in drawn.steps:
@@ -223,7 +226,6 @@ def beside_record(shown: Sequence[Picture | DrawnPatterns], drawn: Drawn) -> dic
         if any(sides):
             title, text = one_line(step.title, _LONGEST_NAME), one_line(step.text, _LONGEST_STEP)
             steps.append([title, text, *sides])
-    is_apart = any(isinstance(model, DrawnPatterns) for model in drawn.models)
     return {"pairs": sorted(pairs), "steps": steps, "apart": is_apart}
 
 
@@ -234,20 +236,16 @@ def _numbers_in(shown: Picture | DrawnPatterns) -> dict[NodeKey, int]:
     return {key_of(node): number for number, node in enumerate(_nodes_of(shown))}
 
 
-def _values_in(shown: Picture | DrawnPatterns) -> dict[tuple[str, ...], int]:
+def _values_in(nodes: list[Node]) -> dict[tuple[str, ...], int]:
     """Return the nodes by their operator and what they make."""
-    if isinstance(shown, DrawnPatterns):
-        return {}
-    return {(n.qualified_op, *key_of(n)): number for number, n in enumerate(_nodes_of(shown))}
+    return {(node.qualified_op, *key_of(node)): number for number, node in enumerate(nodes)}
 
 
-def _named_in(shown: Picture | DrawnPatterns) -> dict[tuple[str, ...], int]:
+def _named_in(nodes: list[Node]) -> dict[tuple[str, ...], int]:
     """Return the nodes that alone have their name, which stays if what they make is renamed."""
-    if isinstance(shown, DrawnPatterns):
-        return {}
-    nodes = [(scope_of(n.graph), n.qualified_op, n.name) for n in _nodes_of(shown)]
-    counts = Counter(nodes)
-    return {key: number for number, key in enumerate(nodes) if key[-1] and counts[key] == 1}
+    keys = [(scope_of(node.graph), node.qualified_op, node.name) for node in nodes]
+    counts = Counter(keys)
+    return {key: number for number, key in enumerate(keys) if key[-1] and counts[key] == 1}
 
 
 def _add_shared(
@@ -310,12 +308,8 @@ class _Record:
 
     def written(self, notes: list[str]) -> ViewData:
         """Collect everything; values and constants are numbered as they are met."""
-        nodes = [
-            self._node(node, sheet)
-            for sheet in self.picture.sheets.values()
-            for node in sheet.nodes
-        ]
-        sheets = [self._sheet(sheet) for sheet in self.picture.sheets.values()]
+        nodes = [self._node(node, sheet) for sheet in self.sheets for node in sheet.nodes]
+        sheets = [self._sheet(sheet) for sheet in self.sheets]
         values = [self._value(value) for value in self.values.of]
         return ViewData(
             title=_name(self.picture.label),
@@ -350,12 +344,12 @@ class _Record:
         """Return an operator or a function: its class, and what it calls inputs and outputs."""
         node = self.examples[name]
         function, schema = called_function(node), schema_of(node)
+        roles: list[Iterable[str]] = [(), ()]
         if function is not None:
-            roles = [
-                [v.name for v in ends] for ends in (function.body.inputs, function.body.outputs)
-            ]
-        else:
-            roles = [[], []] if schema is None else [list(schema.inputs), list(schema.outputs)]
+            body = function.body
+            roles = [(value.name for value in ends) for ends in (body.inputs, body.outputs)]
+        elif schema is not None:
+            roles = [schema.inputs, schema.outputs]
         return [_name(name), KINDS.index(kind), *(list(map(_name, names)) for names in roles)]
 
     def _more(self, node: Node) -> dict[str, Any]:
@@ -413,7 +407,10 @@ class _Record:
         return row if tensor is None else [*row, self.constants[tensor]]
 
     def _constant(self, tensor: Tensor) -> list[object]:
-        facts = self._facts(tensor)
+        self._left -= 4 * tensor.size
+        facts = ConstantFacts(why_not="not read: the model's constants are too large")
+        if self._left >= 0:
+            facts = facts_of(tensor)
         row: list[object] = [
             self.types[one_line(f"{tensor.dtype}{list(tensor.shape)}".replace(" ", ""), 200)],
             tensor.size,
@@ -428,12 +425,6 @@ class _Record:
         }
         rest = {key: item for key, item in rest.items() if item}
         return [*row, rest] if rest else row
-
-    def _facts(self, tensor: Tensor) -> ConstantFacts:
-        self._left -= 4 * tensor.size
-        if self._left < 0:
-            return ConstantFacts(why_not="not read: the model's constants are too large")
-        return facts_of(tensor)
 
 
 def _name(text: str) -> str:

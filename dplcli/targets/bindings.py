@@ -5,15 +5,14 @@ from __future__ import annotations
 import keyword
 import re
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dplcli.ir.types import DTYPE_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from dplcli.targets.contract import AttributeContract, Contract, FunctionContract, PortContract
 
@@ -116,52 +115,6 @@ _NUMPY_TYPES = {"bool": "np.bool_", "string": "np.object_"} | {
 }
 
 
-@dataclass(frozen=True)
-class _Field:
-    """An input, output or attribute as the templates see it.
-
-    Attributes:
-        name: Its name in the function.
-        word: Its identifier as a member or parameter.
-        macro: Its identifier as an enumerator or macro.
-        type: Its type in the language.
-        note: What is known of it, for a comment.
-        is_given: Whether every call gives it.
-        flag: Identifier of what says whether a call gives it, where not every call does.
-    """
-
-    name: str
-    word: str
-    macro: str
-    type: str
-    note: str
-    is_given: bool = True
-    flag: str = ""
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A function as the templates see it.
-
-    Attributes:
-        contract: What is to be said.
-        stem: Its identifier: of the C function, or of the class.
-        macro: What its macros begin with.
-        inputs: Its inputs.
-        outputs: Its outputs.
-        attributes: Its attributes.
-        macros: Further macros: name to text.
-    """
-
-    contract: FunctionContract
-    stem: str
-    macro: str
-    inputs: Sequence[_Field]
-    outputs: Sequence[_Field]
-    attributes: Sequence[_Field]
-    macros: dict[str, str]
-
-
 def c_header(contract: Contract, guard: str) -> str:
     """Return a header that compiles as C11 and as C++17.
 
@@ -200,6 +153,11 @@ def _render(template: str, **values: object) -> str:
         "comment": comment,
         "c_string": c_string,
         "literal": lambda text: ascii(str(text)),
+        "numpy": _numpy,
+        "note": _port_note,
+        "note_in": _attribute_note,
+        "c_type": lambda attribute: _C_TYPES.get(attribute.kind, "const void *"),
+        "python_type": lambda attribute: _PYTHON_TYPES.get(attribute.kind, "object"),
     }
     return environment.get_template(template).render(**values)
 
@@ -220,77 +178,42 @@ def _stems(contract: Contract) -> list[tuple[FunctionContract, str]]:
     return stems
 
 
-# -- C ---------------------------------------------------------------------------------------------
-
-
-def _c_entry(function: FunctionContract, stem: str, names: Identifiers) -> _Entry:
+def _c_entry(function: FunctionContract, stem: str, names: Identifiers) -> dict[str, Any]:
+    """Return a function as the template sees it: ports and attributes with their identifiers."""
     name = names.take(f"dpl_{stem}")
-    macro = name.upper()
+    macro, scope = name.upper(), Identifiers(_C_WORDS.split())
+    words = [scope.take(attribute.name) for attribute in function.attributes]
     texts = {
         "DOMAIN": function.domain,
         "RULE": function.rule,
         "NAME": function.name,
         "BODY": " ".join(node.qualified_op for node in function.body),
     }
-    return _Entry(
-        function,
-        name,
-        macro,
-        _c_ports(function.inputs, f"{macro}_INPUT_", names),
-        _c_ports(function.outputs, f"{macro}_OUTPUT_", names),
-        _c_attributes(function, f"{macro}_ATTRIBUTE_", names),
-        {names.take(f"{macro}_{key}"): text for key, text in texts.items()},
-    )
+
+    def taken(kind: str, parts: Iterable[PortContract | AttributeContract]) -> list[str]:
+        return [names.take(f"{macro}_{kind}_{part.name.upper()}") for part in parts]
+
+    return {
+        "contract": function,
+        "stem": name,
+        "macro": macro,
+        "inputs": list(zip(taken("INPUT", function.inputs), function.inputs, strict=True)),
+        "outputs": list(zip(taken("OUTPUT", function.outputs), function.outputs, strict=True)),
+        "attributes": [
+            (macro, word, "" if attribute.is_given else scope.take(f"has_{word}"), attribute)
+            for macro, word, attribute in zip(
+                taken("ATTRIBUTE", function.attributes), words, function.attributes, strict=True
+            )
+        ],
+        "macros": {names.take(f"{macro}_{key}"): text for key, text in texts.items()},
+    }
 
 
-def _c_ports(ports: Iterable[PortContract], prefix: str, names: Identifiers) -> list[_Field]:
-    return [
-        _Field(port.name, "", names.take(prefix + port.name.upper()), "", _port_note(port))
-        for port in ports
-    ]
-
-
-def _c_attributes(function: FunctionContract, prefix: str, names: Identifiers) -> list[_Field]:
-    scope = Identifiers(_C_WORDS.split())
-    words = [scope.take(attribute.name) for attribute in function.attributes]
-    return [
-        _Field(
-            attribute.name,
-            word,
-            names.take(prefix + attribute.name.upper()),
-            _C_TYPES.get(attribute.kind, "const void *"),
-            _attribute_note(function, attribute),
-            attribute.is_given,
-            "" if attribute.is_given else scope.take(f"has_{word}"),
-        )
-        for attribute, word in zip(function.attributes, words, strict=True)
-    ]
-
-
-# -- Python ----------------------------------------------------------------------------------------
-
-
-def _python_entry(function: FunctionContract, name: str) -> _Entry:
+def _python_entry(function: FunctionContract, name: str) -> dict[str, Any]:
     scope = Identifiers(_PYTHON_WORDS)
-    inputs = [
-        _Field(port.name, scope.take(port.name), "", _numpy(port), _port_note(port))
-        for port in function.inputs
-    ]
-    attributes = [
-        _Field(
-            attribute.name,
-            scope.take(attribute.name),
-            "",
-            _PYTHON_TYPES.get(attribute.kind, "object"),
-            _attribute_note(function, attribute),
-            attribute.is_given,
-        )
-        for attribute in function.attributes
-    ]
-    outputs = [
-        _Field(port.name, "", "", _numpy(port), _port_note(port)) for port in function.outputs
-    ]
-    return _Entry(function, name, "", inputs, outputs, attributes, {})
+    inputs = [(scope.take(port.name), port) for port in function.inputs]
+    attributes = [(scope.take(attribute.name), attribute) for attribute in function.attributes]
+    return {"contract": function, "stem": name, "inputs": inputs, "attributes": attributes}
 
 
 def _numpy(port: PortContract) -> str:
@@ -300,7 +223,7 @@ def _numpy(port: PortContract) -> str:
     return f"npt.NDArray[{' | '.join(types)}]"
 
 
-# -- notes -----------------------------------------------------------------------------------------
+# What is known of ports and attributes, for comments.
 
 
 def _port_note(port: PortContract) -> str:
@@ -314,7 +237,7 @@ def _port_note(port: PortContract) -> str:
     return ", ".join(words)
 
 
-def _attribute_note(function: FunctionContract, attribute: AttributeContract) -> str:
+def _attribute_note(attribute: AttributeContract, function: FunctionContract) -> str:
     note = f"{function.body[attribute.node].op_type}.{attribute.reads}"
     if attribute.distinct == 1:
         return f"{note}, always {_text(attribute.values[0])}"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import PatternRule
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.ir import Attribute, Function, Graph, Model, Node, TensorType, Value
+    from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
 
     Plain: TypeAlias = int | float | str | tuple["Plain", ...]
     """What an attribute can hold, as JSON can say it."""
@@ -316,18 +316,22 @@ def _function(function: Function, sites: CallSites) -> FunctionContract:
         dict(sorted(body.opset_imports.items())),
         tuple(_input(value, slot, calls, sites) for slot, value in enumerate(body.inputs)),
         tuple(_attributes(function, calls)),
-        tuple(_output(value, index, calls) for index, value in enumerate(body.outputs)),
+        tuple(
+            _port(
+                value.name, (each.outputs[n] if n < len(each.outputs) else None for each in calls)
+            )
+            for n, value in enumerate(body.outputs)
+        ),
         tuple(body_node(node) for node in body),
     )
 
 
 def _input(formal: Value, slot: int, calls: Sequence[Node], sites: CallSites) -> PortContract:
     given = [value for call in calls for value in sites.origins(call, slot)]
-    types = [None if value is None else value.known_type() for value in given]
     constant = bool(given) and all(value is not None and value.is_constant for value in given)
     values = dict.fromkeys(_numbers(given) if constant else ())
     return replace(
-        _port(formal.name, types),
+        _port(formal.name, given),
         is_constant=constant if calls else None,
         values=tuple(values)[:_MOST_VALUES],
         distinct=len(values),
@@ -347,12 +351,8 @@ def _numbers(given: Iterable[Value | None]) -> list[Plain]:
     return numbers
 
 
-def _output(inner: Value, index: int, calls: Sequence[Node]) -> PortContract:
-    outputs = [call.outputs[index] if index < len(call.outputs) else None for call in calls]
-    return _port(inner.name, [None if value is None else value.known_type() for value in outputs])
-
-
-def _port(name: str, types: Sequence[TensorType | None]) -> PortContract:
+def _port(name: str, values: Iterable[Value | None]) -> PortContract:
+    types = [None if value is None else value.known_type() for value in values]
     dtypes = dict.fromkeys(kind.dtype for kind in types if kind and kind.dtype)
     ranks = {len(kind.shape) for kind in types if kind and kind.shape is not None}
     unknown = sum(kind is None or kind.dtype is None or kind.shape is None for kind in types)
@@ -360,38 +360,31 @@ def _port(name: str, types: Sequence[TensorType | None]) -> PortContract:
 
 
 def _attributes(function: Function, calls: Sequence[Node]) -> Iterable[AttributeContract]:
-    readers = dict(_readers(function.body))
+    readers = _readers(function.body)
     for name in function.attributes:
-        kind, node, reads = readers.get(name, ("", 0, name))
         given = [call.attributes.get(name) for call in calls]
         values = dict.fromkeys(plain(attribute) for attribute in given if attribute is not None)
-        yield AttributeContract(
-            name,
-            kind,
-            node,
-            reads,
-            tuple(values)[:_MOST_VALUES],
-            len(values),
-            is_given=None not in given,
-        )
+        told = (tuple(values)[:_MOST_VALUES], len(values))
+        reader = readers.get(name, ("", 0, name))
+        yield AttributeContract(name, *reader, *told, is_given=None not in given)
 
 
-def _readers(body: Graph) -> Iterable[tuple[str, tuple[str, int, str]]]:
+def _readers(body: Graph) -> dict[str, tuple[str, int, str]]:
     """Describe each attribute of the function: its kind, and which nodes read it under which name.
 
     A node inside the body of an If or a Loop counts as that If or Loop.
     """
     numbers = {node: number for number, node in enumerate(body)}
-    seen = set()
+    readers: dict[str, tuple[str, int, str]] = {}
     for graph in body.and_inner():
         for node in graph:
             outer = node
             while outer.graph is not body and outer.graph.owner is not None:
                 outer = outer.graph.owner
             for reads, attribute in node.attributes.items():
-                if attribute.ref and attribute.ref not in seen:
-                    seen.add(attribute.ref)
-                    yield attribute.ref, (attribute.kind, numbers[outer], reads)
+                if attribute.ref:
+                    readers.setdefault(attribute.ref, (attribute.kind, numbers[outer], reads))
+    return readers
 
 
 def body_node(node: Node) -> BodyNode:
@@ -633,17 +626,11 @@ def _possible_attributes(
             stated = node.attributes.get(reads)
             given = None if stated is None else call.attributes.get(stated.ref)
             fixing = given if (node.op_type, reads) in fixed else None
+            values = () if fixing is None else (plain(fixing),)
             default = schema.defaults.get(reads)
-            yield AttributeContract(
-                name,
-                kind,
-                number,
-                reads,
-                () if fixing is None else (plain(fixing),),
-                int(fixing is not None),
-                None if default is None else plain(default),
-                is_given=reads in schema.required_attributes,
-            )
+            told = (values, len(values), None if default is None else plain(default))
+            is_given = reads in schema.required_attributes
+            yield AttributeContract(name, kind, number, reads, *told, is_given=is_given)
 
 
 def _fixed_attributes(pattern: DFPattern) -> set[tuple[str, str]]:

@@ -10,7 +10,7 @@ import pytest
 
 import dplcli
 from dplcli.outcomes import BenchOutcome, BenchSide
-from dplcli.report.timing import bench_document
+from dplcli.report.running import bench_document
 from dplcli.verify.settings import Timing
 from tests.execute.support import needs_onednn, net, partitioned, written
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dplcli.outcomes import VerifyOutcome
 from dplcli.report.document import (
     Case,
     Document,
@@ -85,6 +86,11 @@ def result(outputs: Sequence[OutputComparison], **others: object) -> Verificatio
     return replace(made, **others)  # type: ignore[arg-type]  # names of fields
 
 
+def compared(subject: str, found: VerificationResult) -> Document:
+    """Return the report on a comparison."""
+    return verification_document(subject, VerifyOutcome(labels=("", ""), verification=found))
+
+
 def hostile_document() -> Document:
     """Return a report all of whose texts are hostile."""
     outputs = [
@@ -93,7 +99,7 @@ def hostile_document() -> Document:
         for level, share in (("disable", 0.2), ("all", math.inf))
     ]
     inputs = tuple(InputChoice(name, "float32", (1,), None, None, name) for name in HOSTILE)
-    document = verification_document(HOSTILE[0] + HOSTILE[2], result(outputs, inputs=inputs))
+    document = compared(HOSTILE[0] + HOSTILE[2], result(outputs, inputs=inputs))
     return replace(
         document,
         failures=HOSTILE,
@@ -122,10 +128,10 @@ def documents() -> dict[str, Document]:
     nothing = result([], equivalent=False, inputs=(), reasons=("the candidate lacks 'b'",))
     senseless = [output("a", share=None, bins=()), output("b", share=math.nan)]
     return {
-        "two": verification_document("c.onnx against o.onnx", result(two)),
-        "many": verification_document("c.onnx against o.onnx", result(many)),
-        "nothing": verification_document("c.onnx against o.onnx", nothing),
-        "senseless": verification_document("c.onnx against o.onnx", result(senseless)),
+        "two": compared("c.onnx against o.onnx", result(two)),
+        "many": compared("c.onnx against o.onnx", result(many)),
+        "nothing": compared("c.onnx against o.onnx", nothing),
+        "senseless": compared("c.onnx against o.onnx", result(senseless)),
         "hostile": hostile_document(),
     }
 

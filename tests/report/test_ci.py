@@ -16,10 +16,9 @@ from dplcli.report.document import (
     LayerError,
     SourceLocation,
     read_place,
-    verification_document,
 )
 from dplcli.verify import Power
-from tests.report.made import HOSTILE, documents, output, result
+from tests.report.made import HOSTILE, compared, documents, output, result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +38,7 @@ def test_junit_has_a_case_for_every_output_level_and_seed() -> None:
     worst = replace(output("y", share=3), seed=1)
     each = (replace(output("y"), seed=0), worst)
     found = result([replace(worst, by_seed=each), output("z", "all")])
-    text = junit_xml(verification_document("b against a", found))
+    text = junit_xml(compared("b against a", found))
 
     assert cases(text) == [
         ("dpl verify", "b against a: verdict", False),
@@ -52,7 +51,7 @@ def test_junit_has_a_case_for_every_output_level_and_seed() -> None:
 def test_a_check_that_is_too_weak_is_a_no() -> None:
     """Though the models agree; every form says how many mutants were caught."""
     weak = replace(result([output("y")]), power=Power(3, 10, ()), min_power=0.9)
-    document = verification_document("b against a", weak)
+    document = compared("b against a", weak)
 
     assert cases(junit_xml(document))[0] == ("dpl verify", "b against a: verdict", False)
     assert "❌ Equivalent, by a check that is too weak" in markdown_text(document)

@@ -14,7 +14,7 @@ from functools import cache
 
 import pytest
 
-from dplcli.report.document import Chapter, Drawn, LayerError, verification_document
+from dplcli.report.document import Chapter, Drawn, LayerError
 from dplcli.report.html import PageGraphs, html_page
 from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.report.picture import opened, picture_of
@@ -23,7 +23,7 @@ from dplcli.report.view import SCRIPTS, beside_record, view_data
 from dplcli.verify import Power
 from tests.helpers import with_long
 from tests.models import ir_of
-from tests.report.made import HOSTILE, documents, output, result
+from tests.report.made import HOSTILE, compared, documents, output, result
 from tests.report.pages import Page
 
 DOCUMENTS = documents()
@@ -158,7 +158,7 @@ def test_values_on_the_way_are_drawn_where_there_are_any() -> None:
 def test_plots_that_say_nothing_are_left_out() -> None:
     """Where no element differs, there is nothing to draw."""
     same = [output("a", share=0.0, bins=(125,)), output("a", "all", share=0.0, bins=(125,))]
-    page = Page(html_page(verification_document("a against b", result(same))))
+    page = Page(html_page(compared("a against b", result(same))))
 
     assert not [tag for tag, _ in page.tags if tag == "svg"]
     assert "0 %" in page.text
@@ -207,7 +207,7 @@ def test_missed_mutants_are_seen() -> None:
     """All of them stand below the verdict, as warnings."""
     missed = tuple(f"Relu 'r{n}' left out" for n in range(9))
     weak = result([output("y")], power=Power(3, 12, missed, "model"))
-    text = html_page(verification_document("a against b", weak))
+    text = html_page(compared("a against b", weak))
 
     assert text.count('<li class="warning">The check does not notice: Relu') == 9
 

@@ -145,10 +145,11 @@ class Launch:
 def lower(product: Product) -> Launch:
     """Return what the instance of a product is told."""
     access = _ACCESS[product.dtype]
-    made = (
-        _of_images(product, access) if product.kind == "convolution" else _of_rows(product, access)
-    )
-    row = partial(_row, access=access)
+    made = (_of_images if product.kind == "convolution" else _of_rows)(product, access)
+
+    def row(array: NDArray[Any]) -> NDArray[Any]:
+        return _padded(array.reshape(-1), access, 0)
+
     if product.bias is not None:
         made.operands["bias"] = product.bias, row
     if product.residual is not None and product.is_row:
@@ -241,10 +242,6 @@ def _padded(array: NDArray[Any], access: int, *axes: int) -> NDArray[Any]:
     for axis in axes:
         ends[axis] = -array.shape[axis] % access
     return np.pad(array, [(0, end) for end in ends]) if any(ends) else array
-
-
-def _row(array: NDArray[Any], access: int) -> NDArray[Any]:
-    return _padded(array.reshape(-1), access, 0)
 
 
 class Compiler:
@@ -345,41 +342,22 @@ class Cutlass(DeviceLibrary):
         if not zeros:  # kept: rows are as wide as weights, of which there are few widths
             zeros = self._zeros[row.nbytes] = self.device.allocate(row.nbytes)
             self.device.write(zeros, row)
-        run = partial(self._run, (instance, product, told), function, zeros)
-        work = DeviceWork(
-            ("implicit_gemm", str(instance)),
-            run,
-            told.made,
-            told.finish,
-            "",
-            product.shape,
-            told.operands,
-        )
-        return DeviceCall(self, plan, shapes, work)
+        size, sizes = row.itemsize, (c.c_int * len(told.sizes))(*told.sizes)
 
-    def _run(
-        self,
-        of: tuple[TemplateInstance, Product, Launch],
-        function: Callable[..., int],
-        zeros: int,
-        places: Mapping[str, int],
-        result: int,
-    ) -> None:
-        instance, product, told = of
-        size = np.dtype(product.dtype).itemsize
-        bias, residual = (places.get(role, zeros) for role in ("bias", "residual"))
-        sizes = (c.c_int * len(told.sizes))(*told.sizes)
-        for number in range(told.batch):
-            image, filters, more, made = (
-                c.c_void_p(start + number * step * size)
-                for start, step in zip(
-                    (places["left"], places["right"], residual, result),
-                    told.steps,
-                    strict=True,
+        def launch(places: Mapping[str, int], result: int) -> None:
+            bias, residual = (places.get(role, zeros) for role in ("bias", "residual"))
+            starts = (places["left"], places["right"], residual, result)
+            for number in range(told.batch):
+                image, filters, more, made = (
+                    c.c_void_p(start + number * step * size)
+                    for start, step in zip(starts, told.steps, strict=True)
                 )
-            )
-            status = function(image, filters, c.c_void_p(bias), more, made, sizes, None)
-            if status:
-                raise LibraryError(
-                    f"the template for {instance} returned status {status} (cutlass::Status)"
-                )
+                status = function(image, filters, c.c_void_p(bias), more, made, sizes, None)
+                if status:
+                    raise LibraryError(
+                        f"the template for {instance} returned status {status} (cutlass::Status)"
+                    )
+
+        name, shape = ("implicit_gemm", str(instance)), product.shape
+        work = DeviceWork(name, launch, told.made, told.finish, "", shape, told.operands)
+        return DeviceCall(self, plan, shapes, work)

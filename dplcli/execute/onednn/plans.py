@@ -20,7 +20,7 @@ from dplcli.execute.plan import TYPE_CODES, signature_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.execute.plan import KernelPlan, OpenShape, PlanOp, Setting
+    from dplcli.execute.plan import KernelPlan, OpenShape, Setting
     from dplcli.ir import Attribute
 
     Named = tuple[str, KernelPlan, Mapping[str, Attribute]]
@@ -203,7 +203,8 @@ def _call_lines(plan: KernelPlan) -> Iterator[str]:
     for number, array in plan.numbers.items():
         yield _line("number", number, *_shape(array.shape), _bytes(array))
     for op in plan.ops:
-        yield from _op_lines(op)
+        yield _line("op", op.kind, KINDS[op.kind], *_several(op.inputs), op.output)
+        yield from (_line("set", SETTINGS[name], *_setting(n)) for name, n in op.settings.items())
     yield _line("outputs", *_several(plan.outputs))
     yield _line("ends", *_several(ends_of(plan)))
     yield _line("parts", most_parts(plan))
@@ -213,12 +214,6 @@ def _call_lines(plan: KernelPlan) -> Iterator[str]:
         yield "elements"
     if plan.math != "fp32":
         yield _line("math", MATHS[plan.math], FEWEST_ROWS)
-
-
-def _op_lines(op: PlanOp) -> Iterator[str]:
-    yield _line("op", op.kind, KINDS[op.kind], *_several(op.inputs), op.output)
-    for name, value in op.settings.items():
-        yield _line("set", SETTINGS[name], *_setting(value))
 
 
 def _setting(value: Setting) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from dplcli.execute.plan import LibraryError
 from dplcli.execute.planned import plan_calls, planned, taken
 from dplcli.files import temporary_folder
 from dplcli.verify.engines import Session
-from dplcli.verify.settings import ModelSource, PartitionTime
+from dplcli.verify.settings import ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dplcli.execute.plan import KernelPlan, Primitive
     from dplcli.execute.planned import PlannedCall
-    from dplcli.verify.settings import Feed, Outputs, PartitionRun
+    from dplcli.verify.settings import Feed, Outputs, PartitionRun, PartitionTime
 
 _LOOKS = 4
 """In so many runs the library is asked what it runs, if some call has not run yet."""
@@ -149,8 +149,7 @@ class OneDnnSession:
         self._looks -= 1
         outputs, ran = self._told(feeds)
         for call, primitives in ran.items():
-            names = [f"{each.kind} {each.implementation}" for each in _computing(primitives)]
-            call.primitives = call.primitives or tuple(names)
+            call.saw(primitives)
         return outputs
 
     def record(self) -> list[PartitionRun]:
@@ -162,14 +161,7 @@ class OneDnnSession:
     def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
         """Run once, and return what the library says of its time, for each call that ran."""
         _, ran = self._told(feeds)
-        return [
-            PartitionTime(
-                call.node.name,
-                sum(each.milliseconds for each in _computing(primitives)),
-                sum(each.milliseconds for each in primitives if each.is_reorder),
-            )
-            for call, primitives in ran.items()
-        ]
+        return [call.timed(primitives) for call, primitives in ran.items()]
 
     def _told(
         self, feeds: Mapping[str, Feed]
@@ -191,7 +183,3 @@ class OneDnnSession:
             elif primitive := read_primitive(line):
                 primitives.append(primitive)
         return outputs, ran
-
-
-def _computing(primitives: Sequence[Primitive]) -> list[Primitive]:
-    return [each for each in primitives if not each.is_reorder]
