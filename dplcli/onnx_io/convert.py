@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import (
     AttributeProto,
+    FunctionProto,
     GraphProto,
     NodeProto,
     SparseTensorProto,
@@ -41,7 +42,7 @@ from dplcli.ir import (
     TensorType,
 )
 from dplcli.ir.model import NO_REMARKS
-from dplcli.ir.types import CHUNK, DTYPE_CODES, dtype_name
+from dplcli.ir.types import CHUNK, DTYPE_CODES, bits_of, dtype_name
 from dplcli.onnx_io.contrib import CONTRIB, contrib_operators
 from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
@@ -155,7 +156,7 @@ class ProtoTensor(Tensor):
         folder = self.home.folder if self.home else Path()
         try:
             if proto.data_type == TensorProto.STRING:
-                return _texts(proto)
+                return np.array(list(map(_text, proto.string_data)), object).reshape(proto.dims)
             array: NDArray[Any]
             if not self.is_external:
                 array = numpy_helper.to_array(proto)
@@ -294,21 +295,6 @@ _MOST_DIGITS = 19
 def _entries(proto: TensorProto) -> dict[str, str]:
     """Return where the data of a tensor lies, as far as it is stated."""
     return {entry.key: entry.value for entry in proto.external_data}
-
-
-def _texts(proto: TensorProto) -> NDArray[Any]:
-    """Decode a STRING tensor.
-
-    Raises:
-        ValueError: It has more or fewer elements than its shape says.
-    """
-    found = np.empty(len(proto.string_data), object)
-    for place, data in enumerate(proto.string_data):
-        try:
-            found[place] = data.decode()
-        except UnicodeDecodeError:
-            found[place] = data
-    return found.reshape(proto.dims)
 
 
 class SparseTensor(ProtoTensor):
@@ -459,6 +445,22 @@ def graphs_of(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
             yield f"{attribute.name}[{number}]", graph
 
 
+def all_scopes(*roots: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
+    """Iterate over graphs and functions and every body in them, outer ones first."""
+    pending = [*roots]
+    while pending:
+        scope = pending.pop()
+        yield scope
+        for node in scope.node:
+            pending += [body for _, body in graphs_of(node)]
+
+
+def all_nodes(*roots: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """Iterate over the nodes of graphs and functions and of every body in them."""
+    for scope in all_scopes(*roots):
+        yield from scope.node
+
+
 def names_read(proto: NodeProto) -> Iterator[str]:
     """Iterate over the names that a node reads, and those that its bodies capture."""
     yield from filter(None, proto.input)
@@ -557,7 +559,13 @@ class OnnxSchemas:
         """Return every version of an operator's schema, oldest first; none if unknown."""
         key = (op_type, domain)
         if key not in self._versions:
-            self._versions[key] = tuple(map(convert_schema, _history(op_type, domain)))
+            # All versions of one operator, oldest first.
+            found: list[OnnxSchema] = []
+            version = _NEWEST
+            while version > 0 and onnx.defs.has(op_type, version, domain):
+                found.append(onnx.defs.get_schema(op_type, version, domain))
+                version = found[-1].since_version - 1
+            self._versions[key] = tuple(map(convert_schema, found[::-1]))
         return self._versions[key]
 
     def op_types(self, domain: str) -> frozenset[str]:
@@ -570,16 +578,6 @@ class OnnxSchemas:
             return contrib_operators().get(op_type)
         versions = self.versions(op_type, domain)
         return frozenset().union(*(v.attributes for v in versions)) if versions else None
-
-
-def _history(op_type: str, domain: str) -> list[OnnxSchema]:
-    """Return all versions of one operator, oldest first; that of all operators takes 20 ms."""
-    found: list[OnnxSchema] = []
-    version = _NEWEST
-    while version > 0 and onnx.defs.has(op_type, version, domain):
-        found.append(onnx.defs.get_schema(op_type, version, domain))
-        version = found[-1].since_version - 1
-    return found[::-1]
 
 
 @cache
@@ -729,9 +727,8 @@ def names_in_training(protos: Iterable[TrainingInfoProto]) -> TrainingNames:
         bindings = (*proto.initialization_binding, *proto.update_binding)
         updated |= {entry.key: None for entry in bindings}
         names.update(entry.value for entry in bindings)
-        graphs = [proto.initialization, proto.algorithm]
-        while graphs:
-            graph = graphs.pop()
+        for graph in all_scopes(proto.initialization, proto.algorithm):
+            assert isinstance(graph, GraphProto)  # noqa: S101  # there is no function in it
             names.update(part.name for part in (*graph.input, *graph.initializer, *graph.output))
             names.update(tensor.values.name for tensor in graph.sparse_initializer)
             for node in graph.node:
@@ -739,7 +736,6 @@ def names_in_training(protos: Iterable[TrainingInfoProto]) -> TrainingNames:
                 operators.add((node.domain, node.op_type, node.overload))
                 for item in node.attribute:
                     names.update(text.decode(errors="replace") for text in (item.s, *item.strings))
-                graphs += (body for _, body in graphs_of(node))
     return TrainingNames(frozenset({*names, *updated} - {""}), tuple(updated), frozenset(operators))
 
 
@@ -881,17 +877,7 @@ def _dim(proto: onnx.TensorShapeProto.Dimension) -> Dim:
 
 def dtype_bits(code: int) -> int:
     """Return the size of one element in bits; 0 for a type that is unknown or has no size."""
-    name = dtype_name(code)
-    if name in _BITS:
-        return _BITS[name]
-    digits = "".join(filter(str.isdigit, name))
-    return int(digits) if digits else 0
-
-
-_BITS = {"undefined": 0, "string": 0, "bool": 8, "bfloat16": 16} | dict.fromkeys(
-    ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"), 8
-)
-_BITS |= {"float4e2m1": 4, "float6e2m3": 6, "float6e3m2": 6}
+    return bits_of(dtype_name(code))
 
 
 # Serialise a message part by part, so that parts can be left out or replaced.

@@ -18,6 +18,7 @@ from dplcli.ir.model import (
     record_uses,
 )
 from dplcli.ir.traversal import captured_values, enclosing_node, is_read, outwards
+from dplcli.ir.types import PLAIN_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -32,8 +33,6 @@ Item = TypeVar("Item", bound="Hashable")
 
 _SHORT_DATA = 64
 """Most elements of a tensor that is told from others by its data."""
-
-_PLAIN_KINDS = frozenset({"int", "ints", "string", "strings", "float", "floats"})
 
 
 def unique(name: str, is_used: Callable[[str], bool]) -> str:
@@ -102,9 +101,7 @@ def data_key(tensor: object) -> tuple[Hashable, ...] | None:
     """Return what short tensors of equal data share; None if it is long, or in another file."""
     if not isinstance(tensor, Tensor) or tensor.is_external or tensor.size > _SHORT_DATA:
         return None
-    data = tensor.numpy()
-    content = repr(data.tolist()) if data.dtype == object else data.tobytes()
-    return (tensor.dtype, tensor.shape, content)
+    return tensor.content
 
 
 def attribute_key(attribute: Attribute) -> Hashable:
@@ -112,7 +109,7 @@ def attribute_key(attribute: Attribute) -> Hashable:
     if attribute.ref:
         return (attribute.kind, "ref", attribute.ref)
     value = attribute.value
-    if attribute.kind in _PLAIN_KINDS:
+    if attribute.kind in PLAIN_KINDS:
         return (attribute.kind, repr(value))
     return (attribute.kind, data_key(value) or str(id(value)))
 
@@ -411,9 +408,7 @@ class GraphRewriter:
 
     def arrange(self, nodes: Sequence[Node]) -> None:
         """Put *nodes*, all of the graph, in the order given; each follows what it reads."""
-        for node in nodes:
-            self.graph.unlink(node)
-            self.graph.append(node)
+        self.graph.arrange(nodes)
         self.graph.modified = True
 
     def take_over_outputs(self, node: Node, values: Sequence[Value | None]) -> None:

@@ -16,10 +16,10 @@ from dplcli.passes.rewrite import (
     Change,
     ImportedFunctions,
     NewNames,
+    Replacer,
     RestrictingObserver,
     Restriction,
     Rewriting,
-    replace_match,
     rewrite,
 )
 from dplcli.passes.select import judge, matchable_graphs
@@ -192,7 +192,7 @@ def _is_replaced(match: Match) -> bool:
     if not isinstance(draft, Draft):
         return False
     model = match.root.graph.model
-    made = replace_match(match, draft, NewNames(model), ImportedFunctions(model))
+    made = Replacer(match, draft, NewNames(model), ImportedFunctions(model)).replace()
     return isinstance(made, Change)
 
 
