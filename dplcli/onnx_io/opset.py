@@ -74,39 +74,6 @@ Body: TypeAlias = tuple[int, str]
 """Which body of which node: the node's index, the attribute's name."""
 
 
-class InferredTypes:
-    """The types that onnx infers for the values of the main graph and its bodies.
-
-    Args:
-        model: The model, which is not edited before the last question.
-    """
-
-    def __init__(self, model: ModelProto) -> None:
-        self._model = model
-        self._tables: dict[tuple[Body, ...], dict[str, TensorType]] = {}
-
-    def table(self, path: tuple[Body, ...]) -> dict[str, TensorType]:
-        """Return what is known about the values of one graph.
-
-        Args:
-            path: The bodies to go through on the way from the main graph.
-        """
-        if path not in self._tables:
-            graph = self._root
-            for number, name in path:
-                graph = dict(graphs_of(graph.node[number]))[name]
-            typed = [
-                (info.name, decode_type(info.type))
-                for info in (*graph.input, *graph.value_info, *graph.output)
-            ]
-            self._tables[path] = {name: found for name, found in typed if found is not None}
-        return self._tables[path]
-
-    @cached_property
-    def _root(self) -> GraphProto:
-        return inferred_graph(self._model)[0] or self._model.graph
-
-
 class ValueNames:
     """The names in a main graph and its bodies, or in a function; gives out unused ones.
 
@@ -132,29 +99,15 @@ class ValueNames:
 
     @cached_property
     def _taken(self) -> set[str]:
-        return set(_all_names(self._root))
+        scopes = [*all_scopes(self._root)]
+        taken = {name for scope in scopes for name, _ in _definitions(scope)}
+        return taken.union(self._read, (node.name for scope in scopes for node in scope.node))
 
     @cached_property
     def _read(self) -> set[str]:
-        return set(_read_names(self._root))
-
-
-def _all_names(root: GraphProto | FunctionProto) -> Iterator[str]:
-    for scope in all_scopes(root):
-        yield from _interface(scope.input)
-        yield from _interface(scope.output)
-        if isinstance(scope, GraphProto):
-            yield from (tensor.name for tensor in scope.initializer)
-            yield from (sparse.values.name for sparse in scope.sparse_initializer)
-        for node in scope.node:
-            yield from (node.name, *node.input, *node.output)
-
-
-def _read_names(root: GraphProto | FunctionProto) -> Iterator[str]:
-    for scope in all_scopes(root):
-        yield from _interface(scope.output)
-        for node in scope.node:
-            yield from node.input
+        returned = (_interface(scope.output) for scope in all_scopes(self._root))
+        read = (node.input for node in all_nodes(self._root))
+        return set(chain(*returned, *read))
 
 
 def _interface(values: Iterable[str | ValueInfoProto]) -> Iterator[str]:
@@ -168,18 +121,17 @@ class Scope:
 
     Attributes:
         proto: The message, which stays as it is until :meth:`apply`.
-        types: Types of the model's values.
+        types: Infers the types of the values of the main graph and its bodies.
         outer: The graph round it, whose values it sees; None for a main graph or a function.
         body: Which body of which node of *outer* it is.
         names: Gives out names that are free here and in all graphs that share names with it.
         function: The function that it is, or lies in, if any.
-        path: The bodies to go through on the way from the main graph or the function.
         where: What to put behind a node's name in messages: "", or " in ...".
         replaced: What to put into the places of nodes, by index.
     """
 
     proto: GraphProto | FunctionProto
-    types: InferredTypes
+    types: Callable[[], GraphProto]
     outer: Scope | None = None
     body: Body = (0, "")
 
@@ -187,12 +139,10 @@ class Scope:
         proto, outer, (number, name) = self.proto, self.outer, self.body
         self.replaced: dict[int, list[NodeProto]] = {}
         self.function: FunctionProto | None = None
-        self.path: tuple[Body, ...] = ()
         self.where: str = ""
         self.names: ValueNames = ValueNames(proto) if outer is None else outer.names
         if outer is not None:
             self.function = outer.function
-            self.path = (*outer.path, self.body)
             self.where = f" in {name} of {node_label(outer.proto.node[number])}{outer.where}"
         elif isinstance(proto, FunctionProto):
             self.function = proto
@@ -209,7 +159,21 @@ class Scope:
         tensor = values[name]
         if tensor is not None:
             return TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
-        return None if self.function else self.types.table(self.path).get(name)
+        return None if self.function else self._known.get(name)
+
+    @cached_property
+    def inferred(self) -> GraphProto:
+        """The graph with the types that onnx infers for its values."""
+        if self.outer is None:
+            return self.types()
+        number, name = self.body
+        return dict(graphs_of(self.outer.inferred.node[number]))[name]
+
+    @cached_property
+    def _known(self) -> dict[str, TensorType]:
+        graph = self.inferred
+        infos = (*graph.input, *graph.value_info, *graph.output)
+        return {info.name: known for info in infos if (known := decode_type(info.type))}
 
     def value_of(self, name: str) -> NDArray[Any] | None:
         """Return the value of a constant that is visible here, unless it is external data."""
@@ -872,7 +836,7 @@ class OpsetRaise:
     Args:
         model: The model, which stays as it is until :meth:`apply`.
         target: The opset to raise it to.
-        types: Types of its values.
+        types: Infers the types of its values.
 
     Attributes:
         target: As given.
@@ -882,7 +846,7 @@ class OpsetRaise:
         raised_functions: The functions that import the standard at an older opset.
     """
 
-    def __init__(self, model: ModelProto, target: int, types: InferredTypes) -> None:
+    def __init__(self, model: ModelProto, target: int, types: Callable[[], GraphProto]) -> None:
         self.adapted: list[AdaptedNode] = []
         self.refused: list[tuple[str, NotRaisableError]] = []
         self._model = model
@@ -1104,7 +1068,7 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
             hint=f"ask for {before} or a newer one",
         )
     ir_version = proto.ir_version
-    types = InferredTypes(proto)
+    types = cache(lambda: inferred_graph(proto)[0] or proto.graph)
     change = OpsetRaise(proto, version, types)
     if change.refused:
         raise _refusal(change, proto, label, types)
@@ -1122,7 +1086,9 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
     )
 
 
-def _refusal(change: OpsetRaise, proto: ModelProto, label: str, types: InferredTypes) -> OpsetError:
+def _refusal(
+    change: OpsetRaise, proto: ModelProto, label: str, types: Callable[[], GraphProto]
+) -> OpsetError:
     """Say which nodes stand in the way, and how far the model can be raised."""
     before = imported_standard(proto.opset_import) or 0
     what, why = change.refused[0]
