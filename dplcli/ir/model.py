@@ -1164,8 +1164,12 @@ def calls_in(model: Model) -> dict[Function, list[Node]]:
 
 def callees(function: Function) -> list[Function]:
     """List the functions that *function* calls, each once."""
-    nodes = (node for graph in function.body.and_inner() for node in graph)
-    called = dict.fromkeys(map(called_function, nodes))
+    return callees_in(function.body)
+
+
+def callees_in(body: Graph) -> list[Function]:
+    """List the functions that are called in *body*, each once."""
+    called = dict.fromkeys(called_function(node) for graph in body.and_inner() for node in graph)
     return [function for function in called if function is not None]
 
 

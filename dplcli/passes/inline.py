@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, StatedType, Tensor, Value
-from dplcli.ir.model import called_function, record_uses, scope_of
+from dplcli.ir.model import called_function, callees, callees_in, record_uses, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import (
     behind_identities,
@@ -24,7 +24,7 @@ from dplcli.ir.traversal import (
 from dplcli.ir.types import PLAIN_KINDS, contradicts, is_made_up
 from dplcli.keys import keys
 from dplcli.passes.records import CallRecord, align, read_call
-from dplcli.passes.rewriter import GraphRewriter, callees_in, claim, in_order, reachable, unique
+from dplcli.passes.rewriter import GraphRewriter, claim, in_order, reachable, unique
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ def _callees_first(model: Model) -> list[Function]:
     Raises:
         PassError: A function calls itself, perhaps through others.
     """
-    called = {function: callees_in(function.body) for function in model.functions.values()}
+    called = {function: callees(function) for function in model.functions.values()}
     try:
         return list(TopologicalSorter(called).static_order())
     except CycleError as error:
@@ -967,7 +967,7 @@ def _called_from(graph: Graph, functions: Iterable[Function]) -> set[Function]:
     called += [
         all_functions[key] for key in sorted(graph.model.called_beside & all_functions.keys())
     ]
-    return reachable(called, lambda function: callees_in(function.body))
+    return reachable(called, callees)
 
 
 def _remove(model: Model, result: Inlining, functions: Iterable[Function]) -> None:

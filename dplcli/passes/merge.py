@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.ir import Function, Value
-from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, called_function, callees
+from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, called_function
 from dplcli.ir.operators import HEAVY
 from dplcli.ir.traversal import captured_values, enclosing_node
 from dplcli.keys import keys
@@ -39,8 +39,8 @@ from dplcli.passes.rewriter import (
     claim,
     in_order,
     inherit_devices,
+    nodes_run_by,
     object_to_devices,
-    reachable,
 )
 
 if TYPE_CHECKING:
@@ -715,7 +715,10 @@ class _Merger:
     def _join(self, calls: Sequence[Node], run: int, place: MemberPosition) -> Region:
         """Make one call of several, in the place of the last."""
         outline = outline_region(calls)
-        function = self._function_for(outline)
+        function = self.made.get(outline.structure)
+        if function is None:
+            function = make_region(self.model, outline, self._new_name(outline.domain))
+            self.made[outline.structure] = function
         for call in calls:
             called = called_function(call)
             if called is not None and is_region(called):
@@ -739,14 +742,6 @@ class _Merger:
         return Region(
             function, call, tuple(calls), tuple([inner.name for inner in outline.inner_calls])
         )
-
-    def _function_for(self, outline: RegionOutline) -> Function:
-        same = self.made.get(outline.structure)
-        if same is not None:
-            return same
-        name = self._new_name(outline.domain)
-        function = self.made[outline.structure] = make_region(self.model, outline, name)
-        return function
 
     def _new_name(self, domain: str) -> str:
         while True:
@@ -784,11 +779,7 @@ class _Merger:
 
 def is_heavy(node: Node) -> bool:
     """Tell whether *node* is heavy, or calls a function with a heavy one at any depth."""
-    function = called_function(node)
-    functions = [] if function is None else reachable([function], callees)
-    bodies = [graph for each in functions for graph in each.body.and_inner()]
-    nodes = [node, *(inner for body in bodies for inner in body)]
-    return any((each.domain, each.op_type) in HEAVY for each in nodes)
+    return any((each.domain, each.op_type) in HEAVY for each in nodes_run_by(node))
 
 
 def light_regions(regions: Sequence[Region]) -> list[Region]:

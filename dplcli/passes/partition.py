@@ -26,6 +26,7 @@ from dplcli.passes.rewriter import (
     GraphRewriter,
     claim,
     inherit_devices,
+    nodes_run_by,
     raise_ir_version,
     unique,
 )
@@ -1007,17 +1008,10 @@ class FunctionNames:
 
 def _is_foreign(node: Node) -> bool:
     """Tell whether onnx does not know an operator: *node*, or one in a function that it calls."""
-    pending = [node]
-    seen: set[Function] = set()
-    while pending:
-        node = pending.pop()
-        function = called_function(node)
-        if function is not None and function not in seen:
-            seen.add(function)
-            pending += [inner for graph in function.body.and_inner() for inner in graph]
-        elif function is None and node.domain and not node.domain.startswith("ai.onnx"):
-            return True
-    return False
+    return any(
+        each.domain and not each.domain.startswith("ai.onnx") and called_function(each) is None
+        for each in nodes_run_by(node)
+    )
 
 
 def _drop_if_unread(value: Value) -> None:

@@ -15,6 +15,7 @@ from dplcli.ir.model import (
     NO_ATTRIBUTES,
     NO_REMARKS,
     called_function,
+    callees,
     record_uses,
 )
 from dplcli.ir.traversal import captured_values, enclosing_node, is_read, outwards
@@ -23,7 +24,7 @@ from dplcli.ir.types import PLAIN_KINDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from dplcli.ir import Attribute, Function, Model, Remarks
+    from dplcli.ir import Attribute, Model, Remarks
 
 
 # What passes have in common: free names, walks, orders, equal data.
@@ -91,10 +92,12 @@ def in_order(
     return order
 
 
-def callees_in(body: Graph) -> list[Function]:
-    """List the functions that are called in *body*, each once."""
-    callees = dict.fromkeys(called_function(node) for graph in body.and_inner() for node in graph)
-    return [callee for callee in callees if callee is not None]
+def nodes_run_by(node: Node) -> list[Node]:
+    """List *node* and the nodes of the functions that it calls, at any depth."""
+    function = called_function(node)
+    functions = [] if function is None else reachable([function], callees)
+    bodies = [graph for each in functions for graph in each.body.and_inner()]
+    return [node, *(inner for body in bodies for inner in body)]
 
 
 def data_key(tensor: object) -> tuple[Hashable, ...] | None:
