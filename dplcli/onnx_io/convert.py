@@ -541,36 +541,34 @@ _NEWEST = (1 << 31) - 1
 class OnnxSchemas:
     """A :class:`dplcli.ir.SchemaLibrary` over ``onnx.defs``, remembering what it looked up."""
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str, int], OpSchema | None] = {}
-        self._versions: dict[tuple[str, str], tuple[OpSchema, ...]] = {}
-
-    def find(self, op_type: str, domain: str, version: int) -> OpSchema | None:
+    @staticmethod
+    @cache
+    def find(op_type: str, domain: str, version: int) -> OpSchema | None:
         """Return the schema in force at opset *version*, or None if there is none."""
-        key = (op_type, domain, version)
-        if key not in self._found:
-            try:
-                self._found[key] = convert_schema(onnx.defs.get_schema(op_type, version, domain))
-            except (onnx.defs.SchemaError, TypeError):
-                self._found[key] = None  # TypeError: a version beyond 32 bits
-        return self._found[key]
+        try:
+            return convert_schema(onnx.defs.get_schema(op_type, version, domain))
+        except (onnx.defs.SchemaError, TypeError):  # TypeError: a version beyond 32 bits
+            return None
 
-    def versions(self, op_type: str, domain: str) -> tuple[OpSchema, ...]:
+    @staticmethod
+    @cache
+    def versions(op_type: str, domain: str) -> tuple[OpSchema, ...]:
         """Return every version of an operator's schema, oldest first; none if unknown."""
-        key = (op_type, domain)
-        if key not in self._versions:
-            # All versions of one operator, oldest first.
-            found: list[OnnxSchema] = []
-            version = _NEWEST
-            while version > 0 and onnx.defs.has(op_type, version, domain):
-                found.append(onnx.defs.get_schema(op_type, version, domain))
-                version = found[-1].since_version - 1
-            self._versions[key] = tuple(map(convert_schema, found[::-1]))
-        return self._versions[key]
+        schemas: list[OnnxSchema] = []
+        version = _NEWEST
+        while version > 0 and onnx.defs.has(op_type, version, domain):
+            schemas.append(onnx.defs.get_schema(op_type, version, domain))
+            version = schemas[-1].since_version - 1
+        return tuple(map(convert_schema, schemas[::-1]))
 
-    def op_types(self, domain: str) -> frozenset[str]:
+    @staticmethod
+    @cache
+    def op_types(domain: str) -> frozenset[str]:
         """Return all operators of *domain*; none if they are not known."""
-        return _op_types(domain)
+        if domain == CONTRIB:
+            return frozenset(contrib_operators())
+        known = onnx.defs.get_all_schemas_with_history()
+        return frozenset(schema.name for schema in known if schema.domain == domain)
 
     def attributes_of(self, op_type: str, domain: str) -> frozenset[str] | None:
         """Return the attributes of an operator, of all versions; None if they are not known."""
@@ -578,14 +576,6 @@ class OnnxSchemas:
             return contrib_operators().get(op_type)
         versions = self.versions(op_type, domain)
         return frozenset().union(*(v.attributes for v in versions)) if versions else None
-
-
-@cache
-def _op_types(domain: str) -> frozenset[str]:
-    if domain == CONTRIB:
-        return frozenset(contrib_operators())
-    known = onnx.defs.get_all_schemas_with_history()
-    return frozenset(schema.name for schema in known if schema.domain == domain)
 
 
 def convert_schema(schema: OnnxSchema) -> OpSchema:

@@ -47,6 +47,7 @@ from dplcli.passes.inline import BodyCopier, let_run
 from dplcli.passes.rewriter import (
     BodyWriter,
     GraphRewriter,
+    RewriteListener,
     claim,
     erase_unread,
     inherit_devices,
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
     from dplcli.passes.inline import Values
-    from dplcli.passes.rewriter import RewriteListener
 
     Callees: TypeAlias = dict[Function, Function]
 
@@ -614,7 +614,7 @@ class Replacer:
     draft: Draft
     names: NewNames
     functions: ImportedFunctions
-    listener: RewriteListener | None = None
+    listener: RewriteListener
 
     def __post_init__(self) -> None:
         match = self.match
@@ -736,8 +736,7 @@ class Replacer:
             BodyCopier(values, attrgetter("attributes"), self.copied_names).copy_bodies(
                 source, node
             )
-            if self.rewriter.listener is not None:
-                self.rewriter.listener.bodies_made(node)
+            self.rewriter.listener.bodies_made(node)
         outputs: list[Value | None] = []
         for index, old in enumerate(source.outputs):
             new = None if old is None else inherited.get((id(part), index))
@@ -1107,7 +1106,7 @@ class Journal:
             seen[key] = len(entries)
 
 
-class Worklist:
+class Worklist(RewriteListener):
     """Follows all edits, and knows for each rule which nodes it has to look at again.
 
     Some nodes matter only because a value has other readers than before. They have a journal of
