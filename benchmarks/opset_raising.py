@@ -36,7 +36,8 @@ from onnx import AttributeProto, ModelProto, TensorProto, helper, parser, versio
 from dplcli import pipeline
 from dplcli.errors import DplError
 from dplcli.onnx_io import paused_gc, raise_opset
-from dplcli.onnx_io.opset import ADAPTERS, all_nodes, all_scopes, bumps, imported_standard
+from dplcli.onnx_io.convert import all_nodes, all_scopes
+from dplcli.onnx_io.opset import ADAPTERS, bumps, imported_standard
 from tests.onnx_io import one_node
 from tests.onnx_io.test_opset_sweep import (
     NEWEST_RUN,

@@ -9,8 +9,7 @@ from onnx import ModelProto, TypeProto, ValueInfoProto
 
 from dplcli.errors import UsageError, did_you_mean, some_of
 from dplcli.ir.operators import canonical_domain
-from dplcli.onnx_io.convert import copy_but, encode_type, graphs_of, names_read
-from dplcli.onnx_io.opset import all_nodes
+from dplcli.onnx_io.convert import all_nodes, copy_but, encode_type, graphs_of, names_read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence

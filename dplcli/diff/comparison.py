@@ -580,7 +580,15 @@ class _Beside:
             _keep(message.value_info, [i for i in message.value_info if i.name not in alone])
             infos = list(message.value_info)
             if self.functions:
-                self._clear_function(message)
+                # Take out of a function what :func:`function_changes` says, and names of values.
+                one, other = self.functions
+                said = ["name", "domain", "overload"] if one.key != other.key else []
+                if declared(one) != declared(other):
+                    said += ["attribute", "attribute_proto", "opset_import"]
+                for field in said:
+                    message.ClearField(field)
+                for names in (message.input, message.output):
+                    names[:] = [name for name in names if not name]
             else:
                 _keep(message.input, [info for info in message.input if info.name in paired])
                 self._clear_graph(message, which)
@@ -605,17 +613,6 @@ class _Beside:
         for info, (place, _) in zip(kept, self.pairing.outputs, strict=True):
             info.name = self.graphs[0].outputs[place].name
         _keep(graph.output, [*kept, *(info for info in graph.output if not info.name)])
-
-    def _clear_function(self, function: Any) -> None:  # noqa: ANN401  # a message
-        """Take out of a function what :func:`function_changes` says, and names of values."""
-        one, other = self.functions
-        said = ["name", "domain", "overload"] if one.key != other.key else []
-        if declared(one) != declared(other):
-            said += ["attribute", "attribute_proto", "opset_import"]
-        for field in said:
-            function.ClearField(field)
-        for names in (function.input, function.output):
-            names[:] = [name for name in names if not name]
 
 
 def _keep(items: Any, kept: Sequence[Message]) -> None:  # noqa: ANN401  # a list of messages

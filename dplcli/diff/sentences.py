@@ -135,7 +135,10 @@ def attribute(change: AttributeChange, wording: Wording = SENTENCES) -> str:
     old, new = (item and not item.ref and item.value for item in (change.before, change.after))
     said = wording.pair(_value_of(change.before), _value_of(change.after))
     if isinstance(old, Tensor) and isinstance(new, Tensor):
-        said = _data(old, new, wording) or said
+        # how the data of two tensors differs
+        apart, kind = distance(old, new), TensorType(old.dtype, old.shape)
+        few = _few(old, new, wording)
+        said = (few if few or apart is None else f"{kind}: {_apart(apart)}") or said
     elif isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new) > _MOST_ITEMS:
         count = sum(one != other for one, other in zip(old, new, strict=True))
         said = f"{_value_of(change.before)}: {count} of them differ"
@@ -195,13 +198,6 @@ def signature(change: SignatureChange, wording: Wording = SENTENCES) -> str:
         return f"{name}: {'another type' if types == (None, None) else wording.pair(*types)}"
     makers = (wording.named(v.producer) if v.producer else v.name for v in (before, after))
     return f"{name}: made by {wording.pair(*makers)}"
-
-
-def _data(before: Tensor, after: Tensor, wording: Wording) -> str | None:
-    """Say how the data of two tensors differs; None if they have not the same type."""
-    apart, kind = distance(before, after), TensorType(before.dtype, before.shape)
-    few = _few(before, after, wording)
-    return few if few or apart is None else f"{kind}: {_apart(apart)}"
 
 
 def _apart(found: Distance) -> str:

@@ -166,7 +166,27 @@ class Graph:
         low = 0 if before is None else before.position
         node.position = low + (anchor.position - low) // _SHARE
         if node.position == low:
-            self._make_room(node)
+            # Give *node*, which has no position between its neighbours', and those round it new
+            # ones.
+            centre = node.position = 0 if node.prev is None else node.prev.position
+            first = last = node
+            count, width, most = 1, 1, 1.0
+            while True:
+                width *= 2
+                most *= _FILLED
+                start = centre - centre % width
+                while first.prev is not None and first.prev.position >= start:
+                    first, count = first.prev, count + 1
+                while last.next is not None and last.next.position < start + width:
+                    last, count = last.next, count + 1
+                if count <= most:
+                    break
+            gap = width // (count + 1)
+            current: Node | None = first
+            for rank in range(1, count + 1):
+                assert current is not None  # noqa: S101  # they were counted
+                current.position = start + rank * gap
+                current = current.next
 
     def insert_behind(self, anchor: Node, node: Node) -> None:
         """Link *node* in just behind *anchor*."""
@@ -194,33 +214,6 @@ class Graph:
         self.node_count = 0
         for node in nodes:
             self.append(node)
-
-    def _make_room(self, node: Node) -> None:
-        """Give *node*, which has no position between its neighbours', and those round it new ones.
-
-        The smallest aligned range of positions that is sparse enough is spread out evenly, which
-        costs the logarithm of the graph's size for each insertion (M. A. Bender and others, *Two
-        simplified algorithms for maintaining order in a list*, ESA 2002).
-        """
-        centre = node.position = 0 if node.prev is None else node.prev.position
-        first = last = node
-        count, width, most = 1, 1, 1.0
-        while True:
-            width *= 2
-            most *= _FILLED
-            start = centre - centre % width
-            while first.prev is not None and first.prev.position >= start:
-                first, count = first.prev, count + 1
-            while last.next is not None and last.next.position < start + width:
-                last, count = last.next, count + 1
-            if count <= most:
-                break
-        gap = width // (count + 1)
-        current: Node | None = first
-        for rank in range(1, count + 1):
-            assert current is not None  # noqa: S101  # they were counted
-            current.position = start + rank * gap
-            current = current.next
 
 
 # Keys of metadata that say what dpl wrote, and from what.
@@ -1171,8 +1164,12 @@ def calls_in(model: Model) -> dict[Function, list[Node]]:
 
 def callees(function: Function) -> list[Function]:
     """List the functions that *function* calls, each once."""
-    nodes = (node for graph in function.body.and_inner() for node in graph)
-    called = dict.fromkeys(map(called_function, nodes))
+    return callees_in(function.body)
+
+
+def callees_in(body: Graph) -> list[Function]:
+    """List the functions that are called in *body*, each once."""
+    called = dict.fromkeys(called_function(node) for graph in body.and_inner() for node in graph)
     return [function for function in called if function is not None]
 
 
@@ -1185,7 +1182,7 @@ def callers_first(calls: Mapping[Function, Sequence[Node]]) -> list[Function]:
     return in_order({function: callees(function) for function in calls})
 
 
-def in_order(followers: Mapping[Key, Sequence[Key]]) -> list[Key]:
+def in_order(followers: Mapping[Key, Iterable[Key]]) -> list[Key]:
     """Sort so that each comes before those that follow it (Kahn's algorithm).
 
     What lies on a cycle, or behind one, is left out. Where the order is free, it is that of

@@ -557,7 +557,15 @@ def default_of(node: Node, name: str) -> Attribute | None:
     if fixed is not None or node.domain:
         return fixed
     if name not in schema.attributes:
-        return _implied_attribute(node, name)
+        # An attribute of a later opset for what an earlier one says in another way.
+        if node.op_type == "BatchNormalization" and name == "training_mode":
+            used = sum(output is not None for output in node.outputs)
+            return Attribute("int", int(used > 1))
+        number = _LATER.get((node.op_type, name))
+        if number is not None:
+            return Attribute("int", number)
+        rank = _spatial_rank(node) if name == "dilations" and node.op_type in POOLS else None
+        return None if rank is None else Attribute("ints", (1,) * rank)
     return _textual_default(node, name)
 
 
@@ -641,18 +649,6 @@ _TEXTUAL = {"ConstantOfShape": {"value"}, "Transpose": {"perm"}}
 """The attributes whose defaults the pages of operators give in words (:func:`attribute_of`)."""
 
 
-def _implied_attribute(node: Node, name: str) -> Attribute | None:
-    """Return an attribute of a later opset for what an earlier one says in another way."""
-    if node.op_type == "BatchNormalization" and name == "training_mode":
-        used = sum(output is not None for output in node.outputs)
-        return Attribute("int", int(used > 1))
-    number = _LATER.get((node.op_type, name))
-    if number is not None:
-        return Attribute("int", number)
-    rank = _spatial_rank(node) if name == "dilations" and node.op_type in POOLS else None
-    return None if rank is None else Attribute("ints", (1,) * rank)
-
-
 def _textual_default(  # noqa: PLR0911  # a guard each
     node: Node, name: str
 ) -> Attribute | None:
@@ -664,7 +660,12 @@ def _textual_default(  # noqa: PLR0911  # a guard each
     if node.op_type not in WINDOWED:
         return None
     if name == "kernel_shape":
-        return _kernel_shape(node)
+        slot = KERNEL_SLOT.get(node.op_type)
+        shape = None if slot is None else _shape_at(node, slot)
+        kernel = None if shape is None else shape[2:]
+        if kernel is None or not all(isinstance(dim, int) for dim in kernel):
+            return None
+        return Attribute("ints", kernel)
     spatial = _spatial_rank(node)
     if spatial is None:
         return None
@@ -680,19 +681,12 @@ def _pads_are_explicit(node: Node) -> bool:
     return mode is None or mode.value == "NOTSET"
 
 
-def _kernel_shape(node: Node) -> Attribute | None:
-    slot = KERNEL_SLOT.get(node.op_type)
-    shape = None if slot is None else _shape_at(node, slot)
-    kernel = None if shape is None else shape[2:]
-    if kernel is None or not all(isinstance(dim, int) for dim in kernel):
-        return None
-    return Attribute("ints", kernel)
-
-
 def _spatial_rank(node: Node) -> int | None:
     """Count spatial dimensions, from the cheapest fact at hand."""
     if node.op_type == "Col2Im":
-        return _length(node, 1)
+        # The extent of a vector input.
+        shape = _shape_at(node, 1)
+        return shape[0] if shape and len(shape) == 1 and isinstance(shape[0], int) else None
     for name, per_dim in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("pads", 2)):
         stated = node.attributes.get(name)
         if stated is not None and isinstance(stated.value, tuple):
@@ -702,12 +696,6 @@ def _spatial_rank(node: Node) -> int | None:
         if rank is not None:
             return rank - 2
     return None
-
-
-def _length(node: Node, slot: int) -> int | None:
-    """Return the extent of a vector input."""
-    shape = _shape_at(node, slot)
-    return shape[0] if shape and len(shape) == 1 and isinstance(shape[0], int) else None
 
 
 def _rank(node: Node, slot: int) -> int | None:

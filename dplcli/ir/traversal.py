@@ -214,7 +214,11 @@ def check_graph_structure(graph: Graph) -> None:
     for value in graph.values.values():
         _check_uses(value, inner)
     for name, value in graph.values.items():
-        _check_registration(graph, name, value)
+        if value.name != name or value.graph is not graph:
+            raise InvalidGraphError(f"{graph!r}: value {name!r} is registered under a wrong name")
+        producer = value.producer
+        if producer is not None and value not in producer.outputs:
+            raise InvalidGraphError(f"{graph!r}: {value!r} is not an output of its producer")
         if value.producer is not None and value.producer not in members:
             raise InvalidGraphError(f"{graph!r}: {value!r} is made by a node that is not there")
     _check_outputs(graph)
@@ -282,14 +286,6 @@ def _check_uses(value: Value, inner: set[Node]) -> None:
             raise InvalidGraphError(f"{value!r} claims a use by {node!r}, which is not there")
         if slot >= len(node.inputs) or node.inputs[slot] is not value:
             raise InvalidGraphError(f"{value!r} claims a use by {node!r} in slot {slot}")
-
-
-def _check_registration(graph: Graph, name: str, value: Value) -> None:
-    if value.name != name or value.graph is not graph:
-        raise InvalidGraphError(f"{graph!r}: value {name!r} is registered under a wrong name")
-    producer = value.producer
-    if producer is not None and value not in producer.outputs:
-        raise InvalidGraphError(f"{graph!r}: {value!r} is not an output of its producer")
 
 
 def _check_outputs(graph: Graph) -> None:

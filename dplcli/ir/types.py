@@ -1,6 +1,7 @@
 """Element types, shapes, attribute values and constant tensors, in the words of ONNX and numpy."""
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cache, lru_cache
@@ -52,6 +53,12 @@ def summands(dim: Dim) -> tuple[int | str, ...]:
 def dtype_name(code: int) -> str:
     """Name the element type *code*; a code newer than this table reads ``type<code>``."""
     return DTYPE_NAMES[code] if 0 <= code < len(DTYPE_NAMES) else f"type{code}"
+
+
+def bits_of(dtype: str) -> int:
+    """Return the size of one element in bits; 0 for a type that has no size."""
+    number = re.search(r"[0-9]+", dtype)
+    return 8 if dtype == "bool" else int(number[0]) if number else 0
 
 
 class TensorType(NamedTuple):
@@ -178,6 +185,17 @@ class Tensor(ABC):
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
+
+    @property
+    def content(self) -> tuple[Hashable, ...]:
+        """Equal for tensors that hold the same; for short ones, as it is a copy of the data.
+
+        Raises:
+            ModelLoadError: The data cannot be read.
+        """
+        data = self.numpy()
+        encoded = repr(data.tolist()) if data.dtype.hasobject else data.tobytes()
+        return (self.dtype, self.shape, encoded)
 
 
 class ArrayTensor(Tensor):

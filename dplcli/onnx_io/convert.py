@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import (
     AttributeProto,
+    FunctionProto,
     GraphProto,
     NodeProto,
     SparseTensorProto,
@@ -41,7 +42,7 @@ from dplcli.ir import (
     TensorType,
 )
 from dplcli.ir.model import NO_REMARKS
-from dplcli.ir.types import CHUNK, DTYPE_CODES, dtype_name
+from dplcli.ir.types import CHUNK, DTYPE_CODES, bits_of, dtype_name
 from dplcli.onnx_io.contrib import CONTRIB, contrib_operators
 from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
@@ -155,7 +156,7 @@ class ProtoTensor(Tensor):
         folder = self.home.folder if self.home else Path()
         try:
             if proto.data_type == TensorProto.STRING:
-                return _texts(proto)
+                return np.array(list(map(_text, proto.string_data)), object).reshape(proto.dims)
             array: NDArray[Any]
             if not self.is_external:
                 array = numpy_helper.to_array(proto)
@@ -294,21 +295,6 @@ _MOST_DIGITS = 19
 def _entries(proto: TensorProto) -> dict[str, str]:
     """Return where the data of a tensor lies, as far as it is stated."""
     return {entry.key: entry.value for entry in proto.external_data}
-
-
-def _texts(proto: TensorProto) -> NDArray[Any]:
-    """Decode a STRING tensor.
-
-    Raises:
-        ValueError: It has more or fewer elements than its shape says.
-    """
-    found = np.empty(len(proto.string_data), object)
-    for place, data in enumerate(proto.string_data):
-        try:
-            found[place] = data.decode()
-        except UnicodeDecodeError:
-            found[place] = data
-    return found.reshape(proto.dims)
 
 
 class SparseTensor(ProtoTensor):
@@ -459,6 +445,22 @@ def graphs_of(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
             yield f"{attribute.name}[{number}]", graph
 
 
+def all_scopes(*roots: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
+    """Iterate over graphs and functions and every body in them, outer ones first."""
+    pending = [*roots]
+    while pending:
+        scope = pending.pop()
+        yield scope
+        for node in scope.node:
+            pending += [body for _, body in graphs_of(node)]
+
+
+def all_nodes(*roots: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """Iterate over the nodes of graphs and functions and of every body in them."""
+    for scope in all_scopes(*roots):
+        yield from scope.node
+
+
 def names_read(proto: NodeProto) -> Iterator[str]:
     """Iterate over the names that a node reads, and those that its bodies capture."""
     yield from filter(None, proto.input)
@@ -539,30 +541,34 @@ _NEWEST = (1 << 31) - 1
 class OnnxSchemas:
     """A :class:`dplcli.ir.SchemaLibrary` over ``onnx.defs``, remembering what it looked up."""
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str, int], OpSchema | None] = {}
-        self._versions: dict[tuple[str, str], tuple[OpSchema, ...]] = {}
-
-    def find(self, op_type: str, domain: str, version: int) -> OpSchema | None:
+    @staticmethod
+    @cache
+    def find(op_type: str, domain: str, version: int) -> OpSchema | None:
         """Return the schema in force at opset *version*, or None if there is none."""
-        key = (op_type, domain, version)
-        if key not in self._found:
-            try:
-                self._found[key] = convert_schema(onnx.defs.get_schema(op_type, version, domain))
-            except (onnx.defs.SchemaError, TypeError):
-                self._found[key] = None  # TypeError: a version beyond 32 bits
-        return self._found[key]
+        try:
+            return convert_schema(onnx.defs.get_schema(op_type, version, domain))
+        except (onnx.defs.SchemaError, TypeError):  # TypeError: a version beyond 32 bits
+            return None
 
-    def versions(self, op_type: str, domain: str) -> tuple[OpSchema, ...]:
+    @staticmethod
+    @cache
+    def versions(op_type: str, domain: str) -> tuple[OpSchema, ...]:
         """Return every version of an operator's schema, oldest first; none if unknown."""
-        key = (op_type, domain)
-        if key not in self._versions:
-            self._versions[key] = tuple(map(convert_schema, _history(op_type, domain)))
-        return self._versions[key]
+        schemas: list[OnnxSchema] = []
+        version = _NEWEST
+        while version > 0 and onnx.defs.has(op_type, version, domain):
+            schemas.append(onnx.defs.get_schema(op_type, version, domain))
+            version = schemas[-1].since_version - 1
+        return tuple(map(convert_schema, schemas[::-1]))
 
-    def op_types(self, domain: str) -> frozenset[str]:
+    @staticmethod
+    @cache
+    def op_types(domain: str) -> frozenset[str]:
         """Return all operators of *domain*; none if they are not known."""
-        return _op_types(domain)
+        if domain == CONTRIB:
+            return frozenset(contrib_operators())
+        known = onnx.defs.get_all_schemas_with_history()
+        return frozenset(schema.name for schema in known if schema.domain == domain)
 
     def attributes_of(self, op_type: str, domain: str) -> frozenset[str] | None:
         """Return the attributes of an operator, of all versions; None if they are not known."""
@@ -570,24 +576,6 @@ class OnnxSchemas:
             return contrib_operators().get(op_type)
         versions = self.versions(op_type, domain)
         return frozenset().union(*(v.attributes for v in versions)) if versions else None
-
-
-def _history(op_type: str, domain: str) -> list[OnnxSchema]:
-    """Return all versions of one operator, oldest first; that of all operators takes 20 ms."""
-    found: list[OnnxSchema] = []
-    version = _NEWEST
-    while version > 0 and onnx.defs.has(op_type, version, domain):
-        found.append(onnx.defs.get_schema(op_type, version, domain))
-        version = found[-1].since_version - 1
-    return found[::-1]
-
-
-@cache
-def _op_types(domain: str) -> frozenset[str]:
-    if domain == CONTRIB:
-        return frozenset(contrib_operators())
-    known = onnx.defs.get_all_schemas_with_history()
-    return frozenset(schema.name for schema in known if schema.domain == domain)
 
 
 def convert_schema(schema: OnnxSchema) -> OpSchema:
@@ -729,9 +717,8 @@ def names_in_training(protos: Iterable[TrainingInfoProto]) -> TrainingNames:
         bindings = (*proto.initialization_binding, *proto.update_binding)
         updated |= {entry.key: None for entry in bindings}
         names.update(entry.value for entry in bindings)
-        graphs = [proto.initialization, proto.algorithm]
-        while graphs:
-            graph = graphs.pop()
+        for graph in all_scopes(proto.initialization, proto.algorithm):
+            assert isinstance(graph, GraphProto)  # noqa: S101  # there is no function in it
             names.update(part.name for part in (*graph.input, *graph.initializer, *graph.output))
             names.update(tensor.values.name for tensor in graph.sparse_initializer)
             for node in graph.node:
@@ -739,7 +726,6 @@ def names_in_training(protos: Iterable[TrainingInfoProto]) -> TrainingNames:
                 operators.add((node.domain, node.op_type, node.overload))
                 for item in node.attribute:
                     names.update(text.decode(errors="replace") for text in (item.s, *item.strings))
-                graphs += (body for _, body in graphs_of(node))
     return TrainingNames(frozenset({*names, *updated} - {""}), tuple(updated), frozenset(operators))
 
 
@@ -881,17 +867,7 @@ def _dim(proto: onnx.TensorShapeProto.Dimension) -> Dim:
 
 def dtype_bits(code: int) -> int:
     """Return the size of one element in bits; 0 for a type that is unknown or has no size."""
-    name = dtype_name(code)
-    if name in _BITS:
-        return _BITS[name]
-    digits = "".join(filter(str.isdigit, name))
-    return int(digits) if digits else 0
-
-
-_BITS = {"undefined": 0, "string": 0, "bool": 8, "bfloat16": 16} | dict.fromkeys(
-    ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"), 8
-)
-_BITS |= {"float4e2m1": 4, "float6e2m3": 6, "float6e3m2": 6}
+    return bits_of(dtype_name(code))
 
 
 # Serialise a message part by part, so that parts can be left out or replaced.

@@ -8,12 +8,12 @@ import os
 import stat
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, get_args
 
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.files import (
@@ -32,7 +32,7 @@ from dplcli.onnx_io.source import source_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from onnx import NodeProto, SparseTensorProto
+    from onnx import SparseTensorProto
 
     from dplcli.files import Provisional
     from dplcli.ir import Model, Tensor
@@ -440,40 +440,33 @@ def _external_tensors(model: Model) -> Iterator[TensorProto]:
 
 def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
     """Iterate over the tensors of a model, in nodes and functions, too; sparse ones are two."""
-    yield from _tensors_of_graph(proto.graph)
-    for function in proto.functions:
-        yield from _tensors_of_nodes(function.node)
-        yield from _tensors_of_attributes(function.attribute_proto)
+    for scope in (proto.graph, *proto.functions):
+        yield from _tensors_of(scope)
 
 
-def _tensors_of_graph(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    yield from _tensors_of_sparse(graph.sparse_initializer)
-    yield from _tensors_of_nodes(graph.node)
-
-
-def _tensors_of_sparse(sparse: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
-    for item in sparse:
-        yield item.values
-        yield item.indices
-
-
-def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    for node in nodes:
-        yield from _tensors_of_attributes(node.attribute)
-
-
-def _tensors_of_attributes(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto]:
-    for attribute in attributes:
+def _tensors_of(scope: GraphProto | FunctionProto) -> Iterator[TensorProto]:
+    stated = chain.from_iterable(node.attribute for node in scope.node)
+    if isinstance(scope, GraphProto):
+        yield from scope.initializer
+        yield from _parts_of(scope.sparse_initializer)
+    else:
+        stated = chain(stated, scope.attribute_proto)
+    for attribute in stated:
         if attribute.type in _WITHOUT_TENSORS:
             continue
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
         if attribute.HasField("sparse_tensor"):
-            yield from _tensors_of_sparse([attribute.sparse_tensor])
-        yield from _tensors_of_sparse(attribute.sparse_tensors)
+            yield from _parts_of([attribute.sparse_tensor])
+        yield from _parts_of(attribute.sparse_tensors)
         if attribute.HasField("g"):
-            yield from _tensors_of_graph(attribute.g)
+            yield from _tensors_of(attribute.g)
         for graph in attribute.graphs:
-            yield from _tensors_of_graph(graph)
+            yield from _tensors_of(graph)
+
+
+def _parts_of(sparse: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
+    for item in sparse:
+        yield item.values
+        yield item.indices

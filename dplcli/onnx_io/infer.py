@@ -42,12 +42,7 @@ from dplcli.ir.model import (
 from dplcli.ir.operators import TYPED_BY_TYPES, canonical_domain
 from dplcli.ir.types import DTYPE_CODES, PLAIN_KINDS, contradicts, is_made_up
 from dplcli.onnx_io.bounded import GivenUpError, bounded
-from dplcli.onnx_io.convert import (
-    decode_type,
-    encode_attribute,
-    encode_type,
-    graphs_of,
-)
+from dplcli.onnx_io.convert import all_nodes, decode_type, encode_attribute, encode_type, graphs_of
 from dplcli.onnx_io.external_data import IN_MEMORY, DataPlace
 from dplcli.onnx_io.source import source_of
 from dplcli.onnx_io.write import encode_function, encode_node, large_tensors, to_proto
@@ -269,7 +264,11 @@ def _within_bound(model: ModelProto) -> tuple[ModelProto, str]:
         return model, ""
     left_out = expansion.too_large()
     kept = [f for f in model.functions if (f.domain, f.name, f.overload) not in left_out]
-    return _with_functions(model, kept), beyond(expansion.total)
+    copy = ModelProto(ir_version=model.ir_version)
+    copy.opset_import.extend(model.opset_import)
+    copy.graph.CopyFrom(model.graph)
+    copy.functions.extend(kept)
+    return copy, beyond(expansion.total)
 
 
 def without_length(shape: Sequence[Dim]) -> Sequence[Dim]:
@@ -306,14 +305,6 @@ def nodes_of(total: int) -> str:
     return f"{total:,} nodes" if total < MANY else "endlessly many nodes"
 
 
-def _with_functions(model: ModelProto, functions: Iterable[onnx.FunctionProto]) -> ModelProto:
-    copy = ModelProto(ir_version=model.ir_version)
-    copy.opset_import.extend(model.opset_import)
-    copy.graph.CopyFrom(model.graph)
-    copy.functions.extend(functions)
-    return copy
-
-
 def inlined(model: ModelProto) -> ModelProto:
     """Put the bodies of functions in the place of their calls, with onnx's inliner.
 
@@ -345,10 +336,7 @@ def write_defaults(model: ModelProto) -> None:
     defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
     if not any(defaults.values()):
         return
-    pending = [node for root in (model.graph, *model.functions) for node in root.node]
-    while pending:
-        node = pending.pop()
-        pending += (inner for _, graph in graphs_of(node) for inner in graph.node)
+    for node in all_nodes(model.graph, *model.functions):
         implied = defaults.get((node.domain, node.op_type, node.overload), ())
         given = {item.name: item.ref_attr_name for item in node.attribute}
         if any(given.get(item.name) for item in implied):
@@ -507,7 +495,15 @@ class _Budget:
         if cost > self._left:
             self.problem = beyond(self._total)
             return []
-        reached = _reached(function)
+        # List what *function* calls, and what that calls, and so on.
+        found: dict[Function, None] = {}
+        pending = callees(function)
+        while pending:
+            called = pending.pop()
+            if called not in found:
+                found[called] = None
+                pending += callees(called)
+        reached = [*found]
         self._left -= cost if reached else 0
         for called in reached:
             if called not in self._encoded:
@@ -723,18 +719,6 @@ _MOST_KINDS_OF_CALLS = 32
 _FIRST_IR_WITH_FUNCTIONS = 8
 
 
-def _reached(function: Function) -> list[Function]:
-    """List what *function* calls, and what that calls, and so on."""
-    found: dict[Function, None] = {}
-    pending = callees(function)
-    while pending:
-        called = pending.pop()
-        if called not in found:
-            found[called] = None
-            pending += callees(called)
-    return [*found]
-
-
 def _type_of(value: Value | None, types: Types) -> TensorType | None:
     """Return the type of what a call gives; numbers come before symbols."""
     if value is None:
@@ -915,10 +899,11 @@ class NodeInference:
     def infer(
         self,
         node: Node,
-        types: Mapping[Value, TensorType],
-        data: Mapping[Value, NDArray[Any]],
+        types: Mapping[Value, TensorType] | None = None,
+        data: Mapping[Value, NDArray[Any]] | None = None,
     ) -> list[TensorType | None]:
         """Infer the types of the outputs of *node* as :func:`infer_node` does."""
+        types, data = types or {}, data or {}
         key = None if node.subgraphs else _key(node, types, data)
         if key is None:
             return infer_node(node, types, data)

@@ -68,7 +68,18 @@ def write_object(model: object, folder: Path) -> Path:
     if isinstance(model, ModelProto):
         _write_proto(model, path)
     elif _is_of(model, "onnx_ir", "Model"):
-        _write_ir(model, path)
+        onnx_ir: Any = sys.modules["onnx_ir"]
+        try:
+            tensors = [
+                value.const_value
+                for graph in model.graphs()  # type: ignore[attr-defined]  # onnx_ir's
+                for value in graph.initializers.values()
+            ]
+            size = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+            inline = _SMALL if size > _MOST else sys.maxsize
+            onnx_ir.save(model, path, external_data=_DATA, size_threshold_bytes=inline)
+        except Exception as error:  # whatever it raises, the model is not to be had
+            raise ModelLoadError(f"onnx_ir cannot write this model: {error}") from error
     elif _is_of(model, "torch", "ONNXProgram"):
         inner = getattr(model, "model", None)
         write_object(inner if _is_of(inner, "onnx_ir", "Model") else model.model_proto, folder)  # type: ignore[attr-defined]  # torch's
@@ -86,21 +97,6 @@ def _is_of(model: object, package: str, name: str) -> bool:
         kind.__name__ == name and kind.__module__.partition(".")[0] == package
         for kind in type(model).__mro__
     )
-
-
-def _write_ir(model: object, path: Path) -> None:
-    onnx_ir: Any = sys.modules["onnx_ir"]
-    try:
-        tensors = [
-            value.const_value
-            for graph in model.graphs()  # type: ignore[attr-defined]  # onnx_ir's
-            for value in graph.initializers.values()
-        ]
-        size = sum(tensor.nbytes for tensor in tensors if tensor is not None)
-        inline = _SMALL if size > _MOST else sys.maxsize
-        onnx_ir.save(model, path, external_data=_DATA, size_threshold_bytes=inline)
-    except Exception as error:  # whatever it raises, the model is not to be had
-        raise ModelLoadError(f"onnx_ir cannot write this model: {error}") from error
 
 
 def _write_proto(proto: ModelProto, path: Path) -> None:

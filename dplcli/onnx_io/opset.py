@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain
 from types import MappingProxyType
@@ -43,6 +43,8 @@ from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io.convert import (
     UNREADABLE,
     OnnxSchemas,
+    all_nodes,
+    all_scopes,
     decode_attribute,
     decode_type,
     graphs_of,
@@ -72,39 +74,6 @@ Body: TypeAlias = tuple[int, str]
 """Which body of which node: the node's index, the attribute's name."""
 
 
-class InferredTypes:
-    """The types that onnx infers for the values of the main graph and its bodies.
-
-    Args:
-        model: The model, which is not edited before the last question.
-    """
-
-    def __init__(self, model: ModelProto) -> None:
-        self._model = model
-        self._tables: dict[tuple[Body, ...], dict[str, TensorType]] = {}
-
-    def table(self, path: tuple[Body, ...]) -> dict[str, TensorType]:
-        """Return what is known about the values of one graph.
-
-        Args:
-            path: The bodies to go through on the way from the main graph.
-        """
-        if path not in self._tables:
-            graph = self._root
-            for number, name in path:
-                graph = dict(graphs_of(graph.node[number]))[name]
-            typed = [
-                (info.name, decode_type(info.type))
-                for info in (*graph.input, *graph.value_info, *graph.output)
-            ]
-            self._tables[path] = {name: found for name, found in typed if found is not None}
-        return self._tables[path]
-
-    @cached_property
-    def _root(self) -> GraphProto:
-        return inferred_graph(self._model)[0] or self._model.graph
-
-
 class ValueNames:
     """The names in a main graph and its bodies, or in a function; gives out unused ones.
 
@@ -130,29 +99,15 @@ class ValueNames:
 
     @cached_property
     def _taken(self) -> set[str]:
-        return set(_all_names(self._root))
+        scopes = [*all_scopes(self._root)]
+        taken = {name for scope in scopes for name, _ in _definitions(scope)}
+        return taken.union(self._read, (node.name for scope in scopes for node in scope.node))
 
     @cached_property
     def _read(self) -> set[str]:
-        return set(_read_names(self._root))
-
-
-def _all_names(root: GraphProto | FunctionProto) -> Iterator[str]:
-    for scope in all_scopes(root):
-        yield from _interface(scope.input)
-        yield from _interface(scope.output)
-        if isinstance(scope, GraphProto):
-            yield from (tensor.name for tensor in scope.initializer)
-            yield from (sparse.values.name for sparse in scope.sparse_initializer)
-        for node in scope.node:
-            yield from (node.name, *node.input, *node.output)
-
-
-def _read_names(root: GraphProto | FunctionProto) -> Iterator[str]:
-    for scope in all_scopes(root):
-        yield from _interface(scope.output)
-        for node in scope.node:
-            yield from node.input
+        returned = (_interface(scope.output) for scope in all_scopes(self._root))
+        read = (node.input for node in all_nodes(self._root))
+        return set(chain(*returned, *read))
 
 
 def _interface(values: Iterable[str | ValueInfoProto]) -> Iterator[str]:
@@ -160,62 +115,38 @@ def _interface(values: Iterable[str | ValueInfoProto]) -> Iterator[str]:
     return (value if isinstance(value, str) else value.name for value in values)
 
 
-def all_scopes(root: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
-    """Iterate over a graph or function and every body in it, outer ones first."""
-    pending = [root]
-    while pending:
-        scope = pending.pop()
-        yield scope
-        for node in scope.node:
-            pending += [body for _, body in graphs_of(node)]
-
-
-def all_nodes(root: GraphProto | FunctionProto) -> Iterator[NodeProto]:
-    """Iterate over the nodes of a graph or function and of every body in it."""
-    for scope in all_scopes(root):
-        yield from scope.node
-
-
+@dataclass
 class Scope:
     """A graph, or the body of a function, and what is to change in it.
 
-    Args:
+    Attributes:
         proto: The message, which stays as it is until :meth:`apply`.
-        types: Types of the model's values.
+        types: Infers the types of the values of the main graph and its bodies.
         outer: The graph round it, whose values it sees; None for a main graph or a function.
         body: Which body of which node of *outer* it is.
-
-    Attributes:
-        proto: As given.
         names: Gives out names that are free here and in all graphs that share names with it.
         function: The function that it is, or lies in, if any.
-        path: The bodies to go through on the way from the main graph or the function.
         where: What to put behind a node's name in messages: "", or " in ...".
         replaced: What to put into the places of nodes, by index.
     """
 
-    def __init__(
-        self,
-        proto: GraphProto | FunctionProto,
-        types: InferredTypes,
-        outer: Scope | None = None,
-        body: Body = (0, ""),
-    ) -> None:
-        self.proto = proto
+    proto: GraphProto | FunctionProto
+    types: Callable[[], GraphProto]
+    outer: Scope | None = None
+    body: Body = (0, "")
+
+    def __post_init__(self) -> None:
+        proto, outer, (number, name) = self.proto, self.outer, self.body
         self.replaced: dict[int, list[NodeProto]] = {}
         self.function: FunctionProto | None = None
-        self.path: tuple[Body, ...] = ()
         self.where: str = ""
         self.names: ValueNames = ValueNames(proto) if outer is None else outer.names
         if outer is not None:
             self.function = outer.function
-            self.path = (*outer.path, body)
-            self.where = f" in {body[1]} of {node_label(outer.proto.node[body[0]])}{outer.where}"
+            self.where = f" in {name} of {node_label(outer.proto.node[number])}{outer.where}"
         elif isinstance(proto, FunctionProto):
             self.function = proto
             self.where = f" in {proto.domain}::{proto.name}"
-        self._types = types
-        self._outer = outer
         self._shared: dict[bytes, str] = {}
         self._initializers: list[TensorProto] = []
         self._first: list[NodeProto] = []
@@ -224,17 +155,31 @@ class Scope:
         """Return what is known about a value that is visible here."""
         values = self._defined
         if name not in values:
-            return self._outer.type_of(name) if self._outer else None
+            return self.outer.type_of(name) if self.outer else None
         tensor = values[name]
         if tensor is not None:
             return TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
-        return None if self.function else self._types.table(self.path).get(name)
+        return None if self.function else self._known.get(name)
+
+    @cached_property
+    def inferred(self) -> GraphProto:
+        """The graph with the types that onnx infers for its values."""
+        if self.outer is None:
+            return self.types()
+        number, name = self.body
+        return dict(graphs_of(self.outer.inferred.node[number]))[name]
+
+    @cached_property
+    def _known(self) -> dict[str, TensorType]:
+        graph = self.inferred
+        infos = (*graph.input, *graph.value_info, *graph.output)
+        return {info.name: known for info in infos if (known := decode_type(info.type))}
 
     def value_of(self, name: str) -> NDArray[Any] | None:
         """Return the value of a constant that is visible here, unless it is external data."""
         values = self._defined
         if name not in values:
-            return self._outer.value_of(name) if self._outer else None
+            return self.outer.value_of(name) if self.outer else None
         tensor = values[name]
         if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
             return None
@@ -293,9 +238,7 @@ def _name_of(node: NodeProto) -> str:
     return node.name or next(filter(None, node.output), "")
 
 
-def _definitions(
-    proto: GraphProto | FunctionProto,
-) -> Iterator[tuple[str, TensorProto | None]]:
+def _definitions(proto: GraphProto | FunctionProto) -> Iterator[tuple[str, TensorProto | None]]:
     if isinstance(proto, GraphProto):
         yield from ((tensor.name, tensor) for tensor in proto.initializer)
         yield from ((sparse.values.name, None) for sparse in proto.sparse_initializer)
@@ -336,32 +279,28 @@ class NotRaisableError(Exception):  # an answer, not an error, until all are col
     version = 0
 
 
+@dataclass
 class Site:
     """One node to be adapted to the schema of the next version of its operator.
 
     An adapter asks, and then says what takes the node's place by :meth:`helper` and
     :meth:`replace`; if it says nothing, the node stays as it is.
 
-    Args:
+    Attributes:
         node: The node, which is not edited.
         scope: The graph or function that it is in.
         version: The opset whose schema the node is to fit.
         target: The opset that the model is raised to.
         is_given: Tells whether a function's attribute has a value at every call.
-
-    Attributes:
         made: What takes the node's place, each with the opset that it is written for.
     """
 
-    def __init__(
-        self, node: NodeProto, scope: Scope, version: int, target: int, is_given: IsGiven
-    ) -> None:
-        self.node = node
-        self.version = version
-        self.target = target
-        self.made: list[tuple[NodeProto, int]] = []
-        self._scope = scope
-        self._is_given = is_given
+    node: NodeProto
+    scope: Scope
+    version: int
+    target: int
+    is_given: IsGiven
+    made: list[tuple[NodeProto, int]] = field(default_factory=list)
 
     def attribute(self, name: str) -> AttributeProto | None:
         """Return an attribute as it stands."""
@@ -389,25 +328,25 @@ class Site:
 
     def is_output_read(self, slot: int) -> bool:
         """Tell whether an output is there and read by anything."""
-        return slot < len(self.node.output) and self._scope.names.is_read(self.node.output[slot])
+        return slot < len(self.node.output) and self.scope.names.is_read(self.node.output[slot])
 
     def dtype(self, slot: int) -> str | None:
         """Return the element type of an input if it is known."""
-        found = self._scope.type_of(self.input(slot))
+        found = self.scope.type_of(self.input(slot))
         return None if found is None else found.dtype
 
     def shape(self, slot: int) -> tuple[Dim, ...] | None:
         """Return the shape of an input if its rank is known."""
-        found = self._scope.type_of(self.input(slot))
+        found = self.scope.type_of(self.input(slot))
         return None if found is None else found.shape
 
     def value(self, slot: int) -> NDArray[Any] | None:
         """Return the value of an input if it is a constant in the file."""
-        return self._scope.value_of(self.input(slot))
+        return self.scope.value_of(self.input(slot))
 
     def constant(self, array: NDArray[Any], wanted: str) -> str:
         """Return the name of a value that is always *array*."""
-        return self._scope.add_constant(
+        return self.scope.add_constant(
             make_attribute("value", numpy_helper.from_array(array)), wanted
         )
 
@@ -435,8 +374,8 @@ class Site:
                 f"its attribute {name!r} is the function's {found.ref_attr_name!r}, which only "
                 f"opset {_FIRST_PLAIN_CONSTANT} and later can turn into an input"
             )
-        function = self._scope.function
-        if function is None or not self._is_given(function, found.ref_attr_name):
+        function = self.scope.function
+        if function is None or not self.is_given(function, found.ref_attr_name):
             raise NotRaisableError(
                 f"its attribute {name!r} is the function's {found.ref_attr_name!r}, which not "
                 "every call gives"
@@ -444,7 +383,7 @@ class Site:
         reference = AttributeProto(
             name=f"value_{kind}", type=found.type, ref_attr_name=found.ref_attr_name
         )
-        return self._scope.add_constant(reference, name)
+        return self.scope.add_constant(reference, name)
 
     def scalar_like_input(self, name: str) -> str:
         """Make a scalar of a float attribute, with the first input's type, and return its name.
@@ -493,8 +432,8 @@ class Site:
         Returns:
             The name of its output.
         """
-        output = wanted if wanted in self.node.output else self._scope.names.new(wanted)
-        name = self.node.name and self._scope.names.new(f"{self.node.name}_{op_type}")
+        output = wanted if wanted in self.node.output else self.scope.names.new(wanted)
+        name = self.node.name and self.scope.names.new(f"{self.node.name}_{op_type}")
         node = NodeProto(op_type=op_type, name=name, input=inputs, output=[output])
         node.attribute.extend(attributes)
         self.made.append((node, version or self.version))
@@ -530,9 +469,12 @@ class Site:
         node.op_type = op_type or node.op_type
         if inputs:
             del node.input[:]
-            node.input.extend(_trimmed(inputs))
+            used = len(inputs)
+            while used and not inputs[used - 1]:
+                used -= 1
+            node.input.extend(inputs[:used])
         if output:
-            node.output[0] = self._scope.names.new(output)
+            node.output[0] = self.scope.names.new(output)
         del node.output[outputs or len(node.output) :]
         for number in reversed(range(len(node.attribute))):
             if node.attribute[number].name in {*without, *attributes}:
@@ -540,13 +482,6 @@ class Site:
         node.attribute.extend(helper.make_attribute(*item) for item in attributes.items())
         self.made.append((node, version or self.version))
         return str(node.output[0])
-
-
-def _trimmed(names: Sequence[str]) -> Sequence[str]:
-    used = len(names)
-    while used and not names[used - 1]:
-        used -= 1
-    return names[:used]
 
 
 # Adapters for the bumps that turned attributes into inputs and left the meaning alone.
@@ -806,9 +741,7 @@ def _split_18(site: Site) -> None:
 Adapter: TypeAlias = Callable[[Site], object]
 """Tells a site what takes the node's place; tells nothing if the node may stay."""
 
-REFUSED = {
-    ("Scan", 9): "Scan before opset 9 runs over a batch, which later ones do not",
-}
+REFUSED = {("Scan", 9): "Scan before opset 9 runs over a batch, which later ones do not"}
 
 ADAPTERS: dict[tuple[str, int], Adapter] = {
     ("BatchNormalization", 9): _batch_normalization_9,
@@ -903,7 +836,7 @@ class OpsetRaise:
     Args:
         model: The model, which stays as it is until :meth:`apply`.
         target: The opset to raise it to.
-        types: Types of its values.
+        types: Infers the types of its values.
 
     Attributes:
         target: As given.
@@ -913,7 +846,7 @@ class OpsetRaise:
         raised_functions: The functions that import the standard at an older opset.
     """
 
-    def __init__(self, model: ModelProto, target: int, types: InferredTypes) -> None:
+    def __init__(self, model: ModelProto, target: int, types: Callable[[], GraphProto]) -> None:
         self.adapted: list[AdaptedNode] = []
         self.refused: list[tuple[str, NotRaisableError]] = []
         self._model = model
@@ -1117,9 +1050,25 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
         UsageError: The model is newer than *version*, or *version* than the installed onnx.
         OpsetError: A node cannot be expressed at *version*, as far as dpl knows.
     """
-    before = _checked_opset(proto, version, label)
+    # The model's opset.
+    newest = onnx.defs.onnx_opset_version()
+    if not 1 <= version <= newest:
+        raise UsageError(
+            f"there is no opset {version} in the installed onnx {onnx.__version__}",
+            hint=f"ask for {newest} at most, or install a newer onnx",
+        )
+    if len({entry.version for entry in proto.opset_import if entry.domain in STANDARD_DOMAINS}) > 1:
+        raise OpsetError(f"{label}: imports the standard more than once, in different versions")
+    if proto.training_info:
+        raise OpsetError(f"{label}: holds training graphs, which cannot be raised")
+    before = imported_standard(proto.opset_import)
+    if before is not None and before > version:
+        raise UsageError(
+            f"{label}: is of opset {before}, which cannot be lowered to {version}",
+            hint=f"ask for {before} or a newer one",
+        )
     ir_version = proto.ir_version
-    types = InferredTypes(proto)
+    types = cache(lambda: inferred_graph(proto)[0] or proto.graph)
     change = OpsetRaise(proto, version, types)
     if change.refused:
         raise _refusal(change, proto, label, types)
@@ -1137,33 +1086,9 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
     )
 
 
-def _checked_opset(proto: ModelProto, version: int, label: str) -> int | None:
-    """Return the model's opset; refuse what makes no sense.
-
-    Raises:
-        UsageError: The version cannot be raised to.
-        OpsetError: The model cannot be raised at all.
-    """
-    newest = onnx.defs.onnx_opset_version()
-    if not 1 <= version <= newest:
-        raise UsageError(
-            f"there is no opset {version} in the installed onnx {onnx.__version__}",
-            hint=f"ask for {newest} at most, or install a newer onnx",
-        )
-    if len({entry.version for entry in proto.opset_import if entry.domain in STANDARD_DOMAINS}) > 1:
-        raise OpsetError(f"{label}: imports the standard more than once, in different versions")
-    if proto.training_info:
-        raise OpsetError(f"{label}: holds training graphs, which cannot be raised")
-    before = imported_standard(proto.opset_import)
-    if before is not None and before > version:
-        raise UsageError(
-            f"{label}: is of opset {before}, which cannot be lowered to {version}",
-            hint=f"ask for {before} or a newer one",
-        )
-    return before
-
-
-def _refusal(change: OpsetRaise, proto: ModelProto, label: str, types: InferredTypes) -> OpsetError:
+def _refusal(
+    change: OpsetRaise, proto: ModelProto, label: str, types: Callable[[], GraphProto]
+) -> OpsetError:
     """Say which nodes stand in the way, and how far the model can be raised."""
     before = imported_standard(proto.opset_import) or 0
     what, why = change.refused[0]
@@ -1190,14 +1115,10 @@ def _raise_ir_version(proto: ModelProto, version: int) -> None:
     if proto.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS:
         for graph in all_scopes(proto.graph):
             assert isinstance(graph, GraphProto)  # noqa: S101  # bodies are never functions
-            _take_initializers_off_inputs(graph)
+            stored = {tensor.name for tensor in graph.initializer}
+            stored.update(sparse.values.name for sparse in graph.sparse_initializer)
+            kept = [info for info in graph.input if info.name not in stored]
+            if len(kept) < len(graph.input):
+                del graph.input[:]
+                graph.input.extend(kept)
     proto.ir_version = needed
-
-
-def _take_initializers_off_inputs(graph: GraphProto) -> None:
-    stored = {tensor.name for tensor in graph.initializer}
-    stored.update(sparse.values.name for sparse in graph.sparse_initializer)
-    kept = [info for info in graph.input if info.name not in stored]
-    if len(kept) < len(graph.input):
-        del graph.input[:]
-        graph.input.extend(kept)

@@ -17,11 +17,7 @@ import onnx.parser
 import onnx.printer
 import onnx.shape_inference
 from google.protobuf.message import DecodeError
-from onnx import (
-    GraphProto,
-    ModelProto,
-    ValueInfoProto,
-)
+from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from dplcli.errors import InvalidModelError, ModelLoadError, some_of
 from dplcli.ir import (
@@ -66,7 +62,7 @@ from dplcli.onnx_io.write import large_tensors, to_proto
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
     from onnx import OperatorSetIdProto
@@ -94,7 +90,7 @@ class ProtoCodec:
         self.source = source
         self._attributes: dict[int, dict[str, Attribute]] = {}
         self._types: dict[bytes, TensorType | None] = {}
-        self._nodes = infer.NodeInference()
+        self.infer_node = infer.NodeInference().infer  # those of nodes that are alike are known
         self._remarked = frozenset(np.flatnonzero(source.table.nodes.remarked).tolist())
 
     def attributes(self, node: Node) -> dict[str, Attribute]:
@@ -156,15 +152,6 @@ class ProtoCodec:
         return infer.infer_types_anew(model) if anew else infer.infer_types(model)
 
     kinds_of_nodes = staticmethod(infer.kinds_of_nodes)
-
-    def infer_node(
-        self,
-        node: Node,
-        types: Mapping[Value, TensorType] | None = None,
-        data: Mapping[Value, NDArray[Any]] | None = None,
-    ) -> Sequence[TensorType | None]:
-        """Infer the types of one node's outputs; those of nodes that are alike are known."""
-        return self._nodes.infer(node, types or {}, data or {})
 
     @staticmethod
     def derived_type(value: Value) -> TensorType | None:
@@ -245,8 +232,6 @@ def _what_is_wrong(beginning: bytes) -> str:
 # Read an ONNX file into the IR.
 
 
-_GIVEN = GraphProto.INPUT_FIELD_NUMBER
-_RETURNED = GraphProto.OUTPUT_FIELD_NUMBER
 _ANNOTATION = GraphProto.QUANTIZATION_ANNOTATION_FIELD_NUMBER
 _EXTERNAL_MARK = b"location"
 """The key in every reference to external data; a file without it has no such data."""
@@ -409,14 +394,35 @@ class _Builder:
         self.model.opset_imports.update(imports)
         self.model.notes += self.table.notes
         self.model.is_spread = self.table.is_spread
-        self._make_graphs_and_nodes()
+        nodes = self.table.nodes
+        names = self.source.texts(nodes.name_at, nodes.name_size)
+        operators = self.operators()
+        which = nodes.operator.tolist()
+        first, count = self.table.rows_by_graph()
+        for row, graph in enumerate(self.table.graphs):
+            made = self._make_graph(row, graph)
+            self.graphs.append(made)
+            rows = range(first[row], first[row] + count[row])
+            for number in rows:
+                domain, op_type, overload = operators[which[number]]
+                node = Node(made, op_type, domain, names[number], number)
+                if overload:
+                    node.overload = overload
+                self.nodes.append(node)
+            made.arrange(self.nodes[first[row] :])
+        # bodies come level by level, and a graph lists those of its nodes by node
+        for made in self.graphs:
+            if made.inner:
+                made.inner.sort(key=self._where)
+                for body in made.inner:
+                    self._let_own(body)
         self._make_values()
         self._let_nodes_read()
         self._let_graphs_return()
         self._state_types()
         self._protect()
-        for graph in self.table.sorted:
-            self.graphs[graph].modified = True
+        for number in self.table.sorted:
+            self.graphs[number].modified = True
 
     def imports(self, stated: Iterable[OperatorSetIdProto], where: str = "") -> dict[str, int]:
         """Read which version of each domain is in force; note what is imported in two.
@@ -440,30 +446,6 @@ class _Builder:
                     "which onnxruntime takes; other tools may take another"
                 )
         return {domain: opsets[-1].version for domain, opsets in listed.items()}
-
-    def _make_graphs_and_nodes(self) -> None:
-        nodes = self.table.nodes
-        names = self.source.texts(nodes.name_at, nodes.name_size)
-        operators = self.operators()
-        which = nodes.operator.tolist()
-        first, count = self.table.rows_by_graph()
-        for row, graph in enumerate(self.table.graphs):
-            made = self._make_graph(row, graph)
-            self.graphs.append(made)
-            rows = range(first[row], first[row] + count[row])
-            for number in rows:
-                domain, op_type, overload = operators[which[number]]
-                node = Node(made, op_type, domain, names[number], number)
-                if overload:
-                    node.overload = overload
-                self.nodes.append(node)
-            made.arrange(self.nodes[first[row] :])
-        # bodies come level by level, and a graph lists those of its nodes by node
-        for made in self.graphs:
-            if made.inner:
-                made.inner.sort(key=self._where)
-                for body in made.inner:
-                    self._let_own(body)
 
     def _where(self, body: Graph) -> tuple[int, int]:
         row = self.table.graphs[row_of(body.source)]
@@ -491,7 +473,32 @@ class _Builder:
 
     def _make_graph(self, number: int, row: GraphRow) -> Graph:
         if row.kind is GraphKind.FUNCTION:
-            made = self._make_function(number)
+            header = self.source.function_header(number)
+            where = f"the function {header.domain}::{header.name} "
+            body = Graph(
+                self.model, self.imports(header.opset_import, where) or self.model.opset_imports
+            )
+            body.name = header.name
+            function = Function(
+                header.domain,
+                header.name,
+                body,
+                overload=header.overload,
+                attributes=tuple(header.attribute),
+                metadata={entry.key: entry.value for entry in header.metadata_props},
+                source=number,
+            )
+            function.defaults = {
+                item.name: decode_attribute(item, {}, self.source.home)
+                for item in header.attribute_proto
+            }
+            if function.key in self.model.functions:
+                raise InvalidModelError(
+                    f"{self.source.home.label}: invalid model: graph {body.name!r}: "
+                    f"two functions are named {header.domain}::{header.name}"
+                )
+            self.model.functions[function.key] = function
+            made = body
         elif row.kind is GraphKind.MAIN:
             made = self.model.graph
         else:
@@ -501,34 +508,6 @@ class _Builder:
             made.name = self.source.name_of(number)
         made.source = number
         return made
-
-    def _make_function(self, number: int) -> Graph:
-        header = self.source.function_header(number)
-        where = f"the function {header.domain}::{header.name} "
-        body = Graph(
-            self.model, self.imports(header.opset_import, where) or self.model.opset_imports
-        )
-        body.name = header.name
-        function = Function(
-            header.domain,
-            header.name,
-            body,
-            overload=header.overload,
-            attributes=tuple(header.attribute),
-            metadata={entry.key: entry.value for entry in header.metadata_props},
-            source=number,
-        )
-        function.defaults = {
-            item.name: decode_attribute(item, {}, self.source.home)
-            for item in header.attribute_proto
-        }
-        if function.key in self.model.functions:
-            raise InvalidModelError(
-                f"{self.source.home.label}: invalid model: graph {body.name!r}: "
-                f"two functions are named {header.domain}::{header.name}"
-            )
-        self.model.functions[function.key] = function
-        return body
 
     def _make_values(self) -> None:
         """Define all values: of a graph first what it is given and stores, then what nodes make."""
@@ -628,9 +607,9 @@ class _Builder:
             if value is None:
                 continue
             known = value.type_source
-            if field == _GIVEN and is_main[graph]:
+            if field == GraphProto.INPUT_FIELD_NUMBER and is_main[graph]:
                 value.type_source = texts[text]
-            elif field == _RETURNED and is_main[graph]:
+            elif field == GraphProto.OUTPUT_FIELD_NUMBER and is_main[graph]:
                 returned.append((value, text))
             elif known is None or type(known) is TensorType:
                 value.type_source = statements[text]
@@ -709,20 +688,16 @@ _DEEPEST_TEXT = 1000
 """How deep brackets may nest: the parser of onnx is recursive, and ends the process."""
 
 
-def _depth_of(text: str) -> int:
-    """Return how deep brackets nest, those in strings and comments included."""
-    depth = deepest = 0
-    for bracket in _BRACKET.findall(text):
-        depth += 1 if bracket in "({[" else -1
-        deepest = max(deepest, depth)
-    return deepest
-
-
 _BRACKET = re.compile(r"[(){}\[\]]")
 
 
 def _from_text(header: str, text: str, label: str, wrong: str, *, is_checked: bool) -> Model:
-    if _depth_of(text) > _DEEPEST_TEXT:
+    # How deep brackets nest, those in strings and comments included.
+    depth = deepest = 0
+    for bracket in _BRACKET.findall(text):
+        depth += 1 if bracket in "({[" else -1
+        deepest = max(deepest, depth)
+    if deepest > _DEEPEST_TEXT:
         raise InvalidModelError(f"{label}: {wrong}: it nests deeper than {_DEEPEST_TEXT:,}")
     try:
         proto = _parsed(header + text)
@@ -804,31 +779,14 @@ def node_types(
     What has no elements fits only if it may be empty.
     """
     try:
-        proto = onnx.helper.make_node(
-            node.op_type,
-            node.inputs,
-            node.outputs,
-            domain=node.domain,
-            **{name: _attribute_of(value) for name, value in node.attributes.items()},
-        )
-        inferred = infer.infer_outputs(
-            onnx.defs.get_schema(node.op_type, opset, node.domain),
-            proto,
-            {
-                name: onnx.helper.make_tensor_type_proto(
-                    DTYPE_CODES[types[name][0]], types[name][1]
-                )
-                for name in node.inputs
-                if name
-            },
-            {
-                n: onnx.numpy_helper.from_array(constants[n], n)
-                for n in node.inputs
-                if n in constants
-            },
-            {"": opset},
-            ir_version=10,
-        )
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        read = {name: types[name] for name in node.inputs if name}
+        kinds = {
+            name: onnx.helper.make_tensor_type_proto(DTYPE_CODES[dtype], shape)
+            for name, (dtype, shape) in read.items()
+        }
+        data = {n: onnx.numpy_helper.from_array(constants[n], n) for n in read if n in constants}
+        inferred = infer.infer_outputs(schema, _proto_of(node), kinds, data, {"": opset}, 10)
     except (*_UNFIT, onnx.defs.SchemaError, RuntimeError, ValueError, TypeError):
         return None
     found = {}
@@ -858,8 +816,14 @@ def accepted_types(op_type: str, domain: str, opset: int) -> tuple[frozenset[str
     return tuple(frozenset(names.get(text, text) for text in each) for each in texts)
 
 
-def _attribute_of(value: object) -> Any:  # noqa: ANN401  # what onnx takes
-    return onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+def _proto_of(node: Any) -> onnx.NodeProto:  # noqa: ANN401  # as in MadeUpGraph
+    attributes = {
+        name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        for name, value in node.attributes.items()
+    }
+    return onnx.helper.make_node(
+        node.op_type, node.inputs, node.outputs, domain=node.domain, **attributes
+    )
 
 
 def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
@@ -870,16 +834,7 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     ]
     constants = [onnx.numpy_helper.from_array(a, name) for name, a in graph.constants.items()]
     try:
-        nodes = [
-            onnx.helper.make_node(
-                node.op_type,
-                node.inputs,
-                node.outputs,
-                domain=node.domain,
-                **{k: _attribute_of(v) for k, v in node.attributes.items()},
-            )
-            for node in graph.nodes
-        ]
+        nodes = list(map(_proto_of, graph.nodes))
     except (ValueError, TypeError):
         return None  # an attribute that onnx cannot tell the kind of
     outputs = [onnx.ValueInfoProto(name=name) for name in graph.outputs]

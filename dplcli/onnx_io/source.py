@@ -49,17 +49,6 @@ _SEPARATE = (
 _TENSORS, _DENSE = _SEPARATE[:2], _SEPARATE[:1]
 
 
-_PLAIN_TYPES: dict[int, np.dtype[Any]] = {
-    code: np.dtype(name)
-    for code, name in (
-        *((TensorProto.FLOAT, "<f4"), (TensorProto.DOUBLE, "<f8"), (TensorProto.INT64, "<i8")),
-        *((TensorProto.INT32, "<i4"), (TensorProto.FLOAT16, "<f2"), (TensorProto.BOOL, "?")),
-        *((TensorProto.UINT8, "u1"), (TensorProto.INT8, "i1")),
-    )
-}
-"""The types whose raw data is what numpy has in memory."""
-
-
 _Message = TypeVar("_Message", bound="Message")
 
 
@@ -92,17 +81,9 @@ class FileTensor(ProtoTensor):
         """Decode the data; what is short is decoded once."""
         if self._array is not None:
             return self._array
-        proto = self.proto
-        kind = _PLAIN_TYPES.get(proto.data_type)
-        raw = proto.raw_data
-        if kind is None or not raw or proto.data_location or proto.HasField("segment"):
-            return super().numpy()
-        if len(raw) != self.size * kind.itemsize:
-            return super().numpy()
-        array: NDArray[Any] = np.frombuffer(raw, kind).reshape(self.shape)
-        if len(raw) <= _SHORT:
-            self._array = array
-            self._proto = None
+        array = super().numpy()
+        if self._proto is not None and self._proto.raw_data and not self.is_external:
+            self._array, self._proto = array, None
         return array
 
     @property

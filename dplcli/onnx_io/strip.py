@@ -9,15 +9,12 @@ from onnx import FunctionProto, ModelProto
 
 from dplcli.errors import ModelExportError
 from dplcli.ir.model import ORIGIN_KEY, RULE_KEY
+from dplcli.onnx_io.convert import all_scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection
     from pathlib import Path
-    from typing import Any, TypeAlias
-
-    from onnx import GraphProto
-
-    Body: TypeAlias = GraphProto | FunctionProto
+    from typing import Any
 
 
 def strip_file(path: Path, kinds: Collection[str]) -> dict[str, int]:
@@ -66,7 +63,7 @@ def _strip_metadata(model: ModelProto) -> None:
     the nodes that they stand for.
     """
     _clear(model)
-    for body in _bodies(model):
+    for body in all_scopes(model.graph, *model.functions):
         if isinstance(body, FunctionProto):
             body.ClearField("doc_string")
         else:
@@ -79,23 +76,19 @@ def _strip_metadata(model: ModelProto) -> None:
         for value in body.value_info:
             _clear(value)
         for node in body.node:
-            _clear_node(node)
-
-
-def _clear_node(node: Any) -> None:  # noqa: ANN401  # a NodeProto
-    kept = [
-        entry
-        for entry in node.metadata_props
-        if entry.key.startswith("dpl.") and entry.key not in {RULE_KEY, ORIGIN_KEY}
-    ]
-    _clear(node)
-    node.metadata_props.extend(kept)
-    for attribute in node.attribute:
-        attribute.ClearField("doc_string")
-        if attribute.HasField("t"):
-            _clear(attribute.t)
-        for tensor in attribute.tensors:
-            _clear(tensor)
+            kept = [
+                entry
+                for entry in node.metadata_props
+                if entry.key.startswith("dpl.") and entry.key not in {RULE_KEY, ORIGIN_KEY}
+            ]
+            _clear(node)
+            node.metadata_props.extend(kept)
+            for attribute in node.attribute:
+                attribute.ClearField("doc_string")
+                if attribute.HasField("t"):
+                    _clear(attribute.t)
+                for tensor in attribute.tensors:
+                    _clear(tensor)
 
 
 def _clear(message: Any) -> None:  # noqa: ANN401  # whatever has these fields
@@ -104,21 +97,8 @@ def _clear(message: Any) -> None:  # noqa: ANN401  # whatever has these fields
 
 
 def _strip_value_info(model: ModelProto) -> None:
-    for body in _bodies(model):
+    for body in all_scopes(model.graph, *model.functions):
         body.ClearField("value_info")
-
-
-def _bodies(model: ModelProto) -> Iterator[Body]:
-    """Yield the graph, the functions and all bodies of nodes in them."""
-    waiting: list[Body] = [model.graph, *model.functions]
-    while waiting:
-        body = waiting.pop()
-        yield body
-        for node in body.node:
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    waiting.append(attribute.g)
-                waiting += attribute.graphs
 
 
 STRIPPERS: dict[str, Callable[[ModelProto], None]] = {

@@ -58,13 +58,9 @@ _INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
 _SPARSE = GraphProto.SPARSE_INITIALIZER_FIELD_NUMBER
 _GIVEN = GraphProto.INPUT_FIELD_NUMBER
 _RETURNED = GraphProto.OUTPUT_FIELD_NUMBER
-_GRAPH_NAME = GraphProto.NAME_FIELD_NUMBER
 _VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
 _DECLARED = (_GIVEN, _RETURNED, _VALUE_INFO)
 _FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
-_FUNCTION_GIVEN = FunctionProto.INPUT_FIELD_NUMBER
-_FUNCTION_RETURNED = FunctionProto.OUTPUT_FIELD_NUMBER
-_FUNCTION_NAME = FunctionProto.NAME_FIELD_NUMBER
 _FUNCTION_INFO = FunctionProto.VALUE_INFO_FIELD_NUMBER
 _INPUT = NodeProto.INPUT_FIELD_NUMBER
 _OUTPUT = NodeProto.OUTPUT_FIELD_NUMBER
@@ -74,18 +70,13 @@ _DOMAIN = NodeProto.DOMAIN_FIELD_NUMBER
 _OVERLOAD = NodeProto.OVERLOAD_FIELD_NUMBER
 _NODE_NAME = NodeProto.NAME_FIELD_NUMBER
 _PLAIN = (_INPUT, _OUTPUT, _ATTRIBUTE, _OP_TYPE, _DOMAIN, _OVERLOAD, _NODE_NAME)
-_DEVICES = NodeProto.DEVICE_CONFIGURATIONS_FIELD_NUMBER
-_ATTRIBUTE_NAME = AttributeProto.NAME_FIELD_NUMBER
-_ATTRIBUTE_TYPE = AttributeProto.TYPE_FIELD_NUMBER
 _ATTRIBUTE_TENSOR = AttributeProto.T_FIELD_NUMBER
 _ATTRIBUTE_GRAPHS = AttributeProto.GRAPHS_FIELD_NUMBER
 _BODIES = (AttributeProto.G_FIELD_NUMBER, _ATTRIBUTE_GRAPHS)
 _KINDS_WITH_BODIES = (AttributeProto.UNDEFINED, AttributeProto.GRAPH, AttributeProto.GRAPHS)
 _TENSOR_NAME = TensorProto.NAME_FIELD_NUMBER
 _TENSOR_TYPE = (TensorProto.DIMS_FIELD_NUMBER, TensorProto.DATA_TYPE_FIELD_NUMBER)
-_TENSOR_PLACE = TensorProto.DATA_LOCATION_FIELD_NUMBER
 _SPARSE_VALUES = SparseTensorProto.VALUES_FIELD_NUMBER
-_INFO_NAME = ValueInfoProto.NAME_FIELD_NUMBER
 _INFO_TYPE = ValueInfoProto.TYPE_FIELD_NUMBER
 _PROSE = frozenset({"doc_string", "producer_name", "producer_version"})
 _LEVELS = 20
@@ -311,12 +302,12 @@ def read_table(data: bytes | Bytes, label: str) -> Table:
     except _DisorderError as error:
         text = data if isinstance(data, bytes) else data[:-PADDING].tobytes()
         model = ModelProto.FromString(text)
-        for number in error.graphs:
-            graph = model.functions[number - 1] if number else model.graph
-            _sort(graph, label)
+        (graphs,) = error.args
+        for number in graphs:
+            _sort(model.functions[number - 1] if number else model.graph, label)
         table = _read(model.SerializeToString(deterministic=True), label)
         table.original = text
-        table.sorted = error.graphs
+        table.sorted = graphs
         table.notes.append(f"{label}: the nodes were not in topological order; sorted")
         return table
 
@@ -385,13 +376,8 @@ def _label(item: Any) -> str:  # noqa: ANN401  # any message
 class _DisorderError(Exception):
     """Nodes stand before what they read.
 
-    Attributes:
-        graphs: The main graph (0) and functions (1 and up) in which some do, at any depth.
+    Its argument lists the main graph (0) and functions (1 and up) in which some do, at any depth.
     """
-
-    def __init__(self, graphs: list[int]) -> None:
-        super().__init__(graphs)
-        self.graphs = graphs
 
 
 def _sort(graph: GraphProto | FunctionProto, label: str) -> None:
@@ -548,7 +534,7 @@ class _Reader:
         _, example = intern(self.data, types.begin, types.end)
         begin, end = types.begin[example], types.end[example]
         require_regular(self.data, TypeProto.DESCRIPTOR, begin, end)
-        names = infos.of(_INFO_NAME)
+        names = infos.of(ValueInfoProto.NAME_FIELD_NUMBER)
         begin, end = rows.begin.copy(), rows.begin.copy()  # of what has no name
         begin[names.owner], end[names.owner] = names.begin, names.end
         named = Fields(rows.owner, rows.number, rows.head, begin, end)
@@ -566,7 +552,7 @@ class _Reader:
         known = self.tensor_types
         ids = [known.setdefault(self.data[a:b].tobytes(), len(known)) for a, b in spans]
         external = np.zeros(begin.size, np.bool_)
-        places = found.of(_TENSOR_PLACE)
+        places = found.of(TensorProto.DATA_LOCATION_FIELD_NUMBER)
         external[places.owner] = self.data[places.begin] == TensorProto.EXTERNAL
         return Tensors(begin, end, np.array(ids, np.int64)[number], external), found
 
@@ -617,8 +603,8 @@ class _Reader:
         self._keep(found, graphs, (_FUNCTION_NODE,))
         self._read_infos(found, graphs, _FUNCTION_INFO)
         for number, names in (
-            (_FUNCTION_GIVEN, self.given),
-            (_FUNCTION_RETURNED, self.returned),
+            (FunctionProto.INPUT_FIELD_NUMBER, self.given),
+            (FunctionProto.OUTPUT_FIELD_NUMBER, self.returned),
         ):
             rows = found.of(number)
             names.append(_Names(rows.begin, rows.end, graphs[rows.owner]))
@@ -635,11 +621,11 @@ class _Reader:
         number, example = intern(self.data, stated.begin, stated.end)
         at, stop = stated.begin[example], stated.end[example]
         inner = self._walk(AttributeProto, at, stop, (*_BODIES, _ATTRIBUTE_TENSOR))
-        called = _single(inner, _ATTRIBUTE_NAME, at.size)
+        called = _single(inner, AttributeProto.NAME_FIELD_NUMBER, at.size)
         # equal attributes hold the same at the same distance from where they begin
         bodies = np.flatnonzero(np.isin(inner.number, _BODIES))
         # an attribute that says it is a number is one, whatever else it holds
-        said = inner.of(_ATTRIBUTE_TYPE)
+        said = inner.of(AttributeProto.TYPE_FIELD_NUMBER)
         kind = np.zeros(at.size, np.int64)
         kind[said.owner] = varints(self.data, said.begin, said.end)[0]
         holds = np.isin(kind[inner.owner[bodies]], _KINDS_WITH_BODIES)
@@ -666,7 +652,7 @@ class _Reader:
         spans = zip(at.tolist(), stop.tolist(), strict=True)
         texts = [self.data[a:b].tobytes() for a, b in spans]
         is_remark = ~np.isin(found.number, _PLAIN)
-        self.is_spread |= _DEVICES in found.number
+        self.is_spread |= NodeProto.DEVICE_CONFIGURATIONS_FIELD_NUMBER in found.number
         words = [_single(found, which, graph.size) for which in (_DOMAIN, _OP_TYPE, _OVERLOAD)]
         self.nodes.append(
             _Nodes(
@@ -716,7 +702,7 @@ class _Reader:
                 *map(_joined, (self.given, self.stored, self.made, self.read, self.returned)),
             )
         except _UnresolvedError as error:
-            raise self._refusal(error) from None
+            raise self._refusal(*error.args) from None
         size, count = operator.size, names.name_at.size
         in_count, out_count = columns["in_count"], columns["out_count"]
         producer = np.full(count, -1)
@@ -819,23 +805,22 @@ class _Reader:
             wrong = (wrong - inner) | {parent[number] for number in inner}
         raise _DisorderError(sorted(wrong))
 
-    def _refusal(self, error: _UnresolvedError) -> InvalidModelError:
+    def _refusal(self, part: int, row: int) -> InvalidModelError:
         """Say what is wrong with a name."""
-        names = (self.given, self.stored, self.made, self.read, self.returned)[error.part]
-        found = _joined(names)
-        name = self._text(found.begin[error.row], found.end[error.row])
-        graph = int(found.graph[error.row])
-        while error.part == _READ and self.graphs[graph].parent >= 0:
+        names = _joined((self.given, self.stored, self.made, self.read, self.returned)[part])
+        name = self._text(names.begin[row], names.end[row])
+        graph = int(names.graph[row])
+        while part == _READ and self.graphs[graph].parent >= 0:
             graph = self.graphs[graph].parent
         where = self._name_of(graph)
-        node = self._label_of(error) if error.part in {_MADE, _READ} else ""
+        node = self._label_of(part, row) if part in {_MADE, _READ} else ""
         what = {
             _INPUTS: f"two inputs are named {name!r}",
             _STORED: f"two initializers are named {name!r}",
             _MADE: f"{name!r} is made twice, again by {node}",
             _READ: f"{node} reads {name!r}, which nothing defines",
             _RETURNS: f"its output {name!r} is never made",
-        }[error.part]
+        }[part]
         prefix = f"graph {where!r}: " if where else ""
         return InvalidModelError(f"{self.label}: invalid model: {prefix}{what}")
 
@@ -845,21 +830,21 @@ class _Reader:
     def _name_of(self, graph: int) -> str:
         """Return the name of a graph or function."""
         is_function = self.graphs[graph].kind is GraphKind.FUNCTION
-        wanted = _FUNCTION_NAME if is_function else _GRAPH_NAME
+        wanted = FunctionProto.NAME_FIELD_NUMBER if is_function else GraphProto.NAME_FIELD_NUMBER
         for graphs, found in self.parts:
             for row in np.flatnonzero((graphs == graph) & (found.number == wanted)).tolist():
                 return self._text(found.begin[row], found.end[row])
         return ""
 
-    def _label_of(self, error: _UnresolvedError) -> str:
+    def _label_of(self, part: int, row: int) -> str:
         """Return the operator and the name of the node that reads or makes a value."""
         made = _joined(self.made)
         in_count, out_count, operator, named = (
             np.concatenate([getattr(level, name) for level in self.nodes], axis=-1)
             for name in ("in_count", "out_count", "operator", "name")
         )
-        count = in_count if error.part == _READ else out_count
-        node = np.repeat(np.arange(count.size), count)[error.row]
+        count = in_count if part == _READ else out_count
+        node = np.repeat(np.arange(count.size), count)[row]
         first = offsets(out_count)[node]
         outputs = range(first, first + out_count[node])
         texts = [self._text(*named[:, node])]
@@ -872,17 +857,7 @@ _INPUTS, _STORED, _MADE, _READ, _RETURNS = range(5)
 
 
 class _UnresolvedError(Exception):
-    """A name is defined twice, or not at all.
-
-    Attributes:
-        part: What it is for.
-        row: Which of these names it is.
-    """
-
-    def __init__(self, part: int, row: int) -> None:
-        super().__init__(part, row)
-        self.part = part
-        self.row = row
+    """A name is defined twice, or not at all: what it is for, and which of these names it is."""
 
 
 class _Resolved:

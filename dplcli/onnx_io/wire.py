@@ -288,7 +288,10 @@ def fields(
     found = Fields(owner, number, head, start, stop)
     _require_layout(data, descriptor, found, kind)
     if in_order:
-        _require_order(descriptor, found)
+        # Refuse fields in another order than that of their numbers.
+        rank = np.where(found.number == 0, _MOST_NUMBER, found.number)
+        if ((rank[1:] < rank[:-1]) & (found.owner[1:] == found.owner[:-1])).any():
+            raise IrregularError(f"fields of {descriptor.name} are not in order")
     return found
 
 
@@ -345,13 +348,6 @@ def _require_numbers(data: Bytes, begin: Ints, end: Ints, kind: int, *, is_small
             raise IrregularError("a number does not end")
         if is_small and (value.astype(np.int32) != value).any():
             raise IrregularError("a number takes more than 32 bits")
-
-
-def _require_order(descriptor: Descriptor, found: Fields) -> None:
-    """Refuse fields in another order than that of their numbers; those not known come last."""
-    rank = np.where(found.number == 0, _MOST_NUMBER, found.number)
-    if ((rank[1:] < rank[:-1]) & (found.owner[1:] == found.owner[:-1])).any():
-        raise IrregularError(f"fields of {descriptor.name} are not in order")
 
 
 def _require_text(data: Bytes, begin: Ints, end: Ints) -> None:
@@ -515,17 +511,12 @@ def intern(data: Bytes, begin: Ints, end: Ints) -> tuple[Ids, Ints]:
 
 def _words(data: Bytes, begin: Ints, size: Ints) -> Iterator[tuple[Ints, NDArray[np.uint64]]]:
     """Yield, word by word, the rows that go on and their next eight bytes, zeros behind the end."""
-    view = _at_every_byte(data)
+    view = np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
     rows, at, left = np.arange(size.size), begin, size
     while rows.size:
         yield rows, view[at] & _MASKS[np.minimum(left, 8)]
         more = left > 8  # noqa: PLR2004  # a word
         rows, at, left = rows[more], at[more] + 8, left[more] - 8
-
-
-def _at_every_byte(data: Bytes) -> NDArray[np.uint64]:
-    """Return the words of eight bytes that begin at each byte; they overlap."""
-    return np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
 
 
 def _hashes(data: Bytes, begin: Ints, size: Ints, turn: int) -> NDArray[np.uint64]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -68,31 +69,6 @@ if TYPE_CHECKING:
 # Messages for what passes have made: functions, bodies, initializers, types.
 
 
-def encode_interface(function: Function) -> FunctionProto:
-    """Encode a function made by a pass, without its nodes."""
-    proto = FunctionProto(domain=function.domain, name=function.name)
-    proto.input.extend(value.name for value in function.body.inputs)
-    proto.output.extend(value.name for value in function.body.outputs)
-    proto.attribute.extend(function.attributes)
-    for key, value in function.metadata.items():
-        proto.metadata_props.add(key=key, value=value)
-    return proto
-
-
-def encode_body(graph: Graph) -> GraphProto:
-    """Encode the interface of a body made by a pass, and the types that are stated in it."""
-    proto = GraphProto(name=graph.name)
-    proto.input.extend(map(_value_info, graph.inputs))
-    proto.output.extend(map(_value_info, graph.outputs))
-    interface = {*graph.inputs, *graph.outputs}
-    proto.value_info.extend(
-        _value_info(value)
-        for value in graph.values.values()
-        if value not in interface and isinstance(value.type_source, (TypeStatement, bytes))
-    )
-    return proto
-
-
 def _value_info(value: Value) -> ValueInfoProto:
     known = value.type_source
     if isinstance(known, TensorType):  # found by inference, whose symbols say nothing in a file
@@ -133,6 +109,7 @@ def annotations_of(graph: Graph) -> Iterator[tuple[str, Annotation]]:
             yield from ((name, annotation) for annotation in several)
 
 
+@dataclass
 class StagedModel:
     """A model written beside its destination, to be looked at before it takes the place.
 
@@ -147,21 +124,14 @@ class StagedModel:
         linked: The model's own data files that have a second name now.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        destination: Path,
-        stripped: Mapping[str, int],
-    ) -> None:
-        """Stand for the file at *path*."""
-        self.path = path
-        self.destination = destination
-        self.stripped = stripped
-        self.data_size: int | None = None
-        self.used = 0
-        self.unused = 0
-        self.put_data: Callable[[], None] | None = None
-        self.linked: tuple[Path, ...] = ()
+    path: Path
+    destination: Path
+    stripped: Mapping[str, int]
+    data_size: int | None = None
+    used: int = 0
+    unused: int = 0
+    put_data: Callable[[], None] | None = None
+    linked: tuple[Path, ...] = ()
 
     def commit(self) -> None:
         """Put the file in its place, replacing what is there in one step.
@@ -257,7 +227,12 @@ def staged(
             raise _cannot_write(beside / destination.name, error) from error
         written = StagedModel(path, destination, freed)
         if has_data and external_data == "repack":
-            _repack(written, model, stack)
+            # Put all external data that is used into one file.
+            proto = ModelProto.FromString(written.path.read_bytes())
+            folders = [_folder_of(model, written.destination), written.path.parent]
+            packed = stack.enter_context(pack(proto, folders, written.destination))
+            written.path, written.put_data = packed.path, packed.put_data
+            written.data_size, written.used = packed.data_size, total_size(places_in(proto))
         elif has_data:
             _bring_data(written, model, outside, made, link=is_linked)
         try:
@@ -270,15 +245,6 @@ def staged(
 def _folder_of(model: Model, destination: Path) -> Path:
     """Return where the external data of a model lies."""
     return destination.parent if model.path is None else model.path.parent
-
-
-def _repack(written: StagedModel, model: Model, stack: ExitStack) -> None:
-    """Put all external data that is used into one file."""
-    proto = ModelProto.FromString(written.path.read_bytes())
-    folders = [_folder_of(model, written.destination), written.path.parent]
-    packed = stack.enter_context(pack(proto, folders, written.destination))
-    written.path, written.put_data = packed.path, packed.put_data
-    written.data_size, written.used = packed.data_size, total_size(places_in(proto))
 
 
 def _bring_data(
@@ -329,10 +295,7 @@ def _write(model: Model, path: Path, outside: Mapping[Tensor, DataPlace]) -> Non
         file.writelines(convert.encode(model_parts(model, outside)))
 
 
-def written_size(
-    model: Model,
-    strip: Collection[str] = (),
-) -> tuple[int, int]:
+def written_size(model: Model, strip: Collection[str] = ()) -> tuple[int, int]:
     """Return how many bytes :func:`staged` would write, and how many of external data are used.
 
     Raises:
@@ -403,9 +366,9 @@ def model_parts(model: Model, outside: Mapping[Tensor, DataPlace] = NOWHERE) -> 
     return [
         changed.SerializeToString(),
         *convert.fields(header, without={"ir_version", "opset_import"}),
-        convert.header(_MODEL_GRAPH, convert.size(graph)),
+        convert.header(ModelProto.GRAPH_FIELD_NUMBER, convert.size(graph)),
         *graph,
-        *convert.embedded(_MODEL_FUNCTIONS, functions),
+        *convert.embedded(ModelProto.FUNCTIONS_FIELD_NUMBER, functions),
     ]
 
 
@@ -423,16 +386,12 @@ _INPUT, _OUTPUT, _NAME, _METADATA, _KEY, _VALUE = (
     )
 )
 """The tags of the fields of a node that are written by hand."""
-_MODEL_GRAPH = ModelProto.GRAPH_FIELD_NUMBER
-_MODEL_FUNCTIONS = ModelProto.FUNCTIONS_FIELD_NUMBER
-_GRAPH_NODE = GraphProto.NODE_FIELD_NUMBER
 _GRAPH_INPUT = GraphProto.INPUT_FIELD_NUMBER
 _GRAPH_INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
 _GRAPH_SPARSE = GraphProto.SPARSE_INITIALIZER_FIELD_NUMBER
 _GRAPH_ANNOTATION = GraphProto.QUANTIZATION_ANNOTATION_FIELD_NUMBER
 _GRAPH_VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
 _TENSOR_RAW = TensorProto.RAW_DATA_FIELD_NUMBER
-_FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 
 
 def add_opsets(
@@ -468,14 +427,24 @@ class _Writer:
 
     def graph(self, graph: Graph) -> list[convert.Part]:
         """Encode a graph: nodes, then what it states of itself, then what it declares."""
-        parts: list[convert.Part] = [*self._nodes(graph, _GRAPH_NODE)]
+        parts: list[convert.Part] = [*self._nodes(graph, GraphProto.NODE_FIELD_NUMBER)]
         if type(graph.source) is int:
             header = self._source.graph_header(graph.source)
             but = {"quantization_annotation"} if graph.modified else set()
             parts += convert.fields(header, without=but)
             parts += self._declared(graph, graph.source)
         else:
-            source = encode_body(graph)
+            # Encode the interface of a body made by a pass, and the types that are stated in it.
+            proto = GraphProto(name=graph.name)
+            proto.input.extend(map(_value_info, graph.inputs))
+            proto.output.extend(map(_value_info, graph.outputs))
+            interface = {*graph.inputs, *graph.outputs}
+            proto.value_info.extend(
+                _value_info(value)
+                for value in graph.values.values()
+                if value not in interface and isinstance(value.type_source, (TypeStatement, bytes))
+            )
+            source = proto
             parts += convert.fields(source, without={"input", "value_info"})
             if type(graph.likeness) is int:
                 header = self._source.graph_header(graph.likeness)
@@ -522,7 +491,14 @@ class _Writer:
     def function(self, function: Function) -> list[convert.Part]:
         body = function.body
         if type(function.source) is not int:
-            source = encode_interface(function)
+            # Encode a function made by a pass, without its nodes.
+            proto = FunctionProto(domain=function.domain, name=function.name)
+            proto.input.extend(value.name for value in function.body.inputs)
+            proto.output.extend(value.name for value in function.body.outputs)
+            proto.attribute.extend(function.attributes)
+            for key, value in function.metadata.items():
+                proto.metadata_props.add(key=key, value=value)
+            source = proto
             infos: list[ValueInfoProto] = []
         elif not any(inner.modified for inner in body.and_inner()):
             row = self._source.table.graphs[function.source]
@@ -536,7 +512,7 @@ class _Writer:
         changed.value_info.extend(infos)
         changed.value_info.extend(encode_stated_types(body))
         return [
-            *self._nodes(body, _FUNCTION_NODE),
+            *self._nodes(body, FunctionProto.NODE_FIELD_NUMBER),
             *convert.fields(source, without={"opset_import", "value_info"}),
             changed.SerializeToString(),
         ]
@@ -585,12 +561,26 @@ class _Writer:
         if type(node.source) is int:
             source = self._source.node(node.source)
             if node.rewired:
-                _rewire(node, source)
+                # Let *proto* read and make what the node does now.
+                del source.input[:], source.output[:]
+                source.input.extend(map(_name, node.inputs))
+                source.output.extend(map(_name, node.outputs))
             return self._with_bodies(node, source) if node.subgraphs else _bytes(source)
         parts = [_field(_INPUT, _name(value).encode()) for value in node.inputs]
         parts += [_field(_OUTPUT, _name(value).encode()) for value in node.outputs]
-        parts += (_field(_NAME, node.name.encode()), self._encoded(node))
         remarks = node.remarks
+        # many nodes share operator and attributes
+        alike = (id(node.attributes), node.op_type, node.domain, node.overload, remarks.doc)
+        known = self._attributes.get(alike)
+        if known is None:
+            proto = NodeProto(op_type=node.op_type)
+            proto.attribute.extend(encode_attribute(*item) for item in node.attributes.items())
+            texts = {"doc_string": remarks.doc, "domain": node.domain, "overload": node.overload}
+            for name, text in texts.items():
+                if text:
+                    setattr(proto, name, text)
+            known = self._attributes[alike] = _bytes(proto)
+        parts += (_field(_NAME, node.name.encode()), known)
         for key, text in remarks.metadata.items():
             entry = _field(_KEY, key.encode()) + _field(_VALUE, text.encode())
             parts.append(_field(_METADATA, entry))
@@ -612,23 +602,6 @@ class _Writer:
             if name in edited:
                 body.ParseFromString(_joined(self.graph(edited[name])))
         return _bytes(source)
-
-    def _encoded(self, node: Node) -> bytes:
-        """Encode operator and attributes of a node; many nodes share both."""
-        doc = node.remarks.doc
-        key = (id(node.attributes), node.op_type, node.domain, node.overload, doc)
-        known = self._attributes.get(key)
-        if known is None:
-            proto = NodeProto(op_type=node.op_type)
-            proto.attribute.extend(encode_attribute(*item) for item in node.attributes.items())
-            if doc:
-                proto.doc_string = doc
-            if node.domain:
-                proto.domain = node.domain
-            if node.overload:
-                proto.overload = node.overload
-            known = self._attributes[key] = _bytes(proto)
-        return known
 
 
 @lru_cache(maxsize=1024)
@@ -656,13 +629,6 @@ def encode_function(function: Function) -> bytes:
 def encode_node(node: Node) -> bytes:
     """Return the serialised ``NodeProto`` of one node as it is now."""
     return _Writer(source_of(node.graph.model)).node(node)
-
-
-def _rewire(node: Node, proto: NodeProto) -> None:
-    """Let *proto* read and make what the node does now."""
-    del proto.input[:], proto.output[:]
-    proto.input.extend(map(_name, node.inputs))
-    proto.output.extend(map(_name, node.outputs))
 
 
 def _bytes(message: Message) -> bytes:

@@ -143,7 +143,19 @@ def _form_by(wiring: FormKey, ranks: Mapping[Wire, _Rank]) -> Form:
         for use, wires in zip(wiring.operators, wiring.wires, strict=True)
     ]
     read = [w[::-1] if swap else w for w, swap in zip(wiring.wires, turned, strict=True)]
-    order = _as_needed(read, wiring.outputs)
+    # Order the nodes as the outputs need them.
+    placed: dict[int, None] = {}
+    for first in (*(number for number, _ in wiring.outputs), *range(len(read))):
+        pending = [first]
+        while pending:
+            number = pending[-1]
+            needed = (w[0] for w in read[number] if isinstance(w, tuple) and w[0] not in placed)
+            missing = next(needed, None)
+            if missing is None:
+                placed.setdefault(pending.pop())
+            else:
+                pending.append(missing)
+    order = list(placed)
     place = {number: at for at, number in enumerate(order)}
     is_named = (number for number, (_, name) in enumerate(wiring.names) if name)
     named = sorted(is_named, key=wiring.names.__getitem__)
@@ -257,22 +269,6 @@ def _refined(wiring: FormKey, ranks: dict[Wire, _Rank]) -> dict[Wire, _Rank]:
 
 def _digest(*key: object) -> bytes:
     return blake2b(repr(key).encode(), digest_size=8).digest()
-
-
-def _as_needed(wires: Sequence[Sequence[Wire]], outputs: Sequence[OutputSlot]) -> list[int]:
-    """Order the nodes as the outputs need them: each behind the nodes that it reads."""
-    order: dict[int, None] = {}
-    for first in (*(number for number, _ in outputs), *range(len(wires))):
-        pending = [first]
-        while pending:
-            number = pending[-1]
-            needed = (w[0] for w in wires[number] if isinstance(w, tuple) and w[0] not in order)
-            missing = next(needed, None)
-            if missing is None:
-                order.setdefault(pending.pop())
-            else:
-                pending.append(missing)
-    return list(order)
 
 
 def use_of(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, StatedType, Tensor, Value
-from dplcli.ir.model import called_function, record_uses, scope_of
+from dplcli.ir.model import called_function, callees, callees_in, record_uses, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import (
     behind_identities,
@@ -21,17 +21,10 @@ from dplcli.ir.traversal import (
     find_value,
     outwards,
 )
-from dplcli.ir.types import contradicts, is_made_up
+from dplcli.ir.types import PLAIN_KINDS, contradicts, is_made_up
 from dplcli.keys import keys
 from dplcli.passes.records import CallRecord, align, read_call
-from dplcli.passes.rewriter import (
-    GraphRewriter,
-    callees_in,
-    claim,
-    in_order,
-    reachable,
-    unique,
-)
+from dplcli.passes.rewriter import GraphRewriter, claim, in_order, reachable, unique
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -81,7 +74,7 @@ def _callees_first(model: Model) -> list[Function]:
     Raises:
         PassError: A function calls itself, perhaps through others.
     """
-    called = {function: callees_in(function.body) for function in model.functions.values()}
+    called = {function: callees(function) for function in model.functions.values()}
     try:
         return list(TopologicalSorter(called).static_order())
     except CycleError as error:
@@ -90,15 +83,6 @@ def _callees_first(model: Model) -> list[Function]:
         raise PassError(
             f"the function {name} calls itself, so it has no end when inlined"
         ) from error
-
-
-def object_to_call(call: Node, function: Function) -> str:
-    """Say why *call* of *function* has to stay, or "" if it need not."""
-    return (
-        _object_to_arity(call, function)
-        or _object_to_omitted(call, function)
-        or _object_to_opsets(call, function)
-    )
 
 
 def _object_to_arity(call: Node, function: Function) -> str:
@@ -244,24 +228,18 @@ class BodyNames(Protocol):
         """Name a value of *graph* after the one that it is a copy of."""
 
 
-class BodyCopier:
+class BodyCopier(NamedTuple):
     """Copies the bodies of If, Loop and Scan nodes.
 
-    Args:
+    Attributes:
         values: What stands for values round the bodies; others stand for themselves.
         attributes_of: Tells the attributes of the copy of a node.
         names: Names in use.
     """
 
-    def __init__(
-        self,
-        values: Values,
-        attributes_of: Callable[[Node], Mapping[str, Attribute]],
-        names: BodyNames,
-    ) -> None:
-        self.values = values
-        self.attributes_of = attributes_of
-        self.names = names
+    values: Values
+    attributes_of: Callable[[Node], Mapping[str, Attribute]]
+    names: BodyNames
 
     def copy_bodies(self, source: Node, copy: Node) -> None:
         """Give *copy*, which is in its graph, copies of the bodies of *source*."""
@@ -345,36 +323,21 @@ def _with_graphs(attribute: Attribute, copies: Mapping[Graph, Graph]) -> Attribu
 # Put constants back that were embedded in a function: as they were, and where.
 
 
-_KINDS = {
-    "value_float": "float",
-    "value_floats": "floats",
-    "value_int": "int",
-    "value_ints": "ints",
-    "value_string": "string",
-    "value_strings": "strings",
-}
-
-
+@dataclass
 class EmbeddedConstants:
     """The constants of one call.
 
-    Args:
-        call: The call.
+    Attributes:
+        call: The call, which is still in its graph.
         records: What they were, by name.
         names: Names in use.
-
-    Attributes:
         nodes: The nodes put back.
     """
 
-    def __init__(
-        self, call: Node, records: Mapping[str, ConstantRecord], names: InlinedNames
-    ) -> None:
-        """Put constants back for *call*, which is still in its graph."""
-        self.call = call
-        self.records = records
-        self.names = names
-        self.nodes: list[Node] = []
+    call: Node
+    records: Mapping[str, ConstantRecord]
+    names: InlinedNames
+    nodes: list[Node] = field(default_factory=list)
 
     def put_back(self, name: str, constant: Tensor) -> Value | None:
         """Return the constant called *name*; make it if it is not there.
@@ -431,23 +394,13 @@ class EmbeddedConstants:
         return value
 
     def _insert(
-        self,
-        graph: Graph,
-        op_type: str,
-        inputs: Sequence[Value],
-        name: str,
-        record: ConstantRecord,
+        self, graph: Graph, op_type: str, inputs: Sequence[Value], name: str, record: ConstantRecord
     ) -> Value:
         rewriter = GraphRewriter(graph)
         anchor = enclosing_node(self.call, graph)
         assert anchor is not None  # noqa: S101  # the graph is round the call
-        node = rewriter.insert(
-            anchor,
-            op_type,
-            inputs,
-            name=self.names.node(record.node or ""),
-            remarks=record.remarks,
-        )
+        node_name = self.names.node(record.node or "")
+        node = rewriter.insert(anchor, op_type, inputs, name=node_name, remarks=record.remarks)
         value = rewriter.make_value(name, node)
         node.outputs = (value,)
         self.nodes.append(node)
@@ -477,8 +430,8 @@ def _constant_behind(value: Value | None) -> Tensor | None:
 
 def _attributes(name: str, constant: Tensor, rest: bytes) -> Mapping[str, Attribute]:
     """Return the attributes of a Constant node that held its number in the attribute *name*."""
-    kind = _KINDS.get(name)
-    if kind is None:
+    prefix, _, kind = name.partition("_")
+    if prefix != "value" or kind not in PLAIN_KINDS:
         return {"value": Attribute("tensor", constant, rest=rest)}
     data = constant.numpy().tolist()
     return {name: Attribute(kind, tuple(data) if isinstance(data, list) else data, rest=rest)}
@@ -493,35 +446,27 @@ def is_made_before(value: Value, node: Node) -> bool:
 
 def same_data(first: Tensor, second: Tensor) -> bool:
     """Tell whether two constants are the same."""
-    if (first.dtype, first.shape) != (second.dtype, second.shape):
-        return False
-    one, other = first.numpy(), second.numpy()
-    if one.dtype == object:
-        return bool(one.tolist() == other.tolist())
-    return bool(one.tobytes() == other.tobytes())
+    kinds = [(tensor.dtype, tensor.shape) for tensor in (first, second)]
+    return kinds[0] == kinds[1] and first.content == second.content
 
 
 # Put the body of a function in the place of one call.
 
 
+@dataclass
 class _Inliner:
-    def __init__(
-        self,
-        call: Node,
-        function: Function,
-        record: CallRecord | None,
-        numbers: Mapping[Node, int | None],
-        names: InlinedNames,
-    ) -> None:
-        self.call = call
-        self.body = function.body
-        self.record = record or CallRecord(())
-        self.numbers = numbers
-        self.names = names
-        self.graph = call.graph
-        self.rewriter = GraphRewriter(call.graph)
-        self.attributes = CallAttributes(function, call)
-        self.embedded = EmbeddedConstants(call, self.record.constants, names)
+    call: Node
+    function: Function
+    record: CallRecord
+    numbers: Mapping[Node, int | None]
+    names: InlinedNames
+
+    def __post_init__(self) -> None:
+        self.body = self.function.body
+        self.graph = self.call.graph
+        self.rewriter = GraphRewriter(self.graph)
+        self.attributes = CallAttributes(self.function, self.call)
+        self.embedded = EmbeddedConstants(self.call, self.record.constants, self.names)
         self.constants: dict[Value, Tensor] = {}
         self.values: Values = {}
         self.returned: dict[Value, Value] = {}
@@ -566,7 +511,18 @@ class _Inliner:
             if value is not None and tensor is not None and value not in self.returned:
                 self.constants[value] = tensor
                 return
-        inputs = self._inputs(node, number)
+        reads = {} if number is None else self.record.reads.get(number, {})
+        read = node.inputs[::-1] if number in self.record.swapped else node.inputs
+        inputs = [
+            None if value is None else self._read(value, reads.get(slot))
+            for slot, value in enumerate(read)
+        ]
+        while number is None and inputs and inputs[-1] is None:
+            inputs.pop()
+        omitted = [slot for slot, name in reads.items() if not name]
+        schema = schema_of(node) if omitted else None
+        if schema is not None and len(inputs) <= max(omitted) < schema.max_inputs:
+            inputs += [None] * (max(omitted) + 1 - len(inputs))
         left_out = () if number is None else self.record.entries[number].defaulted
         attributes = self.attributes.applied_to(node, left_out)
         if number is None or not self._is_there(node, number, inputs, attributes):
@@ -580,20 +536,6 @@ class _Inliner:
                 stated = self.record.types.get((number, index))
             if stated is not None:
                 self.graph.stated_types[outer.name] = stated
-
-    def _inputs(self, node: Node, number: int | None) -> list[Value | None]:
-        reads = {} if number is None else self.record.reads.get(number, {})
-        read = node.inputs[::-1] if number in self.record.swapped else node.inputs
-        inputs = [
-            None if value is None else self._read(value, reads.get(slot))
-            for slot, value in enumerate(read)
-        ]
-        while number is None and inputs and inputs[-1] is None:
-            inputs.pop()
-        omitted = [slot for slot, name in reads.items() if not name]
-        if omitted and len(inputs) <= max(omitted) < _most_inputs(node):
-            inputs += [None] * (max(omitted) + 1 - len(inputs))
-        return inputs
 
     def _read(self, value: Value, name: str | None) -> Value | None:
         """Return what to read for *value* of the body, by the name that was read if possible."""
@@ -664,7 +606,10 @@ class _Inliner:
         )
         copy.overload = node.overload
         if node.subgraphs:
-            self._copy_bodies(node, copy)
+            for captured in captured_values(node):
+                if captured in self.constants:
+                    self._plain_constant(captured)
+            BodyCopier(self.values, self.attributes.applied_to, self.names).copy_bodies(node, copy)
         outputs: list[Value | None] = []
         for index, value in enumerate(node.outputs):
             outputs.append(None if value is None else self._define(value, copy, index, number))
@@ -672,12 +617,6 @@ class _Inliner:
         if number is None and self.graph.model.is_spread:
             let_run(copy, node, self.call.remarks.rest)
         self.made.append(copy)
-
-    def _copy_bodies(self, node: Node, copy: Node) -> None:
-        for value in captured_values(node):
-            if value in self.constants:
-                self._plain_constant(value)
-        BodyCopier(self.values, self.attributes.applied_to, self.names).copy_bodies(node, copy)
 
     def _define(self, value: Value, copy: Node, index: int, number: int | None) -> Value:
         outer = self.returned.get(value)
@@ -723,32 +662,22 @@ class _Inliner:
         return self.graph.model.codec.restated(stated, self.symbols)
 
 
-def _most_inputs(node: Node) -> int:
-    """Return how many inputs a node may have, as far as that is known."""
-    schema = schema_of(node)
-    return 0 if schema is None else schema.max_inputs
-
-
 def _same_attributes(first: Mapping[str, Attribute], second: Mapping[str, Attribute]) -> bool:
-    if first is second:
-        return True
-    return first.keys() == second.keys() and all(
-        _same_attribute(first[name], second[name]) for name in first
-    )
+    def is_same(one: Attribute, other: Attribute) -> bool:
+        if isinstance(one.value, Tensor) and isinstance(other.value, Tensor):
+            return one.ref == other.ref and same_data(one.value, other.value)
+        return (one.kind, one.ref, repr(one.value)) == (other.kind, other.ref, repr(other.value))
 
-
-def _same_attribute(first: Attribute, second: Attribute) -> bool:
-    one, other = first.value, second.value
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return first.ref == second.ref and same_data(one, other)
-    return (first.kind, first.ref, repr(one)) == (second.kind, second.ref, repr(other))
+    if first is second or first.keys() != second.keys():
+        return first is second
+    return all(is_same(first[name], second[name]) for name in first)
 
 
 # Bring nodes that were put back into the order in which they were.
 
 
-def original_places(graph: Graph, records: Mapping[Node, CallRecord]) -> dict[str, int]:
-    """Work out where each node was before the calls took the place of some.
+class _Positions:
+    """Works out where each node was before the calls took the place of some.
 
     From the last node to the first, each takes the highest place that is still free. A call also
     takes the places of the other nodes that it stands for; its record gives them relative to the
@@ -757,17 +686,8 @@ def original_places(graph: Graph, records: Mapping[Node, CallRecord]) -> dict[st
     Args:
         graph: The graph with its calls.
         records: What the calls of one partition say, chosen or not.
-
-    Returns:
-        Places by the names of what is made there; empty if no record says where anything was, so
-        that everything may stay where it is.
     """
-    if not any(record.has_places for record in records.values()):
-        return {}
-    return _Positions(graph, records).work_out()
 
-
-class _Positions:
     def __init__(self, graph: Graph, records: Mapping[Node, CallRecord]) -> None:
         self.nodes = list(graph)
         self.records = records
@@ -788,6 +708,7 @@ class _Positions:
         self.free = len(self.nodes) + inner
 
     def work_out(self) -> dict[str, int]:
+        """Return places by the names of what is made there."""
         later = set(self.waiting.values())
         for node in reversed(self.nodes):
             if node not in later:
@@ -851,7 +772,13 @@ def arrange(graph: Graph, places: Mapping[str, int]) -> None:
 
     A node that makes nothing there is a place for stays with the one behind it.
     """
-    wanted = _wanted(graph, places)
+    behind = max(places.values(), default=0) + 1
+    from_the_end: list[tuple[Node, int]] = []
+    for node in reversed(graph):
+        names = [output.name for output in node.outputs if output is not None]
+        behind = next((places[name] for name in names if name in places), behind)
+        from_the_end.append((node, behind))
+    wanted = dict(reversed(from_the_end))
     needs = {}
     for node in wanted:
         read = [value for value in (*node.inputs, *captured_values(node)) if value is not None]
@@ -862,17 +789,6 @@ def arrange(graph: Graph, places: Mapping[str, int]) -> None:
     if ordered != list(wanted):
         graph.arrange(ordered)
         graph.modified = True
-
-
-def _wanted(graph: Graph, places: Mapping[str, int]) -> dict[Node, int]:
-    """Return the place of each node, in the present order."""
-    behind = max(places.values(), default=0) + 1
-    wanted: list[tuple[Node, int]] = []
-    for node in reversed(graph):
-        names = [output.name for output in node.outputs if output is not None]
-        behind = next((places[name] for name in names if name in places), behind)
-        wanted.append((node, behind))
-    return dict(reversed(wanted))
 
 
 class InlinedCall(NamedTuple):
@@ -950,18 +866,16 @@ def inline(
     return result
 
 
+@dataclass
 class _Worker:
     """Inlines the chosen calls in one outermost graph after the other."""
 
-    def __init__(
-        self, chosen: Collection[Function], only: Collection[Node] | None, result: Inlining
-    ) -> None:
-        self.chosen = chosen
-        self.only = only
-        self.result = result
-        self.refused: set[Node] = set()
-        self.restored: set[Node] = set()
-        self.scopes: dict[Graph, str] = {}
+    chosen: Collection[Function]
+    only: Collection[Node] | None
+    result: Inlining
+    refused: set[Node] = field(default_factory=set)
+    restored: set[Node] = field(default_factory=set)
+    scopes: dict[Graph, str] = field(default_factory=dict)
 
     def run(self, outermost: Graph) -> None:
         names = InlinedNames(outermost)
@@ -991,7 +905,9 @@ class _Worker:
         latest = max(_run_of(records.get(node)) for node in chosen)
         batch = [node for node in chosen if _run_of(records.get(node)) == latest]
         of_run = {node: record for node, record in records.items() if record.run == latest}
-        places = original_places(graph, of_run)
+        # if no record says where anything was, everything may stay where it is
+        is_told = any(record.has_places for record in of_run.values())
+        places = _Positions(graph, of_run).work_out() if is_told else {}
         for call in batch:
             self._inline(call, calls[call], records.get(call), names)
         if places:
@@ -1001,7 +917,11 @@ class _Worker:
     def _inline(
         self, call: Node, function: Function, record: CallRecord | None, names: InlinedNames
     ) -> None:
-        reason = object_to_call(call, function)
+        reason = (
+            _object_to_arity(call, function)
+            or _object_to_omitted(call, function)
+            or _object_to_opsets(call, function)
+        )
         if reason:
             self.refused.add(call)
             self.result.refused.append(RefusedCall(function, call, reason))
@@ -1017,7 +937,7 @@ class _Worker:
             record = None
         elif record is not None and call.source is None and call not in self.restored:
             record = replace(record, repeated=frozenset())  # names of the body it was copied from
-        nodes = _Inliner(call, function, record, numbers or {}, names).run()
+        nodes = _Inliner(call, function, record or CallRecord(()), numbers or {}, names).run()
         is_restored = record is not None
         self.restored.update(nodes if is_restored else ())
         self.result.calls.append(InlinedCall(function, call, scope, tuple(nodes), is_restored))
@@ -1047,7 +967,7 @@ def _called_from(graph: Graph, functions: Iterable[Function]) -> set[Function]:
     called += [
         all_functions[key] for key in sorted(graph.model.called_beside & all_functions.keys())
     ]
-    return reachable(called, lambda function: callees_in(function.body))
+    return reachable(called, callees)
 
 
 def _remove(model: Model, result: Inlining, functions: Iterable[Function]) -> None:

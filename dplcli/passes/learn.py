@@ -13,15 +13,7 @@ import numpy as np
 
 from dplcli.dpl.conditions import FUNCTION_NAMES, Condition
 from dplcli.dpl.matcher import StepBudgetExceededError
-from dplcli.dpl.pattern import (
-    ConstantPattern,
-    absent,
-    is_call,
-    is_const,
-    is_op,
-    outputs,
-    wildcard,
-)
+from dplcli.dpl.pattern import ConstantPattern, absent, is_call, is_const, is_op, outputs, wildcard
 from dplcli.dpl.rule import Match, PatternRule, read_match
 from dplcli.dpl.text import all_parts, parse_pattern, spelled_attributes
 from dplcli.errors import PassError, PatternSyntaxError, UsageError
@@ -569,11 +561,17 @@ class _Builder:
         name = self._names.new(node_word(node))
         named = named_attributes(node, exact=self._exact)
         free = free_attributes(node, named)
-        args = self._args(node, named)
+        # Describe the inputs, but for those that are given by name.
+        given = {slot_of(node, name) for name in named}
+        inputs = {slot: v for slot, v in enumerate(inputs_of(node)) if slot not in given}
+        args = {slot: self._arg(node, slot, value) for slot, value in inputs.items()}
+        for slot, rank in self._rank_to_keep(node, inputs):
+            self._kept.append(f"rank {rank} of input {slot}")
+            args[slot] = args[slot].has_rank(rank)
         is_depthwise = not self._exact and "group" in named and self._is_depthwise(node, name)
         if is_depthwise:
             del named["group"]
-        call = _callee(node)(*args).has_attr(named)
+        call = _callee(node)(*args.values()).has_attr(named)
         is_named = is_depthwise or node is not self._only_root
         self._nodes[node] = call.named(name) if is_named else call
         self._kept += spelled_attributes(call.attributes)
@@ -585,16 +583,6 @@ class _Builder:
     def _output(self, node: Node, index: int) -> DFPattern:
         return self._nodes[node][index] if index else self._nodes[node]
 
-    def _args(self, node: Node, named: Iterable[str]) -> list[DFPattern]:
-        """Describe the inputs, but for those that are given by name."""
-        given = {slot_of(node, name) for name in named}
-        inputs = {slot: v for slot, v in enumerate(inputs_of(node)) if slot not in given}
-        args = {slot: self._arg(node, slot, value) for slot, value in inputs.items()}
-        for slot, rank in self._rank_to_keep(node, inputs):
-            self._kept.append(f"rank {rank} of input {slot}")
-            args[slot] = args[slot].has_rank(rank)
-        return list(args.values())
-
     def _arg(self, node: Node, slot: int, value: Value | None) -> DFPattern:
         if value is None:
             return absent()
@@ -603,7 +591,15 @@ class _Builder:
             return self._output(origin.producer, origin.index)
         product = self._product_biased_by(node, slot, origin)
         if product is not None:
-            return self._bias(node, slot, origin, product)
+            leaf = self._leaves.leaf(node, slot, origin)
+            output = product.outputs[0]
+            if product.op_type in {"Conv", "ConvTranspose"} and output is not None:
+                name = self._nodes[product].name
+                condition = Condition(f"per_channel({leaf.name}, {name})")
+                if condition.unmet_by({leaf.name: origin, name: output}) is None:
+                    self.where.append(condition)
+                    self._kept.append(f"one number per channel in input {slot}")
+            return leaf
         number = number_at(node, slot, origin)
         if number is None:
             return self._leaves.leaf(node, slot, origin)
@@ -622,17 +618,6 @@ class _Builder:
         if maker is None or maker not in self._nodes or maker.domain:
             return None
         return maker if maker.op_type in BIASED else None
-
-    def _bias(self, node: Node, slot: int, value: Value, product: Node) -> DFPattern:
-        leaf = self._leaves.leaf(node, slot, value)
-        output = product.outputs[0]
-        if product.op_type in {"Conv", "ConvTranspose"} and output is not None:
-            name = self._nodes[product].name
-            condition = Condition(f"per_channel({leaf.name}, {name})")
-            if condition.unmet_by({leaf.name: value, name: output}) is None:
-                self.where.append(condition)
-                self._kept.append(f"one number per channel in input {slot}")
-        return leaf
 
     def _rank_to_keep(
         self, node: Node, inputs: Mapping[int, Value | None]
@@ -729,7 +714,16 @@ def learn_rule(
             hint="learn from the model that was partitioned",
         )
     learned = build_pattern(example, exact=exact)
-    text = _readable_text(learned.pattern, model)
+    # Write the pattern's text, which reads as an equal pattern.
+    text = repr(learned.pattern)
+    try:
+        read = parse_pattern(text, model.codec.schemas)
+    except PatternSyntaxError as error:
+        raise UsageError(
+            f"no pattern can describe these nodes: {error.message}", hint=error.hint
+        ) from error
+    if read != learned.pattern:
+        raise PassError(f"the pattern does not read as it was written:\n{text}")
     count = len(example.nodes)
     label = "a model" if model.path is None else model.path.name
     what = "1 node" if count == 1 else f"{count} nodes"
@@ -769,20 +763,6 @@ def _notes_on_constants(model: Model, looser: PatternRule, selection: Selection)
     more = len(select_matches(model, [looser]).matches) - len(selection.matches)
     if more > 0:
         yield f"{more} more would match if constants might be computed: x instead of const(x)"
-
-
-def _readable_text(pattern: DFPattern, model: Model) -> str:
-    """Write the pattern's text, which reads as an equal pattern."""
-    text = repr(pattern)
-    try:
-        read = parse_pattern(text, model.codec.schemas)
-    except PatternSyntaxError as error:
-        raise UsageError(
-            f"no pattern can describe these nodes: {error.message}", hint=error.hint
-        ) from error
-    if read != pattern:
-        raise PassError(f"the pattern does not read as it was written:\n{text}")
-    return text
 
 
 def _prove(rule: PatternRule, example: NodeExample) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.ir import Function, Value
-from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, called_function, callees
+from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, called_function
 from dplcli.ir.operators import HEAVY
 from dplcli.ir.traversal import captured_values, enclosing_node
 from dplcli.keys import keys
 from dplcli.passes.inline import CallAttributes
-from dplcli.passes.partition import OPSET_OF_UNDECLARED, describe_remarks, describe_type, stated_of
+from dplcli.passes.partition import (
+    OPSET_OF_UNDECLARED,
+    describe_type,
+    encode_json,
+    remarks_by_number,
+    stated_of,
+)
 from dplcli.passes.records import (
     CODEGEN_KEY,
     UNDO_KEY,
@@ -34,8 +39,8 @@ from dplcli.passes.rewriter import (
     claim,
     in_order,
     inherit_devices,
+    nodes_run_by,
     object_to_devices,
-    reachable,
 )
 
 if TYPE_CHECKING:
@@ -209,34 +214,31 @@ class Contraction:
         return captured
 
 
+@dataclass
 class _Front:
     """What one end of a search has reached, breadth first.
 
-    Args:
+    Attributes:
         start: The set it starts from.
         goal: The set it looks for.
         neighbours: Where it can go from a set, the set itself included.
         known: By set, the goals to which earlier searches found a way.
     """
 
-    def __init__(
-        self,
-        start: Node,
-        goal: Node,
-        neighbours: Callable[[Node], Iterator[Node]],
-        known: dict[Node, set[Node]],
-    ) -> None:
-        self.start = start
-        self.goal = goal
-        self.reached: dict[Node, Node] = {}
-        self.pending = deque([start])
-        self.edges = self._walk(neighbours)
-        self._known = known
+    start: Node
+    goal: Node
+    neighbours: Callable[[Node], Iterator[Node]]
+    known: dict[Node, set[Node]]
 
-    def _walk(self, neighbours: Callable[[Node], Iterator[Node]]) -> Iterator[tuple[Node, Node]]:
+    def __post_init__(self) -> None:
+        self.reached: dict[Node, Node] = {}
+        self.pending = deque([self.start])
+        self.edges = self._walk()
+
+    def _walk(self) -> Iterator[tuple[Node, Node]]:
         while self.pending:
             origin = self.pending.popleft()
-            for node in neighbours(origin):
+            for node in self.neighbours(origin):
                 yield origin, node
 
     def way_to(self, node: Node) -> Iterator[Node]:
@@ -249,7 +251,7 @@ class _Front:
 
     def is_known(self, node: Node) -> bool:
         """Tell whether an earlier search found that *node* leads to the goal."""
-        return self.goal in self._known.get(node, ())
+        return self.goal in self.known.get(node, ())
 
 
 # Where the calls of regions go. All nodes stay in order, as far as that is possible.
@@ -472,9 +474,7 @@ class RegionOutline:
         """
         inner_calls = self.inner_calls
         nodes = [[inner.function_name, inner.name, inner.output_names] for inner in inner_calls]
-        remarks = {
-            str(i): describe_remarks(s.remarks) for i, s in enumerate(inner_calls) if any(s.remarks)
-        }
+        remarks = remarks_by_number(inner.remarks for inner in inner_calls)
         # Write down what the file states of values that are inside from now on.
         types: dict[str, object] = {}
         leaving = set(self.outputs)
@@ -491,17 +491,21 @@ class RegionOutline:
             rest["offsets"] = [] if place.is_row else place.offsets
             rest["moved"] = place.moved
         rest = {key: value for key, value in rest.items() if value}
-        return {NODES_KEY: _dump(nodes), UNDO_KEY: _dump(rest)}
-
-
-def _dump(item: object) -> str:
-    return json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+        return {NODES_KEY: encode_json(nodes), UNDO_KEY: encode_json(rest)}
 
 
 def outline_region(calls: Sequence[Node]) -> RegionOutline:
     """Work out interface and structure of a set of calls, which are in order."""
     inner_calls = [inner for call in calls for inner in inner_calls_of(call)]
-    outputs = _outputs_of(calls)
+    # What is read by others than *calls*.
+    members = set(calls)
+    outputs = [value for call in calls for value in call.outputs if value is not None]
+    read = [
+        value
+        for value in outputs
+        if value.returned_by or any(user not in members for user, _ in value.iter_uses())
+    ]
+    outputs = read or outputs[-1:]
     number_of: dict[ValueSource, object] = {}
     inputs: dict[ValueSource, int] = {}
     passed: dict[str, Attribute] = {}
@@ -528,18 +532,6 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
     structure.append(calls[0].graph.opset_imports.get(calls[0].domain, 0))
     read = [source for source in inputs if isinstance(source, Value)]
     return RegionOutline(calls, inner_calls, read, outputs, passed, tuple(structure))
-
-
-def _outputs_of(calls: Sequence[Node]) -> list[Value]:
-    """Return what is read by others than *calls*; of what nobody reads, one, or there is none."""
-    members = set(calls)
-    outputs = [value for call in calls for value in call.outputs if value is not None]
-    read = [
-        value
-        for value in outputs
-        if value.returned_by or any(user not in members for user, _ in value.iter_uses())
-    ]
-    return read or outputs[-1:]
 
 
 def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
@@ -723,40 +715,20 @@ class _Merger:
     def _join(self, calls: Sequence[Node], run: int, place: MemberPosition) -> Region:
         """Make one call of several, in the place of the last."""
         outline = outline_region(calls)
-        function = self._function_for(outline)
+        function = self.made.get(outline.structure)
+        if function is None:
+            function = make_region(self.model, outline, self._new_name(outline.domain))
+            self.made[outline.structure] = function
         for call in calls:
             called = called_function(call)
             if called is not None and is_region(called):
                 self.dissolved[called] = None
-        call = self._replace(outline, function, outline.metadata(run, place))
-        return Region(
-            function, call, tuple(calls), tuple([inner.name for inner in outline.inner_calls])
-        )
-
-    def _function_for(self, outline: RegionOutline) -> Function:
-        same = self.made.get(outline.structure)
-        if same is not None:
-            return same
-        name = self._new_name(outline.domain)
-        function = self.made[outline.structure] = make_region(self.model, outline, name)
-        return function
-
-    def _new_name(self, domain: str) -> str:
-        while True:
-            number = self.numbers[domain] = self.numbers.get(domain, -1) + 1
-            name = f"{REGION_NAME}_{number}" if number else REGION_NAME
-            if name not in self.reserved and (domain, name) not in self.used_names:
-                return name
-
-    def _replace(
-        self, outline: RegionOutline, function: Function, metadata: Mapping[str, str]
-    ) -> Node:
+        metadata = outline.metadata(run, place)
         number = self.calls[function] = self.calls.get(function, -1) + 1
         name = claim(f"{function.name}_{number}", self.node_names)
-        place = outline.calls[-1]
-        rewriter = GraphRewriter(place.graph)
+        rewriter = GraphRewriter(calls[-1].graph)
         call = rewriter.insert(
-            place,
+            calls[-1],
             function.name,
             outline.inputs,
             domain=function.domain,
@@ -767,7 +739,16 @@ class _Merger:
         rewriter.take_over_outputs(call, outline.outputs)
         inherit_devices(call, outline.calls)
         rewriter.erase(outline.calls)
-        return call
+        return Region(
+            function, call, tuple(calls), tuple([inner.name for inner in outline.inner_calls])
+        )
+
+    def _new_name(self, domain: str) -> str:
+        while True:
+            number = self.numbers[domain] = self.numbers.get(domain, -1) + 1
+            name = f"{REGION_NAME}_{number}" if number else REGION_NAME
+            if name not in self.reserved and (domain, name) not in self.used_names:
+                return name
 
     def add_functions(self) -> None:
         """Put callees before their callers, and take out functions that nothing calls any more."""
@@ -798,11 +779,7 @@ class _Merger:
 
 def is_heavy(node: Node) -> bool:
     """Tell whether *node* is heavy, or calls a function with a heavy one at any depth."""
-    function = called_function(node)
-    functions = [] if function is None else reachable([function], callees)
-    bodies = [graph for each in functions for graph in each.body.and_inner()]
-    nodes = [node, *(inner for body in bodies for inner in body)]
-    return any((each.domain, each.op_type) in HEAVY for each in nodes)
+    return any((each.domain, each.op_type) in HEAVY for each in nodes_run_by(node))
 
 
 def light_regions(regions: Sequence[Region]) -> list[Region]:

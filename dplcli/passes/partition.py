@@ -26,6 +26,7 @@ from dplcli.passes.rewriter import (
     GraphRewriter,
     claim,
     inherit_devices,
+    nodes_run_by,
     raise_ir_version,
     unique,
 )
@@ -339,9 +340,8 @@ def _constant_key(value: Value) -> str:
     tensor = behind_identities(value).constant
     if tensor is None or tensor.is_external:  # what lies elsewhere is not read
         return constant_key("external", behind_identities(value).name)
-    data = tensor.numpy()
-    content = repr(data.tolist()).encode() if data.dtype == object else data.tobytes()
-    return constant_key(tensor.dtype, tensor.shape, content)
+    dtype, shape, data = tensor.content
+    return constant_key(dtype, shape, data.encode() if isinstance(data, str) else data)
 
 
 def group(outlines: Iterable[Outline]) -> list[OutlinedFunction]:
@@ -528,9 +528,9 @@ class OriginRecorder:
         self._runs: dict[Graph, int] = {}
         self._places: dict[Node, int] = {}
         self._placed: set[Graph] = set()
-        self._statements: dict[int, tuple[StatedType, str]] = {}
+        self._statements: dict[int, tuple[StatedType, object]] = {}
         self._last: dict[Node, Node] = {}
-        self._found: dict[int, tuple[str, str]] = {}
+        self._found: dict[int, tuple[str, Json]] = {}
         seen = []
         for item in outlines:
             seen.append(item)
@@ -567,14 +567,13 @@ class OriginRecorder:
                 entries[number].append(of_node)
             nodes = encode_json(entries)
         if moved:
-            places = encode_json(self._moved(moved, self._anchors.get(id(item))))
-            rest += f'{rest and ","}"moved":{places}'
+            rest["moved"] = self._moved(moved, self._anchors.get(id(item)))
         if stated:
-            rest += f'{rest and ","}"stated":{encode_json(stated)}'
-        return {NODES_KEY: nodes, UNDO_KEY: f"{{{rest}}}"} if rest else {NODES_KEY: nodes}
+            rest["stated"] = stated
+        return {NODES_KEY: nodes, UNDO_KEY: encode_json(rest)} if rest else {NODES_KEY: nodes}
 
-    def _describe(self, item: Outline) -> str:
-        """Write every part that has something to say, as the members of a JSON object."""
+    def _describe(self, item: Outline) -> Json:
+        """Say what cannot be read off the list of nodes and the function's body."""
         graph = item.match.root.graph
         run = self._runs.get(graph)
         if run is None:
@@ -589,13 +588,11 @@ class OriginRecorder:
             origin["swapped"] = list(item.swapped)
         if item.embedded:
             origin["constants"] = self._constants(item)
-        if remarks := remarks_by_number(nodes):
-            origin["remarks"] = remarks
+        origin["remarks"] = remarks_by_number(node.remarks for node in nodes)
         if repeated:
             origin["repeated"] = [i for i, node in enumerate(nodes) if node.name in repeated]
-        types = self._types(item)
-        members = [json_members(origin), f'"types":{{{",".join(types)}}}' if types else ""]
-        return ",".join(filter(None, members))
+        origin["types"] = self._types(item)
+        return {key: value for key, value in origin.items() if value}
 
     def _place(self, graph: Graph) -> None:
         """Number the nodes of *graph*."""
@@ -621,15 +618,9 @@ class OriginRecorder:
             if output is not None and node in self._places and node not in self._inner
         }
 
-    def _statement(self, stated: StatedType) -> str:
-        text = self._statements.get(id(stated))
-        if text is None:
-            text = self._statements[id(stated)] = (stated, statement_text(stated))
-        return text[1]
-
-    def _types(self, item: Outline) -> list[str]:
-        """Write what the file states of inner values, as the members of a JSON object."""
-        entries = []
+    def _types(self, item: Outline) -> Json:
+        """Describe what the file states of inner values, by the places of these."""
+        entries: Json = {}
         kept: set[Node] = set()
         if item.match.escaping:
             kept = set(item.match.nodes).difference(item.replaced)
@@ -644,9 +635,12 @@ class OriginRecorder:
                 if is_plain and not value.graph.stated_types and not value.graph.annotations:
                     continue
                 stated = stated_of(value)
-                if stated is not None:
-                    place = f"{number}.{value.index}" if value.index else f"{number}"
-                    entries.append(f'"{place}":{self._statement(stated)}')
+                if stated is None:
+                    continue
+                if id(stated) not in self._statements:  # values share what is stated of them
+                    self._statements[id(stated)] = stated, describe_type(stated)
+                place = f"{number}.{value.index}" if value.index else f"{number}"
+                entries[place] = self._statements[id(stated)][1]
         return entries
 
     def _constants(self, item: Outline) -> Json:
@@ -704,16 +698,6 @@ def _runs_of(graph: Graph) -> int:
         if called_function(node) is not None and NODES_KEY in node.remarks.metadata
     ]
     return max(runs, default=-1) + 1
-
-
-def json_members(parts: Json) -> str:
-    """Write the parts that say something as members of a JSON object."""
-    return ",".join([f'"{key}":{encode_json(value)}' for key, value in parts.items() if value])
-
-
-def statement_text(stated: StatedType) -> str:
-    """Write what a file states of a type, as JSON."""
-    return encode_json(describe_type(stated))
 
 
 def _stands_in_one_row(item: Outline) -> bool:
@@ -796,14 +780,9 @@ def _constant(value: Value, graph: Graph) -> Json:
     return entry
 
 
-def remarks_by_number(nodes: Iterable[Node]) -> Json:
+def remarks_by_number(carried: Iterable[Remarks]) -> Json:
     """List what nodes carry for readers and tools, by their number."""
-    by_number: Json = {}
-    for number, node in enumerate(nodes):
-        remarks = node.remarks
-        if any(remarks):
-            by_number[f"{number}"] = describe_remarks(remarks)
-    return by_number
+    return {f"{n}": describe_remarks(remarks) for n, remarks in enumerate(carried) if any(remarks)}
 
 
 def describe_remarks(remarks: Remarks) -> Json:
@@ -853,7 +832,8 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
 
     origins = OriginRecorder(model, outlines())
     kinds = [kind for items in by_rule.values() for kind in group(items)]
-    partitions = write_calls(model, kinds, {rule.name for rule in selection.rules}, origins)
+    outliner = Outliner(model, {rule.name for rule in selection.rules}, origins)
+    partitions = outliner.replace_all(kinds)
     raise_ir_version(model)
     for kind in kinds:
         for item in kind.outlines:
@@ -862,25 +842,14 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
     return [partitions[id(match)] for match in matches]
 
 
-def write_calls(
-    model: Model, kinds: Sequence[OutlinedFunction], reserved: set[str], origins: OriginRecorder
-) -> dict[int, Partition]:
-    """Write a function for each of *kinds*, and a call in the place of each of its outlines.
+class Outliner:
+    """Writes the functions and the calls.
 
     Args:
         model: The model to edit.
-        kinds: What to outline; contracted to single nodes, all of them must form no cycle.
         reserved: Names of the rules: a variant's name must not look like another rule's.
         origins: Knows how the model was.
-
-    Returns:
-        What each match became, by its identity.
     """
-    return _Outliner(model, reserved, origins).replace_all(kinds)
-
-
-class _Outliner:
-    """Writes the functions and the calls."""
 
     def __init__(self, model: Model, reserved: set[str], origins: OriginRecorder) -> None:
         self.model = model
@@ -890,7 +859,6 @@ class _Outliner:
         for graph in model.graphs():
             used.update([(node.domain, node.op_type) for node in graph if node.domain])
         self.names = FunctionNames(model, used, reserved)
-        self.functions: dict[tuple[str, str, str], Function] = {}
         self.may_share = False
         self.kept: dict[Graph, list[Node]] = {}
         self.types: dict[Value, StatedType] = {}
@@ -899,10 +867,16 @@ class _Outliner:
         """Write all functions from the graphs as they are, then put the calls in.
 
         Where calls may compute again what others compute, all nodes stay to the end.
+
+        Args:
+            kinds: What to outline; contracted to single nodes, all of them must form no cycle.
+
+        Returns:
+            What each match became, by its identity.
         """
         made = {}
         self.may_share = any(copies(item.match) for kind in kinds for item in kind.outlines)
-        functions = [self._add_function(kind) for kind in kinds]
+        functions = [kind.write(self.model, self.names.claim(kind)) for kind in kinds]
         for value in self._untyped(kinds):
             known = value.known_type()
             if known is not None and known.dtype is not None:
@@ -916,7 +890,7 @@ class _Outliner:
                 made[id(item.match)] = Partition(item.match, function, call)
         for graph, nodes in self.kept.items():
             GraphRewriter(graph).erase(nodes)
-        self.model.functions = self.functions | self.model.functions
+        self.model.functions = {f.key: f for f in functions} | self.model.functions
         return made
 
     def _untyped(self, kinds: Sequence[OutlinedFunction]) -> Iterator[Value]:
@@ -943,13 +917,6 @@ class _Outliner:
         symbols = {dim for each in inputs if each is not None for dim in each.shape or ()}
         shape = [dim if isinstance(dim, int) or dim in symbols else None for dim in kind.shape]
         return TensorType(kind.dtype, tuple(shape))
-
-    def _add_function(self, kind: OutlinedFunction) -> Function:
-        """Write the function under a name that nothing goes by, an operator of others included."""
-        name = self.names.claim(kind)
-        function = kind.write(self.model, name)
-        self.functions[function.key] = function
-        return function
 
     def _replace(
         self, item: Outline, kind: OutlinedFunction, function: Function, number: int
@@ -990,23 +957,21 @@ class _Outliner:
         return call
 
 
+@dataclass
 class FunctionNames:
     """Names of functions: the same for the same form of a rule, in every model.
 
-    Args:
+    Attributes:
         model: The model.
         used: Domains and names that functions or operators go by. If something else has the name
             that a function should have, the function's gets a number.
         reserved: Names of the rules: a variant's name must not look like another rule's.
     """
 
-    def __init__(
-        self, model: Model, used: set[tuple[str, str]], reserved: AbstractSet[str]
-    ) -> None:
-        self.model = model
-        self.used = used
-        self.reserved = reserved
-        self._first: dict[str, FormKey | None] = {}
+    model: Model
+    used: set[tuple[str, str]]
+    reserved: AbstractSet[str]
+    _first: dict[str, FormKey | None] = field(default_factory=dict)
 
     def claim(self, kind: OutlinedFunction) -> str:
         """Return the name of a function, and take it."""
@@ -1043,17 +1008,10 @@ class FunctionNames:
 
 def _is_foreign(node: Node) -> bool:
     """Tell whether onnx does not know an operator: *node*, or one in a function that it calls."""
-    pending = [node]
-    seen: set[Function] = set()
-    while pending:
-        node = pending.pop()
-        function = called_function(node)
-        if function is not None and function not in seen:
-            seen.add(function)
-            pending += [inner for graph in function.body.and_inner() for inner in graph]
-        elif function is None and node.domain and not node.domain.startswith("ai.onnx"):
-            return True
-    return False
+    return any(
+        each.domain and not each.domain.startswith("ai.onnx") and called_function(each) is None
+        for each in nodes_run_by(node)
+    )
 
 
 def _drop_if_unread(value: Value) -> None:

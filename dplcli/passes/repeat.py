@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from dplcli.analysis.numbering import Numbers
 from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Match, PatternRule
+from dplcli.ir.model import in_order as kahn_order
 from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import users
 from dplcli.keys import keys
@@ -23,11 +24,11 @@ from dplcli.passes.partition import (
     Outline,
     OutlinedFunction,
     OutlineMaker,
+    Outliner,
     Partition,
     formal_input,
     rule_of,
     wording_of,
-    write_calls,
 )
 from dplcli.passes.records import REPEAT_DOMAIN, is_constant_node
 from dplcli.passes.rewriter import (
@@ -529,27 +530,6 @@ def count_at_home(row: Sequence[Node], scopes: Sequence[Path]) -> int:
     )
 
 
-def names_for_block(scopes: Sequence[Path] | None) -> list[str]:
-    """Name a kind of block after what the modules of its members have in common.
-
-    Returns:
-        Names to choose from, the shortest first; none if the modules tell nothing.
-    """
-    parts: list[str] = []
-    for level in zip(*(scopes or ()), strict=True):
-        bare = {re.sub(r"[0-9]+", "", part).strip("_-") for part in level}
-        if len(bare) != 1:
-            break
-        part = _NOT_IN_NAMES.sub("_", bare.pop()).strip("_")
-        if part and (not parts or parts[-1] != part):
-            parts.append(part)
-    if len(parts) > 1 and len(parts[0]) == 1:
-        parts = parts[1:]
-    if not any(len(part) > 1 for part in parts):
-        return []
-    return ["_".join(parts[-count:]) for count in range(min(2, len(parts)), len(parts) + 1)]
-
-
 def name_input(values: Sequence[Value], readers: Sequence[Node], formal: str) -> str | None:
     """Name an input of a function after the values given for it.
 
@@ -641,7 +621,19 @@ class RepeatKind(OutlinedFunction):
 
     def fill(self, body: BodyWriter) -> None:
         """Write the nodes into *body*, under names that the blocks share."""
-        for formal in _name_inputs(self):
+        # Name the inputs after the values that calls give, else after their readers, or ``x``.
+        readers: dict[int, OutputSlot] = {}
+        for row, of_row in enumerate(self.wires):
+            for slot, wire in enumerate(of_row):
+                if wire is not None and wire.inner is None:
+                    readers.setdefault(wire.outer, (row, slot))
+        names = []
+        for number, given in enumerate(self.inputs):
+            row, slot = readers[number]
+            nodes = [item.match.nodes[row] for item in self.outlines]
+            formal = formal_input(nodes[0], slot) or f"{slot}"
+            names.append(name_input(given, nodes, formal) or "x")
+        for formal in names:
             body.add_input(formal)
         copies: list[Node] = []
         for number in range(len(self.outlines[0].match.nodes)):
@@ -666,7 +658,18 @@ def make_kind(index: RepeatIndex, rows: Sequence[Row], rule: PatternRule) -> Rep
     rows = sorted(tuple(row[block] for block in order) for row in rows)
     nodes = [[index.nodes[number] for number in row] for row in rows]
     wires, inputs = _read(index, rows)
-    outputs = _returned(index, rows)
+    # List the outputs that something outside reads, in one block at least.
+    block_of = {node: block for row in rows for block, node in enumerate(row)}
+    slots = [
+        (number, output.index)
+        for number, row in enumerate(rows)
+        for output in index.nodes[row[0]].outputs
+        if output is not None
+        and any(_is_read_outside(index, node, output.index, block_of) for node in row)
+    ]
+    if not slots:
+        slots = [(len(rows) - 1, index.nodes[rows[-1][0]].made[0].index)]
+    outputs = slots[::-1]
     kind = RepeatKind([], {}, wires=wires, inputs=inputs, outputs=outputs)
     for block in range(len(rows[0])):
         kind.outlines.append(_outline(kind, [row[block] for row in nodes], block, rule))
@@ -715,25 +718,6 @@ def _read(
     return wires, list(numbers)
 
 
-def _returned(index: RepeatIndex, rows: Sequence[Row]) -> list[OutputSlot]:
-    """List the outputs that something outside reads, in one block at least; the last ones first.
-
-    A block of which nothing is read returns what its last node makes.
-    """
-    block_of = {node: block for row in rows for block, node in enumerate(row)}
-    slots = [
-        (number, output.index)
-        for number, row in enumerate(rows)
-        for output in index.nodes[row[0]].outputs
-        if output is not None
-        and any(_is_read_outside(index, node, output.index, block_of) for node in row)
-    ]
-    if not slots:
-        outputs = [output for output in index.nodes[rows[-1][0]].outputs if output is not None]
-        slots = [(len(rows) - 1, outputs[0].index)]
-    return slots[::-1]
-
-
 def _is_read_outside(index: RepeatIndex, node: int, output: int, block_of: dict[int, int]) -> bool:
     value = index.nodes[node].outputs[output]
     if value is None or is_read_elsewhere(value):
@@ -754,22 +738,6 @@ def _outline(kind: RepeatKind, nodes: list[Node], block: int, rule: PatternRule)
 
 
 # -- the body ---------------------------------------------------------------------------------
-
-
-def _name_inputs(kind: RepeatKind) -> list[str]:
-    """Name the inputs after the values that calls give, else after their readers, or ``x``."""
-    readers: dict[int, OutputSlot] = {}
-    for row, of_row in enumerate(kind.wires):
-        for slot, wire in enumerate(of_row):
-            if wire is not None and wire.inner is None:
-                readers.setdefault(wire.outer, (row, slot))
-    names = []
-    for number, given in enumerate(kind.inputs):
-        row, slot = readers[number]
-        nodes = [item.match.nodes[row] for item in kind.outlines]
-        formal = formal_input(nodes[0], slot) or f"{slot}"
-        names.append(name_input(given, nodes, formal) or "x")
-    return names
 
 
 def _copy(body: BodyWriter, kind: RepeatKind, number: int, copies: Sequence[Node]) -> Node:
@@ -973,36 +941,21 @@ def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
     size = len(index)
     names = {group: size + number for number, group in enumerate(dict.fromkeys(groups.values()))}
     owner = [names[groups[node]] if node in groups else node for node in range(size)]
-    below: dict[int, set[int]] = {}
+    below: dict[int, set[int]] = {unit: set() for unit in owner}
     for node in range(size):
         for user in readers_of(index, node):
             if owner[user] != owner[node]:
-                below.setdefault(owner[node], set()).add(owner[user])
-    remaining = _prune(below)
-    above: dict[int, set[int]] = {}
-    for node, readers in below.items():
-        for user in readers:
-            if node in remaining and user in remaining:
-                above.setdefault(user, set()).add(node)
-    remaining = _prune(above) if remaining else set()
+                below[owner[node]].add(owner[user])
+    # what cannot be sorted lies on a cycle or behind one; of that, what cannot be sorted upwards
+    sorted_down = kahn_order(below)
+    remaining = set(below).difference(sorted_down)
+    above: dict[int, set[int]] = {unit: set() for unit in remaining}
+    for unit in remaining:
+        for user in below[unit] & remaining:
+            above[user].add(unit)
+    sorted_up = kahn_order(above)
+    remaining.difference_update(sorted_up)
     return {group for group, name in names.items() if name in remaining}
-
-
-def _prune(edges: dict[int, set[int]]) -> set[int]:
-    """Return what is left when nodes without a predecessor are removed again and again."""
-    count: dict[int, int] = dict.fromkeys(edges, 0)
-    for readers in edges.values():
-        for user in readers:
-            count[user] = count.get(user, 0) + 1
-    free = [node for node, number in count.items() if not number]
-    while free:
-        node = free.pop()
-        del count[node]
-        for user in edges.get(node, ()):
-            count[user] -= 1
-            if not count[user]:
-                free.append(user)
-    return set(count)
 
 
 # Decide which rows of patches that have grown round equal nodes become a block.
@@ -1060,29 +1013,7 @@ def _without_overlap(index: RepeatIndex, growth: PatchGrowth) -> list[Row]:
         for place in margin
         if scopes is not None
     }
-    best = _best_cut(index, growth, pairs, home, middle)
-    left_out = {pair[0] for pair in pairs[:best]} | {pair[1] for pair in pairs[best:]}
-    return [row for place, row in enumerate(growth.rows) if place not in left_out]
-
-
-def _conflicts(growth: PatchGrowth) -> set[tuple[int, int]]:
-    """List the pairs of rows that share a node."""
-    shared = {node for node, count in growth.owners.items() if count > 1}
-    rows_of: dict[int, list[int]] = {}
-    for patch in growth.places:
-        for node in shared & patch.keys():
-            rows_of.setdefault(node, []).append(patch[node])
-    return {(min(rows), max(rows)) for rows in rows_of.values()}
-
-
-def _best_cut(
-    index: RepeatIndex,
-    growth: PatchGrowth,
-    pairs: Sequence[tuple[int, ...]],
-    home: Mapping[int, int],
-    middle: int,
-) -> int:
-    """Return how many of *pairs* stay at the end of the earlier patch."""
+    # How many of *pairs* stay at the end of the earlier patch.
     reasons = dict.fromkeys(range(len(growth.rows)), 0)
     for pair in pairs:
         reasons[pair[1]] += 1
@@ -1103,7 +1034,18 @@ def _best_cut(
             score -= change * home.get(place, 0)
         if (kept, -border.crossing, score) >= best_score:
             best, best_score = number, (kept, -border.crossing, score)
-    return best
+    left_out = {pair[0] for pair in pairs[:best]} | {pair[1] for pair in pairs[best:]}
+    return [row for place, row in enumerate(growth.rows) if place not in left_out]
+
+
+def _conflicts(growth: PatchGrowth) -> set[tuple[int, int]]:
+    """List the pairs of rows that share a node."""
+    shared = {node for node, count in growth.owners.items() if count > 1}
+    rows_of: dict[int, list[int]] = {}
+    for patch in growth.places:
+        for node in shared & patch.keys():
+            rows_of.setdefault(node, []).append(patch[node])
+    return {(min(rows), max(rows)) for rows in rows_of.values()}
 
 
 class _Border:
@@ -1611,7 +1553,15 @@ class _Writer:
     ) -> list[Family]:
         if not chosen:
             return []
-        names = self._names(index, chosen)
+        # Name the kinds of blocks after their modules, by as many words as tell them apart.
+        offers = [_offered(index, blocks) for blocks in chosen]
+        names = []
+        for offer in offers:
+            others = [name for other in offers if other is not offer for name in other]
+            free = [n for n in offer if n not in self.used_names]
+            own = [n for n in free if n not in others]
+            wanted = (own or free or offer or [_UNNAMED])[0]
+            names.append(claim(wanted, self.used_names))
         kinds = []
         for blocks, name in zip(chosen, names, strict=True):
             rule = PatternRule(
@@ -1622,26 +1572,27 @@ class _Writer:
         for order in gathered(index, [blocks.rows for blocks in chosen]):
             nodes = [index.nodes[number] for number in order]
             GraphRewriter(nodes[0].graph).arrange(nodes)
-        partitions = write_calls(self.model, kinds, set(names), origins)
+        partitions = Outliner(self.model, set(names), origins).replace_all(kinds)
         return [_family(kind, partitions, is_nested=is_nested) for kind in kinds]
-
-    def _names(self, index: RepeatIndex, chosen: Sequence[Blocks]) -> list[str]:
-        """Name the kinds of blocks after their modules, by as many words as tell them apart."""
-        offers = [_offered(index, blocks) for blocks in chosen]
-        names = []
-        for offer in offers:
-            others = [name for other in offers if other is not offer for name in other]
-            free = [n for n in offer if n not in self.used_names]
-            own = [n for n in free if n not in others]
-            wanted = (own or free or offer or [_UNNAMED])[0]
-            names.append(claim(wanted, self.used_names))
-        return names
 
 
 def _offered(index: RepeatIndex, blocks: Blocks) -> list[str]:
     some = range(0, len(blocks.rows[0]), -(-len(blocks.rows[0]) // _BLOCKS_ASKED))
     rows = [[index.nodes[row[number]] for number in some] for row in blocks.rows]
-    return names_for_block(find_scopes(rows))
+    # Name a kind of block after what the modules of its members have in common.
+    parts: list[str] = []
+    for level in zip(*(find_scopes(rows) or ()), strict=True):
+        bare = {re.sub(r"[0-9]+", "", part).strip("_-") for part in level}
+        if len(bare) != 1:
+            break
+        part = _NOT_IN_NAMES.sub("_", bare.pop()).strip("_")
+        if part and (not parts or parts[-1] != part):
+            parts.append(part)
+    if len(parts) > 1 and len(parts[0]) == 1:
+        parts = parts[1:]
+    if not any(len(part) > 1 for part in parts):
+        return []
+    return ["_".join(parts[-count:]) for count in range(min(2, len(parts)), len(parts) + 1)]
 
 
 def _family(kind: RepeatKind, calls: Mapping[int, Partition], *, is_nested: bool) -> Family:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from dplcli.dpl.explain import why_not
 from dplcli.dpl.matcher import Fingerprints, StepBudgetExceededError
@@ -47,6 +47,7 @@ from dplcli.passes.inline import BodyCopier, let_run
 from dplcli.passes.rewriter import (
     BodyWriter,
     GraphRewriter,
+    RewriteListener,
     claim,
     erase_unread,
     inherit_devices,
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
     from dplcli.passes.inline import Values
-    from dplcli.passes.rewriter import RewriteListener
 
     Callees: TypeAlias = dict[Function, Function]
 
@@ -108,9 +108,38 @@ class ImportedFunctions:
         that it calls are copied, too.
         """
         own = self._find(function)
-        if own is None:
-            own = self._known[function] = self._copy(function)
-        return own
+        if own is not None:
+            return own
+        model = self.model
+        raise_ir_version(model)
+        copies = {callee: self.local_copy(callee) for callee in callees(function)}
+        name = claim(function.name, {each.name for each in model.functions.values()})
+        model.opset_imports.setdefault(function.domain, 1)
+        imports = {
+            domain: model.opset_imports.setdefault(domain, version)
+            for domain, version in function.body.opset_imports.items()
+        }
+        source = function.body
+        body = BodyWriter(model, source.name, imports)
+        values = {value: body.add_input(value.name) for value in source.inputs}
+        for node in source:
+            callee = called_function(node)
+            op_type = node.op_type if callee is None else copies[callee].name
+            inputs = [None if value is None else values[value] for value in node.inputs]
+            names = ["" if value is None else value.name for value in node.outputs]
+            operator = (node.domain, op_type, "")
+            new_node = body.add_node(operator, node.name, inputs, node.attributes, names)
+            pairs = zip(node.outputs, new_node.outputs, strict=True)
+            values |= {old: new for old, new in pairs if old is not None and new is not None}
+        for value in source.outputs:
+            body.graph.add_output(values[value])
+        copy = Function(function.domain, name, body.graph)
+        copy.attributes = function.attributes
+        copy.metadata = {**function.metadata, IMPORTED_KEY: _digest(function)}
+        self._known[function] = model.functions[copy.key] = copy
+        if self.announce is not None:
+            self.announce(copy.body)
+        return copy
 
     def leads_into(self, function: Function, graph: Graph) -> bool:
         """Tell whether a call of *function* in *graph* would lead back to *graph*."""
@@ -129,42 +158,6 @@ class ImportedFunctions:
                     self._known[function] = candidate
                     break
         return self._known.get(function)
-
-    def _copy(self, function: Function) -> Function:
-        model = self.model
-        raise_ir_version(model)
-        copies = {callee: self.local_copy(callee) for callee in callees(function)}
-        name = claim(function.name, {each.name for each in model.functions.values()})
-        model.opset_imports.setdefault(function.domain, 1)
-        imports = {
-            domain: model.opset_imports.setdefault(domain, version)
-            for domain, version in function.body.opset_imports.items()
-        }
-        copy = Function(function.domain, name, _copy_body(function, model, imports, copies))
-        copy.attributes = function.attributes
-        copy.metadata = {**function.metadata, IMPORTED_KEY: _digest(function)}
-        model.functions[copy.key] = copy
-        if self.announce is not None:
-            self.announce(copy.body)
-        return copy
-
-
-def _copy_body(function: Function, model: Model, imports: dict[str, int], copies: Callees) -> Graph:
-    source = function.body
-    body = BodyWriter(model, source.name, imports)
-    values = {value: body.add_input(value.name) for value in source.inputs}
-    for node in source:
-        callee = called_function(node)
-        op_type = node.op_type if callee is None else copies[callee].name
-        inputs = [None if value is None else values[value] for value in node.inputs]
-        names = ["" if value is None else value.name for value in node.outputs]
-        operator = (node.domain, op_type, "")
-        copy = body.add_node(operator, node.name, inputs, node.attributes, names)
-        pairs = zip(node.outputs, copy.outputs, strict=True)
-        values |= {old: new for old, new in pairs if old is not None and new is not None}
-    for value in source.outputs:
-        body.graph.add_output(values[value])
-    return body.graph
 
 
 def _digest(function: Function) -> str:
@@ -257,8 +250,16 @@ class LoopDetector:
             if new is value:
                 continue
             count = self._replaced[value] = self._replaced.get(value, 0) + 1
-            if count > PATIENCE:
-                self._compare(value, match.rule.qualified_name)
+            if count <= PATIENCE:
+                continue
+            form, history = _form(value, _DEPTH), self._forms.setdefault(value, {})
+            if form in history:
+                names = list(history.values())[list(history).index(form) :]
+                told = f"the rules {' -> '.join([*names, names[0]])} undo each other"
+                if len(set(names)) == 1:
+                    told = f"the rule {names[0]} feeds itself"
+                raise RewriteLimitError(f"{told} at {value.name!r}", hint=_HINT)
+            history[form] = match.rule.qualified_name
 
     def note_birth(self, match: Match, nodes: Iterable[Node]) -> None:
         """Remember that *nodes* were made from *match*.
@@ -266,40 +267,25 @@ class LoopDetector:
         Raises:
             RewriteLimitError: Too many applications led to them; the message names the rules.
         """
-        parent = self._youngest(match)
+        births = [self._births[node] for node in match.nodes if node in self._births]
+        parent = max(births, key=attrgetter("generation"), default=None)
         generation = 1 if parent is None else parent.generation + 1
         birth = Birth(generation, match.rule.qualified_name, parent)
-        for node in nodes:
-            self._births[node] = birth
-        if generation > self.oldest:
-            self._refuse(birth, match)
-
-    def _youngest(self, match: Match) -> Birth | None:
-        youngest: Birth | None = None
-        for node in match.nodes:
-            birth = self._births.get(node)
-            if birth is not None and (youngest is None or birth.generation > youngest.generation):
-                youngest = birth
-        return youngest
-
-    def _refuse(self, birth: Birth | None, match: Match) -> NoReturn:
-        names: dict[str, None] = {}
-        while birth is not None:
-            names[birth.rule] = None
-            birth = birth.parent
+        self._births.update(dict.fromkeys(nodes, birth))
+        if generation <= self.oldest:
+            return
+        names = {birth.rule: None}
+        while parent is not None:
+            names[parent.rule] = None
+            parent = parent.parent
+        rules = (
+            f"the rules {', '.join(names)} were" if len(names) > 1 else f"the rule {min(names)} was"
+        )
         raise RewriteLimitError(
-            f"{_named(names)} applied {self.oldest:,} times in a row to what came of it, "
+            f"{rules} applied {self.oldest:,} times in a row to what came of it, "
             f"last at {match.root.label!r}",
             hint=_HINT,
         )
-
-    def _compare(self, value: Value, rule: str) -> None:
-        form = _form(value, _DEPTH)
-        history = self._forms.setdefault(value, {})
-        if form in history:
-            names = list(history.values())[list(history).index(form) :]
-            raise RewriteLimitError(_cycle(names, value), hint=_HINT)
-        history[form] = rule
 
     def check(self, rule: str, count: int) -> None:
         """Refuse to apply a rule more often than a model of this size has places for it.
@@ -329,17 +315,6 @@ class LoopDetector:
 _HINT = "a rule matches what it or another rule makes; narrow its pattern, or say once: true"
 
 
-def _named(rules: Iterable[str]) -> str:
-    names = list(rules)
-    return f"the rule {names[0]} was" if len(names) == 1 else f"the rules {', '.join(names)} were"
-
-
-def _cycle(names: list[str], value: Value) -> str:
-    if len(set(names)) == 1:
-        return f"the rule {names[0]} feeds itself at {value.name!r}"
-    return f"the rules {' -> '.join([*names, names[0]])} undo each other at {value.name!r}"
-
-
 def _form(value: Value, depth: int) -> Form:
     """Describe how *value* is made; what comes from the file stands for itself."""
     node = value.producer
@@ -347,7 +322,7 @@ def _form(value: Value, depth: int) -> Form:
         tensor = value.constant
         if tensor is None or tensor.size > _SMALL or tensor.is_external:
             return ("value", value)
-        return ("constant", tensor.dtype, tensor.shape, tensor.numpy().tobytes())
+        return ("constant", *tensor.content)
     if depth == 0 or (node.source is not None and not node.rewired and depth < _DEPTH):
         return ("value", value)
     attributes = tuple((name, repr(item)) for name, item in sorted(node.attributes.items()))
@@ -524,7 +499,14 @@ def object_to_draft(
     return (
         _object_to_operands(match, pairs, read)
         or _object_to_kept_nodes(match, draft, pairs, kept)
-        or _object_to_copies(match, pairs)
+        or next(
+            (
+                f"{old.name!r} is returned, and must be a copy"
+                for new, old in pairs
+                if match.nodes == (old.producer,) and _is_copy(new, old)
+            ),
+            "",
+        )
     )
 
 
@@ -571,14 +553,6 @@ def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, kept: Abstra
     return ""
 
 
-def _object_to_copies(match: Match, pairs: Pairs) -> str:
-    """Refuse to replace an Identity by the same Identity."""
-    for new, old in pairs:
-        if match.nodes == (old.producer,) and _is_copy(new, old):
-            return f"{old.name!r} is returned, and must be a copy"
-    return ""
-
-
 def _is_copy(new: Operand, old: Value) -> bool:
     """Tell whether *old* is an Identity of *new*, and would have to be one again."""
     node = old.producer
@@ -620,70 +594,58 @@ class Change(NamedTuple):
     removed: tuple[Node, ...]
 
 
-def replace_match(
-    match: Match,
-    draft: Draft,
-    names: NewNames,
-    functions: ImportedFunctions,
-    listener: RewriteListener | None = None,
-) -> Change | Rejection:
-    """Replace *match* by what *draft* describes; outputs that are returned keep their names.
+_FIRST_OPSET_WITH_ANY_CONSTANT = 9
+_FIRST_CONSTANTS = frozenset({"float16", "float32", "float64"})
 
-    Args:
+
+@dataclass
+class Replacer:
+    """Replaces one match by what a draft describes; outputs that are returned keep their names.
+
+    Attributes:
         match: The match.
         draft: What takes its place.
         names: Where new nodes and values get their names.
         functions: The functions of other models that this one has.
         listener: Told of every edit.
-
-    Returns:
-        What was done; or why it cannot be done here, and then nothing has been changed.
     """
-    return _Replacer(match, draft, names, functions, listener).replace()
 
+    match: Match
+    draft: Draft
+    names: NewNames
+    functions: ImportedFunctions
+    listener: RewriteListener
 
-_FIRST_OPSET_WITH_ANY_CONSTANT = 9
-_FIRST_CONSTANTS = frozenset({"float16", "float32", "float64"})
-
-
-class _Replacer:
-    def __init__(
-        self,
-        match: Match,
-        draft: Draft,
-        names: NewNames,
-        functions: ImportedFunctions,
-        listener: RewriteListener | None,
-    ) -> None:
-        self.match = match
-        self.draft = draft
-        self.names = names
-        self.functions = functions
+    def __post_init__(self) -> None:
+        match = self.match
         self.graph: Graph = match.root.graph
-        self.rewriter = GraphRewriter(self.graph, listener)
+        self.rewriter = GraphRewriter(self.graph, self.listener)
         self.anchor = match.nodes[-1]
-        self.operands = operands_of(draft)
+        self.operands = operands_of(self.draft)
         self.kept = needed_within(match.nodes, [*self.operands, *match.escaping])
         self.made: dict[int, Value | Node] = {}
         self.added: list[Node] = []
         self.copies: set[Node] = set()
         gone = {node.name: node.op_type for node in match.nodes if node not in self.kept}
-        self.node_names = NewNodeNames(names, gone)
-        self.copied_names = _NamesOfCopies(names, match.nodes)
+        self.node_names = NewNodeNames(self.names, gone)
+        self.copied_names = _NamesOfCopies(self.names, match.nodes)
         makers = [value.producer for value in match.outputs]
         names_of_makers = {node.name for node in makers if node is not None}
-        origin = self.node_names.origin(match.rule, draft, names_of_makers)
+        origin = self.node_names.origin(match.rule, self.draft, names_of_makers)
         self.origin = Remarks(metadata=origin)
 
     def replace(self) -> Change | Rejection:
-        """Put the replacement in, unless something stands against it."""
+        """Put the replacement in.
+
+        Returns:
+            What was done; or why it cannot be done here, and then nothing has been changed.
+        """
         objection = object_to_draft(self.match, self.draft, self.operands, self.kept)
-        objection = objection or self._object_to_calls()
         outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
         # The output of the match whose place, and name, each new value takes.
         new_first = [(new, old) for new, old in outputs if not isinstance(new, Value)]
         inherited = {_key(new): old for new, old in reversed(new_first)}
-        objection = objection or self._object_to_constants(inherited)
+        objection = objection or self._object_to_parts(inherited)
         if objection:
             return self.match.reject(objection)
         if len(outputs) > 1:
@@ -710,20 +672,15 @@ class _Replacer:
         dead = erase_unread(read, self.rewriter.listener)
         return Change(self.match, tuple(self.added), (*gone, *dead))
 
-    def _object_to_calls(self) -> str:
-        """Refuse to let a function call itself."""
+    def _object_to_parts(self, inherited: Mapping[object, Value]) -> str:
+        """Refuse a function that calls itself, and what no Constant node holds before opset 9."""
+        has_all = self.graph.opset_imports.get("", 0) >= _FIRST_OPSET_WITH_ANY_CONSTANT
         for part in self.draft.parts:
-            function = part.function if isinstance(part, DraftNode) else None
-            if function is not None and self.functions.leads_into(function, self.graph):
-                return f"{function.domain}::{function.name} would call itself"
-        return ""
-
-    def _object_to_constants(self, inherited: Mapping[object, Value]) -> str:
-        """Refuse what must be a Constant node, and what none can hold before opset 9."""
-        if self.graph.opset_imports.get("", 0) >= _FIRST_OPSET_WITH_ANY_CONSTANT:
-            return ""
-        for part in self.draft.parts:
-            if isinstance(part, DraftConstant) and part.tensor.dtype not in _FIRST_CONSTANTS:
+            if isinstance(part, DraftNode):
+                function = part.function
+                if function is not None and self.functions.leads_into(function, self.graph):
+                    return f"{function.domain}::{function.name} would call itself"
+            elif not has_all and part.tensor.dtype not in _FIRST_CONSTANTS:
                 old = inherited.get(_key(part))
                 if is_in_function(self.graph) or (old is not None and old.returned_by):
                     return f"no Constant node holds {part.tensor.dtype} before opset 9"
@@ -750,7 +707,7 @@ class _Replacer:
     def _initializer(self, part: DraftConstant) -> Value:
         if not part.is_shared:
             return self.rewriter.add_initializer(self._name_of_constant(part), part.tensor)
-        key = (self.graph, part.tensor.dtype, part.tensor.shape, part.tensor.numpy().tobytes())
+        key = (self.graph, *part.tensor.content)
         value = self.names.shared.get(key)
         if value is None or self.graph.values.get(value.name) is not value:
             name = self._fresh_name("Constant")
@@ -779,8 +736,7 @@ class _Replacer:
             BodyCopier(values, attrgetter("attributes"), self.copied_names).copy_bodies(
                 source, node
             )
-            if self.rewriter.listener is not None:
-                self.rewriter.listener.bodies_made(node)
+            self.rewriter.listener.bodies_made(node)
         outputs: list[Value | None] = []
         for index, old in enumerate(source.outputs):
             new = None if old is None else inherited.get((id(part), index))
@@ -820,18 +776,13 @@ class _Replacer:
             remarks=self.origin,
         )
         self._note(node, op_type)
-        count = range(part.output_count)
-        self._give_outputs(node, [inherited.get((id(part), index)) for index in count])
-        self.made[id(part)] = node
-
-    def _give_outputs(self, node: Node, inherited: Sequence[Value | None]) -> None:
         outputs = [
-            self.rewriter.make_value(self._fresh_name(node.op_type), node, index)
-            if old is None
-            else old
-            for index, old in enumerate(inherited)
+            inherited.get((id(part), index))
+            or self.rewriter.make_value(self._fresh_name(op_type), node, index)
+            for index in range(part.output_count)
         ]
         self.rewriter.take_over_outputs(node, outputs)
+        self.made[id(part)] = node
 
     def _note(self, node: Node, op_type: str) -> None:
         node.name = self.node_names.node(op_type)
@@ -913,11 +864,10 @@ class Application:
     def __init__(
         self, number: int, round_number: int, root: tuple[Node, Outputs], change: Change
     ) -> None:
-        match = change.match
         self.number = number
         self.round = round_number
-        self.rule = match.rule.qualified_name
-        self.scope = scope_of(match.root.graph)
+        self.rule = change.match.rule.qualified_name
+        self.scope = scope_of(change.match.root.graph)
         self._root = root
         self._removed = [(node, node.outputs) for node in change.removed]
         self._added = [(node, node.outputs) for node in change.added]
@@ -1156,7 +1106,7 @@ class Journal:
             seen[key] = len(entries)
 
 
-class Worklist:
+class Worklist(RewriteListener):
     """Follows all edits, and knows for each rule which nodes it has to look at again.
 
     Some nodes matter only because a value has other readers than before. They have a journal of
@@ -1250,7 +1200,9 @@ class Worklist:
     def constant_made(self, value: Value) -> None:
         """Remember that more shapes may be known, if *value* can be a size."""
         self.fingerprints.forget_readers(value)
-        self.has_new_sizes = self.has_new_sizes or _is_size(value)
+        tensor = value.initializer_source
+        if isinstance(tensor, Tensor) and tensor.dtype.startswith("int"):
+            self.has_new_sizes |= tensor.size <= _MOST_SIZES
 
     def takes_new_sizes(self) -> bool:
         """Tell whether constants that may be sizes were made since this was asked last."""
@@ -1378,14 +1330,6 @@ def _new_outputs(node: Node, seen: dict[Value, None]) -> list[Value]:
     return outputs
 
 
-def _is_size(value: Value) -> bool:
-    """Tell whether *value* is a constant that a pass made and that shapes may depend on."""
-    tensor = value.initializer_source
-    if not isinstance(tensor, Tensor) or not tensor.dtype.startswith("int"):
-        return False
-    return tensor.size <= _MOST_SIZES
-
-
 # Apply rewrite rules, in turns, until nothing changes.
 #
 # In each round every rule has one turn, in listed order. In its first turn a rule looks at all
@@ -1436,41 +1380,37 @@ class RuleProgress:
         self.has_begun = True
         self.seen = worklist.forget_before()
         self.edits = worklist.edits
-        return {graph: self._all(graph, worklist) for graph in worklist.graphs}
-
-    def _all(self, graph: Graph, worklist: Worklist) -> list[Node]:
         needed = self.rule.matcher.program.root.required
-        ops = (item for item in needed if isinstance(item, frozenset))
-        if any(not worklist.has_any(graph, item) for item in ops):
-            return []
-        return worklist.all_of(graph, self.heads)
+        ops = [item for item in needed if isinstance(item, frozenset)]
+        return {
+            graph: worklist.all_of(graph, self.heads)
+            for graph in worklist.graphs
+            if all(worklist.has_any(graph, item) for item in ops)
+        }
 
 
+@dataclass
 class RewriteDriver:
     """Applies rules to one model.
 
-    Args:
+    Attributes:
         model: The model, which is edited in place.
         rules: The rules, in order of priority.
         observers: Told of everything; only what all of them admit is done.
         loops: Stops rules that would go on for ever.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        rules: Sequence[RewriteRule],
-        observers: Sequence[RewriteObserver],
-        loops: LoopDetector,
-    ) -> None:
-        self.model = model
-        self.observers = observers
-        self.progress = [RuleProgress(rule) for rule in rules]
-        self.worklist = Worklist(model, Concern.of(rules))
-        self.names = NewNames(model)
-        self.functions = ImportedFunctions(model, self.worklist.graph_added)
-        self.loops = loops
-        self.counts = {rule.qualified_name: 0 for rule in rules}
+    model: Model
+    rules: Sequence[RewriteRule]
+    observers: Sequence[RewriteObserver]
+    loops: LoopDetector
+
+    def __post_init__(self) -> None:
+        self.progress = [RuleProgress(rule) for rule in self.rules]
+        self.worklist = Worklist(self.model, Concern.of(self.rules))
+        self.names = NewNames(self.model)
+        self.functions = ImportedFunctions(self.model, self.worklist.graph_added)
+        self.counts = {rule.qualified_name: 0 for rule in self.rules}
         self.applied = 0
         self.refused: dict[tuple[str, Node], Rejection] = {}
         self.round = 0
@@ -1535,16 +1475,12 @@ class RewriteDriver:
         order = {each.rule.qualified_name: rank for rank, each in enumerate(self.progress)}
         graphs = {graph: rank for rank, graph in enumerate(self.worklist.graphs)}
         left = [item for item in self.refused.values() if self.worklist.is_listed(item.root)]
-        return tuple(
-            sorted(
-                left,
-                key=lambda item: (
-                    order[item.rule.qualified_name],
-                    graphs[item.root.graph],
-                    item.root.position,
-                ),
-            )
-        )
+
+        def place(item: Rejection) -> tuple[int, int, int]:
+            root = item.root
+            return order[item.rule.qualified_name], graphs[root.graph], root.position
+
+        return tuple(sorted(left, key=place))
 
     def _take_turn(self, progress: RuleProgress) -> None:
         rule = progress.rule
@@ -1660,7 +1596,7 @@ class RewriteDriver:
             if not observer.wants(match):
                 return None
         self.loops.note(match, draft)
-        outcome = replace_match(match, draft, self.names, self.functions, self.worklist)
+        outcome = Replacer(match, draft, self.names, self.functions, self.worklist).replace()
         if isinstance(outcome, Change):
             self.made.update(outcome.added)
             self.loops.note_birth(match, outcome.added)
@@ -1713,25 +1649,21 @@ class Restriction(NamedTuple):
         return not self.node or self.node in names
 
 
+@dataclass
 class RestrictingObserver(RewriteObserver):
     """Keeps a log, and restricts where rules are tried and how often they are applied.
 
-    Args:
+    Attributes:
         only: If not empty, nothing else is tried.
         skip: What is not tried.
         limit: After how many applications the rewrite ends; None for no limit.
+        log: What was done.
     """
 
-    def __init__(
-        self,
-        only: Sequence[Restriction] = (),
-        skip: Sequence[Restriction] = (),
-        limit: int | None = None,
-    ) -> None:
-        self.only = tuple(only)
-        self.skip = tuple(skip)
-        self.limit = limit
-        self.log: list[Application] = []
+    only: Sequence[Restriction] = ()
+    skip: Sequence[Restriction] = ()
+    limit: int | None = None
+    log: list[Application] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -1884,9 +1816,9 @@ class _Replay:
     def run(self) -> Replayed:
         """Go through the plan."""
         rounds = 0
-        while not self.is_over:
+        while not self.driver.is_over:
             rounds += self.driver.run()
-            if self.is_over:
+            if self.driver.is_over:
                 break
             self.driver.round += 1
             if self._apply_out_of_turn():
@@ -1896,15 +1828,10 @@ class _Replay:
         done = Rewriting(self.driver.counts, rounds, (), tuple(self.guide.log))
         return Replayed(done, tuple(self.missing))
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the plan is done, or somebody wants no more."""
-        return self.driver.is_over
-
     def _apply_out_of_turn(self) -> bool:
         """Apply the next entries as far as they fit; tell whether one did."""
         before = self.guide.position
-        while not self.is_over and not self._try(self.guide.next):
+        while not self.driver.is_over and not self._try(self.guide.next):
             pass
         return self.guide.position > before
 

@@ -6,7 +6,7 @@ What several passes need for that is here, too: free names, walks, orders, bodie
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dplcli.errors import InvalidGraphError, PassError
 from dplcli.ir import Graph, Node, Tensor, TensorType, Value
@@ -15,14 +15,16 @@ from dplcli.ir.model import (
     NO_ATTRIBUTES,
     NO_REMARKS,
     called_function,
+    callees,
     record_uses,
 )
 from dplcli.ir.traversal import captured_values, enclosing_node, is_read, outwards
+from dplcli.ir.types import PLAIN_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from dplcli.ir import Attribute, Function, Model, Remarks
+    from dplcli.ir import Attribute, Model, Remarks
 
 
 # What passes have in common: free names, walks, orders, equal data.
@@ -32,8 +34,6 @@ Item = TypeVar("Item", bound="Hashable")
 
 _SHORT_DATA = 64
 """Most elements of a tensor that is told from others by its data."""
-
-_PLAIN_KINDS = frozenset({"int", "ints", "string", "strings", "float", "floats"})
 
 
 def unique(name: str, is_used: Callable[[str], bool]) -> str:
@@ -92,19 +92,19 @@ def in_order(
     return order
 
 
-def callees_in(body: Graph) -> list[Function]:
-    """List the functions that are called in *body*, each once."""
-    callees = dict.fromkeys(called_function(node) for graph in body.and_inner() for node in graph)
-    return [callee for callee in callees if callee is not None]
+def nodes_run_by(node: Node) -> list[Node]:
+    """List *node* and the nodes of the functions that it calls, at any depth."""
+    function = called_function(node)
+    functions = [] if function is None else reachable([function], callees)
+    bodies = [graph for each in functions for graph in each.body.and_inner()]
+    return [node, *(inner for body in bodies for inner in body)]
 
 
 def data_key(tensor: object) -> tuple[Hashable, ...] | None:
     """Return what short tensors of equal data share; None if it is long, or in another file."""
     if not isinstance(tensor, Tensor) or tensor.is_external or tensor.size > _SHORT_DATA:
         return None
-    data = tensor.numpy()
-    content = repr(data.tolist()) if data.dtype == object else data.tobytes()
-    return (tensor.dtype, tensor.shape, content)
+    return tensor.content
 
 
 def attribute_key(attribute: Attribute) -> Hashable:
@@ -112,7 +112,7 @@ def attribute_key(attribute: Attribute) -> Hashable:
     if attribute.ref:
         return (attribute.kind, "ref", attribute.ref)
     value = attribute.value
-    if attribute.kind in _PLAIN_KINDS:
+    if attribute.kind in PLAIN_KINDS:
         return (attribute.kind, repr(value))
     return (attribute.kind, data_key(value) or str(id(value)))
 
@@ -260,8 +260,8 @@ def inherit_devices(node: Node, nodes: Sequence[Node]) -> None:
         node.remarks = node.remarks._replace(rest=model.codec.devices(node, nodes))
 
 
-class RewriteListener(Protocol):
-    """Somebody who wants to know of every edit."""
+class RewriteListener:
+    """Is told of every edit; this base class wants to know of none."""
 
     def node_inserted(self, node: Node) -> None:
         """*node* has just been put in: what it reads has one more reader."""
@@ -288,6 +288,9 @@ class RewriteListener(Protocol):
         """Other nodes read *value* than before."""
 
 
+_NOBODY = RewriteListener()
+
+
 class GraphRewriter:
     """Edits one graph.
 
@@ -296,7 +299,7 @@ class GraphRewriter:
         listener: Told of every edit.
     """
 
-    def __init__(self, graph: Graph, listener: RewriteListener | None = None) -> None:
+    def __init__(self, graph: Graph, listener: RewriteListener = _NOBODY) -> None:
         self.graph = graph
         self.listener = listener
 
@@ -319,8 +322,7 @@ class GraphRewriter:
         record_uses((node,))
         self.graph.insert_before(anchor, node)
         self.graph.modified = True
-        if self.listener is not None:
-            self.listener.node_inserted(node)
+        self.listener.node_inserted(node)
         return node
 
     def make_value(self, name: str, node: Node | None = None, index: int = 0) -> Value:
@@ -333,8 +335,7 @@ class GraphRewriter:
         value = self.make_value(name)
         value.set_initializer(tensor)
         self.graph.modified = True
-        if self.listener is not None:
-            self.listener.constant_made(value)
+        self.listener.constant_made(value)
         return value
 
     def make_initializer(self, value: Value, tensor: Tensor) -> None:
@@ -345,8 +346,7 @@ class GraphRewriter:
         value.note_type(TensorType(tensor.dtype, tensor.shape))
         self.graph.modified = True
         self._changed(value)
-        if self.listener is not None:
-            self.listener.constant_made(value)
+        self.listener.constant_made(value)
 
     def replace_uses(self, old: Value, new: Value) -> None:
         """Let every node that reads *old* read *new* instead, inside bodies too.
@@ -364,11 +364,10 @@ class GraphRewriter:
             for graph in outwards(node.graph):
                 graph.modified = True
         self.graph.model.note_edit()
-        if self.listener is not None:
-            for node, _slot in uses:
-                self.listener.inputs_changed(node)
-            self.listener.readers_changed(old)
-            self.listener.readers_changed(new)
+        for node, _slot in uses:
+            self.listener.inputs_changed(node)
+        self.listener.readers_changed(old)
+        self.listener.readers_changed(new)
 
     def rename_source(self, value: Value, old: Value) -> None:
         """Let the node that makes *value* make *old*, a copy of it, in its place.
@@ -411,9 +410,7 @@ class GraphRewriter:
 
     def arrange(self, nodes: Sequence[Node]) -> None:
         """Put *nodes*, all of the graph, in the order given; each follows what it reads."""
-        for node in nodes:
-            self.graph.unlink(node)
-            self.graph.append(node)
+        self.graph.arrange(nodes)
         self.graph.modified = True
 
     def take_over_outputs(self, node: Node, values: Sequence[Value | None]) -> None:
@@ -428,9 +425,8 @@ class GraphRewriter:
 
     def _changed(self, *values: Value) -> None:
         self.graph.model.note_edit()
-        if self.listener is not None:
-            for value in values:
-                self.listener.value_changed(value)
+        for value in values:
+            self.listener.value_changed(value)
 
     def erase(self, nodes: Sequence[Node]) -> None:
         """Take *nodes* out, with the values that they (still) make.
@@ -455,9 +451,8 @@ class GraphRewriter:
             del values[value.name]
             erased.add(value.name)
         graph.modified = True
-        if self.listener is not None:
-            for node in nodes:
-                self.listener.node_erased(node)
+        for node in nodes:
+            self.listener.node_erased(node)
 
     def drop_initializer(self, value: Value) -> None:
         """Take out an initializer that nothing reads.
@@ -509,7 +504,7 @@ def _forget_body(body: Graph) -> None:
 # Take out what an edit has left unread, so that use counts stay true.
 
 
-def erase_unread(values: Iterable[Value], listener: RewriteListener | None = None) -> list[Node]:
+def erase_unread(values: Iterable[Value], listener: RewriteListener = _NOBODY) -> list[Node]:
     """Erase the nodes whose results nobody reads, from *values* upwards.
 
     Initializers that nobody reads go, too, unless they are graph inputs.

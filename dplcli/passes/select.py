@@ -35,12 +35,7 @@ from dplcli.ir.traversal import (
     users,
 )
 from dplcli.keys import keys
-from dplcli.passes.records import (
-    call_of_written,
-    is_constant_node,
-    is_for_target,
-    is_written,
-)
+from dplcli.passes.records import call_of_written, is_constant_node, is_for_target, is_written
 from dplcli.passes.rewriter import object_to_devices
 
 if TYPE_CHECKING:
@@ -53,16 +48,6 @@ if TYPE_CHECKING:
 
 
 # Calls of functions that a partition wrote: leaves, to rules that do not name them.
-
-
-def is_leaf_call(node: Node, rule: Rule) -> bool:
-    """Tell whether *node* calls a function that a partition wrote and *rule* does not name.
-
-    ``op()`` and ``call("")`` mean the operators and functions of the model as its author wrote it;
-    else a second run would outline the calls of the first.
-    """
-    function = call_of_written(node)
-    return function is not None and not _names(rule, function)
 
 
 def _names(rule: Rule, function: Function) -> bool:
@@ -141,7 +126,19 @@ def judge(
     objection = _object_to_nodes(match, taken.claimed, absorbed)
     if objection is not None:
         return objection
-    escaping = escaping_values(match, taken)
+    # The values made inside *match* that something outside reads, outputs excepted.
+    nodes = match.nodes
+    members: Collection[Node] = nodes if len(nodes) < _FEW else set(nodes)
+    roots = match.roots if isinstance(match.rule, PatternRule) else ()
+    escaping = [
+        output
+        for node in nodes
+        if node not in roots
+        for output in node.outputs
+        if output is not None
+        and _is_read_outside(output, members, taken)
+        and output not in match.outputs
+    ]
     if escaping:
         objection = _object_to_escape(match, escaping, taken)
         match = match.with_escaping(tuple(escaping))
@@ -182,7 +179,9 @@ def _object_to_member(node: Node, rule: Rule) -> str:
         return f"{node.label!r} has a body of its own, which a function cannot take along"
     if node.overload:
         return f"{node.label!r} calls an overload, which onnxruntime does not find in a function"
-    if is_leaf_call(node, rule):
+    # Whether *node* calls a function that a partition wrote and *rule* does not name.
+    function = call_of_written(node)
+    if function is not None and not _names(rule, function):
         return f"{node.label!r} calls a function that a partition wrote"
     # What *node*, in a body, reads by a name that another value has inside or round it.
     read = [value for value in node.inputs if value is not None]
@@ -194,26 +193,6 @@ def _object_to_member(node: Node, rule: Rule) -> str:
     if value is not None:
         return f"{node.label!r} reads {value.name!r}, which is the name of two values there"
     return ""
-
-
-def escaping_values(match: Match, taken: Taken) -> list[Value]:
-    """Return the values made inside *match* that something outside reads, outputs excepted.
-
-    A function may return all that the nodes of the outputs make; a replacement makes the outputs
-    alone.
-    """
-    nodes = match.nodes
-    members: Collection[Node] = nodes if len(nodes) < _FEW else set(nodes)
-    roots = match.roots if isinstance(match.rule, PatternRule) else ()
-    return [
-        output
-        for node in nodes
-        if node not in roots
-        for output in node.outputs
-        if output is not None
-        and _is_read_outside(output, members, taken)
-        and output not in match.outputs
-    ]
 
 
 _FEW = 8
@@ -800,7 +779,7 @@ def measure(
     for function in callers_first(calls):
         runs[function.body] = sum(runs[_outermost(node.graph)] for node in calls[function])
     times = {graph: runs[_outermost(graph)] for graph in graphs}
-    costs = _Costs(shape_of, types, graphs)
+    costs = _Costs(shape_of, types, set(graphs))
     for node, fate in zip(_counted(graphs), outcome, strict=True):
         cost = costs.of(node)
         cost = None if cost is None else cost * times[node.graph]
@@ -843,40 +822,38 @@ def _outermost(graph: Graph) -> Graph:
     return outermost
 
 
+@dataclass
 class _Costs:
     """Estimates what nodes compute, once for all that are alike.
 
-    Args:
+    Attributes:
         shapes: Tells the shape of a value.
         types: What is known of types beside what values state themselves.
         graphs: The graphs that are counted; what a call costs is counted inside the function.
     """
 
-    def __init__(
-        self, shapes: Shapes, types: Mapping[Value, TensorType], graphs: Iterable[Graph]
-    ) -> None:
-        self._shapes = shapes
-        self._types = types
-        self._bodies = set(graphs)
-        self._known: dict[tuple[object, ...], int | None] = {}
+    shapes: Shapes
+    types: Mapping[Value, TensorType]
+    graphs: Collection[Graph]
+    _known: dict[tuple[object, ...], int | None] = field(default_factory=dict)
 
     def of(self, node: Node) -> int | None:
         """Return the cost of a node; None if it is not known."""
         model = node.graph.model
         function = called_function(node) if model.functions else None
-        if function is not None and function.body in self._bodies:
+        if function is not None and function.body in self.graphs:
             return 0
         kind = None if node.rewired else model.kinds.get(node)
         alike = self._key(node) if kind is None else (kind,)
         if alike not in self._known:
-            self._known[alike] = flops(node, self._shapes)
+            self._known[alike] = flops(node, self.shapes)
         return self._known[alike]
 
     def _key(self, node: Node) -> tuple[object, ...]:
         # nodes share attributes, and values what is stated of their types
         key: list[object] = [node.op_type, node.domain, id(node.attributes), len(node.inputs)]
         key.append(id(node.graph.opset_imports))
-        types = self._types
+        types = self.types
         for value in node.inputs + node.outputs:
             kind = value and (types.get(value) or value.type_source or value.declared_type)
             key.append(id(kind))

@@ -466,11 +466,6 @@ def _pads_nothing(node: Node) -> bool:
     return pads is not None and all(type(pad) is int and pad == 0 for pad in pads)
 
 
-def swallows_scores(number: float, dtype: str) -> bool:
-    """Tell whether a score added to *number* vanishes, so that adding is replacing."""
-    return number == -np.inf or number <= _SWALLOWS.get(dtype, -np.inf)
-
-
 def _is_zero(term: Value) -> bool:
     """Tell whether a term adds nothing."""
     if dtype_of(term) == "bool":
@@ -653,27 +648,11 @@ def _heads_first_operands(
 ) -> tuple[Operand, Operand, Operand]:
     """Return queries, keys and values, heads before lengths."""
     if parts.rank < _HEADS_RANK:
-        return _operands_without_heads(parts, build)
-    query = parts.query.build(build, _HEADS_FIRST)
+        return parts.build(build, (0, 1, 2), (0, 2, 1))
     grouped = grouped_heads(parts)
     if grouped is not None:
-        return query, grouped[0], grouped[1]
-    return (
-        query,
-        parts.key.build(build, _KEYS_HEADS_FIRST),
-        parts.value.build(build, _HEADS_FIRST),
-    )
-
-
-def _operands_without_heads(
-    parts: AttentionParts, build: GraphBuilder
-) -> tuple[Operand, Operand, Operand]:
-    straight, swapped = (0, 1, 2), (0, 2, 1)
-    return (
-        parts.query.build(build, straight),
-        parts.key.build(build, swapped),
-        parts.value.build(build, straight),
-    )
+        return parts.query.build(build, _HEADS_FIRST), grouped[0], grouped[1]
+    return parts.build(build, _HEADS_FIRST, _KEYS_HEADS_FIRST)
 
 
 def _full_mask(
@@ -871,16 +850,22 @@ class AttentionParts:
         return len(self.scores)
 
     @property
-    def default_scale(self) -> float | None:
-        """``1 / sqrt(size)``, if the size is known."""
-        size = self.query.shape[-1]
-        return size**-0.5 if isinstance(size, int) and size > 0 else None
-
-    @property
     def has_default_scale(self) -> bool:
-        """Whether the scale is the usual one, as near as its type tells."""
-        usual = self.default_scale
-        return usual is not None and abs(self.scale / usual - 1) <= _CONSTANT_ROUNDING[self.dtype]
+        """Whether the scale is ``1 / sqrt(size)``, as near as its type tells."""
+        size = self.query.shape[-1]
+        if not isinstance(size, int) or size <= 0:
+            return False
+        return abs(self.scale * math.sqrt(size) - 1) <= _CONSTANT_ROUNDING[self.dtype]
+
+    def build(
+        self, build: GraphBuilder, perm: tuple[int, ...], of_keys: tuple[int, ...]
+    ) -> tuple[Operand, Operand, Operand]:
+        """Return queries, keys and values, with their axes in these orders."""
+        return (
+            self.query.build(build, perm),
+            self.key.build(build, of_keys),
+            self.value.build(build, perm),
+        )
 
 
 def read_attention(match: Match) -> AttentionParts:
@@ -992,7 +977,7 @@ def _mask_of_match(match: Match, dtype: str, scores: Dims) -> Mask:
     chosen = keep if keep is not None else drop
     if chosen is not None:
         number = number_of(fill)
-        if number is None or not swallows_scores(number, dtype):
+        if number is None or not (number == -np.inf or number <= _SWALLOWS.get(dtype, -np.inf)):
             refuse("what stands in the place of masked scores is not known to swallow them", fill)
         mask = mask.with_choice(KeyChoice(behind_identities(chosen), keep is None, number))
     for tensor in mask.tensors:
@@ -1141,7 +1126,7 @@ def _onnxruntime_operands(
 ) -> tuple[Operand, Operand, Operand]:
     """Return queries, keys and values; keys and values with heads first if they are there so."""
     if parts.rank < _HEADS_RANK:
-        return _operands_without_heads(parts, build)
+        return parts.build(build, (0, 1, 2), (0, 2, 1))
     query, key, value = parts.query, parts.key, parts.value
     rows = merged_heads(build, query.build(build, _LENGTHS_FIRST))
     lengths_first = (key.seen_as(_KEYS_LENGTHS_FIRST), value.seen_as(_LENGTHS_FIRST))

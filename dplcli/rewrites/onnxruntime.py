@@ -9,12 +9,7 @@ import numpy as np
 from dplcli.dpl.replacement import BuildError, dtype_of
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
-from dplcli.rewrites.operands import (
-    input_of,
-    node_called,
-    node_of,
-    value_called,
-)
+from dplcli.rewrites.operands import input_of, node_called, node_of, value_called
 from dplcli.shapes import shape_of
 
 if TYPE_CHECKING:

@@ -109,7 +109,10 @@ def read_rotary(match: Match) -> RotaryParts:
         MisfitError: It is none.
     """
     turned = _turned(match)
-    width = _width_of(turned.value)
+    shape = shape_of(turned.value)
+    width = shape[-1] if shape else None
+    if not isinstance(width, int):
+        refuse("how many elements are turned is not known", turned.value)
     source = _whole(match, turned.value, width)
     shape = shape_of(source)
     if shape is None or len(shape) != _RANK:
@@ -166,14 +169,6 @@ def _check_pairs(match: Match) -> None:
         refuse("real and imaginary parts do not become pairs", paired)
     if shape_of(flat) != (*shape[:-1], multiply(shape[-1], 2)):
         refuse("the pairs are not laid one after the other", flat)
-
-
-def _width_of(value: Value) -> int:
-    shape = shape_of(value)
-    width = shape[-1] if shape else None
-    if not isinstance(width, int):
-        refuse("how many elements are turned is not known", value)
-    return width
 
 
 def _whole(match: Match, turned: Value, width: int) -> Value:

@@ -22,6 +22,7 @@ from dplcli.ir.operators import (
     is_placeholder,
 )
 from dplcli.ir.traversal import is_read
+from dplcli.ir.types import bits_of
 from dplcli.rewrites.operands import array_of, fill_of, input_of, item_of, remade
 from dplcli.shapes import Knowledge, shape_of
 from dplcli.shapes.rules import CONTENT_RULES, WHOLE
@@ -351,8 +352,6 @@ MOST_BYTES = 4096
 _NODE = 40
 """What a node takes in a file besides its names."""
 
-_BITS = {"complex128": 128, "complex64": 64, "bool": 8}
-
 
 def may_become(node: Node, size: int) -> bool:
     """Tell whether *node* may become constants of *size* bytes."""
@@ -383,9 +382,7 @@ def bytes_of(value: Value) -> int:
 
 def size_in_bytes(dtype: str, count: int) -> int:
     """Return what *count* elements of a type take in a file; of text at least."""
-    digits = "".join(char if char.isdigit() else " " for char in dtype).split()
-    bits = _BITS.get(dtype, int(digits[0]) if digits else 8)
-    return (count * bits + 7) // 8
+    return (count * (bits_of(dtype) or 8) + 7) // 8
 
 
 # Nodes that do nothing but hold data, and nodes that nobody reads.
@@ -626,13 +623,7 @@ def _identity(value: Value | None) -> Hashable:
     tensor = value.constant
     if tensor is None or tensor.is_external or tensor.size > _SHORT:
         return value
-    return _data(tensor)
-
-
-def _data(tensor: Tensor) -> Hashable:
-    array = tensor.numpy()
-    data = repr(array.tolist()) if array.dtype.hasobject else array.tobytes()
-    return (tensor.dtype, tensor.shape, data)
+    return tensor.content
 
 
 def _same_attributes(first: Node, second: Node) -> bool:
@@ -643,7 +634,7 @@ def _same_attributes(first: Node, second: Node) -> bool:
 def _same_value(first: Attribute, second: Attribute) -> bool:
     a, b = first.value, second.value
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return max(a.size, b.size) <= _SHORT and _data(a) == _data(b)
+        return max(a.size, b.size) <= _SHORT and a.content == b.content
     return first == second
 
 

@@ -37,9 +37,8 @@ from dplcli.analysis.extract import Wiring, cut, subgraphs
 from dplcli.errors import VerificationError
 from dplcli.files import cache_folder, place_in, write_file
 from dplcli.ir.operators import MATRIX_SLOT, may_be_random
-from dplcli.onnx_io.convert import load_data
+from dplcli.onnx_io.convert import all_nodes, load_data
 from dplcli.onnx_io.external_data import places_in
-from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.cuts import CutModels
 from dplcli.verify.layers import type_of, value_of
 from dplcli.verify.model import bytes_of, dims_of, model_of

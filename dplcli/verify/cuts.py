@@ -14,9 +14,8 @@ from dplcli.analysis.extract import Wiring, cut, made_name, subgraphs
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import CASTS, CONTROL_FLOW
 from dplcli.onnx_io.bounded import GivenUpError
-from dplcli.onnx_io.convert import graphs_of
+from dplcli.onnx_io.convert import all_nodes, all_scopes, graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, write_defaults
-from dplcli.onnx_io.opset import all_nodes, all_scopes
 from dplcli.verify.compare import FLOATS, hides_differences
 from dplcli.verify.draws import MOST_TURNS
 from dplcli.verify.layers import Pair, align, type_of

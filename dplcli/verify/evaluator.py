@@ -19,7 +19,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import load_op
 from onnx.reference.ops.op_scan import Scan as OwnScan
 
-from dplcli.onnx_io.opset import all_nodes
+from dplcli.onnx_io.convert import all_nodes
 from dplcli.verify.engines import numbered
 from dplcli.verify.model import whole_of
 from dplcli.verify.settings import (

@@ -15,9 +15,9 @@ import onnx
 from onnx import TensorProto
 
 from dplcli.ir.operators import canonical_domain
+from dplcli.onnx_io.convert import all_scopes
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS
-from dplcli.onnx_io.opset import all_scopes
 from dplcli.verify.compare import scale_of
 from dplcli.verify.model import whole_of
 from dplcli.verify.run import Runner

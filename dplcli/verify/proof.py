@@ -33,10 +33,9 @@ from onnx import (
 from dplcli.ir.operators import DEQUANTIZING, canonical_domain
 from dplcli.onnx_io import paused_gc
 from dplcli.onnx_io.bounded import GivenUpError
-from dplcli.onnx_io.convert import graphs_of
+from dplcli.onnx_io.convert import all_nodes, graphs_of
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, count_calls, inlined, write_defaults
-from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.model import load_unshared, read_model, signature_differences
 from dplcli.verify.numbering import (
     SHORT,

@@ -16,12 +16,13 @@ from dplcli.passes.rewrite import (
     Change,
     ImportedFunctions,
     NewNames,
+    Replacer,
     RestrictingObserver,
     Restriction,
     Rewriting,
-    replace_match,
     rewrite,
 )
+from dplcli.passes.rewriter import RewriteListener
 from dplcli.passes.select import judge, matchable_graphs
 from tests.helpers import SCHEMAS, model_from_bytes, pattern_of, print_model, proto_from_text
 
@@ -192,7 +193,9 @@ def _is_replaced(match: Match) -> bool:
     if not isinstance(draft, Draft):
         return False
     model = match.root.graph.model
-    made = replace_match(match, draft, NewNames(model), ImportedFunctions(model))
+    made = Replacer(
+        match, draft, NewNames(model), ImportedFunctions(model), RewriteListener()
+    ).replace()
     return isinstance(made, Change)
 
 

@@ -5,13 +5,13 @@ import pytest
 from dplcli.errors import InvalidGraphError
 from dplcli.ir import Node, Value
 from dplcli.ir.traversal import check_structure
-from dplcli.passes.rewriter import GraphRewriter
+from dplcli.passes.rewriter import GraphRewriter, RewriteListener
 from tests.helpers import model_from_text, print_model
 
 TEXT = "g (float[2] a) => (o) <float[2] k = {1, 2}> { r = Relu (a) s = Neg (r) o = Abs (s) }"
 
 
-class Log:
+class Log(RewriteListener):
     """Remembers every edit."""
 
     def __init__(self) -> None:
