@@ -39,19 +39,13 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import identify, list_nodes, replay, rewrite
 from dplcli.passes.select import in_program_order, select_matches
 from dplcli.pipeline.rewriting import describe_change
-from dplcli.pipeline.rules import (
-    catalogs_in,
-    files_of,
-    load_any_rules,
-    load_rewrites,
-    load_rules,
-)
+from dplcli.pipeline.rules import catalogs_in, files_of, load_any_rules, load_rewrites, load_rules
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_result, graph_objection, load_editable, say_nothing
 from dplcli.settings import FaultSettings, RuleSettings
 from dplcli.verify import Execution, InputRequest, Override
 from dplcli.verify import Settings as VerifySettings
-from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, minimise
+from dplcli.verify.layers import CANDIDATE, DATA, ORIGINAL, minimise
 from dplcli.verify.settings import Whole
 
 if TYPE_CHECKING:
@@ -62,9 +56,8 @@ if TYPE_CHECKING:
     from dplcli.passes.rewrite import Application
     from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
-    from dplcli.verify.bisect import CutPair, Cutting, DivergenceSearch, Specimen
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.layers import Layers
+    from dplcli.verify.layers import Cutting, DivergenceSearch, Layers, Specimen
     from dplcli.verify.settings import Junction
 
     Changes: TypeAlias = "Rewrites | Partitions"
@@ -253,13 +246,6 @@ def shows(folder: Path, spec: Reproducer) -> Reproduced | None:
     return reproduced if reproduced.differs else None
 
 
-def write_candidate(folder: Path, spec: Reproducer) -> None:
-    """Write what the rules make of the original, for the reader."""
-    model, _ = _changed(folder, spec)
-    with staged(model, folder / CANDIDATE) as written:
-        written.commit()
-
-
 def copy_rules(source: RuleSettings, folder: Path) -> list[str]:
     """Copy the catalogues that are files into *folder*; return their names there."""
     named = [item for item in source.patterns if isinstance(item, str)]
@@ -329,7 +315,7 @@ class RuleExhibit:
             The cause with the folder; without a folder if the fault shows neither in a part of the
             model nor in the whole.
         """
-        from dplcli.verify.bisect import Specimen  # noqa: PLC0415  # onnxruntime
+        from dplcli.verify.layers import Specimen  # noqa: PLC0415  # onnxruntime
 
         specimen = Specimen(self.fed, cause.trial.seed)
         with temporary_folder(folder.resolve().parent) as draft:
@@ -342,7 +328,9 @@ class RuleExhibit:
                 return replace(cause, is_hidden=True)
             spec, cutting = drafted
             (draft / REPRODUCER_FILE).write_text(spec.to_text(), encoding="utf-8")
-            write_candidate(draft, spec)
+            model, _ = _changed(draft, spec)
+            with staged(model, draft / CANDIDATE) as written:
+                written.commit()
             nodes = (cutting.nodes, len(specimen.wiring.nodes))
             text = _rules_readme(cause, spec, self.label, nodes)
             (draft / README).write_text(text, encoding="utf-8")
@@ -676,10 +664,7 @@ def compare_layers(
 
 
 def look_inside(
-    original: Path,
-    candidate: Path,
-    result: VerificationResult,
-    settings: VerifySettings,
+    original: Path, candidate: Path, result: VerificationResult, settings: VerifySettings
 ) -> Layers | str:
     """Compare what is inside two models, for the seed that is worst; or say why it cannot be."""
     if result.reasons and not result.outputs:
@@ -758,7 +743,7 @@ def _inside(
     original: Path, candidate: Path, settings: VerifySettings, seed: int | None
 ) -> Iterator[DivergenceSearch]:
     """Open two models; an error of onnxruntime on the candidate becomes an error of dpl."""
-    from dplcli.verify.bisect import DivergenceSearch  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.layers import DivergenceSearch  # noqa: PLC0415  # onnxruntime
     from dplcli.verify.settings import RunError  # noqa: PLC0415  # onnxruntime
 
     try:
@@ -805,7 +790,15 @@ class _Finder:
             parts = self.comparison.write(at, folder)
             if parts is None:
                 return None
-            spec = self._spec(at, parts, level, folder)
+            spec = _reproducer(
+                folder,
+                self.comparison.fed,
+                self.settings,
+                kind="models",
+                inputs=parts.inputs,
+                level=level,
+                tolerances=_tolerances_of(self.settings, [at.original]),
+            )
             reproduced = shows(folder, spec)
             if reproduced is None or reproduced.verification is None:
                 return None
@@ -826,17 +819,6 @@ class _Finder:
                 (folder / README).write_text(_models_readme(place, self.labels), encoding="utf-8")
                 put_folder(folder, self.output)
         return place
-
-    def _spec(self, at: Junction, parts: CutPair, level: str, folder: Path) -> Reproducer:
-        return _reproducer(
-            folder,
-            self.comparison.fed,
-            self.settings,
-            kind="models",
-            inputs=parts.inputs,
-            level=level,
-            tolerances=_tolerances_of(self.settings, [at.original]),
-        )
 
 
 def _models_readme(place: Divergence, labels: tuple[str, str]) -> str:

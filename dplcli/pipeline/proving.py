@@ -45,12 +45,7 @@ from dplcli.ir.types import Tensor
 from dplcli.onnx_io import check_model, to_proto
 from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.onnx_io.infer import objection_to
-from dplcli.onnx_io.read import (
-    DEFAULT_OPSET,
-    build_model,
-    model_from_text,
-    text_of_model,
-)
+from dplcli.onnx_io.read import DEFAULT_OPSET, build_model, model_from_text, text_of_model
 from dplcli.outcomes import Trial
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
@@ -76,7 +71,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dplcli.dpl import Rejection
-    from dplcli.dpl.rule import Example, Rule
+    from dplcli.dpl.rule import Example
     from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Value
     from dplcli.pipeline.sampling import Wishes
     from dplcli.verify.draws import Manner, Oddity
@@ -252,7 +247,17 @@ class Trier:
         """Try *rule* on *wanted* graphs, or up to the first on which it is wrong."""
         random = np.random.default_rng([self.seed, zlib.crc32(rule.qualified_name.encode())])
         attempts = _Attempts(rule, self.seed)
-        opsets = claimed_opsets(rule, self.schemas)
+        # An opset for each way in which the operators of *rule* are defined where it holds. It is
+        # the last one of each, the newest at the end.
+        first, last = rule.opsets
+        high = min(last or LAST_OPSET, LAST_OPSET)
+        low = max(first or 0, min(FIRST_OPSET, high))  # onnxruntime has no older ones
+        calls = (part for part in all_parts(rule.pattern) if isinstance(part, CallPattern))
+        operators = {c.op_type for part in calls for c in part.op.choices if isinstance(c, OpName)}
+        if isinstance(rule, RewriteRule) and rule.text is not None:
+            operators |= {call.op_type for call in rule.text.calls if not call.domain}
+        begins = {schema.since for name in operators for schema in self.schemas.versions(name, "")}
+        opsets = [begin - 1 for begin in sorted(begins) if low < begin <= high] + [high]
         sources, ways, why = self._sources(rule, random, opsets[-1])
         parts = {f"opset {opset}" for opset in opsets if ways and rule.opsets[0]} | ways
         drawn, useful = [0] * len(sources), [0] * len(sources)
@@ -480,22 +485,6 @@ def _endless(
 
 
 # Where graphs come from.
-
-
-def claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> list[int]:
-    """Return an opset for each way in which the operators of *rule* are defined where it holds.
-
-    It is the last one of each, the newest at the end.
-    """
-    first, last = rule.opsets
-    high = min(last or LAST_OPSET, LAST_OPSET)
-    low = max(first or 0, min(FIRST_OPSET, high))  # onnxruntime has no older ones
-    calls = (part for part in all_parts(rule.pattern) if isinstance(part, CallPattern))
-    operators = {c.op_type for part in calls for c in part.op.choices if isinstance(c, OpName)}
-    if isinstance(rule, RewriteRule) and rule.text is not None:
-        operators |= {call.op_type for call in rule.text.calls if not call.domain}
-    begins = {schema.since for name in operators for schema in schemas.versions(name, "")}
-    return [begin - 1 for begin in sorted(begins) if low < begin <= high] + [high]
 
 
 def _plain(guesses: Iterator[Instance], newest: int) -> _Source:
@@ -762,12 +751,7 @@ class _Attempts:
         return [], engine
 
     def _compared(
-        self,
-        made: _Made,
-        model: Model,
-        before: bytes,
-        runs: Sequence[_Run],
-        engine: Kind,
+        self, made: _Made, model: Model, before: bytes, runs: Sequence[_Run], engine: Kind
     ) -> str:
         """Compare what the graph and the result compute; return what is wrong, or ""."""
         after = to_proto(model).SerializeToString()

@@ -11,13 +11,7 @@ from dplcli.catalog.places import check_distinct, exists
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.rule import POLICIES, with_policies
 from dplcli.dpl.text import read_pattern
-from dplcli.errors import (
-    CatalogError,
-    ModelError,
-    PatternSyntaxError,
-    UsageError,
-    did_you_mean,
-)
+from dplcli.errors import CatalogError, ModelError, PatternSyntaxError, UsageError, did_you_mean
 from dplcli.onnx_io import OnnxSchemas, load_model
 from dplcli.onnx_io.read import functions_from_text
 

@@ -180,17 +180,7 @@ def load_editable(path: Path, opset: int | None = None, sums: Sums = _NO_SUMS) -
 def _editable(model: Model, sums: Sums) -> Model:
     check_imports(model)
     check_external_data(model)
-    check_sums(model, sums)
-    model.sums = sums
-    return model
-
-
-def check_sums(model: Model, sums: Sums) -> None:
-    """Refuse a sum of dimensions that the inputs do not have.
-
-    Raises:
-        UsageError: There is such a sum; the error lists the dimensions.
-    """
+    # Refuse a sum of dimensions that the inputs do not have.
     kinds = (value.declared_type for value in model.graph.inputs)
     dims = {d for kind in kinds if kind is not None for d in kind.shape or () if isinstance(d, str)}
     for name, parts in sums.items():
@@ -198,6 +188,8 @@ def check_sums(model: Model, sums: Sums) -> None:
             if isinstance(each, str) and each not in dims:
                 hint = f"there are: {', '.join(sorted(dims)) or 'none'}"
                 raise UsageError(f"--shape: no input has a dimension {each!r}", hint=hint)
+    model.sums = sums
+    return model
 
 
 def graph_objection(model: Model) -> str:

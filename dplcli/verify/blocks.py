@@ -20,7 +20,6 @@ import json
 import math
 import platform
 import time
-import zipfile
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -41,6 +40,8 @@ from dplcli.onnx_io.convert import load_data
 from dplcli.onnx_io.external_data import places_in
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.cuts import CutModels
+from dplcli.verify.evidence import RECORD, packed_runs, read_record, unpacked_runs
+from dplcli.verify.inputs import ARCHIVE_ERRORS
 from dplcli.verify.layers import type_of, value_of
 from dplcli.verify.model import bytes_of, dims_of, model_of
 from dplcli.verify.run import Runner
@@ -53,6 +54,7 @@ from dplcli.verify.settings import (
     MemoryPlan,
     Need,
     RunError,
+    arrays_in,
     leaves_of,
 )
 
@@ -276,32 +278,21 @@ def forget(*cuts: BlockCuts) -> None:
 def _write_results(place: Path, runs: Sequence[Outputs]) -> None:
     """Store what a block gave; numbers only."""
     arrays: dict[str, Array] = {}
-    for number, outputs in enumerate(runs):
-        for name, leaves in outputs.items():
-            for leaf in leaves:
-                if leaf.data.dtype.kind not in "biuf":
-                    return
-                key = json.dumps([number, name, leaf.label, leaf.dtype])
-                arrays[f"{len(arrays)}"] = leaf.data
-                arrays[f"{len(arrays)}"] = np.array(key)
+    record = packed_runs({"": dict(enumerate(runs))}, arrays)
+    if any(array.dtype.kind not in "biuf" for array in arrays.values()):
+        return
+    arrays[RECORD] = np.array(json.dumps(record))
     with suppress(OSError):
         write_file(place, lambda file: np.savez(file, allow_pickle=False, **arrays))
 
 
 def _read_results(place: Path) -> list[Outputs] | None:
     """Return what a block gave before; None if that is not stored."""
-    runs: dict[int, dict[str, list[Leaf]]] = {}
     try:
-        with np.load(place, allow_pickle=False) as stored:
-            for number in range(0, len(stored.files), 2):
-                data, key = stored[str(number)], json.loads(str(stored[str(number + 1)]))
-                outputs = runs.setdefault(key[0], {})
-                outputs.setdefault(key[1], []).append(Leaf(key[2], key[3], data))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        runs = unpacked_runs(*read_record(place))[""]
+    except (OSError, ValueError, KeyError, EOFError, *ARCHIVE_ERRORS):
         return None
-    return [
-        {name: tuple(leaves) for name, leaves in runs[number].items()} for number in sorted(runs)
-    ]
+    return [runs[number] for number in sorted(runs)]
 
 
 def _fits(stated: onnx.TypeProto, value: Feed) -> bool:
@@ -335,8 +326,7 @@ def _digest(feeds: Mapping[str, Feed]) -> bytes:
     """Return what tells inputs from others."""
     digest = hashlib.sha256()
     for name, feed in sorted(feeds.items()):
-        arrays: list[Array] = feed if isinstance(feed, list) else [] if feed is None else [feed]
-        for array in arrays:
+        for array in arrays_in(feed):
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
             is_plain = array.dtype.kind not in "OUS"
             digest.update(array.tobytes() if is_plain else repr(array.tolist()).encode())
@@ -582,15 +572,20 @@ def reports(source: ModelSource, roundings: Mapping[str, float]) -> tuple[BlockR
 
 
 def _cuts(
-    wirings: Sequence[Wiring],
-    partners: Mapping[str, str],
-    limit: int,
-    say: Callable[[str], None],
+    wirings: Sequence[Wiring], partners: Mapping[str, str], limit: int, say: Callable[[str], None]
 ) -> tuple[BlockCuts, BlockCuts]:
     """Return where two models are cut: at the same values, as far as both have them."""
     ends = _ends(wirings[0], limit, partners)
     theirs = [[partners[name] for name in each if name in partners] for each in ends]
-    heavy = _heavy(wirings[0], partners)
+    stored = stored_rows(wirings[0])
+    heavy = [
+        name
+        for row, node in enumerate(wirings[0].nodes)
+        if row not in stored
+        and need_of(wirings[0], with_stored(wirings[0], stored, [row])).weights >= _HEAVY
+        for name in node.output
+        if name in partners
+    ]
     noted = frozenset(partners[name] for name in heavy)
     most = max(limit, *(need.total for need in _needs_in(wirings[0], ends, 0)))
     if any(need.total > _UNEVEN * most for need in _needs_in(wirings[1], theirs, 0)):
@@ -614,19 +609,6 @@ def _partners(
         for pair in pairs
         if pair.original in wirings[0].makers and pair.candidate in wirings[1].makers
     }
-
-
-def _heavy(wiring: Wiring, partners: Mapping[str, str]) -> list[str]:
-    """Return what nodes with large weights make, and both models have."""
-    stored = stored_rows(wiring)
-    return [
-        name
-        for row, node in enumerate(wiring.nodes)
-        if row not in stored
-        and need_of(wiring, with_stored(wiring, stored, [row])).weights >= _HEAVY
-        for name in node.output
-        if name in partners
-    ]
 
 
 def _needs_in(wiring: Wiring, ends: Sequence[Sequence[str]], values: int) -> Iterator[Need]:

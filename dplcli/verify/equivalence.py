@@ -29,8 +29,6 @@ from onnx import ModelProto
 from dplcli.errors import DplError, VerificationError
 from dplcli.files import temporary_folder
 from dplcli.verify.accuracy import Sums
-from dplcli.verify.apart import ApartJudgement, judge_apart
-from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
 from dplcli.verify.blocks import forget, is_large, plan_blocks, reports, values_of
 from dplcli.verify.compare import (
     Facts,
@@ -44,6 +42,7 @@ from dplcli.verify.compare import (
     measure_limits,
     movements,
 )
+from dplcli.verify.cuts import ApartJudgement, judge_apart, without_refused
 from dplcli.verify.evidence import Evidence, blindness, save_evidence
 from dplcli.verify.inputs import (
     candidate_source,
@@ -54,6 +53,7 @@ from dplcli.verify.inputs import (
     open_reference,
     save_inputs,
 )
+from dplcli.verify.layers import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
 from dplcli.verify.model import (
     Dataflow,
     check_expansion,
@@ -63,12 +63,7 @@ from dplcli.verify.model import (
     signature_differences,
 )
 from dplcli.verify.places import judge_places
-from dplcli.verify.power import (
-    blind_warnings,
-    measure_power,
-    random_warnings,
-    value_warnings,
-)
+from dplcli.verify.power import blind_warnings, measure_power, random_warnings, value_warnings
 from dplcli.verify.proof import UnprovedError, prove_same
 from dplcli.verify.run import (
     IN_EVALUATOR,
@@ -83,7 +78,6 @@ from dplcli.verify.settings import (
     REFERENCE_LEVEL,
     TIMEOUT,
     BlockCuts,
-    Execution,
     Feed,
     InputRequest,
     KernelReport,
@@ -104,7 +98,6 @@ from dplcli.verify.settings import (
     VerificationResult,
     one_line,
 )
-from dplcli.verify.stand_ins import without_refused
 
 Progress = Callable[[str], None]
 
@@ -847,7 +840,13 @@ class _Check:
         self._say(f"trying {count} mutants")
 
         def is_caught(mutant: ModelSource) -> bool:
-            execution = self._for_mutants(mutant.execution)
+            # How a mutant runs: one that never ends is given up soon.
+            enough = _PATIENCE + 10 * self._slowest
+            execution = (
+                mutant.execution
+                if not mutant.execution.isolated or (mutant.execution.timeout or enough) < enough
+                else replace(mutant.execution, timeout=min(enough, TIMEOUT))
+            )
             runner = Runner(replace(mutant, name="mutant", execution=execution), REFERENCE_LEVEL)
             comparisons: list[OutputComparison] = []
             for case in self._reference.stimulus.cases:
@@ -884,10 +883,3 @@ class _Check:
             },
         )
         save_evidence(self._settings.save_results, evidence)
-
-    def _for_mutants(self, execution: Execution) -> Execution:
-        """Return how a mutant runs: one that never ends is given up soon."""
-        enough = _PATIENCE + 10 * self._slowest
-        if not execution.isolated or (execution.timeout or enough) < enough:
-            return execution
-        return replace(execution, timeout=min(enough, TIMEOUT))

@@ -51,11 +51,7 @@ _ROUNDED_LENGTHS_THAT_COUNT = {
 }
 """Ways of Resize to find places by the length of the result, and below which length they do."""
 
-_ACTIVATIONS = {
-    "GRU": ["sigmoid", "tanh"],
-    "LSTM": ["sigmoid", "tanh", "tanh"],
-    "RNN": ["tanh"],
-}
+_ACTIVATIONS = {"GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "RNN": ["tanh"]}
 """The activations of recurrent operators in each direction, unless they state others."""
 
 Float64s = npt.NDArray[np.float64]
@@ -385,7 +381,17 @@ class ReferenceSession:
         """
         try:
             model = whole_of(source)
-            _sort_functions(model)
+            # Put the functions that others call before these: the evaluator knows those it has
+            # read.
+            functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+            calls = {
+                key: {(node.domain, node.op_type, node.overload) for node in all_nodes(each)}
+                & functions.keys()
+                for key, each in functions.items()
+            }
+            order = [functions[key] for key in TopologicalSorter(calls).static_order()]
+            del model.functions[:]
+            model.functions.extend(order)
             self._names = [output.name for output in model.graph.output]
             self._evaluator = (_FastEvaluator if is_fast else _Evaluator)(model)
         except Exception as error:
@@ -406,19 +412,6 @@ class ReferenceSession:
             }
         except Exception as error:
             raise _evaluator_error(error) from error
-
-
-def _sort_functions(model: onnx.ModelProto) -> None:
-    """Put the functions that others call before these: the evaluator knows those it has read."""
-    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
-    calls = {
-        key: {(node.domain, node.op_type, node.overload) for node in all_nodes(each)}
-        & functions.keys()
-        for key, each in functions.items()
-    }
-    order = [functions[key] for key in TopologicalSorter(calls).static_order()]
-    del model.functions[:]
-    model.functions.extend(order)
 
 
 def _readable(leaf: Leaf) -> Leaf:

@@ -57,6 +57,7 @@ from dplcli.verify.power import blind_outputs
 from dplcli.verify.run import Runner, open_original
 from dplcli.verify.settings import (
     CORNERS,
+    REFERENCE_LEVEL,
     Array,
     BlockCuts,
     Feed,
@@ -69,6 +70,7 @@ from dplcli.verify.settings import (
     RunError,
     Settings,
     StoppedError,
+    arrays_in,
     map_feeds,
     storable,
 )
@@ -118,7 +120,14 @@ def _fit_array(value: object, port: Port, place: str) -> Array:
     if port.dtype == onnx.TensorProto.UNDEFINED:
         return array
     if port.dtype == onnx.TensorProto.STRING:
-        return _as_text(array, place)
+        if array.dtype.kind not in _TEXT or not all(
+            isinstance(item, (str, bytes)) for item in array.reshape(-1).tolist()
+        ):
+            raise UsageError(f"{place} is {array.dtype.name}, but strings in the model")
+        words = [w.decode("utf-8", "replace") if isinstance(w, bytes) else w for w in array.flat]
+        text = np.empty(array.shape, dtype=object)
+        text.reshape(-1)[:] = words
+        return text
     wanted = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(port.dtype))
     if array.dtype == wanted:
         return np.ascontiguousarray(array).reshape(array.shape)
@@ -127,11 +136,7 @@ def _fit_array(value: object, port: Port, place: str) -> Array:
         return np.ascontiguousarray(array).view(wanted).reshape(array.shape)
     if not _may_become(array.dtype, port.dtype):
         raise UsageError(f"{place} is {array.dtype.name}, but {port.type_name} in the model")
-    return _converted(array, wanted, place)
-
-
-def _converted(array: Array, wanted: np.dtype[np.generic], place: str) -> Array:
-    """Cast; refuse whole numbers that would change and finite ones that would become infinite."""
+    # Cast; refuse whole numbers that would change and finite ones that would become infinite.
     with np.errstate(all="ignore"):
         converted: Array = array.astype(wanted)
         if array.dtype.kind in _WHOLE and wanted.kind in _WHOLE:
@@ -155,17 +160,6 @@ def _may_become(found: np.dtype[np.generic], wanted: int) -> bool:
     if found.kind == "c":
         return "COMPLEX" in name
     return is_float
-
-
-def _as_text(array: Array, place: str) -> Array:
-    if array.dtype.kind not in _TEXT or not all(
-        isinstance(item, (str, bytes)) for item in array.reshape(-1).tolist()
-    ):
-        raise UsageError(f"{place} is {array.dtype.name}, but strings in the model")
-    words = [w.decode("utf-8", "replace") if isinstance(w, bytes) else w for w in array.flat]
-    text = np.empty(array.shape, dtype=object)
-    text.reshape(-1)[:] = words
-    return text
 
 
 def _check_shape(shape: Sequence[int], port: Port, place: str) -> None:
@@ -371,8 +365,8 @@ def _load_numpy(path: Path, what: str) -> Array | dict[str, Array]:
         raise UsageError(f"{path}: not {what} ({reason})") from error
 
 
-def _check_archive(path: Path, ports: Sequence[Port]) -> None:
-    """Refuse arrays that do not fit the model, or are far larger than their file, still packed."""
+def _read_npz(path: Path, ports: Sequence[Port]) -> Iterator[GivenSet]:
+    # Refuse arrays that do not fit the model, or are far larger than their file, still packed.
     by_name = {port.name: port for port in ports}
     total = 0
     with suppress(*_READ_ERRORS, *ARCHIVE_ERRORS), zipfile.ZipFile(path) as archive:
@@ -392,10 +386,6 @@ def _check_archive(path: Path, ports: Sequence[Port]) -> None:
             f"{path}: would unpack to {total / 1e9:,.1f} GB, from {size / 1e6:,.1f} MB",
             hint="if that is right, save it with numpy.savez, which does not pack",
         )
-
-
-def _read_npz(path: Path, ports: Sequence[Port]) -> Iterator[GivenSet]:
-    _check_archive(path, ports)
     arrays = _load_numpy(path, "arrays in numpy's .npz format")
     if isinstance(arrays, np.ndarray):
         raise UsageError(f"{path}: holds one array; rename it to .npy")
@@ -530,28 +520,6 @@ def draw_weights(weights: list[Weight], seed: int, gain: float) -> dict[str, Arr
 def names_made_by_shape(graph: onnx.GraphProto) -> set[str]:
     """Return the names that ConstantOfShape makes in the main graph."""
     return {node.output[0] for node in graph.node if node.op_type == "ConstantOfShape"}
-
-
-def replace_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> bytes:
-    """Replace the nodes that make weights by initializers, and return the model as bytes.
-
-    The initializers are declared to be external data. *model* is changed.
-    """
-    for index in reversed(range(len(model.graph.node))):
-        node = model.graph.node[index]
-        if node.op_type == "ConstantOfShape" and node.output[0] in values:
-            del model.graph.node[index]
-    offset = 0
-    for name, array in values.items():
-        tensor = model.graph.initializer.add(name=name, dims=array.shape)
-        tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        entries = {"location": _LOCATION, "offset": str(offset), "length": str(array.nbytes)}
-        for key, value in entries.items():
-            tensor.external_data.add(key=key, value=value)
-        offset += array.nbytes
-    content: bytes = model.SerializeToString()
-    return content
 
 
 def with_weights(content: bytes, values: Mapping[str, Array]) -> bytes:
@@ -732,18 +700,6 @@ def size_plans(  # noqa: PLR0913  # what is known of sizes, one kind each
         if (key := tuple(sorted(sizes.items()))) not in seen:
             seen.add(key)
             yield sizes
-
-
-def check_sizes(ports: Sequence[Port], given: Mapping[str, int]) -> None:
-    """Refuse a size for a dimension that no input has.
-
-    Raises:
-        UsageError: There is such a size; the error lists the dimensions.
-    """
-    symbols = {s for port in ports for s in port.symbols if s is not None}
-    free = any(port.shape is None for port in ports)
-    named = [name for name in given if not (free and ":" in name)]
-    _check_known(named, sorted(symbols), "no input has a dimension {!r}")
 
 
 def shaped_sizes(
@@ -1369,15 +1325,9 @@ def corner_feeds(
         if chosen.kind in _ORDERED and (corner != "negative" or is_signed):
             moved |= map_feeds(partial(_at_corner, corner, chosen), {name: feeds[name]})
     before, after = (
-        [array for feed in fed.values() for array in _arrays(feed)] for fed in (feeds, moved)
+        [array for feed in fed.values() for array in arrays_in(feed)] for fed in (feeds, moved)
     )
     return None if all(map(np.array_equal, before, after)) else moved
-
-
-def _arrays(feed: Feed) -> list[Array]:
-    if feed is None:
-        return []
-    return feed if isinstance(feed, list) else [feed]
 
 
 def _at_corner(corner: str, chosen: Range, array: Array) -> Array:
@@ -1556,7 +1506,11 @@ class _Search:
         self._ports = ports
         self._runner = runner
         self._sizes = shaped_sizes(ports, request.shapes, sizes)
-        check_sizes(ports, self._sizes)
+        # Refuse a size for a dimension that no input has.
+        symbols = {s for port in ports for s in port.symbols if s is not None}
+        free = any(port.shape is None for port in ports)
+        named = [name for name in self._sizes if not (free and ":" in name)]
+        _check_known(named, sorted(symbols), "no input has a dimension {!r}")
         self._domain = cache(partial(input_domain, flow))
         by_name = {port.name: port for port in ports}
         _check_known(request.ranges, by_name, "a range is given for {!r}, which is no input")
@@ -1814,7 +1768,7 @@ class _Search:
 
     def describe(self, port: Port, found: _Found, cases: Iterable[int]) -> InputChoice:
         """Return what one input was fed over the *cases* that are judged."""
-        fed = [_arrays(found.feeds[case][port.name]) for case in cases]
+        fed = [arrays_in(found.feeds[case][port.name]) for case in cases]
         if port.name in found.ranges:
             how, shape = found.ranges[port.name].how, shape_of(port, found.sizes)
         else:
@@ -1944,7 +1898,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     settings: Settings,
     *,
     made: Collection[str] | None = None,
-    create: Callable[[ModelSource], Runner],
+    create: Callable[[ModelSource], Runner] = lambda source: Runner(source, REFERENCE_LEVEL),
     resize: bool = True,
     blocks: BlockCuts | None = None,
     say: Callable[[str], None] = lambda _: None,
@@ -2003,13 +1957,28 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     return reference
 
 
+def fed_reference(
+    path: Path, model: onnx.ModelProto, settings: Settings, say: Callable[[str], None]
+) -> Reference:
+    """Run a model that nothing is compared with place by place; save what it is fed, if asked.
+
+    Raises:
+        VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
+        UsageError: What it is fed cannot be written.
+    """
+    reference = open_reference(path, Dataflow(model), Facts(), settings, resize=False, say=say)
+    if settings.request.save is not None:
+        save_inputs(settings.request.save, reference.stimulus)
+    return reference
+
+
 def _of_one_shape(feeds: Mapping[int, Mapping[str, Feed]]) -> list[int]:
     """Return the cases whose inputs have the shapes of the first, but for what is left out.
 
     An output whose shape follows from an input's depends on that; its numbers need not.
     """
     shapes = {
-        case: {name: [a.shape for a in _arrays(feed)] for name, feed in fed.items()}
+        case: {name: [a.shape for a in arrays_in(feed)] for name, feed in fed.items()}
         for case, fed in feeds.items()
     }
     first = next(iter(shapes.values()))
@@ -2024,7 +1993,23 @@ def refilled(source: ModelSource, values: Mapping[str, Array] | None) -> ModelSo
     """Return a copy of *source* in memory with these weights; *source* itself if there are none."""
     if not values:
         return source
-    content = replace_weights(read_model(source.path), values)
+    # Replace the nodes that make weights by initializers, and return the model as bytes. The
+    # initializers are declared to be external data. *model* is changed.
+    model = read_model(source.path)
+    for index in reversed(range(len(model.graph.node))):
+        node = model.graph.node[index]
+        if node.op_type == "ConstantOfShape" and node.output[0] in values:
+            del model.graph.node[index]
+    offset = 0
+    for name, array in values.items():
+        tensor = model.graph.initializer.add(name=name, dims=array.shape)
+        tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        entries = {"location": _LOCATION, "offset": str(offset), "length": str(array.nbytes)}
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+        offset += array.nbytes
+    content: bytes = model.SerializeToString()
     return replace(source, content=content, weights=values)
 
 

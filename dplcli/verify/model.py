@@ -42,15 +42,7 @@ from dplcli.verify.numbering import SHORT, mark
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Container,
-        Hashable,
-        Iterable,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.ir import Dim, Node, Shape, Tensor, Value
     from dplcli.verify.settings import Array, Sums
@@ -516,9 +508,7 @@ def integer(node: Node, name: str, default: int, calls: Sequence[Node] = ()) -> 
 
 
 def follow(
-    start: Waypoint,
-    look: Callable[[Waypoint, Node, int], Iterable[Waypoint]],
-    most: int,
+    start: Waypoint, look: Callable[[Waypoint, Node, int], Iterable[Waypoint]], most: int
 ) -> None:
     """Follow a value through subgraphs and calls; stop after so many values.
 

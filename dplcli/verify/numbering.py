@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    SparseTensorProto,
-    TensorProto,
-)
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 from dplcli.ir.model import in_order
 from dplcli.ir.operators import (
@@ -246,28 +239,7 @@ class Numbering:
             if kind is None:
                 kind = self._kinds[text] = self._kind(text)
             steps.append(_Step(node, kind, reads, makes))
-        return self._in_order(steps)
-
-    def _kind(self, text: bytes) -> _Kind:
-        node = NodeProto.FromString(text)
-        domain, op_type = canonical_domain(node.domain), node.op_type
-        function = self._functions.get((domain, op_type, node.overload))
-        version = self._opsets.get(domain, 0)
-        return _Kind(
-            node=node,
-            text=text,
-            domain=domain,
-            function=function,
-            has_bodies=any(item.HasField("g") or item.graphs for item in node.attribute),
-            is_copy=not domain and op_type == "Identity" and not node.attribute,
-            is_constant=not domain and op_type == "Constant",
-            shrinks=function is None and _declared(domain, op_type, version)[1],
-            commutes=commutes(domain, op_type, 2),
-            kernel=None if domain else KERNEL_SLOT.get(op_type),
-        )
-
-    def _in_order(self, steps: Sequence[_Step]) -> Sequence[_Step]:
-        """Return steps such that each stands behind those it reads."""
+        # Steps such that each stands behind those it reads.
         needed = [
             [*names_read(each.node)] if each.kind.has_bodies else each.reads for each in steps
         ]
@@ -288,6 +260,24 @@ class Numbering:
         if len(order) < len(steps):
             self._found.doubts.append("a node needs what it makes")
         return [steps[place] for place in order]
+
+    def _kind(self, text: bytes) -> _Kind:
+        node = NodeProto.FromString(text)
+        domain, op_type = canonical_domain(node.domain), node.op_type
+        function = self._functions.get((domain, op_type, node.overload))
+        version = self._opsets.get(domain, 0)
+        return _Kind(
+            node=node,
+            text=text,
+            domain=domain,
+            function=function,
+            has_bodies=any(item.HasField("g") or item.graphs for item in node.attribute),
+            is_copy=not domain and op_type == "Identity" and not node.attribute,
+            is_constant=not domain and op_type == "Constant",
+            shrinks=function is None and _declared(domain, op_type, version)[1],
+            commutes=commutes(domain, op_type, 2),
+            kernel=None if domain else KERNEL_SLOT.get(op_type),
+        )
 
     def _run(
         self,

@@ -14,13 +14,7 @@ from google.protobuf.message import EncodeError
 from dplcli.analysis.extract import subgraphs
 from dplcli.ir import Node, Shape, Value
 from dplcli.ir.model import RULE_KEY
-from dplcli.ir.operators import (
-    ORDERED,
-    REARRANGING,
-    SET_BY_NUMBERS,
-    canonical_domain,
-    is_random,
-)
+from dplcli.ir.operators import ORDERED, REARRANGING, SET_BY_NUMBERS, canonical_domain, is_random
 from dplcli.onnx_io.convert import load_data
 from dplcli.verify.compare import Judge
 from dplcli.verify.model import Dataflow, integer, model_of, numbers_in, stored
@@ -403,25 +397,6 @@ def _attribute_changed(
 ) -> str:
     item = node.attribute[index]
     before = onnx.helper.get_attribute_value(item)
-    _change_attribute(item, rng, idle)
-    after = onnx.helper.get_attribute_value(item)
-    if before == after:
-        return ""
-    return f"{node.op_type} {node.output[0]!r}: {_difference(item.name, before, after)}"
-
-
-def _difference(name: str, before: object, after: object) -> str:
-    """Say how an attribute changed; of a long list, name only the elements that changed."""
-    match before, after:
-        case [*old], [*new] if len(old) > _MOST_SHOWN:
-            pairs = enumerate(zip(old, new, strict=True))
-            return ", ".join(f"{name}[{i}] {a} -> {b}" for i, (a, b) in pairs if a != b)
-    return f"{name} {before} -> {after}"
-
-
-def _change_attribute(
-    item: onnx.AttributeProto, rng: np.random.Generator, idle: frozenset[int]
-) -> None:
     if item.type == onnx.AttributeProto.FLOAT:
         item.f = item.f * 2 + 0.125
     elif item.type == onnx.AttributeProto.INT:
@@ -441,6 +416,19 @@ def _change_attribute(
         item.ints[first], item.ints[second] = item.ints[second], item.ints[first]
     elif axes := [axis for axis in range(len(item.ints)) if axis not in idle]:
         item.ints[axes[int(rng.integers(len(axes)))]] += 1
+    after = onnx.helper.get_attribute_value(item)
+    if before == after:
+        return ""
+    return f"{node.op_type} {node.output[0]!r}: {_difference(item.name, before, after)}"
+
+
+def _difference(name: str, before: object, after: object) -> str:
+    """Say how an attribute changed; of a long list, name only the elements that changed."""
+    match before, after:
+        case [*old], [*new] if len(old) > _MOST_SHOWN:
+            pairs = enumerate(zip(old, new, strict=True))
+            return ", ".join(f"{name}[{i}] {a} -> {b}" for i, (a, b) in pairs if a != b)
+    return f"{name} {before} -> {after}"
 
 
 def _operand_sites(model: onnx.ModelProto, places: tuple[NodePosition, ...]) -> list[_Site]:
