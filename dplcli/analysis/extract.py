@@ -288,7 +288,7 @@ def part_between(
     part.graph.output.extend(_described(name, types[name], stated) for name in end)
     copy_but(wiring.model, part, _OF_CUTS | {"training_info"})
     copy_but(whole, part.graph, _OF_CUTS | {"quantization_annotation"})
-    # Say of *names* how they are quantised, as far as the part can have the tensors for that.
+    # Say how values are quantised, as far as the part can have the tensors for that.
     names = read | {n for index in nodes for n in wiring.nodes[index].output}
     graph = part.graph
     there = {*names, *(tensor.name for tensor in graph.initializer)}

@@ -395,8 +395,8 @@ class Side:
             inputs = operands(node, self.number_of)
             form: Form = ("made", reader.label(node), inputs, reader.attributes(node))
             if node.subgraphs:
-                # What the bodies of *node* compute from what they capture. The answer is kept: each
-                # graph around *node* asks again, mostly with the same captures.
+                # What its bodies compute from what they capture. The answer is kept: each
+                # graph around the node asks again, mostly with the same captures.
                 captured = self.reader.captured(node)
                 key = (node, tuple(map(self.number_of, captured)))
                 if key not in self.numbers.bodies:

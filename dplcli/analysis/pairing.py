@@ -943,7 +943,7 @@ class _Border:
             return first is second
         readers = self.ours.reader, self.theirs.reader
         if readers[0].tensor(first) is not None or readers[1].tensor(second) is not None:
-            # Whether two values are constants that count as one.
+            # Constants may count as one that are not equal.
             ours, theirs = self.ours.reader, self.theirs.reader
             one, other = ours.tensor(first), theirs.tensor(second)
             if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):

@@ -23,7 +23,7 @@ from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import Measuring, given_sizes
 from dplcli.pipeline.rules import load_rewrites, load_rules
 from dplcli.pipeline.verifying import prove
-from dplcli.pipeline.writing import WriteJob
+from dplcli.pipeline.writing import WriteJob, doubted
 from dplcli.settings import RuleSettings
 
 if TYPE_CHECKING:
@@ -273,13 +273,7 @@ class _PartitionJob(WriteJob):
         with staged(self.prepared, self.output, external_data=how) as file:
             proof, unproved = prove(file.path, written)
         self.preparation = replace(self.preparation, proof=proof, unproved=unproved)
-        verification = delivery.verification
-        if not unproved or verification is None:
-            return delivery
-        doubt = f"what calls stand for is not proved by structure: {unproved}"
-        return replace(
-            delivery, verification=replace(verification, warnings=(doubt, *verification.warnings))
-        )
+        return doubted(delivery, "what calls stand for is not proved by structure", unproved)
 
 
 class _Outlined(NamedTuple):
@@ -323,7 +317,7 @@ def _outline_matches(
 ) -> _Outlined:
     before, is_sorted = model.graph.node_count, is_modified(model)
     chosen = select_matches(model, rules)
-    # Refuse the matches of *selection* at the positions for which *light* has a reason.
+    # Refuse the matches at the positions for which there is a reason.
     matches, refused = [], list(chosen.refused)
     for place, match in enumerate(chosen.matches):
         if place in light:

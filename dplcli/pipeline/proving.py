@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from dplcli.analysis.numbering import Numbers
 from dplcli.catalog.lint import Problem
 from dplcli.catalog.sketch import Instance, NoInstanceError, instances, sketches
 from dplcli.dpl.pattern import CallPattern, OpName
@@ -29,17 +30,7 @@ from dplcli.dpl.text import all_parts
 from dplcli.errors import DplError, InvalidModelError, VerificationError, counted, some_of
 from dplcli.files import temporary_folder
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import (
-    AXIS_SLOTS,
-    FIRST_OPSET,
-    INDEXED,
-    LAST_OPSET,
-    LENGTHS,
-    ORDERING,
-    PART_SLOTS,
-    SIZED_FROM,
-    TUPLE_SLOTS,
-)
+from dplcli.ir.operators import FIRST_OPSET, LAST_OPSET, ORDERING, PLACE_SLOTS, SIZED_FROM
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import Tensor
 from dplcli.onnx_io import check_model, to_proto
@@ -66,7 +57,7 @@ from dplcli.verify.draws import ODDITIES, DrawSpec, draw
 from dplcli.verify.settings import Execution, ModelSource, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -78,7 +69,6 @@ if TYPE_CHECKING:
     from dplcli.verify.run import Kind, Runner
     from dplcli.verify.settings import Outputs
 
-    Form: TypeAlias = tuple[Hashable, ...]
     AnyRule: TypeAlias = PatternRule | RewriteRule
     Array: TypeAlias = NDArray[Any]
 
@@ -92,37 +82,33 @@ def same_structure(first: Model, second: Model) -> bool:
     Inputs and outputs correspond by position. Identity nodes are skipped. Constants are compared
     by their data, and functions of the model by their names.
     """
-    numbers: dict[Form, int] = {}
+    numbers = Numbers()
     return _form(first.graph, numbers) == _form(second.graph, numbers)
 
 
-def _form(graph: Graph, numbers: dict[Form, int]) -> list[int]:
+def _form(graph: Graph, numbers: Numbers) -> list[int]:
     """Number every value by what computes it; equal values get equal numbers."""
     inputs = (value for value in graph.inputs if not value.is_initializer)
-    number_of = {value: _number(("input", place), numbers) for place, value in enumerate(inputs)}
+    number_of = {value: numbers(("input", place)) for place, value in enumerate(inputs)}
+
+    def number(value: Value) -> int:
+        origin = behind_identities(value)
+        tensor = origin.constant
+        if tensor is not None:
+            data = (tensor.dtype, tensor.shape, str(tensor.numpy().tolist()))
+            return numbers(("constant", *data))
+        if origin not in number_of:
+            number_of[origin] = numbers(("outside", origin.name))
+        return number_of[origin]
+
     for node in graph:
-        reads = tuple(-1 if v is None else _of(v, number_of, numbers) for v in node.inputs)
+        reads = tuple(-1 if v is None else number(v) for v in node.inputs)
         attributes = tuple(sorted((name, _value(a)) for name, a in node.attributes.items()))
         shape = (node.domain, node.op_type, reads, attributes)
         for output in node.outputs:
             if output is not None:
-                number_of[output] = _number((*shape, output.index), numbers)
-    return [_of(value, number_of, numbers) for value in graph.outputs]
-
-
-def _of(value: Value, number_of: dict[Value, int], numbers: dict[Form, int]) -> int:
-    origin = behind_identities(value)
-    tensor = origin.constant
-    if tensor is not None:
-        data = (tensor.dtype, tensor.shape, str(tensor.numpy().tolist()))
-        return _number(("constant", *data), numbers)
-    if origin not in number_of:
-        number_of[origin] = _number(("outside", origin.name), numbers)
-    return number_of[origin]
-
-
-def _number(form: Form, numbers: dict[Form, int]) -> int:
-    return numbers.setdefault(form, len(numbers))
+                number_of[output] = numbers((*shape, output.index))
+    return [number(value) for value in graph.outputs]
 
 
 def _value(attribute: Attribute) -> str:
@@ -247,8 +233,8 @@ class Trier:
         """Try *rule* on *wanted* graphs, or up to the first on which it is wrong."""
         random = np.random.default_rng([self.seed, zlib.crc32(rule.qualified_name.encode())])
         attempts = _Attempts(rule, self.seed)
-        # An opset for each way in which the operators of *rule* are defined where it holds. It is
-        # the last one of each, the newest at the end.
+        # An opset for each way in which the operators of the rule are defined where it holds: the
+        # last one of each, the newest at the end.
         first, last = rule.opsets
         high = min(last or LAST_OPSET, LAST_OPSET)
         low = max(first or 0, min(FIRST_OPSET, high))  # onnxruntime has no older ones
@@ -433,21 +419,15 @@ def _difference(before: Model, after: Model) -> str:
 
 def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]) -> list[Problem]:
     """Report a rule if earlier rules take nodes of every variant of its pattern."""
+    greedy = [  # they take all that their patterns fit; a function may decline
+        other
+        for other in earlier
+        if not (isinstance(other, RewriteRule) and other.text is None)
+        and (not other.where and other.check is None and other.opsets == (None, None))
+    ]
     culprits = []
     for model in models:
-        # A rule that takes all that its pattern fits; a function may decline.
-        taking = next(
-            (
-                e
-                for e in earlier
-                if (
-                    not (isinstance(e, RewriteRule) and e.text is None)
-                    and (not e.where and e.check is None and e.opsets == (None, None))
-                )
-                and _overlap(e, rule, model)
-            ),
-            None,
-        )
+        taking = next((other for other in greedy if _overlap(other, rule, model)), None)
         if taking is None:
             return []
         culprits.append(taking.qualified_name)
@@ -855,9 +835,6 @@ def _runner(content: bytes, engine: Kind) -> Runner:
     return Runner(source, "disable", engine)
 
 
-_PLACES = {*INDEXED, *LENGTHS, *TUPLE_SLOTS, *AXIS_SLOTS, *PART_SLOTS}
-
-
 def _largest_place(graph: Instance) -> int:
     """Return how large whole numbers may be that are sizes or places of a graph; 0 if none are."""
     most = 0
@@ -866,7 +843,7 @@ def _largest_place(graph: Instance) -> int:
             if name and name not in graph.constants:
                 if slot >= SIZED_FROM.get(node.op_type, slot + 1):
                     return 3
-                most = max(most, (node.op_type, slot) in _PLACES)
+                most = max(most, (node.op_type, slot) in PLACE_SLOTS)
     return most
 
 
@@ -897,12 +874,12 @@ _UNLIKE = r"\b(except|but|unless|differ|unlike|not|lose|other)[^.]*?(?:{})"
 
 def excepted(rule: AnyRule) -> set[str]:
     """Return for which numbers a rule may be wrong: it says so, or its description does."""
-    said = (word for word, text in _EXCEPTIONS.items() if _says(rule.doc, text))
+    said = (
+        word
+        for word, text in _EXCEPTIONS.items()
+        if re.search(_UNLIKE.format(text), rule.doc, re.IGNORECASE)
+    )
     return {*said, *(rule.excepted if isinstance(rule, RewriteRule) else ())}
-
-
-def _says(doc: str, text: str) -> bool:
-    return re.search(_UNLIKE.format(text), doc, re.IGNORECASE) is not None
 
 
 def _is_open(graph: Instance, manner: Manner) -> bool:

@@ -269,7 +269,7 @@ def apply_plan(
     catalogs = settings.patterns or named_catalogs(plan, allow_code=allow_code)
     rules = RuleSettings(patterns=catalogs, allow_code=allow_code)
     job.load(rules, opset=plan.opset, reads=plan_path)
-    # Say how *model* differs from the one that *plan* was made for, or "".
+    # A plan is made for one file.
     digest = sha256_of(model_path)
     other = (
         ""

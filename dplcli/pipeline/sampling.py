@@ -19,15 +19,7 @@ import numpy as np
 from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch
 from dplcli.dpl.pattern import CallPattern
 from dplcli.dpl.text import all_parts
-from dplcli.ir.operators import (
-    BROADCASTING,
-    CHANNEL_SLOTS,
-    GLOBAL_POOLS,
-    MOVED,
-    POOLS,
-    REDUCTIONS,
-    SCALAR_SLOTS,
-)
+from dplcli.ir import operators
 from dplcli.ir.types import DTYPE_CODES, Tensor
 from dplcli.onnx_io.read import accepted_types, node_types
 
@@ -269,10 +261,10 @@ class Sampler:
             number = int(self._one_of(self.wishes.numbers))
             if 0 < number <= _LARGEST_WISH:
                 self.dims[int(self.random.integers(4))] = number
-        operators = {node.op_type for node in self.sketch.nodes}
-        if operators & WINDOWED:
+        op_types = {node.op_type for node in self.sketch.nodes}
+        if op_types & WINDOWED:
             self.dims[: self.rank] = self._image()
-        elif operators & _IN_BLOCKS:
+        elif op_types & _IN_BLOCKS:
             self.rank = 4
             size = int(self._one_of((2, 2, 3)))
             self.dims[:4] = [1, size * size * 2, size * 2, size * 3]
@@ -410,6 +402,12 @@ class Sampler:
             dims = [int(dim) for dim in self.random.permutation(dims)]  # as a product may want it
         return self.leaf(name, dims)
 
+    def ranked(self, name: str) -> Shape:
+        """Give a leaf that data comes in by a shape, and be content with no scalar."""
+        if not (shape := self.data(name)):
+            raise DeadEndError
+        return shape
+
     # -- nodes ---------------------------------------------------------------------------------
 
     def _add(self, node: InstanceNode, *, is_open: bool) -> None:
@@ -457,7 +455,7 @@ class Sampler:
         self, op_type: str, args: list[str], attributes: Attributes, schema: OpSchema
     ) -> None:
         """Make attributes of the constants that an older opset has in attributes."""
-        for item in reversed(MOVED.get(op_type, ())):
+        for item in reversed(operators.MOVED.get(op_type, ())):
             if item.attribute not in schema.attributes or not schema.max_inputs <= item.slot:
                 continue
             for name in args[item.slot :]:
@@ -482,7 +480,7 @@ class Sampler:
         own = getattr(self, f"_of_{op_type.lower()}", None)
         if own is not None:
             own(args, attributes)
-        elif op_type in REDUCTIONS:
+        elif op_type in operators.REDUCTIONS:
             rank = len(self.data(args[0]))
             count = 1 + int(self.random.integers(2)) if rank > 1 else 1
             axes = self.random.permutation(rank)[:count]
@@ -491,14 +489,14 @@ class Sampler:
                 self.leaf(args[1], axes.shape, "int64", data=axes)
             elif rank and self._dares(_HALF):
                 attributes.setdefault("axes", tuple(int(axis) for axis in axes))
-        elif op_type in POOLS | GLOBAL_POOLS:
+        elif op_type in operators.POOLS | operators.GLOBAL_POOLS:
             shape = self.leaf(args[0], self._image())
             spatial = len(shape) - 2
             if spatial < 1:
                 raise DeadEndError
             attributes.setdefault("kernel_shape", self._ints(spatial, 1, 4))
             self._window(attributes, spatial)
-        elif op_type in BROADCASTING:
+        elif op_type in operators.BROADCASTING:
             self._broadcast(args, op_type)
         self._further_operands(op_type, args, schema)
 
@@ -510,10 +508,10 @@ class Sampler:
                 continue
             if slot in schema.integer_inputs:
                 self.leaf(name, (), "int64", data=np.asarray(self.random.integers(0, 2)))
-            elif slot in CHANNEL_SLOTS.get(op_type, ()):
+            elif slot in operators.CHANNEL_SLOTS.get(op_type, ()):
                 shape = self.shape(args[0]) or (4, 4)
                 self.leaf(name, (shape[1] if len(shape) > 1 else 1,), first[0] if first else "")
-            elif slot in SCALAR_SLOTS.get(op_type, ()):
+            elif slot in operators.SCALAR_SLOTS.get(op_type, ()):
                 self.leaf(name, (), first[0] if first else "")
             elif first is None:
                 self.data(name)
@@ -730,9 +728,7 @@ class Sampler:
     _of_instancenormalization = _of_batchnormalization
 
     def _of_layernormalization(self, args: Sequence[str], attributes: Attributes) -> None:
-        shape = self.data(args[0])
-        if not shape:
-            raise DeadEndError
+        shape = self.ranked(args[0])
         stated = attributes.get("axis", -1)
         axis = stated if isinstance(stated, int) else -1
         if "axis" not in attributes and self._dares(_HALF):
@@ -814,9 +810,7 @@ class Sampler:
             self.leaf(name, dims, self.types[args[0]][0] if args[0] in self.types else "")
 
     def _of_slice(self, args: Sequence[str], _: Attributes) -> None:
-        shape = self.data(args[0])
-        if not shape:
-            raise DeadEndError
+        shape = self.ranked(args[0])
         axis = int(self.random.integers(len(shape)))
         size = shape[axis]
         start = int(self.random.integers(size))
@@ -828,9 +822,7 @@ class Sampler:
             self.leaf(name, (1,), "int64", data=np.array([number]))
 
     def _of_gather(self, args: Sequence[str], attributes: Attributes) -> None:
-        shape = self.data(args[0])
-        if not shape:
-            raise DeadEndError
+        shape = self.ranked(args[0])
         if "axis" not in attributes and self._dares(_HALF):
             attributes["axis"] = int(self.random.integers(-len(shape), len(shape)))
         axis = attributes.get("axis", 0)
@@ -842,7 +834,7 @@ class Sampler:
     def _of_pad(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.leaf(args[0], self._image() if self._has("Conv") else self.dims[: self.rank])
         pads = self.random.integers(0, 3, 2 * len(shape))
-        if self._has("Conv") or any(node.op_type in POOLS for node in self.sketch.nodes):
+        if self._has("Conv") or any(node.op_type in operators.POOLS for node in self.sketch.nodes):
             quiet = [0, 1, len(shape), len(shape) + 1]
             pads[[q for q in quiet if q < len(pads)]] = 0
         if len(args) > 1:
@@ -972,7 +964,9 @@ _EQUATIONS = {
     ),
     3: ("ij,jk,kl->il",),
 }
-WINDOWED = POOLS | GLOBAL_POOLS | {"Conv", "ConvTranspose", "InstanceNormalization"}
+WINDOWED = (
+    operators.POOLS | operators.GLOBAL_POOLS | {"Conv", "ConvTranspose", "InstanceNormalization"}
+)
 _IN_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})
 
 

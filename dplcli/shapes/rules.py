@@ -5,18 +5,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from dplcli.ir import Tensor
-from dplcli.ir.operators import (
-    BROADCASTING,
-    CONTRIB_KEEPS_SHAPE,
-    GLOBAL_POOLS,
-    KEEPS_SHAPE,
-    OP_KINDS,
-    REDUCTIONS,
-    RESHAPING,
-    attribute_of,
-    inputs_of,
-)
+from dplcli.ir import Tensor, operators
+from dplcli.ir.operators import attribute_of, inputs_of
 from dplcli.shapes.terms import Term, add, divide, multiply, negative
 
 if TYPE_CHECKING:
@@ -542,7 +532,7 @@ def _range_content(view: View) -> Dims | None:
 
 CONTENT_RULES: dict[str, Content] = {
     # the shape rule sees to it that the result is no matrix
-    **dict.fromkeys(RESHAPING | {"Identity"}, lambda view: view.content()),
+    **dict.fromkeys(operators.RESHAPING | {"Identity"}, lambda view: view.content()),
     "Shape": _shape,
     "Size": lambda view: (product(view.shape()),),
     "Cast": _cast,
@@ -848,9 +838,9 @@ def _recurrent(view: View) -> Shapes:
 
 
 SHAPE_RULES: dict[str, ShapeRule] = {
-    **dict.fromkeys(KEEPS_SHAPE - OP_KINDS["elementwise"], _same),
-    **dict.fromkeys(BROADCASTING, _broadcast),
-    **dict.fromkeys(REDUCTIONS, _reduce),
+    **dict.fromkeys(operators.KEEPS_SHAPE - operators.OP_KINDS["elementwise"], _same),
+    **dict.fromkeys(operators.BROADCASTING, _broadcast),
+    **dict.fromkeys(operators.REDUCTIONS, _reduce),
     "Dropout": lambda view: [view.shape()] * len(view.node.outputs),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _matmul),
     "Gemm": _gemm,
@@ -968,7 +958,7 @@ WINDOW_RULES = {
     **dict.fromkeys(("Conv", "ConvInteger"), conv),
     "ConvTranspose": conv_transpose,
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), pool),
-    **dict.fromkeys(GLOBAL_POOLS, global_pool),
+    **dict.fromkeys(operators.GLOBAL_POOLS, global_pool),
 }
 """By operator of the standard domain."""
 
@@ -1007,7 +997,7 @@ def _fused_matmul(view: View) -> Shapes:
 
 
 ONNXRUNTIME_RULES: dict[str, ShapeRule] = {
-    **dict.fromkeys(CONTRIB_KEEPS_SHAPE, _same),
+    **dict.fromkeys(operators.CONTRIB_KEEPS_SHAPE, _same),
     "Attention": _packed_attention,
     "FusedConv": conv,
     "FusedGemm": _gemm,

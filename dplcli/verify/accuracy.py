@@ -17,7 +17,7 @@ from dplcli.analysis.extract import Wiring
 from dplcli.errors import VerificationError
 from dplcli.keys import keys
 from dplcli.verify.inputs import check_saving, fed_reference
-from dplcli.verify.layers import ValueStream, align
+from dplcli.verify.layers import ValueStream, align, chunks_of_both
 from dplcli.verify.model import input_differences, model_of, read_model
 from dplcli.verify.run import Runner, check_setup
 from dplcli.verify.settings import ModelSource, RunError
@@ -282,10 +282,8 @@ def _inside(
     feeds = {case: reference.feeds[case] for case in cases}
     first = reference.feeds[cases[0]]
     ours, theirs = (ValueStream(source, first, _HELD // len(cases)) for source in sources)
-    sizes = ours.sizes([name for name in wiring.makers if name in pairs])
-    known = theirs.sizes([pairs[name] for name in sizes])
-    wanted = {name: size for name, size in sizes.items() if pairs[name] in known}
-    for chunk in ours.chunks(wanted):
+    pairs = {name: pairs[name] for name in wiring.makers if name in pairs}
+    for chunk in chunks_of_both(ours, theirs, pairs):
         results: list[list[tuple[int, Outputs]]] = [
             [*ours.runs(chunk, feeds)],
             [*theirs.runs([pairs[name] for name in chunk], feeds)],

@@ -36,14 +36,14 @@ from dplcli.analysis.extract import Wiring, cut, subgraphs
 from dplcli.errors import VerificationError
 from dplcli.files import cache_folder, place_in, write_file
 from dplcli.ir.operators import MATRIX_SLOT, may_be_random
-from dplcli.onnx_io.convert import load_data
+from dplcli.onnx_io.convert import decode_type, load_data
 from dplcli.onnx_io.external_data import places_in
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.cuts import CutModels
 from dplcli.verify.evidence import RECORD, packed_runs, read_record, unpacked_runs
 from dplcli.verify.inputs import ARCHIVE_ERRORS
-from dplcli.verify.layers import type_of, value_of
-from dplcli.verify.model import bytes_of, dims_of, model_of
+from dplcli.verify.layers import alone, type_of, value_of
+from dplcli.verify.model import bytes_of, model_of
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
     GIGABYTE,
@@ -175,15 +175,10 @@ class InBlocks:
             raise RunError(f"the value {lost[0]!r} is missing")
         types = self._types(read, values)
         model = cut(wiring, rows, types, ends)
-        held = source.weights or {}
-        weights = {t.name: held[t.name] for t in model.graph.initializer if t.name in held}
         is_huge = any(math.prod(t.dims) * _BYTES_OF_FLOAT > _HUGE for t in model.graph.initializer)
         options = (*source.execution.options, *_SPARING, *([_UNPACKED] if is_huge else []))
         execution = replace(source.execution, options=options)
-        content = model.SerializeToString()
-        block = replace(
-            source, content=content, weights=weights, execution=execution, name=place, blocks=None
-        )
+        block = replace(alone(source, model, place), execution=execution)
         fed = [{name: each[name] for name in read} for each in values]
         file = self._result_of(block, fed)
         if file is not None and (known := _read_results(file)) is not None:
@@ -207,7 +202,8 @@ class InBlocks:
             return None
         model = onnx.ModelProto.FromString(block.content)
         has_code = bool(block.libraries) or execution.kernels is not None
-        if has_code or block.weights or any(map(_may_draw, all_nodes(model.graph))):
+        draws = any(may_be_random(n.domain, n.op_type) for n in all_nodes(model.graph))
+        if has_code or block.weights or draws:
             return None
         digest = hashlib.sha256(block.content)
         about: list[object] = [self._level, self._engine, execution.provider, execution.options]
@@ -240,10 +236,6 @@ class InBlocks:
                 raise RunError(f"the value {name!r} cannot be fed")
             types[name] = known
         return types
-
-
-def _may_draw(node: onnx.NodeProto) -> bool:
-    return may_be_random(node.domain, node.op_type)
 
 
 # Results of blocks, stored until the check is over.
@@ -297,14 +289,14 @@ def _read_results(place: Path) -> list[Outputs] | None:
 
 def _fits(stated: onnx.TypeProto, value: Feed) -> bool:
     """Tell whether a tensor has the type and the sizes that are stated."""
-    tensor = stated.tensor_type
-    if not isinstance(value, np.ndarray) or not tensor.HasField("shape"):
+    known = decode_type(stated)
+    if not isinstance(value, np.ndarray) or known is None or known.shape is None:
         return False
-    dims = dims_of(tensor.shape)
     actual = type_of(value).tensor_type.elem_type
-    return (tensor.elem_type, len(dims)) == (actual, value.ndim) and all(
-        not isinstance(dim, int) or dim == size for dim, size in zip(dims, value.shape, strict=True)
-    )
+    if (stated.tensor_type.elem_type, len(known.shape)) != (actual, value.ndim):
+        return False
+    sizes = zip(known.shape, value.shape, strict=True)
+    return all(dim == size for dim, size in sizes if isinstance(dim, int))
 
 
 def _leaves(feed: Feed) -> tuple[Leaf, ...]:

@@ -19,7 +19,7 @@ from dplcli.onnx_io.infer import ONNX_ERRORS, inferred_graph, inlined, write_def
 from dplcli.onnx_io.opset import all_nodes, all_scopes
 from dplcli.verify.compare import FLOATS, Facts, hides_differences
 from dplcli.verify.draws import MOST_TURNS
-from dplcli.verify.layers import Pair, align, capture, type_of, value_of
+from dplcli.verify.layers import Pair, align, alone, capture, type_of, value_of
 from dplcli.verify.model import (
     attribute,
     draws_random,
@@ -250,7 +250,7 @@ class CutModels:
     def changed(self) -> list[Pair]:
         """Return the pairs between whose nearest cuts the models do not say the same."""
         pairs = self.pairs()
-        numbering = Numbering(draws_alike=True)
+        numbering = Numbering()
         ours = numbering.model(self.ours.model, {pair.original: pair.original for pair in pairs})
         theirs = numbering.model(
             self.theirs.model, {pair.candidate: pair.original for pair in pairs}
@@ -438,11 +438,7 @@ class CutModels:
             _bound_loops(model)
         if feeding.taken is not None:
             _take(model, self.ranges[side.place], taken=feeding.taken)
-        content, held = model.SerializeToString(), side.source.weights or {}
-        away = [t.name for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
-        weights = {name: held[name] for name in away if name in held}  # others are refused
-        place = replace(side.source, content=content, weights=weights, name="place", blocks=None)
-        return place, feeds
+        return alone(side.source, model, "place"), feeds
 
     def fed(
         self, side: CutSide, places: Sequence[Place], feeding: Feeding, cuts: Cuts | None = None
@@ -909,8 +905,4 @@ def _cut_out(
     """Return calls as a model that is fed what they read."""
     types = {name: type_of(value) for name, value in given.items() if value is not None}
     ends = [name for row in rows for name in wiring.nodes[row].output if name]
-    model = cut(wiring, set(rows), types, ends, given)
-    held = source.weights or {}
-    weights = {t.name: held[t.name] for t in model.graph.initializer if t.name in held}
-    content = model.SerializeToString()
-    return replace(source, content=content, weights=weights, name="partitions", blocks=None)
+    return alone(source, cut(wiring, set(rows), types, ends, given), "partitions")

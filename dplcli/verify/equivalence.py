@@ -275,9 +275,10 @@ def verify_equivalence(
     )
     del theirs
     say = progress or (lambda _: None)
-    blank = VerificationResult(equivalent=True, seeds=settings.first_seeds, levels=())
-    blank = replace(
-        blank,
+    blank = VerificationResult(
+        equivalent=True,
+        seeds=settings.first_seeds,
+        levels=(),
         min_power=settings.min_power,
         doubts=tuple(
             f"input {name!r}, which has a default that a caller may replace, is gone"

@@ -1993,8 +1993,7 @@ def refilled(source: ModelSource, values: Mapping[str, Array] | None) -> ModelSo
     """Return a copy of *source* in memory with these weights; *source* itself if there are none."""
     if not values:
         return source
-    # Replace the nodes that make weights by initializers, and return the model as bytes. The
-    # initializers are declared to be external data. *model* is changed.
+    # Initializers, declared to be external data, take the place of the nodes that make weights.
     model = read_model(source.path)
     for index in reversed(range(len(model.graph.node))):
         node = model.graph.node[index]

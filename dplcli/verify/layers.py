@@ -126,6 +126,15 @@ def _opened_for(source: ModelSource, model: onnx.ModelProto, names: Iterable[str
     return Runner(replace(source, content=model.SerializeToString()), REFERENCE_LEVEL)
 
 
+def alone(source: ModelSource, model: onnx.ModelProto, name: str) -> ModelSource:
+    """Return a part of a model as it runs by itself, with the weights that lie in memory."""
+    held, external = source.weights or {}, onnx.TensorProto.EXTERNAL
+    away = [t.name for t in model.graph.initializer if t.data_location == external]
+    weights = {each: held[each] for each in away if each in held}  # others are refused
+    content = model.SerializeToString()
+    return replace(source, content=content, weights=weights, name=name, blocks=None)
+
+
 def value_of(leaves: Sequence[Leaf]) -> Array | list[Array] | None:
     """Return what was captured in a form that can be fed; None if there is none."""
     arrays = [_array_of(leaf) for leaf in leaves]
@@ -245,6 +254,22 @@ class ValueStream:
         yield from zip(feeds, runner.run_each([*feeds.values()]), strict=True)
 
 
+def chunks_of_both(
+    ours: ValueStream, theirs: ValueStream, partners: Mapping[str, str]
+) -> Iterator[list[str]]:
+    """Yield names of the first model, in groups that both can hold; what is no tensor is left out.
+
+    Args:
+        ours: The values of the first model.
+        theirs: Those of the second.
+        partners: Values of the second, by those of the first.
+    """
+    own = ours.sizes([*partners])
+    other = theirs.sizes([partners[name] for name in own])
+    both = (name for name in own if partners[name] in other)
+    yield from ours.chunks({name: max(own[name], other[partners[name]]) for name in both})
+
+
 def is_alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
     """Tell whether two nodes have the same operator, and read as many values."""
     kind = node.op_type, node.domain, len(node.input)
@@ -309,29 +334,19 @@ class Layers:
         return Counter(layer.how for layer in self.layers)
 
 
+@dataclass(frozen=True)
 class Inside:
     """Two models that run on the same inputs, looked into.
 
-    Args:
-        reference: The original and its inputs.
-        candidate: The candidate.
+    Attributes:
+        streams: The values of both.
         wirings: The main graphs of both.
         judge: Compares values of the two, with optimisation off.
-        cap: How many bytes of values to hold at once, of each model.
     """
 
-    def __init__(
-        self,
-        reference: Reference,
-        candidate: ModelSource,
-        wirings: tuple[Wiring, Wiring],
-        judge: Judge,
-        cap: int,
-    ) -> None:
-        self.wirings = wirings
-        self.judge = judge
-        feeds = reference.feeds[judge.case]
-        self.streams = ValueStream(reference.source, feeds, cap), ValueStream(candidate, feeds, cap)
+    streams: tuple[ValueStream, ValueStream]
+    wirings: tuple[Wiring, Wiring]
+    judge: Judge
 
     def compare(self) -> Layers:
         """Compare every value that both models compute.
@@ -384,15 +399,8 @@ class Inside:
     def _compared(self, pairs: Sequence[Pair]) -> Iterator[tuple[str, OutputComparison]]:
         """Compare pairs, a few at a time; what is no tensor is left out."""
         ours, theirs = self.streams
-        own = ours.sizes([pair.original for pair in pairs])
-        other = theirs.sizes([pair.candidate for pair in pairs])
         partners = {pair.original: pair.candidate for pair in pairs}
-        sizes = {
-            name: max(size, other[partners[name]])
-            for name, size in own.items()
-            if partners[name] in other
-        }
-        for chunk in ours.chunks(sizes):
+        for chunk in chunks_of_both(ours, theirs, partners):
             mine, theirs_given = ours.values(chunk), theirs.values([partners[n] for n in chunk])
             for name in chunk:
                 yield name, self.judge.compare(name, mine[name], theirs_given[partners[name]])
@@ -637,7 +645,9 @@ class DivergenceSearch:
         Raises:
             RunError: A model does not run with optimisation off.
         """
-        return Inside(self.fed, self.candidate, self.wirings, self.judge, cap).compare()
+        sources = self.fed.source, self.candidate
+        ours, theirs = (ValueStream(each, self.specimen.feeds, cap) for each in sources)
+        return Inside((ours, theirs), self.wirings, self.judge).compare()
 
     def junction(self, layers: Layers, at: Layer) -> Junction:
         """Return the place at a layer that differs, fed with values that agree."""

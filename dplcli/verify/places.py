@@ -45,6 +45,7 @@ from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
 from dplcli.ir.operators import BOUNDED_BY_SIZE, BOUNDING, MEASURING, UNROUNDED, WEIGHT_AXES
 from dplcli.onnx_io.convert import file_of
+from dplcli.verify import float64
 from dplcli.verify.compare import (
     FLOATS,
     UNITS,
@@ -59,15 +60,7 @@ from dplcli.verify.compare import (
 from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
 from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, DrawSpecs
 from dplcli.verify.draws import MANNERS, Manner, draw
-from dplcli.verify.float64 import (
-    CONSTANTS_MOVED,
-    MOVED,
-    PLAIN,
-    ROUNDED_AGAIN,
-    TOO_COARSE,
-    Exact,
-    extended,
-)
+from dplcli.verify.float64 import Exact
 from dplcli.verify.layers import Pair, ValueStream, is_alike, value_of
 from dplcli.verify.model import attribute, bytes_of, dtype_name, small_values
 from dplcli.verify.numbering import content_of
@@ -252,7 +245,7 @@ class _Places(CutModels):
 
     def judge(self) -> LocalJudgement:
         """Judge all places that are not the same node for node."""
-        # The changed pairs, after cuts at what cannot be fed were given up.
+        # Cuts at what cannot be fed are given up.
         changed = self.changed()
         while not self._are_feedable([self.place(pair) for pair in changed]):
             changed = self.changed()
@@ -526,7 +519,7 @@ class _Places(CutModels):
         feedings = list(self._seen_in(names, cases))
         for place in group:
             self.sights[place.pair.candidate] = _Seen()
-        # Run places on the original's values; say what is wrong with what some give.
+        # First on the original's values, then on what is drawn.
         failures: dict[Pair, _Failure] = {}
         results = self.results(self.sides[1], group, feedings)
         for number, feeding in enumerate(feedings):
@@ -806,7 +799,7 @@ class _Places(CutModels):
         if limit is None:
             return {}
         if feeding.manner is not None:  # rows of one number, say, leave nothing but rounding
-            limit = Limit(TOO_COARSE * limit.max_abs, np.inf)
+            limit = Limit(float64.TOO_COARSE * limit.max_abs, np.inf)
         return {name: limit}
 
     def _compared(  # noqa: PLR0913  # what is compared, and how
@@ -851,11 +844,11 @@ class _Places(CutModels):
         ]
         arrays_of: dict[Place, tuple[Array, ...]] = dict.fromkeys(asked, ())
         for side, precision in (
-            (ours, PLAIN),
-            (theirs, PLAIN),
-            (ours, MOVED),
-            (ours, CONSTANTS_MOVED),
-            (theirs, CONSTANTS_MOVED),
+            (ours, float64.PLAIN),
+            (theirs, float64.PLAIN),
+            (ours, float64.MOVED),
+            (ours, float64.CONSTANTS_MOVED),
+            (theirs, float64.CONSTANTS_MOVED),
         ):
             if not arrays_of:
                 return {}
@@ -866,7 +859,7 @@ class _Places(CutModels):
             arrays_of = {
                 place: arrays
                 for place, known in arrays_of.items()
-                if (arrays := extended(known, given[place, 0]))
+                if (arrays := float64.extended(known, given[place, 0]))
             }
         self.exact += len(arrays_of)
         return {place: Exact(*arrays) for place, arrays in arrays_of.items()}
@@ -1009,7 +1002,7 @@ class _Places(CutModels):
         together: dict[Sequence[Manner], list[Place]] = {MANNERS: [], MANNERS[:1]: []}
         kinds: set[object] = set()
         for narrow in places:
-            # What two places share that differ in weights alone.
+            # Places of one kind differ in weights alone.
             forms_of = []
             for side, part in zip(self.sides, narrow.parts, strict=True):
                 for row in sorted(part.nodes):
@@ -1189,7 +1182,7 @@ def _are_near(ours: Array, theirs: Array) -> bool:
     """Tell whether two arrays of one shape are equal, or floats that are but for rounding."""
     if ours.dtype.kind != "f":
         return np.array_equal(ours, theirs)
-    allowed = ROUNDED_AGAIN * UNITS.get(ours.dtype.name, 0.0) * scale_of(ours)
+    allowed = float64.ROUNDED_AGAIN * UNITS.get(ours.dtype.name, 0.0) * scale_of(ours)
     is_same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     return np.allclose(ours[~is_same], theirs[~is_same], rtol=0, atol=allowed)
 

@@ -279,7 +279,7 @@ def _weight_sites(
             if idleness.is_key_bias(name):
                 continue
             if name in weights:
-                sites[name] = _refilled_site(name, whole=whole)
+                sites[name] = partial(_refilled, name, whole=whole)
             elif name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
                 find = partial(_initializer_at, tensors[name])
                 sites[name] = _tensor_site(find, home, whole=whole)
@@ -312,13 +312,11 @@ def _is_weight(tensor: onnx.TensorProto) -> bool:
     return size > 0 and (is_number or (tensor.data_type in _BYTES and size > 1))
 
 
-def _refilled_site(name: str, *, whole: bool) -> _Site:
-    def change(_: onnx.ModelProto, weights: Weights, rng: np.random.Generator) -> str:
-        values, what = _changed(weights[name], rng, whole=whole)
-        weights[name] = values
-        return f"weight {name!r} {what}" if what else ""
-
-    return change
+def _refilled(
+    name: str, _: onnx.ModelProto, weights: Weights, rng: np.random.Generator, *, whole: bool
+) -> str:
+    weights[name], what = _changed(weights[name], rng, whole=whole)
+    return f"weight {name!r} {what}" if what else ""
 
 
 def _tensor_site(
