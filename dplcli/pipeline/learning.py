@@ -43,15 +43,8 @@ from dplcli.ir.types import DTYPE_NAMES, Tensor
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc, staged
 from dplcli.onnx_io.read import model_from_text, text_of_model
 from dplcli.outcomes import LearnedRewrite, LeftPlaces, RewritesOutcome
-from dplcli.passes.learn import (
-    KEPT_ATTRIBUTES,
-    PatternNames,
-    is_plain,
-    leaf_word,
-    node_word,
-    rule_name,
-    shortest,
-)
+from dplcli.passes import learn
+from dplcli.passes.learn import PatternNames, leaf_word, node_word, shortest
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.places import (
@@ -528,7 +521,7 @@ class _RuleWriter:
         """Tell whether a number is plain and the same at every place, so that it is written."""
         values = [place.numbers[number, slot] for place in self.places]
         same = all(value == values[0] for value in values)
-        return same and (isinstance(values[0], int) or is_plain(values[0]))
+        return same and (isinstance(values[0], int) or learn.is_plain(values[0]))
 
     def _named(self, number: int, node: Node) -> list[str]:
         """Write the attributes of an old node: those carried, captured, and kept."""
@@ -551,7 +544,9 @@ class _RuleWriter:
         if carrier is None:
             versions = list(self.schemas.versions(node.op_type, node.domain))
             newest = max(versions, key=lambda schema: schema.since).defaults if versions else {}
-            newer = (others & KEPT_ATTRIBUTES & newest.keys()) - self.attributes[number].keys()
+            newer = (others & learn.KEPT_ATTRIBUTES & newest.keys()) - self.attributes[
+                number
+            ].keys()
             texts += [f"{name}={_literal(newest[name].value, name)}" for name in sorted(newer)]
             others -= newer
             # Refuse nodes with attributes that no place states, and that have no default to
@@ -939,9 +934,9 @@ class _Learner:
         }:
             word = node_word(place.made[0])
         elif place.made:
-            word = f"{rule_name(place.nodes)}_to_{rule_name(place.made)}"
+            word = f"{learn.rule_name(place.nodes)}_to_{learn.rule_name(place.made)}"
         else:
-            word = f"drop_{rule_name(place.nodes)}"
+            word = f"drop_{learn.rule_name(place.nodes)}"
         number, name = 1, word
         while name in self.names:
             number += 1

@@ -41,16 +41,8 @@ from dplcli.outcomes import Trial
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.sampling import (
-    SWITCHES,
-    WINDOWED,
-    DeadEndError,
-    Sampler,
-    changed_at_random,
-    instance_of,
-    simpler,
-    wishes_of,
-)
+from dplcli.pipeline import sampling
+from dplcli.pipeline.sampling import DeadEndError, Sampler
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
 from dplcli.verify.draws import ODDITIES, DrawSpec, draw
@@ -284,7 +276,7 @@ class Trier:
         """Return where graphs for *rule* come from, of what parts, and why there are no others."""
         sources: list[_Source] = []
         ways: set[str] = set()
-        wishes, why = wishes_of(rule), ""
+        wishes, why = sampling.wishes_of(rule), ""
         if isinstance(rule, RewriteRule) and rule.is_nodewise:
             why = "it has no pattern, so graphs are made of its examples only"
         else:
@@ -493,13 +485,13 @@ def _varied(
 ) -> list[_Source]:
     try:
         model = model_from_text(example.before, "before")
-        graph = instance_of(model)
+        graph = sampling.instance_of(model)
     except (InvalidModelError, DeadEndError):  # the example says so, or has bodies
         return []
     opset = model.graph.opset_imports.get("", DEFAULT_OPSET)
 
     def draw(_: float, _opset: int) -> _Made | None:
-        varied = changed_at_random(graph, wishes, schemas, opset, random)
+        varied = sampling.changed_at_random(graph, wishes, schemas, opset, random)
         return _Made(varied, opset, is_varied=True)
 
     return [draw]
@@ -575,7 +567,7 @@ class Exercised:
             self.ranks.add(len(shape))
         for node in graph.nodes:
             for name, value in node.attributes.items():
-                if isinstance(value, str) or name in SWITCHES:
+                if isinstance(value, str) or name in sampling.SWITCHES:
                     self.values.setdefault(f"{node.op_type}.{name}", set()).add(str(value))
 
     def lines(self) -> tuple[str, ...]:
@@ -849,7 +841,11 @@ def _largest_place(graph: Instance) -> int:
 
 def _overreaches(node: Node) -> bool:
     """Tell whether a window is larger than what it lies on: what that gives is nowhere said."""
-    known = node.inputs[0].known_type() if node.op_type in WINDOWED and node.inputs[0] else None
+    known = (
+        node.inputs[0].known_type()
+        if node.op_type in sampling.WINDOWED and node.inputs[0]
+        else None
+    )
     if known is None or known.shape is None or "kernel_shape" not in node.attributes:
         return False
     given: dict[str, Any] = {name: item.value for name, item in node.attributes.items()}
@@ -1006,7 +1002,7 @@ def _refuted(rule: AnyRule, made: _Made, wrong: str) -> Trial:
         usual = made._replace(opset=DEFAULT_OPSET)
         if still := _Attempts(rule).on(usual, manners=_ALL):
             smallest, why, made = usual, still, usual
-    candidates = simpler(smallest.graph)
+    candidates = sampling.simpler(smallest.graph)
     seen: set[str] = {repr(smallest.graph)}
     while steps < _MOST_STEPS and (graph := next(candidates, None)) is not None:
         if repr(graph) in seen:
@@ -1017,7 +1013,7 @@ def _refuted(rule: AnyRule, made: _Made, wrong: str) -> Trial:
         still = _Attempts(rule).on(smaller, manners=_ALL)
         if still:
             smallest, why = smaller, still
-            candidates = simpler(graph)
+            candidates = sampling.simpler(graph)
     model = build_model(smallest.graph, smallest.opset)
     text = "" if model is None else text_of_model(model)
     return Trial(rule, "made up", "1 graph", "failed", why, graphs=1, counterexample=text)

@@ -24,15 +24,8 @@ from google.protobuf.message import DecodeError
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.files import write_file
-from dplcli.ir import Dim, Graph, Node, Tensor, Value
+from dplcli.ir import Dim, Graph, Node, Tensor, Value, operators
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import (
-    ARITHMETIC,
-    HOLDS_WEIGHT,
-    WEIGHT_DTYPES,
-    can_stand_for_weight,
-    is_weight_use,
-)
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.model import (
     Dataflow,
@@ -458,7 +451,7 @@ def _call(function: InputFunction, seed: int, ports: Sequence[Port], label: str)
 
 _MATRIX_PRODUCTS = frozenset({"Gemm", "MatMul"})
 _MATRIX_RANK = 2
-_DTYPES = frozenset(map(np.dtype, WEIGHT_DTYPES))
+_DTYPES = frozenset(map(np.dtype, operators.WEIGHT_DTYPES))
 
 # Factors on matrices, tried in turn while some output ignores the inputs. In a deep residual net
 # activations grow with every block, until the last softmax gives exactly 0 and 1.
@@ -494,10 +487,12 @@ def find_weights(flow: Dataflow) -> list[Weight]:
     for node in flow.graph:
         shape, dtype, fill = _made_by(node)
         output = node.outputs[0] if node.outputs else None
-        if output is None or not can_stand_for_weight(math.prod(shape), fill):
+        if output is None or not operators.can_stand_for_weight(math.prod(shape), fill):
             continue
         uses = list(_uses(output, flow.graph))
-        if uses and all(user and is_weight_use(user.op_type, slot, fill) for user, slot in uses):
+        if uses and all(
+            user and operators.is_weight_use(user.op_type, slot, fill) for user, slot in uses
+        ):
             user, slot = uses[0]
             assert user is not None  # noqa: S101  # all are nodes
             fan_in = _fan_in(shape, user, slot)
@@ -567,14 +562,14 @@ def _uses(value: Value, main: Graph) -> Iterator[tuple[Node | None, int]]:
         for node, slot in here.value.iter_uses():
             if called_function(node) is not None:
                 pending += entering_call(here, node, slot)
-            elif node.op_type in HOLDS_WEIGHT and slot == 0:
+            elif node.op_type in operators.HOLDS_WEIGHT and slot == 0:
                 pending += here.on_to(node.outputs[:1])
             else:
                 yield node, slot
 
 
 def _fan_in(shape: tuple[int, ...], node: Node, slot: int) -> int:
-    if node.op_type in ARITHMETIC or math.prod(shape) == max(shape):
+    if node.op_type in operators.ARITHMETIC or math.prod(shape) == max(shape):
         return 0
     is_turned = node.op_type == "Gemm" and integer(node, "transB", 0)
     columns = node.op_type in _MATRIX_PRODUCTS and not is_turned
@@ -770,7 +765,7 @@ def _met(node: Node) -> Iterable[tuple[Dim, Dim]]:
     one, other = (dims or () for dims in islice(read, 2))
     least_rank = min(len(one), len(other))
     match node.op_type:
-        case op_type if op_type in ARITHMETIC:
+        case op_type if op_type in operators.ARITHMETIC:
             return zip(reversed(one), reversed(other), strict=False)
         case "MatMul" if least_rank > 0:
             return [(one[-1], other[-2:][0])]

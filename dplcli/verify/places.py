@@ -45,18 +45,8 @@ from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
 from dplcli.ir.operators import BOUNDED_BY_SIZE, BOUNDING, MEASURING, UNROUNDED, WEIGHT_AXES
 from dplcli.onnx_io.convert import file_of
-from dplcli.verify import float64
-from dplcli.verify.compare import (
-    FLOATS,
-    UNITS,
-    Facts,
-    Judge,
-    Limit,
-    measure_limits,
-    quantises,
-    rounds,
-    scale_of,
-)
+from dplcli.verify import compare, float64
+from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, scale_of
 from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
 from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, DrawSpecs
 from dplcli.verify.draws import MANNERS, Manner, draw
@@ -320,7 +310,7 @@ class _Places(CutModels):
             and tensor.data_location != TensorProto.EXTERNAL
         }
         values = self.stream.values([pair.original for pair in stored]) if stored else {}
-        judge = replace(self._judge, facts=Facts(), roundings=_THOUSAND)
+        judge = replace(self._judge, facts=compare.Facts(), roundings=_THOUSAND)
         failures = {}
         for pair, array in stored.items():
             compared = judge.compare(pair.original, values[pair.original], leaves_of(array))
@@ -753,7 +743,9 @@ class _Places(CutModels):
         """Tell whether both values are what the same operator rounds to steps."""
         ours = (self.ours.nodes[row] for row in self.ours.readers.get(pair.original, ()))
         theirs = (self.theirs.nodes[row] for row in self.theirs.readers.get(pair.candidate, ()))
-        kinds = [{node.op_type for node in nodes if rounds(node)} for nodes in (ours, theirs)]
+        kinds = [
+            {node.op_type for node in nodes if compare.rounds(node)} for nodes in (ours, theirs)
+        ]
         return not kinds[0].isdisjoint(kinds[1])
 
     def _stores_something_else(self, pair: Pair) -> bool:
@@ -794,7 +786,7 @@ class _Places(CutModels):
         source, feeds = self.cut_out(self.sides[0], [place], feeding)
         outputs: dict[int, Outputs] = {case: {made_name(name): tuple(feeding.expected[name])}}
         create = partial(Runner, level=REFERENCE_LEVEL)
-        limits = measure_limits(source, {case: feeds}, outputs, create)
+        limits = compare.measure_limits(source, {case: feeds}, outputs, create)
         limit = limits.get(made_name(name))
         if limit is None:
             return {}
@@ -816,8 +808,8 @@ class _Places(CutModels):
         name = place.pair.original
         maker = self.ours.nodes[self.ours.makers[name]]
         coarsest = self._coarsest(place, feeding)
-        is_stepped = quantises(maker) or (maker.op_type == "Cast" and coarsest != "")
-        facts = Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
+        is_stepped = compare.quantises(maker) or (maker.op_type == "Cast" and coarsest != "")
+        facts = compare.Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
         judge = replace(
             self._judge, facts=facts, roundings=roundings, limits=limits, is_brief=is_brief
         )
