@@ -756,13 +756,13 @@ def bench(
     Raises:
         DplError: A model cannot be used or run, inputs do not fit, or a library is missing.
     """
-    from dplcli.pipeline import timing  # noqa: PLC0415  # each job loads its own
+    from dplcli.pipeline import running  # noqa: PLC0415  # each job loads its own
     from dplcli.report.running import bench_document  # noqa: PLC0415
 
     ours = _stored(first)
     theirs = None if second is None else _stored(second)
     with ours.file() as path, nullcontext(None) if theirs is None else theirs.file() as other:
-        outcome = timing.bench(path, other, settings)
+        outcome = running.bench(path, other, settings)
     labels = (ours.name, (theirs or ours).name)
     sides = zip(outcome.sides, labels, strict=True)
     outcome = replace(

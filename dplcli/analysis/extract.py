@@ -287,7 +287,16 @@ def part_between(
     part.graph.output.extend(_described(name, types[name], stated) for name in end)
     copy_but(wiring.model, part, _OF_CUTS | {"training_info"})
     copy_but(whole, part.graph, _OF_CUTS | {"quantization_annotation"})
-    _annotate(part, wiring, read | {n for index in nodes for n in wiring.nodes[index].output})
+    # Say how values are quantised, as far as the part can have the tensors for that.
+    names = read | {n for index in nodes for n in wiring.nodes[index].output}
+    graph = part.graph
+    there = {*names, *(tensor.name for tensor in graph.initializer)}
+    for note in wiring.model.graph.quantization_annotation:
+        needed = {entry.value for entry in note.quant_parameter_tensor_names} - there
+        if note.tensor_name in names and needed <= wiring.initializers.keys():
+            graph.quantization_annotation.add().CopyFrom(note)
+            graph.initializer.extend(wiring.initializers[name] for name in sorted(needed))
+            there |= needed
     _drop_functions(part)
     return part
 
@@ -311,18 +320,6 @@ def _described(name: str, kind: TypeProto, stated: Mapping[str, ValueInfoProto])
         if text:
             dim.denotation = text
     return info
-
-
-def _annotate(part: ModelProto, wiring: Wiring, names: Collection[str]) -> None:
-    """Say of *names* how they are quantised, as far as the part can have the tensors for that."""
-    graph = part.graph
-    there = {*names, *(tensor.name for tensor in graph.initializer)}
-    for note in wiring.model.graph.quantization_annotation:
-        needed = {entry.value for entry in note.quant_parameter_tensor_names} - there
-        if note.tensor_name in names and needed <= wiring.initializers.keys():
-            graph.quantization_annotation.add().CopyFrom(note)
-            graph.initializer.extend(wiring.initializers[name] for name in sorted(needed))
-            there |= needed
 
 
 def left_out(wiring: Wiring, part: ModelProto) -> Iterator[str]:

@@ -395,26 +395,21 @@ class Side:
             inputs = operands(node, self.number_of)
             form: Form = ("made", reader.label(node), inputs, reader.attributes(node))
             if node.subgraphs:
-                form += (self._bodies(node),)
+                # What its bodies compute from what they capture. The answer is kept: each
+                # graph around the node asks again, mostly with the same captures.
+                captured = self.reader.captured(node)
+                key = (node, tuple(map(self.number_of, captured)))
+                if key not in self.numbers.bodies:
+                    self.numbers.bodies[key] = tuple(
+                        self._body(name, body) for name, body in sorted(node.subgraphs.items())
+                    )
+                form += (self.numbers.bodies[key],)
             if reader.is_random(node):
                 form += ("random", self.tag, len(made_by), id(graph))
             made_by[node] = numbers(form)
             for output in made(node):
                 self._values[output] = numbers(("output", made_by[node], output.index))
         return made_by
-
-    def _bodies(self, node: Node) -> Form:
-        """Return what the bodies of *node* compute from what they capture.
-
-        The answer is kept: each graph around *node* asks again, mostly with the same captures.
-        """
-        captured = self.reader.captured(node)
-        key = (node, tuple(map(self.number_of, captured)))
-        if key not in self.numbers.bodies:
-            self.numbers.bodies[key] = tuple(
-                self._body(name, body) for name, body in sorted(node.subgraphs.items())
-            )
-        return self.numbers.bodies[key]
 
     def _body(self, name: str, body: Graph) -> Form:
         for place, value in enumerate(free_inputs(body.inputs)):

@@ -240,7 +240,15 @@ def align(
     """
     pairing = Pairing(sides, inputs, outputs)
     growth = PairGrowth(pairing)
-    _pair_equal(pairing)
+    # Pair nodes that compute the same; among several, those whose results are used alike.
+    computed = tuple(side.made for side in pairing.sides)
+    pairing.add(unique_pairs(computed, pairing.rest()))
+    doubtful = grouped(computed, pairing.rest())
+    used = pairing.used() if doubtful else ()
+    for nodes in doubtful:
+        for one, other in grouped(used, nodes):
+            pairing.add(zip(one, other, strict=False))
+        pairing.add(zip(*map(pairing.free, nodes), strict=False))
     if pairing.is_complete():
         return pairing
     growth.from_interface()
@@ -254,18 +262,6 @@ def align(
     _pair_by_inputs(pairing)
     _pair_replaced(pairing)
     return pairing
-
-
-def _pair_equal(pairing: Pairing) -> None:
-    """Pair nodes that compute the same; among several, those whose results are used alike."""
-    computed = tuple(side.made for side in pairing.sides)
-    pairing.add(unique_pairs(computed, pairing.rest()))
-    doubtful = grouped(computed, pairing.rest())
-    used = pairing.used() if doubtful else ()
-    for nodes in doubtful:
-        for one, other in grouped(used, nodes):
-            pairing.add(zip(one, other, strict=False))
-        pairing.add(zip(*map(pairing.free, nodes), strict=False))
 
 
 def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> None:
@@ -779,10 +775,7 @@ class _Border:
             and self.ours.reader.attributes(first) == self.theirs.reader.attributes(second)
             and first.subgraphs.keys() == second.subgraphs.keys()
         }
-        self._keep_merged()
-
-    def _keep_merged(self) -> None:
-        """Take a node without a partner for one that computes the same: the two were merged."""
+        # Take a node without a partner for one that computes the same: the two were merged.
         numbers = self.ours.made
         keepers = {numbers[node]: second for node, second in self.kept.items()}
         for node in self.ours.nodes:
@@ -950,7 +943,14 @@ class _Border:
             return first is second
         readers = self.ours.reader, self.theirs.reader
         if readers[0].tensor(first) is not None or readers[1].tensor(second) is not None:
-            return self._are_equal(first, second)
+            # Constants may count as one that are not equal.
+            ours, theirs = self.ours.reader, self.theirs.reader
+            one, other = ours.tensor(first), theirs.tensor(second)
+            if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
+                return False
+            if ours.content(first) == theirs.content(second):
+                return True
+            return self.is_near is not None and self.is_near(one.numpy(), other.numpy())
         maker = first.producer
         if maker is None or maker not in self.ours.position:
             return second.producer not in self.theirs.position and self.pairing.same_value(
@@ -958,16 +958,6 @@ class _Border:
             )
         partner = self.kept.get(maker)
         return partner is not None and partner is second.producer and first.index == second.index
-
-    def _are_equal(self, first: Value, second: Value) -> bool:
-        """Tell whether two values are constants that count as one."""
-        ours, theirs = self.ours.reader, self.theirs.reader
-        one, other = ours.tensor(first), theirs.tensor(second)
-        if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
-            return False
-        if ours.content(first) == theirs.content(second):
-            return True
-        return self.is_near is not None and self.is_near(one.numpy(), other.numpy())
 
     def _by_name(
         self, removed: Iterable[Node], added: Iterable[Node], known: Iterable[ValuePair]

@@ -443,6 +443,9 @@ PART_SLOTS = frozenset({("Split", 1), ("SplitToSequence", 1)})
 TUPLE_SLOTS = frozenset({("GatherND", 1), ("ScatterND", 1)})
 """The input with indices into several axes at once."""
 
+PLACE_SLOTS = frozenset({*INDEXED, *LENGTHS, *TUPLE_SLOTS, *AXIS_SLOTS, *PART_SLOTS})
+"""The inputs with whole numbers that are places, lengths or parts of an axis."""
+
 COUNT_SLOTS = frozenset(
     {("Loop", 0), ("Tile", 1), ("Expand", 1), ("ConstantOfShape", 0), ("Reshape", 1), ("TopK", 1)}
     | {("Range", 0), ("Range", 1), ("Range", 2), ("Slice", 1), ("Slice", 2), ("OneHot", 1)}

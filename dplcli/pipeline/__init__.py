@@ -13,12 +13,7 @@ if TYPE_CHECKING:
     from dplcli.catalog.plan import plan_schema
     from dplcli.catalog.python import installed_catalogs
     from dplcli.passes.rewrite import Trace
-    from dplcli.pipeline.bisecting import (
-        bisect_models,
-        bisect_rules,
-        diff,
-        reproduce,
-    )
+    from dplcli.pipeline.bisecting import bisect_models, bisect_rules, diff, reproduce
     from dplcli.pipeline.catalogs import (
         catalog_contract,
         catalog_schema,
@@ -34,22 +29,12 @@ if TYPE_CHECKING:
     from dplcli.pipeline.extracting import extract
     from dplcli.pipeline.inspecting import find_nodes, inspect, view
     from dplcli.pipeline.matching import explain, match
-    from dplcli.pipeline.partitioning import (
-        inline,
-        partition,
-        repeat,
-    )
+    from dplcli.pipeline.partitioning import inline, partition, repeat
     from dplcli.pipeline.proving import DEFAULT_TRIALS
     from dplcli.pipeline.rewriting import apply_plan, rewrite
-    from dplcli.pipeline.verifying import (
-        compare,
-        judge_again,
-        verify,
-    )
+    from dplcli.pipeline.verifying import compare, judge_again, verify
     from dplcli.pipeline.writing import default_output, write_text
     from dplcli.verify.settings import Settings as VerifySettings
-    from dplcli.verify.settings import (
-        VerificationResult,
-    )
+    from dplcli.verify.settings import VerificationResult
 else:
     __getattr__ = lazy(__name__)

@@ -9,16 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
 
-from dplcli.catalog.plan import (
-    REPRODUCER_FILE,
-    REPRODUCER_SCHEMA,
-    ExecutionItem,
-    PlanEntry,
-    Reproducer,
-    StepItem,
-    ToleranceItem,
-    read_reproducer,
-)
+from dplcli.catalog import plan
+from dplcli.catalog.plan import REPRODUCER_FILE
 from dplcli.diff import DEFAULT_IGNORED, FACETS, Differ, Facet
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean
@@ -39,19 +31,13 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import identify, list_nodes, replay, rewrite
 from dplcli.passes.select import in_program_order, select_matches
 from dplcli.pipeline.rewriting import describe_change
-from dplcli.pipeline.rules import (
-    catalogs_in,
-    files_of,
-    load_any_rules,
-    load_rewrites,
-    load_rules,
-)
+from dplcli.pipeline.rules import catalogs_in, files_of, load_any_rules, load_rewrites, load_rules
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_result, graph_objection, load_editable, say_nothing
 from dplcli.settings import FaultSettings, RuleSettings
 from dplcli.verify import Execution, InputRequest, Override
 from dplcli.verify import Settings as VerifySettings
-from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, minimise
+from dplcli.verify.layers import CANDIDATE, DATA, ORIGINAL, minimise
 from dplcli.verify.settings import Whole
 
 if TYPE_CHECKING:
@@ -62,9 +48,8 @@ if TYPE_CHECKING:
     from dplcli.passes.rewrite import Application
     from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
-    from dplcli.verify.bisect import CutPair, Cutting, DivergenceSearch, Specimen
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.layers import Layers
+    from dplcli.verify.layers import Cutting, DivergenceSearch, Layers, Specimen
     from dplcli.verify.settings import Junction
 
     Changes: TypeAlias = "Rewrites | Partitions"
@@ -89,7 +74,7 @@ class Rewrites:
 
     def apply(self, model: Model, steps: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
         """Apply only *steps* to *model*; return the steps that fit."""
-        entries = [PlanEntry(s.rule, s.scope, s.output, s.op_type, s.text) for s in steps]
+        entries = [plan.PlanEntry(s.rule, s.scope, s.output, s.op_type, s.text) for s in steps]
         done = replay(model, self.rules, entries=entries, skip_missing=True)
         missing = {id(item.entry) for item in done.missing}
         return tuple(
@@ -176,7 +161,7 @@ def reproduce(folder: Path, *, allow_code: bool = False) -> Reproduced:
         UsageError: It is no reproducer, or its rules are code that is not allowed.
         DplError: A model or a catalogue in it cannot be used.
     """
-    spec = read_reproducer(folder)
+    spec = plan.read_reproducer(folder)
     if spec.needs_code and not allow_code:
         raise UsageError(
             f"{folder}: its rules are Python code", hint="pass --allow-code if you trust it"
@@ -184,7 +169,7 @@ def reproduce(folder: Path, *, allow_code: bool = False) -> Reproduced:
     return run_reproducer(folder, spec)
 
 
-def run_reproducer(folder: Path, spec: Reproducer) -> Reproduced:
+def run_reproducer(folder: Path, spec: plan.Reproducer) -> Reproduced:
     """Run what *spec* says in *folder*.
 
     Raises:
@@ -205,7 +190,7 @@ def run_reproducer(folder: Path, spec: Reproducer) -> Reproduced:
         return _compare(folder, spec, written.path)
 
 
-def _changed(folder: Path, spec: Reproducer) -> tuple[Model, int]:
+def _changed(folder: Path, spec: plan.Reproducer) -> tuple[Model, int]:
     """Return what the rules make of the original, and how many of the steps fit."""
     names = [str(folder / name) if (folder / name).is_file() else name for name in spec.catalogues]
     model = load_model(folder / ORIGINAL)
@@ -215,7 +200,7 @@ def _changed(folder: Path, spec: Reproducer) -> tuple[Model, int]:
     return model, len(changes.apply(model, steps))
 
 
-def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
+def _compare(folder: Path, spec: plan.Reproducer, candidate: Path) -> Reproduced:
     """Compare both models of a folder by the rules of the verification that found the fault.
 
     Raises:
@@ -244,20 +229,13 @@ def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
     return Reproduced(folder.name, verification=result)
 
 
-def shows(folder: Path, spec: Reproducer) -> Reproduced | None:
+def shows(folder: Path, spec: plan.Reproducer) -> Reproduced | None:
     """Run *folder*; return None if the fault does not show, or the folder cannot be run."""
     try:
         reproduced = run_reproducer(folder, spec)
     except DplError:
         return None
     return reproduced if reproduced.differs else None
-
-
-def write_candidate(folder: Path, spec: Reproducer) -> None:
-    """Write what the rules make of the original, for the reader."""
-    model, _ = _changed(folder, spec)
-    with staged(model, folder / CANDIDATE) as written:
-        written.commit()
 
 
 def copy_rules(source: RuleSettings, folder: Path) -> list[str]:
@@ -329,7 +307,7 @@ class RuleExhibit:
             The cause with the folder; without a folder if the fault shows neither in a part of the
             model nor in the whole.
         """
-        from dplcli.verify.bisect import Specimen  # noqa: PLC0415  # onnxruntime
+        from dplcli.verify.layers import Specimen  # noqa: PLC0415  # onnxruntime
 
         specimen = Specimen(self.fed, cause.trial.seed)
         with temporary_folder(folder.resolve().parent) as draft:
@@ -342,14 +320,16 @@ class RuleExhibit:
                 return replace(cause, is_hidden=True)
             spec, cutting = drafted
             (draft / REPRODUCER_FILE).write_text(spec.to_text(), encoding="utf-8")
-            write_candidate(draft, spec)
+            model, _ = _changed(draft, spec)
+            with staged(model, draft / CANDIDATE) as written:
+                written.commit()
             nodes = (cutting.nodes, len(specimen.wiring.nodes))
             text = _rules_readme(cause, spec, self.label, nodes)
             (draft / README).write_text(text, encoding="utf-8")
             put_folder(draft, folder)
         return replace(cause, reproducer=folder, nodes=nodes)
 
-    def _spec(self, cause: Cause, folder: Path) -> Reproducer:
+    def _spec(self, cause: Cause, folder: Path) -> plan.Reproducer:
         """Copy the rules and list the steps; the inputs are not known yet."""
         return _reproducer(
             folder,
@@ -359,7 +339,7 @@ class RuleExhibit:
             catalogues=copy_rules(self.source, folder),
             allow_code=self.source.allow_code,
             steps=[
-                StepItem(rule=s.rule, scope=s.scope, op_type=s.op_type, output=s.output)
+                plan.StepItem(rule=s.rule, scope=s.scope, op_type=s.op_type, output=s.output)
                 for s in cause.steps
             ],
             inputs=0,
@@ -367,11 +347,11 @@ class RuleExhibit:
         )
 
     def _cut_out(
-        self, cause: Cause, specimen: Specimen, folder: Path, spec: Reproducer
-    ) -> tuple[Reproducer, Cutting] | None:
+        self, cause: Cause, specimen: Specimen, folder: Path, spec: plan.Reproducer
+    ) -> tuple[plan.Reproducer, Cutting] | None:
         """Write the smallest part of the model that shows the fault."""
 
-        def show(nodes: set[int]) -> tuple[Reproducer, Cutting] | None:
+        def show(nodes: set[int]) -> tuple[plan.Reproducer, Cutting] | None:
             shutil.rmtree(folder / DATA, ignore_errors=True)
             cutting = specimen.write(folder, ORIGINAL, nodes)
             if cutting is None:
@@ -402,7 +382,7 @@ def _reproducer(
     fed: Reference,
     settings: VerifySettings,
     **own: Any,  # noqa: ANN401  # fields of what is returned
-) -> Reproducer:
+) -> plan.Reproducer:
     """Describe a reproducer; copy the libraries of custom operators into its *folder*."""
     libraries = []
     for number, path in enumerate(settings.custom_ops):
@@ -410,31 +390,33 @@ def _reproducer(
         (folder / libraries[-1]).parent.mkdir(parents=True)
         shutil.copyfile(path, folder / libraries[-1])
     facts = {
-        "schema": REPRODUCER_SCHEMA,
+        "schema": plan.REPRODUCER_SCHEMA,
         "coarsest": fed.facts.coarsest,
         "rounds": fed.facts.rounds,
-        "tolerance": ToleranceItem(rtol=settings.rtol, atol=settings.atol),
+        "tolerance": plan.ToleranceItem(rtol=settings.rtol, atol=settings.atol),
         "custom_ops": libraries,
-        "execution": ExecutionItem(
+        "execution": plan.ExecutionItem(
             provider=settings.execution.provider,
             options=list(settings.execution.options),
             timeout=settings.execution.timeout,
             memory_limit=settings.execution.memory_limit,
         ),
     }
-    return Reproducer.model_validate(facts | own)
+    return plan.Reproducer.model_validate(facts | own)
 
 
-def _tolerances_of(settings: VerifySettings, outputs: Collection[str]) -> dict[str, ToleranceItem]:
+def _tolerances_of(
+    settings: VerifySettings, outputs: Collection[str]
+) -> dict[str, plan.ToleranceItem]:
     """Return the tolerances that the user chose for single outputs that a reproducer has."""
     return {
-        name: ToleranceItem(rtol=own.rtol, atol=own.atol)
+        name: plan.ToleranceItem(rtol=own.rtol, atol=own.atol)
         for name, own in settings.tolerances.items()
         if name in outputs
     }
 
 
-def _rules_readme(cause: Cause, spec: Reproducer, label: str, nodes: tuple[int, int]) -> str:
+def _rules_readme(cause: Cause, spec: plan.Reproducer, label: str, nodes: tuple[int, int]) -> str:
     allow = " --allow-code" if spec.needs_code else ""
     what = "Applying these rules" if spec.kind == "rewrite" else "Outlining these partitions"
     paragraphs = [
@@ -651,35 +633,8 @@ _MOST_NAMED = 12
 _OFF = "disable"
 
 
-def compare_layers(
-    original: Path,
-    candidate: Path,
-    settings: VerifySettings | None = None,
-    *,
-    seed: int | None = None,
-) -> Layers:
-    """Compare the values inside two models, with optimisation off.
-
-    Args:
-        original: The model that is right by definition.
-        candidate: The model in question.
-        settings: How to compare.
-        seed: The seed of the inputs; None for the first.
-
-    Raises:
-        VerificationError: A model does not run with optimisation off.
-        DplError: A file is no model, or no inputs can be made.
-    """
-    settings = settings or VerifySettings()
-    with _inside(original, candidate, settings, seed) as comparison:
-        return comparison.layers(_cap_of(settings))
-
-
 def look_inside(
-    original: Path,
-    candidate: Path,
-    result: VerificationResult,
-    settings: VerifySettings,
+    original: Path, candidate: Path, result: VerificationResult, settings: VerifySettings
 ) -> Layers | str:
     """Compare what is inside two models, for the seed that is worst; or say why it cannot be."""
     if result.reasons and not result.outputs:
@@ -687,7 +642,8 @@ def look_inside(
     wrong = [output for output in result.outputs if not output.ok]
     seed = wrong[0].seed if wrong else None
     try:
-        return compare_layers(original, candidate, settings, seed=seed)
+        with _inside(original, candidate, settings, seed) as comparison:
+            return comparison.layers(_cap_of(settings))
     except VerificationError as error:
         return error.message
 
@@ -758,7 +714,7 @@ def _inside(
     original: Path, candidate: Path, settings: VerifySettings, seed: int | None
 ) -> Iterator[DivergenceSearch]:
     """Open two models; an error of onnxruntime on the candidate becomes an error of dpl."""
-    from dplcli.verify.bisect import DivergenceSearch  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.layers import DivergenceSearch  # noqa: PLC0415  # onnxruntime
     from dplcli.verify.settings import RunError  # noqa: PLC0415  # onnxruntime
 
     try:
@@ -805,7 +761,15 @@ class _Finder:
             parts = self.comparison.write(at, folder)
             if parts is None:
                 return None
-            spec = self._spec(at, parts, level, folder)
+            spec = _reproducer(
+                folder,
+                self.comparison.fed,
+                self.settings,
+                kind="models",
+                inputs=parts.inputs,
+                level=level,
+                tolerances=_tolerances_of(self.settings, [at.original]),
+            )
             reproduced = shows(folder, spec)
             if reproduced is None or reproduced.verification is None:
                 return None
@@ -826,17 +790,6 @@ class _Finder:
                 (folder / README).write_text(_models_readme(place, self.labels), encoding="utf-8")
                 put_folder(folder, self.output)
         return place
-
-    def _spec(self, at: Junction, parts: CutPair, level: str, folder: Path) -> Reproducer:
-        return _reproducer(
-            folder,
-            self.comparison.fed,
-            self.settings,
-            kind="models",
-            inputs=parts.inputs,
-            level=level,
-            tolerances=_tolerances_of(self.settings, [at.original]),
-        )
 
 
 def _models_readme(place: Divergence, labels: tuple[str, str]) -> str:

@@ -75,11 +75,7 @@ def hints_on_matches(
 
 
 def hints_on_rewrite(
-    path: Path,
-    opset: int | None,
-    rules: Sequence[RewriteRule],
-    done: Rewriting,
-    nodes: int,
+    path: Path, opset: int | None, rules: Sequence[RewriteRule], done: Rewriting, nodes: int
 ) -> tuple[str, ...]:
     """Say what would let more rules of a rewrite apply, or apply more often.
 

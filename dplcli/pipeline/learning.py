@@ -38,23 +38,13 @@ from dplcli.dpl.text import bound_names, captures_of, literal, read_pattern
 from dplcli.errors import DplError, PatternSyntaxError, counted
 from dplcli.files import temporary_folder
 from dplcli.ir.model import RULE_KEY
-from dplcli.ir.operators import (
-    FIRST_OPSET,
-    MOVED,
-)
+from dplcli.ir.operators import FIRST_OPSET, MOVED
 from dplcli.ir.types import DTYPE_NAMES, Tensor
 from dplcli.onnx_io import OnnxSchemas, load_model, paused_gc, staged
 from dplcli.onnx_io.read import model_from_text, text_of_model
 from dplcli.outcomes import LearnedRewrite, LeftPlaces, RewritesOutcome
-from dplcli.passes.learn import (
-    KEPT_ATTRIBUTES,
-    PatternNames,
-    is_plain,
-    leaf_word,
-    node_word,
-    rule_name,
-    shortest,
-)
+from dplcli.passes import learn
+from dplcli.passes.learn import PatternNames, leaf_word, node_word, shortest
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.places import (
@@ -105,6 +95,13 @@ _IMPLIED = frozenset({"hidden_size", "kernel_shape"})
 
 _MOST_GUESSES = 3000
 """How many expressions are tried for one constant or attribute."""
+
+
+_OF_ONE = (
+    *("transpose({})", "squeeze({})", "-{}", "1 / {}", "sqrt({})", "rsqrt({})", "exp({})"),
+    *(f"unsqueeze({{}}, {axes})" for axes in ([0], [1], [-1], [0, 1], [1, 2], [0, 1, 2])),
+)
+"""What tools make of one constant, the likely things first."""
 
 
 class _Guess(NamedTuple):
@@ -250,11 +247,8 @@ class _RuleWriter:
         return texts
 
     def _attribute(self, name: str, wanted: Sequence[object]) -> str:
-        keys = [
-            key
-            for key in self._captures()
-            if key[0] not in {old for old, _ in self.carried.values()}
-        ]
+        carried = {old for old, _ in self.carried.values()}
+        keys = [key for key in self._captures() if key[0] not in carried]
         guess = None
         is_same = all(value == wanted[0] for value in wanted)
         if self.general or not is_same:
@@ -324,7 +318,14 @@ class _RuleWriter:
         dtypes = {known.dtype for known in (v.known_type() for v in beside) if known is not None}
         if array.dtype.kind in "iu" and array.dtype != np.int64 and array.dtype.name not in dtypes:
             raise NoRuleError(f"a rule cannot write a constant of {array.dtype} beside other types")
-        return _literal_array(array)
+
+        def written(item: Any) -> str:  # noqa: ANN401  # nested lists of numbers
+            if isinstance(item, list):
+                return f"[{', '.join(map(written, item))}]"
+            is_float = array.dtype.kind == "f"
+            return _number_text(shortest(array.dtype.type(item))) if is_float else repr(item)
+
+        return written(array.tolist())
 
     def _may_make(self, guess: _Guess, wanted: Tensor) -> bool:
         """Tell whether a guess can make so many elements, before it is parsed and computed."""
@@ -356,12 +357,8 @@ class _RuleWriter:
             for key in self._captures():
                 if key[1] == "perm":
                     yield _Guess(f"transpose({text}, {self.capture(*key)})", (operand,), (key,))
-            yield _Guess(f"transpose({text})", (operand,))
-            yield _Guess(f"squeeze({text})", (operand,))
-            for function in ("-{}", "1 / {}", "sqrt({})", "rsqrt({})", "exp({})"):
+            for function in _OF_ONE:
                 yield _Guess(function.format(text), (operand,))
-            for axes in ([0], [1], [-1], [0, 1], [1, 2], [0, 1, 2]):
-                yield _Guess(f"unsqueeze({text}, {axes})", (operand,))
             if all(tensor.shape == tensors[0].shape for tensor in tensors):
                 yield _Guess(f"reshape({text}, {shape})", (operand,))
         yield from self._pair_guesses(data)
@@ -454,11 +451,8 @@ class _RuleWriter:
         return "\n".join([*lines, ", ".join(outputs)]) + "\n"
 
     def _text_of(self, operand: Operand) -> str:
-        return (
-            f"{self.node_names[operand[1]]}[{operand[2]}]"
-            if operand[2]
-            else (self.node_names[operand[1]])
-        )
+        index = f"[{operand[2]}]" if operand[2] else ""
+        return f"{self.node_names[operand[1]]}{index}"
 
     def _operands(self, number: int) -> list[str]:
         texts: list[str] = []
@@ -483,7 +477,7 @@ class _RuleWriter:
 
     def _kept_data(self, leaf: int) -> Array | None:
         """Return what a constant is at every place, if the new nodes do not read it."""
-        if leaf in self.data or self._is_read(leaf):
+        if leaf in self.data or self.leaf_names[leaf] in self.used:
             return None
         tensors = [place.leaves[leaf].constant for place in self.places]
         if tensors[0] is None or tensors[0].size > _MOST_WRITTEN:
@@ -494,10 +488,6 @@ class _RuleWriter:
             return None
         same = all(array is not None and np.array_equal(array, data) for array in arrays)
         return data if same else None
-
-    def _is_read(self, leaf: int) -> bool:
-        name = self.leaf_names[leaf]
-        return name in self.used
 
     def _operand(self, operand: Operand) -> str:
         match operand:
@@ -531,7 +521,7 @@ class _RuleWriter:
         """Tell whether a number is plain and the same at every place, so that it is written."""
         values = [place.numbers[number, slot] for place in self.places]
         same = all(value == values[0] for value in values)
-        return same and (isinstance(values[0], int) or is_plain(values[0]))
+        return same and (isinstance(values[0], int) or learn.is_plain(values[0]))
 
     def _named(self, number: int, node: Node) -> list[str]:
         """Write the attributes of an old node: those carried, captured, and kept."""
@@ -554,7 +544,9 @@ class _RuleWriter:
         if carrier is None:
             versions = list(self.schemas.versions(node.op_type, node.domain))
             newest = max(versions, key=lambda schema: schema.since).defaults if versions else {}
-            newer = (others & KEPT_ATTRIBUTES & newest.keys()) - self.attributes[number].keys()
+            newer = (others & learn.KEPT_ATTRIBUTES & newest.keys()) - self.attributes[
+                number
+            ].keys()
             texts += [f"{name}={_literal(newest[name].value, name)}" for name in sorted(newer)]
             others -= newer
             # Refuse nodes with attributes that no place states, and that have no default to
@@ -643,9 +635,7 @@ def _operator(node: Node) -> str:
     return name
 
 
-def _in_common(
-    places: Sequence[Sequence[Mapping[str, object]]],
-) -> list[dict[str, list[object]]]:
+def _in_common(places: Sequence[Sequence[Mapping[str, object]]]) -> list[dict[str, list[object]]]:
     """Turn attributes by place and node into values for all places, by node and name."""
     common = []
     for nodes in zip(*places, strict=True):
@@ -691,16 +681,6 @@ def _literal(value: object, name: str = "") -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(_literal(item) for item in value)}]"
     return _number_text(shortest(np.float32(value))) if isinstance(value, float) else literal(value)
-
-
-def _literal_array(array: Array) -> str:
-    def written(item: Any) -> str:  # noqa: ANN401  # nested lists of numbers
-        if isinstance(item, list):
-            return f"[{', '.join(map(written, item))}]"
-        is_float = array.dtype.kind == "f"
-        return _number_text(shortest(array.dtype.type(item))) if is_float else repr(item)
-
-    return written(array.tolist())
 
 
 def _number_text(number: float) -> str:
@@ -874,7 +854,17 @@ class _Learner:
 
         Not if they differ at each of many places: a rule would only say the place again.
         """
-        parts = _apart(places)
+        # Group places that agree in their numbers and attributes, the largest groups first.
+        groups: dict[str, list[ChangedPlace]] = defaultdict(list)
+        for place in places:
+            attributes = [attributes_of(node) for node in (*place.nodes, *place.made)]
+            small = [
+                (slot, t.numpy().tolist())
+                for slot, t in place.constants.items()
+                if t.size <= _MOST_WRITTEN
+            ]
+            groups[repr((sorted(place.numbers.items()), attributes, small))].append(place)
+        parts = sorted(groups.values(), key=len, reverse=True)
         if len(parts) > _MOST_APART and len(parts) == len(places):
             self.failed[kind] += f"; each of the {len(places)} places has numbers of its own"
             return
@@ -944,9 +934,9 @@ class _Learner:
         }:
             word = node_word(place.made[0])
         elif place.made:
-            word = f"{rule_name(place.nodes)}_to_{rule_name(place.made)}"
+            word = f"{learn.rule_name(place.nodes)}_to_{learn.rule_name(place.made)}"
         else:
-            word = f"drop_{rule_name(place.nodes)}"
+            word = f"drop_{learn.rule_name(place.nodes)}"
         number, name = 1, word
         while name in self.names:
             number += 1
@@ -1067,20 +1057,6 @@ def _names_of(difference: Difference) -> Iterator[tuple[bool, str]]:
         yield from ((is_new, v.name) for node in nodes for v in node.outputs if v is not None)
 
 
-def _apart(places: Sequence[ChangedPlace]) -> list[list[ChangedPlace]]:
-    """Group places that agree in their numbers and attributes, the largest groups first."""
-    groups: dict[str, list[ChangedPlace]] = defaultdict(list)
-    for place in places:
-        attributes = [attributes_of(node) for node in (*place.nodes, *place.made)]
-        small = [
-            (slot, t.numpy().tolist())
-            for slot, t in place.constants.items()
-            if t.size <= _MOST_WRITTEN
-        ]
-        groups[repr((sorted(place.numbers.items()), attributes, small))].append(place)
-    return sorted(groups.values(), key=len, reverse=True)
-
-
 def _listed(nodes: Sequence[Node]) -> str:
     texts = [f"{node.op_type} {node.label!r}" for node in nodes[:3]]
     return ", ".join(texts) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")  # noqa: PLR2004
@@ -1171,11 +1147,8 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
     say = progress or say_nothing
     learner = _Learner(before, after, name, trials, say)
     model, done, differences = learner.run()
-    beyond = sum(not learner.is_left(difference) for difference in differences)
-    left: Counter[str] = Counter()
-    for difference in differences:
-        if learner.is_left(difference):
-            left[f"{_what(difference)}: {_why_left(difference, learner.failed)}"] += 1
+    of_none = [difference for difference in differences if learner.is_left(difference)]
+    left = Counter(f"{_what(each)}: {_why_left(each, learner.failed)}" for each in of_none)
     changed = sum(item.places for item in learner.learned)
     rules = [item.rule for item in learner.learned]
     comments = {item.rule.name: _comment(item.trial) for item in learner.learned}
@@ -1186,7 +1159,7 @@ def learn_rewrites(  # noqa: PLR0913  # all but the models by keyword
         learned=tuple(learner.learned),
         explained=min(changed, sum(done.counts.values())),
         left=tuple(LeftPlaces(*each) for each in left.most_common()),
-        beyond=beyond,
+        beyond=len(differences) - len(of_none),
         delivery=_delivery(before, model, learner.schemas, say) if rules and verify else None,
         yaml=write_catalog(rules, doc=doc, comments=comments) if rules else "",
     )

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import UsageError, did_you_mean_rule
-from dplcli.onnx_io import (
-    built_again,
-    check_sizes,
-    load_model,
-    open_sizes,
-    paused_gc,
-)
+from dplcli.onnx_io import built_again, check_sizes, load_model, open_sizes, paused_gc
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import explain_rules, measure, select_matches
 from dplcli.pipeline.hints import hints_on_matches
@@ -52,10 +46,7 @@ def match(model_path: Path, settings: MatchSettings) -> MatchOutcome:
     expected = parse_expectations(settings.expect, tried)
     selection = select_matches(model, tried)
     outcome = MatchOutcome(
-        label=model_path.name,
-        rules=tuple(tried),
-        selection=selection,
-        notes=tuple(model.notes),
+        label=model_path.name, rules=tuple(tried), selection=selection, notes=tuple(model.notes)
     )
     if settings.hints:
         said = hints_on_matches(model_path, model, selection)

@@ -23,7 +23,7 @@ from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import Measuring, given_sizes
 from dplcli.pipeline.rules import load_rewrites, load_rules
 from dplcli.pipeline.verifying import prove
-from dplcli.pipeline.writing import WriteJob
+from dplcli.pipeline.writing import WriteJob, doubted
 from dplcli.settings import RuleSettings
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def _chosen(model: Model, choice: CallSettings) -> tuple[list[Function], Collect
         return written_functions(model), None
     chosen = [function for name in choice.function for function in _named(functions, name)]
     for target in choice.target:
-        chosen += _of_target(functions, target)
+        domains = {function: function.domain for function in functions}
+        missing = f"--target {target!r}: the model has no function of this domain"
+        chosen += _chosen_by(domains, target, missing)
     return chosen, None
 
 
@@ -137,12 +139,6 @@ def _named(functions: Iterable[Function], name: str) -> list[Function]:
     """Return the functions of that name; there are several if overloads differ."""
     names = {function: f"{function.domain}::{function.name}" for function in functions}
     return _chosen_by(names, name, f"--function {name!r}: the model has no such function")
-
-
-def _of_target(functions: Iterable[Function], target: str) -> list[Function]:
-    domains = {function: function.domain for function in functions}
-    missing = f"--target {target!r}: the model has no function of this domain"
-    return _chosen_by(domains, target, missing)
 
 
 def _chosen_by(names: Mapping[Function, str], wanted: str, missing: str) -> list[Function]:
@@ -193,17 +189,6 @@ def light_matches(
     }
 
 
-def without_matches(selection: Selection, light: Mapping[int, str]) -> Selection:
-    """Refuse the matches of *selection* at the positions for which *light* has a reason."""
-    matches, refused = [], list(selection.refused)
-    for place, match in enumerate(selection.matches):
-        if place in light:
-            refused.append(Rejection(match.rule, match.root, "prune", light[place], match.root))
-        else:
-            matches.append(match)
-    return replace(selection, matches=matches, refused=refused)
-
-
 # Outlining, checking and writing a model.
 
 
@@ -237,9 +222,7 @@ def partition(model_path: Path, settings: PartitionSettings) -> PartitionOutcome
     model, outcome, measuring = outlined
     judged = judge_expectations(expected, outcome.counts)
     delivery = job.finish(
-        model,
-        is_changed=outcome.is_changed,
-        is_wanted=lambda _size: not unmet_of(judged),
+        model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet_of(judged)
     )
     coverage = measuring.coverage(delivery.verification)
     outcome = replace(outcome, expected=judged, delivery=delivery, coverage=coverage)
@@ -290,13 +273,7 @@ class _PartitionJob(WriteJob):
         with staged(self.prepared, self.output, external_data=how) as file:
             proof, unproved = prove(file.path, written)
         self.preparation = replace(self.preparation, proof=proof, unproved=unproved)
-        verification = delivery.verification
-        if not unproved or verification is None:
-            return delivery
-        doubt = f"what calls stand for is not proved by structure: {unproved}"
-        return replace(
-            delivery, verification=replace(verification, warnings=(doubt, *verification.warnings))
-        )
+        return doubted(delivery, "what calls stand for is not proved by structure", unproved)
 
 
 class _Outlined(NamedTuple):
@@ -340,7 +317,14 @@ def _outline_matches(
 ) -> _Outlined:
     before, is_sorted = model.graph.node_count, is_modified(model)
     chosen = select_matches(model, rules)
-    selection = without_matches(chosen, light)
+    # Refuse the matches at the positions for which there is a reason.
+    matches, refused = [], list(chosen.refused)
+    for place, match in enumerate(chosen.matches):
+        if place in light:
+            refused.append(Rejection(match.rule, match.root, "prune", light[place], match.root))
+        else:
+            matches.append(match)
+    selection = replace(chosen, matches=matches, refused=refused)
     hints: tuple[str, ...] = ()
     if settings.hints and model.path is not None and not light:
         hints = hints_on_matches(model.path, model, chosen, is_prepared=settings.prepare)

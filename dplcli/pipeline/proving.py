@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from dplcli.analysis.numbering import Numbers
 from dplcli.catalog.lint import Problem
 from dplcli.catalog.sketch import Instance, NoInstanceError, instances, sketches
 from dplcli.dpl.pattern import CallPattern, OpName
@@ -29,61 +30,37 @@ from dplcli.dpl.text import all_parts
 from dplcli.errors import DplError, InvalidModelError, VerificationError, counted, some_of
 from dplcli.files import temporary_folder
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import (
-    AXIS_SLOTS,
-    FIRST_OPSET,
-    INDEXED,
-    LAST_OPSET,
-    LENGTHS,
-    ORDERING,
-    PART_SLOTS,
-    SIZED_FROM,
-    TUPLE_SLOTS,
-)
+from dplcli.ir.operators import FIRST_OPSET, LAST_OPSET, ORDERING, PLACE_SLOTS, SIZED_FROM
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import Tensor
 from dplcli.onnx_io import check_model, to_proto
 from dplcli.onnx_io.bounded import made_by_dpl
 from dplcli.onnx_io.infer import objection_to
-from dplcli.onnx_io.read import (
-    DEFAULT_OPSET,
-    build_model,
-    model_from_text,
-    text_of_model,
-)
+from dplcli.onnx_io.read import DEFAULT_OPSET, build_model, model_from_text, text_of_model
 from dplcli.outcomes import Trial
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
-from dplcli.pipeline.sampling import (
-    SWITCHES,
-    WINDOWED,
-    DeadEndError,
-    Sampler,
-    changed_at_random,
-    instance_of,
-    simpler,
-    wishes_of,
-)
+from dplcli.pipeline import sampling
+from dplcli.pipeline.sampling import DeadEndError, Sampler
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
 from dplcli.verify.draws import ODDITIES, DrawSpec, draw
 from dplcli.verify.settings import Execution, ModelSource, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from dplcli.dpl import Rejection
-    from dplcli.dpl.rule import Example, Rule
+    from dplcli.dpl.rule import Example
     from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Value
     from dplcli.pipeline.sampling import Wishes
     from dplcli.verify.draws import Manner, Oddity
     from dplcli.verify.run import Kind, Runner
     from dplcli.verify.settings import Outputs
 
-    Form: TypeAlias = tuple[Hashable, ...]
     AnyRule: TypeAlias = PatternRule | RewriteRule
     Array: TypeAlias = NDArray[Any]
 
@@ -97,37 +74,33 @@ def same_structure(first: Model, second: Model) -> bool:
     Inputs and outputs correspond by position. Identity nodes are skipped. Constants are compared
     by their data, and functions of the model by their names.
     """
-    numbers: dict[Form, int] = {}
+    numbers = Numbers()
     return _form(first.graph, numbers) == _form(second.graph, numbers)
 
 
-def _form(graph: Graph, numbers: dict[Form, int]) -> list[int]:
+def _form(graph: Graph, numbers: Numbers) -> list[int]:
     """Number every value by what computes it; equal values get equal numbers."""
     inputs = (value for value in graph.inputs if not value.is_initializer)
-    number_of = {value: _number(("input", place), numbers) for place, value in enumerate(inputs)}
+    number_of = {value: numbers(("input", place)) for place, value in enumerate(inputs)}
+
+    def number(value: Value) -> int:
+        origin = behind_identities(value)
+        tensor = origin.constant
+        if tensor is not None:
+            data = (tensor.dtype, tensor.shape, str(tensor.numpy().tolist()))
+            return numbers(("constant", *data))
+        if origin not in number_of:
+            number_of[origin] = numbers(("outside", origin.name))
+        return number_of[origin]
+
     for node in graph:
-        reads = tuple(-1 if v is None else _of(v, number_of, numbers) for v in node.inputs)
+        reads = tuple(-1 if v is None else number(v) for v in node.inputs)
         attributes = tuple(sorted((name, _value(a)) for name, a in node.attributes.items()))
         shape = (node.domain, node.op_type, reads, attributes)
         for output in node.outputs:
             if output is not None:
-                number_of[output] = _number((*shape, output.index), numbers)
-    return [_of(value, number_of, numbers) for value in graph.outputs]
-
-
-def _of(value: Value, number_of: dict[Value, int], numbers: dict[Form, int]) -> int:
-    origin = behind_identities(value)
-    tensor = origin.constant
-    if tensor is not None:
-        data = (tensor.dtype, tensor.shape, str(tensor.numpy().tolist()))
-        return _number(("constant", *data), numbers)
-    if origin not in number_of:
-        number_of[origin] = _number(("outside", origin.name), numbers)
-    return number_of[origin]
-
-
-def _number(form: Form, numbers: dict[Form, int]) -> int:
-    return numbers.setdefault(form, len(numbers))
+                number_of[output] = numbers((*shape, output.index))
+    return [number(value) for value in graph.outputs]
 
 
 def _value(attribute: Attribute) -> str:
@@ -252,7 +225,17 @@ class Trier:
         """Try *rule* on *wanted* graphs, or up to the first on which it is wrong."""
         random = np.random.default_rng([self.seed, zlib.crc32(rule.qualified_name.encode())])
         attempts = _Attempts(rule, self.seed)
-        opsets = claimed_opsets(rule, self.schemas)
+        # An opset for each way in which the operators of the rule are defined where it holds: the
+        # last one of each, the newest at the end.
+        first, last = rule.opsets
+        high = min(last or LAST_OPSET, LAST_OPSET)
+        low = max(first or 0, min(FIRST_OPSET, high))  # onnxruntime has no older ones
+        calls = (part for part in all_parts(rule.pattern) if isinstance(part, CallPattern))
+        operators = {c.op_type for part in calls for c in part.op.choices if isinstance(c, OpName)}
+        if isinstance(rule, RewriteRule) and rule.text is not None:
+            operators |= {call.op_type for call in rule.text.calls if not call.domain}
+        begins = {schema.since for name in operators for schema in self.schemas.versions(name, "")}
+        opsets = [begin - 1 for begin in sorted(begins) if low < begin <= high] + [high]
         sources, ways, why = self._sources(rule, random, opsets[-1])
         parts = {f"opset {opset}" for opset in opsets if ways and rule.opsets[0]} | ways
         drawn, useful = [0] * len(sources), [0] * len(sources)
@@ -293,7 +276,7 @@ class Trier:
         """Return where graphs for *rule* come from, of what parts, and why there are no others."""
         sources: list[_Source] = []
         ways: set[str] = set()
-        wishes, why = wishes_of(rule), ""
+        wishes, why = sampling.wishes_of(rule), ""
         if isinstance(rule, RewriteRule) and rule.is_nodewise:
             why = "it has no pattern, so graphs are made of its examples only"
         else:
@@ -428,21 +411,15 @@ def _difference(before: Model, after: Model) -> str:
 
 def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]) -> list[Problem]:
     """Report a rule if earlier rules take nodes of every variant of its pattern."""
+    greedy = [  # they take all that their patterns fit; a function may decline
+        other
+        for other in earlier
+        if not (isinstance(other, RewriteRule) and other.text is None)
+        and (not other.where and other.check is None and other.opsets == (None, None))
+    ]
     culprits = []
     for model in models:
-        # A rule that takes all that its pattern fits; a function may decline.
-        taking = next(
-            (
-                e
-                for e in earlier
-                if (
-                    not (isinstance(e, RewriteRule) and e.text is None)
-                    and (not e.where and e.check is None and e.opsets == (None, None))
-                )
-                and _overlap(e, rule, model)
-            ),
-            None,
-        )
+        taking = next((other for other in greedy if _overlap(other, rule, model)), None)
         if taking is None:
             return []
         culprits.append(taking.qualified_name)
@@ -482,22 +459,6 @@ def _endless(
 # Where graphs come from.
 
 
-def claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> list[int]:
-    """Return an opset for each way in which the operators of *rule* are defined where it holds.
-
-    It is the last one of each, the newest at the end.
-    """
-    first, last = rule.opsets
-    high = min(last or LAST_OPSET, LAST_OPSET)
-    low = max(first or 0, min(FIRST_OPSET, high))  # onnxruntime has no older ones
-    calls = (part for part in all_parts(rule.pattern) if isinstance(part, CallPattern))
-    operators = {c.op_type for part in calls for c in part.op.choices if isinstance(c, OpName)}
-    if isinstance(rule, RewriteRule) and rule.text is not None:
-        operators |= {call.op_type for call in rule.text.calls if not call.domain}
-    begins = {schema.since for name in operators for schema in schemas.versions(name, "")}
-    return [begin - 1 for begin in sorted(begins) if low < begin <= high] + [high]
-
-
 def _plain(guesses: Iterator[Instance], newest: int) -> _Source:
     few = itertools.islice(guesses, _MOST_RUNS)
 
@@ -524,13 +485,13 @@ def _varied(
 ) -> list[_Source]:
     try:
         model = model_from_text(example.before, "before")
-        graph = instance_of(model)
+        graph = sampling.instance_of(model)
     except (InvalidModelError, DeadEndError):  # the example says so, or has bodies
         return []
     opset = model.graph.opset_imports.get("", DEFAULT_OPSET)
 
     def draw(_: float, _opset: int) -> _Made | None:
-        varied = changed_at_random(graph, wishes, schemas, opset, random)
+        varied = sampling.changed_at_random(graph, wishes, schemas, opset, random)
         return _Made(varied, opset, is_varied=True)
 
     return [draw]
@@ -606,7 +567,7 @@ class Exercised:
             self.ranks.add(len(shape))
         for node in graph.nodes:
             for name, value in node.attributes.items():
-                if isinstance(value, str) or name in SWITCHES:
+                if isinstance(value, str) or name in sampling.SWITCHES:
                     self.values.setdefault(f"{node.op_type}.{name}", set()).add(str(value))
 
     def lines(self) -> tuple[str, ...]:
@@ -762,12 +723,7 @@ class _Attempts:
         return [], engine
 
     def _compared(
-        self,
-        made: _Made,
-        model: Model,
-        before: bytes,
-        runs: Sequence[_Run],
-        engine: Kind,
+        self, made: _Made, model: Model, before: bytes, runs: Sequence[_Run], engine: Kind
     ) -> str:
         """Compare what the graph and the result compute; return what is wrong, or ""."""
         after = to_proto(model).SerializeToString()
@@ -876,9 +832,6 @@ def _runner(content: bytes, engine: Kind) -> Runner:
     return Runner(source, "disable", engine)
 
 
-_PLACES = {*INDEXED, *LENGTHS, *TUPLE_SLOTS, *AXIS_SLOTS, *PART_SLOTS}
-
-
 def _largest_place(graph: Instance) -> int:
     """Return how large whole numbers may be that are sizes or places of a graph; 0 if none are."""
     most = 0
@@ -887,13 +840,17 @@ def _largest_place(graph: Instance) -> int:
             if name and name not in graph.constants:
                 if slot >= SIZED_FROM.get(node.op_type, slot + 1):
                     return 3
-                most = max(most, (node.op_type, slot) in _PLACES)
+                most = max(most, (node.op_type, slot) in PLACE_SLOTS)
     return most
 
 
 def _overreaches(node: Node) -> bool:
     """Tell whether a window is larger than what it lies on: what that gives is nowhere said."""
-    known = node.inputs[0].known_type() if node.op_type in WINDOWED and node.inputs[0] else None
+    known = (
+        node.inputs[0].known_type()
+        if node.op_type in sampling.WINDOWED and node.inputs[0]
+        else None
+    )
     if known is None or known.shape is None or "kernel_shape" not in node.attributes:
         return False
     given: dict[str, Any] = {name: item.value for name, item in node.attributes.items()}
@@ -918,12 +875,12 @@ _UNLIKE = r"\b(except|but|unless|differ|unlike|not|lose|other)[^.]*?(?:{})"
 
 def excepted(rule: AnyRule) -> set[str]:
     """Return for which numbers a rule may be wrong: it says so, or its description does."""
-    said = (word for word, text in _EXCEPTIONS.items() if _says(rule.doc, text))
+    said = (
+        word
+        for word, text in _EXCEPTIONS.items()
+        if re.search(_UNLIKE.format(text), rule.doc, re.IGNORECASE)
+    )
     return {*said, *(rule.excepted if isinstance(rule, RewriteRule) else ())}
-
-
-def _says(doc: str, text: str) -> bool:
-    return re.search(_UNLIKE.format(text), doc, re.IGNORECASE) is not None
 
 
 def _is_open(graph: Instance, manner: Manner) -> bool:
@@ -1051,7 +1008,7 @@ def _refuted(rule: AnyRule, made: _Made, wrong: str) -> Trial:
         usual = made._replace(opset=DEFAULT_OPSET)
         if still := _Attempts(rule).on(usual, manners=_ALL):
             smallest, why, made = usual, still, usual
-    candidates = simpler(smallest.graph)
+    candidates = sampling.simpler(smallest.graph)
     seen: set[str] = {repr(smallest.graph)}
     while steps < _MOST_STEPS and (graph := next(candidates, None)) is not None:
         if repr(graph) in seen:
@@ -1062,7 +1019,7 @@ def _refuted(rule: AnyRule, made: _Made, wrong: str) -> Trial:
         still = _Attempts(rule).on(smaller, manners=_ALL)
         if still:
             smallest, why = smaller, still
-            candidates = simpler(graph)
+            candidates = sampling.simpler(graph)
     model = build_model(smallest.graph, smallest.opset)
     text = "" if model is None else text_of_model(model)
     return Trial(rule, "made up", "1 graph", "failed", why, graphs=1, counterexample=text)

@@ -14,33 +14,14 @@ from dplcli.catalog.places import exists, find_catalog
 from dplcli.catalog.python import installed_catalogs
 from dplcli.dpl.rule import judge_expectations, parse_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean_rule
-from dplcli.onnx_io import (
-    data_used,
-    is_modified,
-    load_model,
-    losses,
-    paused_gc,
-    written_size,
-)
+from dplcli.onnx_io import data_used, is_modified, load_model, losses, paused_gc, written_size
 from dplcli.outcomes import Delivery, RewriteOutcome
-from dplcli.passes.rewrite import (
-    RestrictingObserver,
-    Restriction,
-    Rewriting,
-    list_nodes,
-    replay,
-)
+from dplcli.passes.rewrite import RestrictingObserver, Restriction, Rewriting, list_nodes, replay
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.hints import hints_on_rewrite
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import catalogs_in, load_rewrites, names_of
-from dplcli.pipeline.writing import (
-    StepVerifier,
-    WriteJob,
-    check_output,
-    load_editable,
-    write_text,
-)
+from dplcli.pipeline.writing import StepVerifier, WriteJob, check_output, load_editable, write_text
 from dplcli.settings import RuleSettings
 
 if TYPE_CHECKING:
@@ -58,39 +39,6 @@ if TYPE_CHECKING:
 
 _CODE = ".py"
 _PROBE = 1 << 14
-
-
-def save_plan(
-    path: Path,
-    model: Path,
-    catalogs: Iterable[str],
-    applications: Iterable[Application],
-    *,
-    opset: int | None = None,
-) -> None:
-    """Write what was done as a plan that can be applied again.
-
-    Args:
-        path: The file to write.
-        model: The model that was rewritten.
-        catalogs: The catalogues of the rules, as the user named them.
-        applications: What was done.
-        opset: The opset that the model was raised to first; None if it was not raised.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
-    from dplcli.catalog.plan import Plan, PlanEntry, write_plan  # noqa: PLC0415  # pydantic
-
-    entries = tuple(
-        PlanEntry(
-            item.rule, item.scope, item.root.output, item.root.qualified_op, describe_change(item)
-        )
-        for item in applications
-    )
-    names = tuple(_written(name, path.parent) for name in catalogs)
-    plan = Plan(model.name, sha256_of(model), names, entries, opset)
-    write_text(path, write_plan(plan, path.name), "--plan")
 
 
 def describe_change(application: Application) -> str:
@@ -153,30 +101,6 @@ def named_catalogs(plan: Plan, *, allow_code: bool) -> list[str]:
             raise CatalogError(f"{plan.label}: {error.message}", hint=hint) from error
         names.append(path)
     return names
-
-
-def check_rules_of(plan: Plan, rules: Sequence[RewriteRule]) -> None:
-    """Refuse a plan with a rule that the catalogues do not have.
-
-    Raises:
-        CatalogError: There is no such rule; the message has the line of the entry.
-    """
-    names = {rule.qualified_name for rule in rules}
-    for entry in plan.entries:
-        if entry.rule not in names:
-            hint = did_you_mean_rule(entry.rule, sorted(names))
-            raise CatalogError(f"{plan.place(entry)}: there is no rule {entry.rule!r}", hint=hint)
-
-
-def check_same_model(plan: Plan, model: Path) -> str:
-    """Say how *model* differs from the one that *plan* was made for, or ""."""
-    digest = sha256_of(model)
-    if digest == plan.sha256:
-        return ""
-    return (
-        f"{model.name} is not the file that {plan.label} was made for: "
-        f"its sha256 is {digest[:12]}…, not {plan.sha256[:12]}…"
-    )
 
 
 def sha256_of(path: Path) -> str:
@@ -298,7 +222,22 @@ def rewrite(
     )
     if settings.plan is not None:
         catalogs = [*catalogs_in(settings.patterns), *settings.target]
-        save_plan(settings.plan, model_path, catalogs, done.applications, opset=settings.opset)
+        # Write what was done as a plan that can be applied again.
+        from dplcli.catalog.plan import Plan, PlanEntry, write_plan  # noqa: PLC0415  # pydantic
+
+        entries = tuple(
+            PlanEntry(
+                item.rule,
+                item.scope,
+                item.root.output,
+                item.root.qualified_op,
+                describe_change(item),
+            )
+            for item in done.applications
+        )
+        names = tuple(_written(name, settings.plan.parent) for name in catalogs)
+        plan = Plan(model_path.name, sha256_of(model_path), names, entries, settings.opset)
+        write_text(settings.plan, write_plan(plan, settings.plan.name), "--plan")
     if settings.hints and not settings.is_restricted:
         nodes = job.ops.total()
         said = hints_on_rewrite(model_path, settings.opset, job.rules, done, nodes)
@@ -330,10 +269,21 @@ def apply_plan(
     catalogs = settings.patterns or named_catalogs(plan, allow_code=allow_code)
     rules = RuleSettings(patterns=catalogs, allow_code=allow_code)
     job.load(rules, opset=plan.opset, reads=plan_path)
-    other = check_same_model(plan, model_path)
+    # A plan is made for one file.
+    digest = sha256_of(model_path)
+    other = (
+        ""
+        if digest == plan.sha256
+        else f"{model_path.name} is not the file that {plan.label} was made for: "
+        f"its sha256 is {digest[:12]}…, not {plan.sha256[:12]}…"
+    )
     if other and not settings.force:
         raise UsageError(other, hint="pass --force to apply it all the same")
-    check_rules_of(plan, job.rules)
+    names = {rule.qualified_name for rule in job.rules}
+    for entry in plan.entries:
+        if entry.rule not in names:
+            hint = did_you_mean_rule(entry.rule, sorted(names))
+            raise CatalogError(f"{plan.place(entry)}: there is no rule {entry.rule!r}", hint=hint)
     job.say("rewriting")
     watchers = job.watchers(trace)
     missing = settings.skip_missing

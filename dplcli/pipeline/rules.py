@@ -11,13 +11,7 @@ from dplcli.catalog.places import check_distinct, exists
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.rule import POLICIES, with_policies
 from dplcli.dpl.text import read_pattern
-from dplcli.errors import (
-    CatalogError,
-    ModelError,
-    PatternSyntaxError,
-    UsageError,
-    did_you_mean,
-)
+from dplcli.errors import CatalogError, ModelError, PatternSyntaxError, UsageError, did_you_mean
 from dplcli.onnx_io import OnnxSchemas, load_model
 from dplcli.onnx_io.read import functions_from_text
 
@@ -70,10 +64,9 @@ def load_rules(settings: RuleSettings, model: Model) -> tuple[list[PatternRule],
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
     catalog = _read_sources(settings, model)
-    rules = catalog.patterns
     hint = "its rules replace: dpl rewrite applies them" if catalog.rewrites else None
-    _check(rules, settings, "no rules to apply", hint)
-    return with_policies(rules, _policies_of(settings)), catalog.files
+    _check(catalog.patterns, settings, "no rules to apply", hint)
+    return with_policies(catalog.patterns, _policies_of(settings)), catalog.files
 
 
 def load_rewrites(settings: RuleSettings, model: Model) -> tuple[list[RewriteRule], set[Path]]:
@@ -84,10 +77,9 @@ def load_rewrites(settings: RuleSettings, model: Model) -> tuple[list[RewriteRul
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
     catalog = _read_sources(settings, model)
-    rules = catalog.rewrites
     hint = "its rules outline: dpl partition applies them" if catalog.patterns else None
-    _check(rules, settings, "no rules that replace", hint)
-    return rules, catalog.files
+    _check(catalog.rewrites, settings, "no rules that replace", hint)
+    return catalog.rewrites, catalog.files
 
 
 def load_any_rules(settings: RuleSettings, model: Model) -> tuple[list[Rule], set[Path]]:

@@ -11,6 +11,7 @@ import math
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -18,15 +19,7 @@ import numpy as np
 from dplcli.catalog.sketch import Instance, InstanceNode, VariantSketch
 from dplcli.dpl.pattern import CallPattern
 from dplcli.dpl.text import all_parts
-from dplcli.ir.operators import (
-    BROADCASTING,
-    CHANNEL_SLOTS,
-    GLOBAL_POOLS,
-    MOVED,
-    POOLS,
-    REDUCTIONS,
-    SCALAR_SLOTS,
-)
+from dplcli.ir import operators
 from dplcli.ir.types import DTYPE_CODES, Tensor
 from dplcli.onnx_io.read import accepted_types, node_types
 
@@ -149,28 +142,10 @@ _MODES: dict[str, tuple[str, ...]] = {
     "Upsample": ("nearest", "linear"),
 }
 SWITCHES = frozenset(
-    [
-        "keepdims",
-        "exclusive",
-        "reverse",
-        "ceil_mode",
-        "count_include_pad",
-        "transA",
-        "transB",
-        "allowzero",
-        "upper",
-        "largest",
-        "select_last_index",
-        "noop_with_empty_axes",
-        "fmod",
-        "saturate",
-        "sorted",
-        "storage_order",
-        "training_mode",
-        "exclude_outside",
-        "detect_negative",
-        "detect_positive",
-    ]
+    {"keepdims", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB"}
+    | {"allowzero", "upper", "largest", "select_last_index", "noop_with_empty_axes", "fmod"}
+    | {"saturate", "sorted", "storage_order", "training_mode", "exclude_outside"}
+    | {"detect_negative", "detect_positive"}
 )
 _FACTORS = frozenset(["alpha", "beta", "gamma", "lambd", "bias"])
 _EPSILONS = (1e-5, 1e-12, 1e-2, 0.3, 1e-3)
@@ -286,10 +261,10 @@ class Sampler:
             number = int(self._one_of(self.wishes.numbers))
             if 0 < number <= _LARGEST_WISH:
                 self.dims[int(self.random.integers(4))] = number
-        operators = {node.op_type for node in self.sketch.nodes}
-        if operators & WINDOWED:
+        op_types = {node.op_type for node in self.sketch.nodes}
+        if op_types & WINDOWED:
             self.dims[: self.rank] = self._image()
-        elif operators & _IN_BLOCKS:
+        elif op_types & _IN_BLOCKS:
             self.rank = 4
             size = int(self._one_of((2, 2, 3)))
             self.dims[:4] = [1, size * size * 2, size * 2, size * 3]
@@ -320,12 +295,8 @@ class Sampler:
         wished = [rank for ranks in self.wishes.ranks.values() for rank in ranks]
         if any(node.op_type in WINDOWED for node in self.sketch.nodes):
             return int(self._one_of((4, 4, 4, 3, 5)))
-        lengths = [
-            len(value)
-            for node in self.sketch.nodes
-            for name, value in node.attributes.items()
-            if name == "perm" and isinstance(value, tuple)
-        ]
+        perms = (node.attributes.get("perm") for node in self.sketch.nodes)
+        lengths = [len(perm) for perm in perms if isinstance(perm, tuple)]
         if lengths and not self._dares(_RARELY):
             return max(lengths)
         if stated and not self._dares(_RARELY):
@@ -375,20 +346,16 @@ class Sampler:
             kind = self._one_of(wished)
         kind = self._accepted(name, kind, wished or ())
         self.types[name] = (kind, chosen)
-        becomes_constant = data is not None or (leaf is not None and leaf.is_constant)
-        if (not becomes_constant and not (leaf is None or self._dares(_RARELY))) or (
-            leaf is None and data is None
-        ):
+        if data is None and (leaf is None or not (leaf.is_constant or self._dares(_RARELY))):
             self.made.inputs[name] = self.types[name]
-        elif data is None:
-            drawn = self._constant(name, chosen, positive=positive)
+            return chosen
+        if data is None:
+            data = self._constant(name, chosen, positive=positive)
             # Rules of arithmetic hold where it does not wrap or overflow.
             limit = _LARGEST.get(kind, math.inf)
-            drawn = np.nan_to_num(drawn, nan=1.0) if kind in _BYTES else drawn
-            drawn = np.clip(drawn, -limit, limit)
-            self.made.constants[name] = as_type(drawn, kind)
-        else:
-            self.made.constants[name] = as_type(np.asarray(data), kind)
+            data = np.nan_to_num(data, nan=1.0) if kind in _BYTES else data
+            data = np.clip(data, -limit, limit)
+        self.made.constants[name] = as_type(np.asarray(data), kind)
         return chosen
 
     def _accepted(self, name: str, kind: str, wished: Sequence[str]) -> str:
@@ -434,6 +401,12 @@ class Sampler:
         if self.types and self.random.random() < _SELDOM:
             dims = [int(dim) for dim in self.random.permutation(dims)]  # as a product may want it
         return self.leaf(name, dims)
+
+    def ranked(self, name: str) -> Shape:
+        """Give a leaf that data comes in by a shape, and be content with no scalar."""
+        if not (shape := self.data(name)):
+            raise DeadEndError
+        return shape
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -482,7 +455,7 @@ class Sampler:
         self, op_type: str, args: list[str], attributes: Attributes, schema: OpSchema
     ) -> None:
         """Make attributes of the constants that an older opset has in attributes."""
-        for item in reversed(MOVED.get(op_type, ())):
+        for item in reversed(operators.MOVED.get(op_type, ())):
             if item.attribute not in schema.attributes or not schema.max_inputs <= item.slot:
                 continue
             for name in args[item.slot :]:
@@ -503,19 +476,27 @@ class Sampler:
     def _operands(
         self, op_type: str, args: list[str], attributes: Attributes, schema: OpSchema
     ) -> None:
-        handler = _OPERANDS.get(op_type)
-        if handler is not None:
-            getattr(self, handler)(args, attributes)
-        elif op_type in REDUCTIONS:
-            self._reduced(args, attributes)
-        elif op_type in POOLS | GLOBAL_POOLS:
+        own: Callable[[Sequence[str], Attributes], None] | None
+        own = getattr(self, f"_of_{op_type.lower()}", None)
+        if own is not None:
+            own(args, attributes)
+        elif op_type in operators.REDUCTIONS:
+            rank = len(self.data(args[0]))
+            count = 1 + int(self.random.integers(2)) if rank > 1 else 1
+            axes = self.random.permutation(rank)[:count]
+            axes = np.array([a - rank if self._dares(_HALF) else a for a in axes], dtype=np.int64)
+            if len(args) > 1:
+                self.leaf(args[1], axes.shape, "int64", data=axes)
+            elif rank and self._dares(_HALF):
+                attributes.setdefault("axes", tuple(int(axis) for axis in axes))
+        elif op_type in operators.POOLS | operators.GLOBAL_POOLS:
             shape = self.leaf(args[0], self._image())
             spatial = len(shape) - 2
             if spatial < 1:
                 raise DeadEndError
             attributes.setdefault("kernel_shape", self._ints(spatial, 1, 4))
             self._window(attributes, spatial)
-        elif op_type in BROADCASTING:
+        elif op_type in operators.BROADCASTING:
             self._broadcast(args, op_type)
         self._further_operands(op_type, args, schema)
 
@@ -527,10 +508,10 @@ class Sampler:
                 continue
             if slot in schema.integer_inputs:
                 self.leaf(name, (), "int64", data=np.asarray(self.random.integers(0, 2)))
-            elif slot in CHANNEL_SLOTS.get(op_type, ()):
+            elif slot in operators.CHANNEL_SLOTS.get(op_type, ()):
                 shape = self.shape(args[0]) or (4, 4)
                 self.leaf(name, (shape[1] if len(shape) > 1 else 1,), first[0] if first else "")
-            elif slot in SCALAR_SLOTS.get(op_type, ()):
+            elif slot in operators.SCALAR_SLOTS.get(op_type, ()):
                 self.leaf(name, (), first[0] if first else "")
             elif first is None:
                 self.data(name)
@@ -578,7 +559,7 @@ class Sampler:
             return tuple(int(axis) for axis in self.random.permutation(rank))
         return None
 
-    # -- operands of operators that want something of theirs -------------------------------------
+    # -- operands of operators that want something of theirs: ``_of_`` and the operator ----------
 
     def _broadcast(self, args: Sequence[str], op_type: str) -> None:
         types = [self.types[name] for name in args if name in self.types]
@@ -642,16 +623,6 @@ class Sampler:
             self.leaf(name, base if name == args[1] else self.beside(base), dtype)
         self.leaf(args[0], self.beside(base), "bool")
 
-    def _reduced(self, args: Sequence[str], attributes: Attributes) -> None:
-        rank = len(self.data(args[0]))
-        count = 1 + int(self.random.integers(2)) if rank > 1 else 1
-        axes = self.random.permutation(rank)[:count]
-        axes = np.array([a - rank if self._dares(_HALF) else a for a in axes], dtype=np.int64)
-        if len(args) > 1:
-            self.leaf(args[1], axes.shape, "int64", data=axes)
-        elif rank and self._dares(_HALF):
-            attributes.setdefault("axes", tuple(int(axis) for axis in axes))
-
     def _image(self) -> Shape:
         spatial = [int(self.random.integers(4, 8)) for _ in range(max(self.rank - 2, 0))]
         return (int(self._one_of((1, 2))), int(self._one_of((4, 4, 2, 6))), *spatial)
@@ -669,7 +640,9 @@ class Sampler:
         if "pads" in attributes:
             attributes.setdefault("auto_pad", "NOTSET")
 
-    def _conv(self, args: Sequence[str], attributes: Attributes, *, turned: bool = False) -> None:
+    def _of_conv(
+        self, args: Sequence[str], attributes: Attributes, *, turned: bool = False
+    ) -> None:
         data = self.leaf(args[0], self._image())
         spatial = len(data) - 2
         if spatial < 1:
@@ -697,10 +670,9 @@ class Sampler:
             self.leaf(args[2], (count,), dtype)
         self._window(attributes, spatial)
 
-    def _conv_transpose(self, args: Sequence[str], attributes: Attributes) -> None:
-        self._conv(args, attributes, turned=True)
+    _of_convtranspose = partialmethod(_of_conv, turned=True)
 
-    def _matmul(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_matmul(self, args: Sequence[str], _: Attributes) -> None:
         left, right = self.shape(args[0]), self.shape(args[1])
         dtype = next((self.types[n][0] for n in args if n in self.types), self._leaf_type(args))
         if left is None and right is None:
@@ -720,7 +692,7 @@ class Sampler:
             batch = right[:-2] if self._dares(_HALF) or not self.daring else ()
             self.leaf(args[0], (*batch, int(self._one_of(self.dims)), inner), dtype)
 
-    def _gemm(self, args: Sequence[str], attributes: Attributes) -> None:
+    def _of_gemm(self, args: Sequence[str], attributes: Attributes) -> None:
         for name in ("transA", "transB"):
             if self._dares(_HALF):
                 attributes.setdefault(name, int(self.random.integers(2)))
@@ -744,7 +716,7 @@ class Sampler:
             shapes = [(columns,), (rows, columns), (1, columns), (), (rows, 1)]
             self.leaf(args[2], self._one_of(shapes), dtype)
 
-    def _channelled(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_batchnormalization(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.leaf(
             args[0], self._image() if self.rank > 1 else tuple(self.dims[: self.rank])
         )
@@ -753,10 +725,10 @@ class Sampler:
         for slot, name in enumerate(args[1:], start=1):
             self.leaf(name, (count,), dtype, positive=slot == len(args) - 1)
 
-    def _layer_norm(self, args: Sequence[str], attributes: Attributes) -> None:
-        shape = self.data(args[0])
-        if not shape:
-            raise DeadEndError
+    _of_instancenormalization = _of_batchnormalization
+
+    def _of_layernormalization(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.ranked(args[0])
         stated = attributes.get("axis", -1)
         axis = stated if isinstance(stated, int) else -1
         if "axis" not in attributes and self._dares(_HALF):
@@ -766,7 +738,9 @@ class Sampler:
         for name in args[1:]:
             self.leaf(name, shape[axis:], dtype)
 
-    def _transpose(self, args: Sequence[str], attributes: Attributes) -> None:
+    _of_rmsnormalization = _of_layernormalization
+
+    def _of_transpose(self, args: Sequence[str], attributes: Attributes) -> None:
         perm = attributes.get("perm")
         shape = self.data(args[0], len(perm) if isinstance(perm, tuple) else None)
         if perm is None and not (shape and self.random.random() < _RARELY):
@@ -778,7 +752,7 @@ class Sampler:
                 back = tuple(int(a) for a in np.argsort(perms[-1]))
                 attributes["perm"] = self._one_of((back, back, perms[-1]))
 
-    def _reshape(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_reshape(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
         if self.shape(args[1]) is None:
             size = int(np.prod(shape))
@@ -797,7 +771,7 @@ class Sampler:
             target = [int(dim) for dim in self._one_of(options)]
             self.leaf(args[1], (len(target),), "int64", data=np.array(target, dtype=np.int64))
 
-    def _squeeze(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_squeeze(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
         fed = self.made.inputs.get(args[0])
         if 1 not in shape and fed is not None:
@@ -806,7 +780,7 @@ class Sampler:
             self.types[args[0]] = self.made.inputs[args[0]] = (fed[0], shape)
         self._axis(args, [axis for axis, size in enumerate(shape) if size == 1], len(shape))
 
-    def _unsqueeze(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_unsqueeze(self, args: Sequence[str], _: Attributes) -> None:
         rank = len(self.data(args[0])) + 1
         self._axis(args, range(rank), rank)
 
@@ -819,7 +793,7 @@ class Sampler:
             axis = axis - rank if self._dares(_HALF) else axis
             self.leaf(args[1], (1,), "int64", data=np.array([axis]))
 
-    def _concat(self, args: Sequence[str], attributes: Attributes) -> None:
+    def _of_concat(self, args: Sequence[str], attributes: Attributes) -> None:
         kind = next((self.types[n] for n in args if n in self.types), None)
         base = kind[1] if kind else self.data(args[0], max(self.rank, 1))
         if not base:
@@ -835,10 +809,8 @@ class Sampler:
             dims[axis] = dims[axis] if self._dares(_HALF) else int(self._one_of((1, 2, 3)))
             self.leaf(name, dims, self.types[args[0]][0] if args[0] in self.types else "")
 
-    def _slice(self, args: Sequence[str], _: Attributes) -> None:
-        shape = self.data(args[0])
-        if not shape:
-            raise DeadEndError
+    def _of_slice(self, args: Sequence[str], _: Attributes) -> None:
+        shape = self.ranked(args[0])
         axis = int(self.random.integers(len(shape)))
         size = shape[axis]
         start = int(self.random.integers(size))
@@ -849,10 +821,8 @@ class Sampler:
         for name, number in zip(args[1:], (start, end, axis, step), strict=False):
             self.leaf(name, (1,), "int64", data=np.array([number]))
 
-    def _gather(self, args: Sequence[str], attributes: Attributes) -> None:
-        shape = self.data(args[0])
-        if not shape:
-            raise DeadEndError
+    def _of_gather(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.ranked(args[0])
         if "axis" not in attributes and self._dares(_HALF):
             attributes["axis"] = int(self.random.integers(-len(shape), len(shape)))
         axis = attributes.get("axis", 0)
@@ -861,10 +831,10 @@ class Sampler:
         low = -size if self._dares(_HALF) else 0
         self.leaf(args[1], form, "int64", data=self.random.integers(low, size, form))
 
-    def _pad(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_pad(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.leaf(args[0], self._image() if self._has("Conv") else self.dims[: self.rank])
         pads = self.random.integers(0, 3, 2 * len(shape))
-        if self._has("Conv") or any(node.op_type in POOLS for node in self.sketch.nodes):
+        if self._has("Conv") or any(node.op_type in operators.POOLS for node in self.sketch.nodes):
             quiet = [0, 1, len(shape), len(shape) + 1]
             pads[[q for q in quiet if q < len(pads)]] = 0
         if len(args) > 1:
@@ -875,19 +845,19 @@ class Sampler:
     def _has(self, op_type: str) -> bool:
         return any(node.op_type == op_type for node in self.sketch.nodes)
 
-    def _expand(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_expand(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
         if self.shape(args[1]) is None:
             wide = tuple(3 if d == 1 else d for d in shape)
             target = self._one_of((shape, wide, (2, *wide), tuple(1 for _ in shape), (2, *shape)))
             self.leaf(args[1], (len(target),), "int64", data=np.array(target, dtype=np.int64))
 
-    def _tile(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_tile(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
         counts = self.random.integers(1, 3, len(shape))
         self.leaf(args[1], counts.shape, "int64", data=counts)
 
-    def _clip(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_clip(self, args: Sequence[str], _: Attributes) -> None:
         self.data(args[0])
         dtype = self.types[args[0]][0]
         for name, usual in zip(args[1:], (-0.5, 0.75), strict=False):
@@ -896,13 +866,13 @@ class Sampler:
                 self.leaf(name, (), dtype, data=np.array(round(number, 2)))
             self.leaf(name, (), dtype)
 
-    def _quantize(self, args: Sequence[str], attributes: Attributes) -> None:
+    def _of_quantizelinear(self, args: Sequence[str], attributes: Attributes) -> None:
         data = self.data(args[0])
         kind = self.types[args[0]][0]
         kind = kind if kind.startswith("float") else "float32"
         self._scaled(args, attributes, data, kind, str(self._one_of(("uint8", "int8"))))
 
-    def _dequantize(self, args: Sequence[str], attributes: Attributes) -> None:
+    def _of_dequantizelinear(self, args: Sequence[str], attributes: Attributes) -> None:
         data = self.leaf(args[0], self.dims[: self.rank], str(self._one_of(("uint8", "int8"))))
         self._scaled(args, attributes, data, "float32", self.types[args[0]][0])
 
@@ -919,7 +889,7 @@ class Sampler:
         if len(args) > 2:  # noqa: PLR2004  # the zero point
             self.leaf(args[2], form, steps, data=self.random.integers(0, 9, form))
 
-    def _prelu(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_prelu(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.data(args[0])
         dtype = self.types[args[0]][0]
         if args[1] in self.sketch.given:
@@ -928,7 +898,7 @@ class Sampler:
         narrow = (shape[1], *(1,) * (len(shape) - 2)) if len(shape) > 1 else shape
         self.leaf(args[1], self._one_of((narrow, (), shape, (1,))), dtype)
 
-    def _split(self, args: Sequence[str], attributes: Attributes) -> None:
+    def _of_split(self, args: Sequence[str], attributes: Attributes) -> None:
         count = attributes.get("num_outputs", 2)
         shape = self.data(args[0], max(self.rank, 1))
         axis = attributes.get("axis", 0)
@@ -939,13 +909,13 @@ class Sampler:
                 dims[axis] = 2 * count
             self.types[args[0]] = self.made.inputs[args[0]] = (fed[0], tuple(dims))
 
-    def _filled(self, args: Sequence[str], attributes: Attributes) -> None:
+    def _of_constantofshape(self, args: Sequence[str], attributes: Attributes) -> None:
         dims = self.dims[: max(self.rank, 1)]
         self.leaf(args[0], (len(dims),), "int64", data=np.array(dims))
         if self._dares(_HALF):
             attributes.setdefault("value", float(self._one_of((0, 1, -1, 2, 3))))
 
-    def _einsum(self, args: Sequence[str], attributes: Attributes) -> None:
+    def _of_einsum(self, args: Sequence[str], attributes: Attributes) -> None:
         usual = _EQUATIONS.get(len(args), ())
         if "equation" not in attributes and not usual:
             raise DeadEndError
@@ -957,7 +927,7 @@ class Sampler:
             head = self.dims[: self.rank - len(term)] if "..." in term else []
             self.leaf(name, [*head, *(sizes[letter] for letter in term if letter in sizes)])
 
-    def _resize(self, args: Sequence[str], attributes: Attributes) -> None:
+    def _of_resize(self, args: Sequence[str], attributes: Attributes) -> None:
         self.rank = 4
         shape = self.leaf(args[0], self._image())
         flat = [float(self._one_of((1.0, 2.0, 3.0, 0.5, 1.5, 1.3))) for _ in shape[2:]]
@@ -973,14 +943,14 @@ class Sampler:
         if "mode" not in attributes:
             attributes["mode"] = str(self._one_of(("nearest", "linear")))
 
-    def _top_k(self, args: Sequence[str], attributes: Attributes) -> None:
+    def _of_topk(self, args: Sequence[str], attributes: Attributes) -> None:
         shape = self.data(args[0], max(self.rank, 1))
         axis = attributes.get("axis", -1)
         size = shape[axis] if isinstance(axis, int) and -len(shape) <= axis < len(shape) else 1
         count = int(self.random.integers(1, size + 1))
         self.leaf(args[1], (1,), "int64", data=np.array([count]))
 
-    def _dropout(self, args: Sequence[str], _: Attributes) -> None:
+    def _of_dropout(self, args: Sequence[str], _: Attributes) -> None:
         self.data(args[0])
         for name, number in zip(args[1:], (0.5, 0.0), strict=False):
             self.leaf(name, (), "float32" if number else "bool", data=np.array(number))
@@ -994,38 +964,10 @@ _EQUATIONS = {
     ),
     3: ("ij,jk,kl->il",),
 }
-WINDOWED = POOLS | GLOBAL_POOLS | {"Conv", "ConvTranspose", "InstanceNormalization"}
+WINDOWED = (
+    operators.POOLS | operators.GLOBAL_POOLS | {"Conv", "ConvTranspose", "InstanceNormalization"}
+)
 _IN_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})
-_OPERANDS = {
-    "Conv": "_conv",
-    "ConvTranspose": "_conv_transpose",
-    "MatMul": "_matmul",
-    "Gemm": "_gemm",
-    "BatchNormalization": "_channelled",
-    "InstanceNormalization": "_channelled",
-    "LayerNormalization": "_layer_norm",
-    "RMSNormalization": "_layer_norm",
-    "Transpose": "_transpose",
-    "Reshape": "_reshape",
-    "Squeeze": "_squeeze",
-    "Unsqueeze": "_unsqueeze",
-    "Concat": "_concat",
-    "Slice": "_slice",
-    "Gather": "_gather",
-    "Pad": "_pad",
-    "Expand": "_expand",
-    "Tile": "_tile",
-    "Clip": "_clip",
-    "QuantizeLinear": "_quantize",
-    "DequantizeLinear": "_dequantize",
-    "PRelu": "_prelu",
-    "Split": "_split",
-    "ConstantOfShape": "_filled",
-    "Einsum": "_einsum",
-    "Resize": "_resize",
-    "TopK": "_top_k",
-    "Dropout": "_dropout",
-}
 
 
 # Drawing a graph by changing one that is there: an example of the rule.
@@ -1059,20 +1001,16 @@ def instance_of(model: Model) -> Instance:
             continue
         attributes: dict[str, Any] = {}
         for name, attribute in node.attributes.items():
-            value_of_attribute = attribute.value
-            if isinstance(value_of_attribute, Tensor):
-                value_of_attribute = value_of_attribute.numpy()
+            item = attribute.value
+            attributes[name] = item.numpy() if isinstance(item, Tensor) else item
             if attribute.ref or not isinstance(
-                value_of_attribute, (int, float, str, tuple, np.ndarray)
+                attributes[name], (int, float, str, tuple, np.ndarray)
             ):
                 raise DeadEndError
-            attributes[name] = value_of_attribute
-        names = [
-            ["" if v is None else v.name for v in side] for side in (node.inputs, node.outputs)
-        ]
-        instance.nodes.append(
-            InstanceNode(node.op_type, node.domain, tuple(names[0]), tuple(names[1]), attributes)
+        read, made = (
+            tuple("" if v is None else v.name for v in side) for side in (node.inputs, node.outputs)
         )
+        instance.nodes.append(InstanceNode(node.op_type, node.domain, read, made, attributes))
     return instance
 
 
@@ -1083,29 +1021,13 @@ def _data_of(tensor: Tensor | None) -> Array:
 
 
 _KNOWN_TYPES = frozenset(
-    [
-        "float32",
-        "float64",
-        "float16",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "bool",
-    ]
+    {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64"}
+    | {"uint8", "uint16", "uint32", "uint64"}
 )
 
 
 def changed_at_random(
-    graph: Instance,
-    wishes: Wishes,
-    schemas: SchemaLibrary,
-    opset: int,
-    random: np.random.Generator,
+    graph: Instance, wishes: Wishes, schemas: SchemaLibrary, opset: int, random: np.random.Generator
 ) -> Instance:
     """Return *graph* with one to three things changed."""
     changed = graph
@@ -1143,15 +1065,11 @@ def _with_constant(graph: Instance, wishes: Wishes, random: np.random.Generator)
         numbers = numbers.reshape(old.shape)
     else:
         return graph
-    return replace(graph, constants={**graph.constants, name: as_type(numbers, str(old.dtype))})
+    return _with_data(graph, name, as_type(numbers, str(old.dtype)))
 
 
 def _with_attribute(
-    graph: Instance,
-    wishes: Wishes,
-    schemas: SchemaLibrary,
-    opset: int,
-    random: np.random.Generator,
+    graph: Instance, wishes: Wishes, schemas: SchemaLibrary, opset: int, random: np.random.Generator
 ) -> Instance:
     at = int(random.integers(len(graph.nodes)))
     node = graph.nodes[at]
@@ -1171,9 +1089,7 @@ def _with_attribute(
         if value is None:
             return graph
         attributes[name] = value
-    nodes = list(graph.nodes)
-    nodes[at] = replace(node, attributes=attributes)
-    return replace(graph, nodes=nodes)
+    return _with_node(graph, at, attributes=attributes)
 
 
 def _with_narrow_input(graph: Instance, random: np.random.Generator) -> Instance:
@@ -1184,8 +1100,7 @@ def _with_narrow_input(graph: Instance, random: np.random.Generator) -> Instance
     name = str(random.choice(names))
     dtype, shape = graph.inputs[name]
     axis = int(random.integers(len(shape)))
-    narrow = (*shape[:axis], 1, *shape[axis + 1 :])
-    return replace(graph, inputs={**graph.inputs, name: (dtype, narrow)})
+    return _with_input(graph, name, dtype, (*shape[:axis], 1, *shape[axis + 1 :]))
 
 
 def resized(graph: Instance, old: int, new: int) -> Instance:
@@ -1241,8 +1156,7 @@ def simpler(graph: Instance) -> Iterator[Instance]:
     for name, (dtype, shape) in graph.inputs.items():
         for axis, size in enumerate(shape):
             for new in range(1, min(size, 3)):
-                narrow = (*shape[:axis], new, *shape[axis + 1 :])
-                yield replace(graph, inputs={**graph.inputs, name: (dtype, narrow)})
+                yield _with_input(graph, name, dtype, (*shape[:axis], new, *shape[axis + 1 :]))
     yield from _plainer_attributes(graph)
     yield from _plainer_constants(graph)
 
@@ -1253,33 +1167,30 @@ def _without_axes(graph: Instance) -> Iterator[Instance]:
     ranks += [data.ndim for data in graph.constants.values() if data.dtype.kind == "f"]
     most = max(ranks, default=0)
     if most > 0:
-        yield replace(
-            graph,
-            inputs={
-                name: (kind, shape[1:] if len(shape) == most else shape)
-                for name, (kind, shape) in graph.inputs.items()
-            },
-            constants={
-                name: data[0]
-                if data.ndim == most and len(data) and data.dtype.kind == "f"
-                else data
-                for name, data in graph.constants.items()
-            },
-        )
+        inputs = {
+            name: (kind, shape[1:] if len(shape) == most else shape)
+            for name, (kind, shape) in graph.inputs.items()
+        }
+        longest = {
+            name: data[0]
+            for name, data in graph.constants.items()
+            if data.ndim == most and len(data) and data.dtype.kind == "f"
+        }
+        yield replace(graph, inputs=inputs, constants=graph.constants | longest)
     for name, (kind, shape) in graph.inputs.items():
         if shape:
-            yield replace(graph, inputs={**graph.inputs, name: (kind, shape[1:])})
-            yield replace(graph, inputs={**graph.inputs, name: (kind, shape[:-1])})
+            yield _with_input(graph, name, kind, shape[1:])
+            yield _with_input(graph, name, kind, shape[:-1])
     for name, data in graph.constants.items():
         if data.ndim and data.size and data.dtype.kind == "f":
-            yield replace(graph, constants={**graph.constants, name: data[0]})
+            yield _with_data(graph, name, data[0])
 
 
 def _plainer_attributes(graph: Instance) -> Iterator[Instance]:
     for at, node in enumerate(graph.nodes):
         for name, value in node.attributes.items():
             without = {key: kept for key, kept in node.attributes.items() if key != name}
-            yield _with_node(graph, at, replace(node, attributes=without))
+            yield _with_node(graph, at, attributes=without)
             plainer: list[AttributeValue] = []
             if isinstance(value, tuple) and value and all(isinstance(n, int) for n in value):
                 if name != "perm":
@@ -1294,12 +1205,20 @@ def _plainer_attributes(graph: Instance) -> Iterator[Instance]:
                 plainer = [number for number in (1.0, 0.5) if len(repr(value)) > len(repr(number))]
             for simple in plainer:
                 if simple != value:
-                    changed = {**node.attributes, name: simple}
-                    yield _with_node(graph, at, replace(node, attributes=changed))
+                    yield _with_node(graph, at, attributes={**node.attributes, name: simple})
 
 
-def _with_node(graph: Instance, at: int, node: InstanceNode) -> Instance:
+def _with_node(graph: Instance, at: int, **changes: Any) -> Instance:  # noqa: ANN401  # fields
+    node = replace(graph.nodes[at], **changes)
     return replace(graph, nodes=[*graph.nodes[:at], node, *graph.nodes[at + 1 :]])
+
+
+def _with_input(graph: Instance, name: str, dtype: str, shape: Shape) -> Instance:
+    return replace(graph, inputs={**graph.inputs, name: (dtype, shape)})
+
+
+def _with_data(graph: Instance, name: str, data: Array) -> Instance:
+    return replace(graph, constants={**graph.constants, name: data})
 
 
 def _plainer_constants(graph: Instance) -> Iterator[Instance]:
@@ -1312,10 +1231,9 @@ def _plainer_constants(graph: Instance) -> Iterator[Instance]:
         for option in options:
             plain = as_type(option, str(data.dtype))
             if _untidiness(plain) < cost:
-                yield replace(graph, constants={**graph.constants, name: plain})
+                yield _with_data(graph, name, plain)
 
 
 def _untidiness(data: Array) -> int:
-    return sum(len(f"{number:g}") for number in data.reshape(-1).tolist()) + len(
-        set(data.reshape(-1).tolist())
-    )
+    numbers = data.reshape(-1).tolist()
+    return sum(len(f"{number:g}") for number in numbers) + len(set(numbers))

@@ -204,30 +204,6 @@ def judge_again(results: Path, *, settings: VerifySettings | None = None) -> Ver
     return load_evidence(results).judge(settings or VerifySettings())
 
 
-def verify_against(
-    results: Path,
-    candidate: Path,
-    *,
-    settings: VerifySettings | None = None,
-    progress: Progress | None = None,
-) -> VerificationResult:
-    """Compare a model with the results of the original that another run saved.
-
-    Raises:
-        DplError: A file is no model or holds no results, or no verdict can be reached.
-    """
-    prepare(settings)
-    from dplcli.verify.evidence import load_evidence, verify_against  # noqa: PLC0415  # onnxruntime
-
-    check_external_data(load_model(candidate))
-    return verify_against(
-        load_evidence(results),
-        candidate,
-        settings or VerifySettings(),
-        progress=progress or (lambda _phrase: None),
-    )
-
-
 def accuracy(original: Path, candidate: Path, chosen: AccuracySettings) -> AccuracyOutcome:
     """Run two models on the same inputs, and measure how near they are.
 
@@ -290,7 +266,12 @@ class Subject:
         if self.candidate is None:
             raise UsageError("dpl verify needs a model")
         if self.against is not None:
-            return verify_against(self.against, self.candidate, settings=settings, progress=say)
+            from dplcli.verify import evidence  # noqa: PLC0415  # onnxruntime
+
+            prepare(settings)
+            check_external_data(load_model(self.candidate))
+            saved = evidence.load_evidence(self.against)
+            return evidence.verify_against(saved, self.candidate, settings, progress=say)
         return verify(
             self.original or self.candidate, self.candidate, settings=settings, progress=say
         )

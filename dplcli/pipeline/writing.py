@@ -6,21 +6,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from dplcli import onnx_io
 from dplcli.errors import InvalidGraphError, UsageError, VerificationError, did_you_mean
 from dplcli.files import encoded, write_file
 from dplcli.ir.traversal import check_structure
-from dplcli.onnx_io import (
-    STRIPPERS,
-    check_destination,
-    check_external_data,
-    check_imports,
-    check_model,
-    external_files,
-    fault_of,
-    is_modified,
-    load_model,
-    staged,
-)
+from dplcli.onnx_io import check_model, load_model, staged
 from dplcli.outcomes import BrokenTurn, Delivery
 from dplcli.passes.rewrite import RewriteObserver
 from dplcli.pipeline.verifying import check_of, compare, prepare
@@ -58,9 +48,10 @@ class WriteJob:
     moves_only: bool = True
 
     def __init__(self, path: Path, settings: ResultSettings) -> None:
+        kinds = onnx_io.STRIPPERS
         for kind in settings.strip:
-            if kind not in STRIPPERS:
-                hint = did_you_mean(kind, STRIPPERS) or f"there are: {', '.join(STRIPPERS)}"
+            if kind not in kinds:
+                hint = did_you_mean(kind, kinds) or f"there are: {', '.join(kinds)}"
                 raise UsageError(f"--strip: there is no {kind!r} to leave out", hint=hint)
         self.path = path
         self.output = output = settings.output or default_output(path, settings.result)
@@ -95,7 +86,7 @@ class WriteJob:
         Raises:
             UsageError: A path to write to is a catalogue, holds weights, or is the model.
         """
-        data = external_files(model, self.output.parent)
+        data = onnx_io.external_files(model, self.output.parent)
         for path in filter(None, (self.output, self.failed)):
             if path.resolve() in catalogs:
                 raise UsageError(f"{path}: is a catalogue that this run reads")
@@ -109,13 +100,8 @@ class WriteJob:
         delivery = check_result(
             self.path, written, self.verification, self.say, prove=self.moves_only
         )
-        verification = delivery.verification
-        if verification is None or not verification.unproved:
-            return delivery
-        doubt = f"not proved by structure, judged by numbers alone: {verification.unproved}"
-        return replace(
-            delivery, verification=replace(verification, warnings=(doubt, *verification.warnings))
-        )
+        unproved = delivery.verification.unproved if delivery.verification else ""
+        return doubted(delivery, "not proved by structure, judged by numbers alone", unproved)
 
     def finish(
         self,
@@ -145,7 +131,7 @@ class WriteJob:
             if self.writing.verify and (is_changed or strip or runs_kernels):
                 delivery = self.check(written.path) if known is None or strip else known
             elif self.writing.verify:
-                delivery = Delivery(fault=fault_of(model, self.path))
+                delivery = Delivery(fault=onnx_io.fault_of(model, self.path))
             delivery = replace(
                 delivery,
                 size=size,
@@ -163,6 +149,15 @@ class WriteJob:
         return delivery
 
 
+def doubted(delivery: Delivery, what: str, why: str) -> Delivery:
+    """Add to a verdict what is not proved, and why; nothing if there is no reason."""
+    verification = delivery.verification
+    if verification is None or not why:
+        return delivery
+    warnings = (f"{what}: {why}", *verification.warnings)
+    return replace(delivery, verification=replace(verification, warnings=warnings))
+
+
 def load_editable(path: Path, opset: int | None = None, sums: Sums = _NO_SUMS) -> Model:
     """Read a model that is to be edited.
 
@@ -178,19 +173,9 @@ def load_editable(path: Path, opset: int | None = None, sums: Sums = _NO_SUMS) -
 
 
 def _editable(model: Model, sums: Sums) -> Model:
-    check_imports(model)
-    check_external_data(model)
-    check_sums(model, sums)
-    model.sums = sums
-    return model
-
-
-def check_sums(model: Model, sums: Sums) -> None:
-    """Refuse a sum of dimensions that the inputs do not have.
-
-    Raises:
-        UsageError: There is such a sum; the error lists the dimensions.
-    """
+    onnx_io.check_imports(model)
+    onnx_io.check_external_data(model)
+    # Refuse a sum of dimensions that the inputs do not have.
     kinds = (value.declared_type for value in model.graph.inputs)
     dims = {d for kind in kinds if kind is not None for d in kind.shape or () if isinstance(d, str)}
     for name, parts in sums.items():
@@ -198,6 +183,8 @@ def check_sums(model: Model, sums: Sums) -> None:
             if isinstance(each, str) and each not in dims:
                 hint = f"there are: {', '.join(sorted(dims)) or 'none'}"
                 raise UsageError(f"--shape: no input has a dimension {each!r}", hint=hint)
+    model.sums = sums
+    return model
 
 
 def graph_objection(model: Model) -> str:
@@ -249,7 +236,7 @@ def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
         UsageError: The output is the input, and *in_place* is false.
         ModelExportError: The output's folder is missing or not writable.
     """
-    check_destination(output)
+    onnx_io.check_destination(output)
     if output.exists() and model_path.exists() and output.samefile(model_path) and not in_place:
         raise UsageError(
             f"{output}: the output is the input", hint="pass --in-place to replace the model"
@@ -305,7 +292,7 @@ class StepVerifier(RewriteObserver):
 
     def begin(self) -> None:
         """Check the model if it was changed before any rule had a turn."""
-        if is_modified(self.model):
+        if onnx_io.is_modified(self.model):
             self._check("")
 
     def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:

@@ -7,33 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.ir import ArrayTensor, TensorType, Value
+from dplcli.ir import ArrayTensor, TensorType, Value, operators
 from dplcli.ir.model import is_exact
-from dplcli.ir.operators import (
-    EXPLOSIVE,
-    FOLDABLE,
-    MEASURING,
-    SIZED_BY,
-    TYPED_BY_TYPES,
-    attribute_of,
-    flops,
-    kind_of,
-    schema_of,
-)
+from dplcli.ir.operators import attribute_of, flops, kind_of, schema_of
 from dplcli.ir.types import dtype_name, is_made_up, summands
-from dplcli.shapes.rules import (
-    ATTENTION_RULES,
-    CONTENT_RULES,
-    MOST_ELEMENTS,
-    NOTHING,
-    ONNXRUNTIME_RULES,
-    SHAPE_RULES,
-    WHOLE,
-    WINDOW_RULES,
-    Fact,
-    UnknownError,
-    View,
-)
+from dplcli.shapes import rules
+from dplcli.shapes.rules import NOTHING, Fact, UnknownError, View
 from dplcli.shapes.terms import Algebra, Term, add, is_small
 
 if TYPE_CHECKING:
@@ -49,7 +28,7 @@ if TYPE_CHECKING:
 # Passes replace nodes by equivalent ones, so what is true of a value stays true for a whole run.
 
 
-_RULES = {**SHAPE_RULES, **WINDOW_RULES, **ATTENTION_RULES}
+_RULES = {**rules.SHAPE_RULES, **rules.WINDOW_RULES, **rules.ATTENTION_RULES}
 MOST_COMPUTED = 1024
 """Larger tensors are not computed to learn about shapes."""
 
@@ -332,10 +311,10 @@ class Knowledge:
 
     def _unknown_elements(self, value: Value, dtype: str | None, shape: Dims | None) -> Dims | None:
         """Return atoms for the elements of a short vector that nothing is known of."""
-        if dtype not in WHOLE or shape is None or len(shape) > 1:
+        if dtype not in rules.WHOLE or shape is None or len(shape) > 1:
             return None
         length = shape[0] if shape else 1
-        if not isinstance(length, int) or length > MOST_ELEMENTS:
+        if not isinstance(length, int) or length > rules.MOST_ELEMENTS:
             return None
         low = 0 if dtype.startswith(("u", "b")) else None
         return tuple(self.algebra.atom(("item", value, n), low=low) for n in range(length))
@@ -368,7 +347,7 @@ class Knowledge:
     def _inferred(self, node: Node) -> Sequence[TensorType | None]:
         """Let the schema infer a node from numbers."""
         types, data = {}, {}
-        needs_data = bool(node.domain) or node.op_type not in TYPED_BY_TYPES
+        needs_data = bool(node.domain) or node.op_type not in operators.TYPED_BY_TYPES
         for value in filter(None, node.inputs):
             fact = self._known(value)
             if fact.shape is None:
@@ -395,12 +374,12 @@ class Knowledge:
         self, node: Node, facts: Mapping[Value | None, Fact]
     ) -> tuple[NDArray[Any], ...] | None:
         """Compute a node over known elements."""
-        if node.domain or node.op_type not in FOLDABLE or node.subgraphs:
+        if node.domain or node.op_type not in operators.FOLDABLE or node.subgraphs:
             return None
         arrays = self._read_by(node)
         if arrays is None:
             return None
-        if node.op_type in EXPLOSIVE and not self._stays_small(node):
+        if node.op_type in operators.EXPLOSIVE and not self._stays_small(node):
             return None
         cost = flops(node, lambda value: _numbers(facts.get(value) or self._known(value)))
         if cost is not None and cost > _MOST_WORK:
@@ -432,7 +411,11 @@ class Knowledge:
     def _shapes(self, view: View) -> Shapes:
         node = view.node
         if node.domain:
-            rule = ONNXRUNTIME_RULES.get(node.op_type) if node.domain == "com.microsoft" else None
+            rule = (
+                rules.ONNXRUNTIME_RULES.get(node.op_type)
+                if node.domain == "com.microsoft"
+                else None
+            )
         else:
             rule = _RULES.get(node.op_type)
             if rule is None and kind_of(node.op_type) == "elementwise":
@@ -443,14 +426,14 @@ class Knowledge:
             return []
 
     def _content(self, view: View, shape: Dims | None, dtype: str | None) -> Dims | None:
-        if shape is None or len(shape) > 1 or dtype not in WHOLE or view.node.domain:
+        if shape is None or len(shape) > 1 or dtype not in rules.WHOLE or view.node.domain:
             return None
-        rule = CONTENT_RULES.get(view.op_type)
+        rule = rules.CONTENT_RULES.get(view.op_type)
         try:
             content = None if rule is None else rule(view)
         except UnknownError:
             return None
-        if content is None or len(content) > MOST_ELEMENTS:
+        if content is None or len(content) > rules.MOST_ELEMENTS:
             return None
         length = shape[0] if shape else 1
         if isinstance(length, int) and len(content) != length:
@@ -464,7 +447,9 @@ def sized_by_data(model: Model) -> set[Value]:
     Data are the elements of the inputs, and all that is computed from them. What is computed from
     the shapes of values is no data.
     """
-    if not any(node.op_type in SIZED_BY for graph in model.graph.and_inner() for node in graph):
+    if not any(
+        node.op_type in operators.SIZED_BY for graph in model.graph.and_inner() for node in graph
+    ):
         return set()
     data = {value for value in model.graph.inputs if not value.is_initializer}
     sized: set[Value] = set()
@@ -481,10 +466,10 @@ def _follow(graph: Graph, data: set[Value], sized: set[Value]) -> None:
             _follow(body, data, sized)
             read += body.outputs
         outputs = [value for value in node.outputs if value is not None]
-        if is_standard and node.op_type in MEASURING:
+        if is_standard and node.op_type in operators.MEASURING:
             data.update(outputs if not sized.isdisjoint(read) else ())
             continue
-        slots = SIZED_BY.get(node.op_type, ()) if is_standard else ()
+        slots = operators.SIZED_BY.get(node.op_type, ()) if is_standard else ()
         deciding = (node.inputs[slot] for slot in slots if slot < len(node.inputs))
         if not sized.isdisjoint(read) or any(value in data for value in deciding):
             sized.update(outputs)
@@ -558,14 +543,18 @@ def _fits(item: Number, dtype: str) -> bool:
 
 
 def _elements(tensor: Tensor) -> Dims | None:
-    if tensor.dtype not in WHOLE or len(tensor.shape) > 1 or tensor.size > MOST_ELEMENTS:
+    if (
+        tensor.dtype not in rules.WHOLE
+        or len(tensor.shape) > 1
+        or tensor.size > rules.MOST_ELEMENTS
+    ):
         return None
     return None if tensor.is_external else tuple(int(item) for item in tensor.numpy().ravel())
 
 
 def _dtype(view: View, index: int) -> str | None:
     """Return the element type of what a node makes, where no type says it."""
-    if view.node.domain == "com.microsoft" and view.op_type in ONNXRUNTIME_RULES:
+    if view.node.domain == "com.microsoft" and view.op_type in rules.ONNXRUNTIME_RULES:
         return view.fact().dtype if index in _SAME_TYPE else None
     if view.op_type == "Cast":
         code = attribute_of(view.node, "to")

@@ -5,18 +5,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from dplcli.ir import Tensor
-from dplcli.ir.operators import (
-    BROADCASTING,
-    CONTRIB_KEEPS_SHAPE,
-    GLOBAL_POOLS,
-    KEEPS_SHAPE,
-    OP_KINDS,
-    REDUCTIONS,
-    RESHAPING,
-    attribute_of,
-    inputs_of,
-)
+from dplcli.ir import Tensor, operators
+from dplcli.ir.operators import attribute_of, inputs_of
 from dplcli.shapes.terms import Term, add, divide, multiply, negative
 
 if TYPE_CHECKING:
@@ -241,7 +231,7 @@ def slice_length(
     if not isinstance(step, int) or step == 0:
         return None
     if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int):
-        return len(range(*slice(*_python_bounds(start, end, step), step).indices(dim)))
+        return len(range(*slice(start, _python_end(end, step), step).indices(dim)))
     if step < 0:
         return None
     first, last = (_bound(algebra, dim, bound) for bound in (start, end))
@@ -251,9 +241,9 @@ def slice_length(
     return length if step == 1 else algebra.floor_divide(add(length, step - 1), step)
 
 
-def _python_bounds(start: int, end: int, step: int) -> tuple[int, int | None]:
-    """Return bounds for Python, where None ends a backward slice at the very beginning."""
-    return start, (None if step < 0 and end <= -FAR else end)
+def _python_end(end: int, step: int) -> int | None:
+    """Return an end for Python, where None ends a backward slice at the very beginning."""
+    return None if step < 0 and end <= -FAR else end
 
 
 def _bound(algebra: Algebra, dim: Number, bound: Number) -> Number | None:
@@ -355,15 +345,6 @@ def _shape(view: View) -> Dims:
     return shape[view.integer("start", 0) : view.integer("end", len(shape))]
 
 
-def _size(view: View) -> Dims:
-    return (product(view.shape()),)
-
-
-def _same_content(view: View) -> Dims:
-    """Pass the elements on; the shape rule sees to it that the result is no matrix."""
-    return view.content()
-
-
 _CAST_TO = {6: 32, 7: 64}
 """ONNX's codes of int32 and int64, and their bits."""
 
@@ -393,12 +374,7 @@ def _slice_content(view: View) -> Dims | None:
     steps = view.numbers(4) if view.has(4) else [1]
     if [len(starts), len(ends), len(steps)] != [1, 1, 1] or steps[0] == 0:
         return None
-    start, last = _python_bounds(starts[0], ends[0], steps[0])
-    return content[start : last : steps[0]]
-
-
-def _concat_content(view: View) -> Dims:
-    return tuple(item for slot in range(view.count) for item in view.vector(slot))
+    return content[starts[0] : _python_end(ends[0], steps[0]) : steps[0]]
 
 
 def _split_content(view: View) -> Dims | None:
@@ -555,13 +531,14 @@ def _range_content(view: View) -> Dims | None:
 
 
 CONTENT_RULES: dict[str, Content] = {
-    **dict.fromkeys(RESHAPING | {"Identity"}, _same_content),
+    # the shape rule sees to it that the result is no matrix
+    **dict.fromkeys(operators.RESHAPING | {"Identity"}, lambda view: view.content()),
     "Shape": _shape,
-    "Size": _size,
+    "Size": lambda view: (product(view.shape()),),
     "Cast": _cast,
     "Gather": _gather_content,
     "Slice": _slice_content,
-    "Concat": _concat_content,
+    "Concat": lambda view: tuple(item for n in range(view.count) for item in view.vector(n)),
     "Split": _split_content,
     "Add": _pairwise(lambda _, a, b: add(a, b)),
     "Sub": _pairwise(lambda _, a, b: add(a, negative(b))),
@@ -598,10 +575,6 @@ CONTENT_RULES: dict[str, Content] = {
 
 
 _MATRIX = 2
-
-
-def _same_for_all(view: View) -> Shapes:
-    return [view.shape()] * len(view.node.outputs)
 
 
 def _broadcast(view: View) -> Shapes:
@@ -706,10 +679,6 @@ def _with(shape: Dims, axis: int, *dims: Number | None) -> PartlyKnown:
     return (*shape[:place], *dims, *shape[place + 1 :])
 
 
-def _gather_elements(view: View) -> Shapes:
-    return [view.shape(1)]
-
-
 def _gather_nd(view: View) -> Shapes:
     data, indices, batch = view.shape(0), view.shape(1), view.integer("batch_dims", 0)
     if not indices or not isinstance(indices[-1], int):
@@ -771,10 +740,6 @@ def _vector(view: View) -> Shapes:
         return [[None]]
 
 
-def _scalar(_view: View) -> Shapes:
-    return [()]
-
-
 def _constant_of_shape_shape(view: View) -> Shapes:
     return [[dim if view.algebra.is_at_least(dim, 0) else None for dim in view.content(0)]]
 
@@ -804,10 +769,6 @@ def _without(shape: Dims, axes: Sequence[int], *, keep: bool) -> Dims:
     return tuple(
         1 if axis in axes else dim for axis, dim in enumerate(shape) if keep or axis not in axes
     )
-
-
-def _non_zero(view: View) -> Shapes:
-    return [(len(view.shape()), None)]
 
 
 def _one_hot(view: View) -> Shapes:
@@ -877,10 +838,10 @@ def _recurrent(view: View) -> Shapes:
 
 
 SHAPE_RULES: dict[str, ShapeRule] = {
-    **dict.fromkeys(KEEPS_SHAPE - OP_KINDS["elementwise"], _same),
-    **dict.fromkeys(BROADCASTING, _broadcast),
-    **dict.fromkeys(REDUCTIONS, _reduce),
-    "Dropout": _same_for_all,
+    **dict.fromkeys(operators.KEEPS_SHAPE - operators.OP_KINDS["elementwise"], _same),
+    **dict.fromkeys(operators.BROADCASTING, _broadcast),
+    **dict.fromkeys(operators.REDUCTIONS, _reduce),
+    "Dropout": lambda view: [view.shape()] * len(view.node.outputs),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _matmul),
     "Gemm": _gemm,
     "Transpose": _transpose,
@@ -891,18 +852,18 @@ SHAPE_RULES: dict[str, ShapeRule] = {
     "Concat": _concat_shape,
     "Slice": _slice_shape,
     "Gather": _gather_shape,
-    "GatherElements": _gather_elements,
+    "GatherElements": lambda view: [view.shape(1)],
     "GatherND": _gather_nd,
     "Split": _split_shape,
     "Expand": _expand_shape,
     "Tile": _tile,
     "Pad": _pad,
     "Shape": _vector,
-    "Size": _scalar,
+    "Size": lambda _: [()],
     "ConstantOfShape": _constant_of_shape_shape,
     "Range": _range_shape,
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg),
-    "NonZero": _non_zero,
+    "NonZero": lambda view: [(len(view.shape()), None)],
     "OneHot": _one_hot,
     "TopK": _top_k,
     **dict.fromkeys(("Resize", "Upsample"), _resize),
@@ -951,7 +912,7 @@ def conv_transpose(view: View) -> Shapes:
     count = len(shape) - _SPATIAL
     dims: list[Number | None] = [None] * count
     if view.text("auto_pad", "NOTSET") == "NOTSET" and view.integers("output_shape") is None:
-        strides, dilations = _steps(view, count)
+        strides, dilations = (_listed(view, name, count, 1) for name in ("strides", "dilations"))
         more, paddings = _listed(view, "output_padding", count, 0), _paddings(view, count)
         for place, dim in enumerate(shape[_SPATIAL:]):
             span = _span(weight[_SPATIAL + place], dilations[place])
@@ -967,7 +928,7 @@ def _span(kernel: Number, dilation: int) -> Number:
 
 def _moved(view: View, shape: Dims, kernel: Sequence[Number]) -> PartlyKnown:
     count = len(kernel)
-    strides, dilations = _steps(view, count)
+    strides, dilations = (_listed(view, name, count, 1) for name in ("strides", "dilations"))
     mode = view.text("auto_pad", "NOTSET")
     if mode in {"SAME_UPPER", "SAME_LOWER"}:
         pairs = zip(shape[_SPATIAL:], strides, strict=True)
@@ -981,11 +942,6 @@ def _moved(view: View, shape: Dims, kernel: Sequence[Number]) -> PartlyKnown:
         room = add(add(dim, paddings[place]), negative(span))
         dims.append(add(view.algebra.floor_divide(room, strides[place]), 1))
     return dims
-
-
-def _steps(view: View, count: int) -> tuple[list[int], list[int]]:
-    """Return the strides and the dilations."""
-    return _listed(view, "strides", count, 1), _listed(view, "dilations", count, 1)
 
 
 def _listed(view: View, name: str, count: int, default: int) -> list[int]:
@@ -1002,7 +958,7 @@ WINDOW_RULES = {
     **dict.fromkeys(("Conv", "ConvInteger"), conv),
     "ConvTranspose": conv_transpose,
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), pool),
-    **dict.fromkeys(GLOBAL_POOLS, global_pool),
+    **dict.fromkeys(operators.GLOBAL_POOLS, global_pool),
 }
 """By operator of the standard domain."""
 
@@ -1041,7 +997,7 @@ def _fused_matmul(view: View) -> Shapes:
 
 
 ONNXRUNTIME_RULES: dict[str, ShapeRule] = {
-    **dict.fromkeys(CONTRIB_KEEPS_SHAPE, _same),
+    **dict.fromkeys(operators.CONTRIB_KEEPS_SHAPE, _same),
     "Attention": _packed_attention,
     "FusedConv": conv,
     "FusedGemm": _gemm,

@@ -16,12 +16,11 @@ import numpy as np
 from dplcli.analysis.extract import Wiring
 from dplcli.errors import VerificationError
 from dplcli.keys import keys
-from dplcli.verify.compare import Facts
-from dplcli.verify.inputs import check_saving, open_reference, save_inputs
-from dplcli.verify.layers import ValueStream, align
-from dplcli.verify.model import Dataflow, input_differences, model_of, read_model
+from dplcli.verify.inputs import check_saving, fed_reference
+from dplcli.verify.layers import ValueStream, align, chunks_of_both
+from dplcli.verify.model import input_differences, model_of, read_model
 from dplcli.verify.run import Runner, check_setup
-from dplcli.verify.settings import REFERENCE_LEVEL, ModelSource, RunError
+from dplcli.verify.settings import ModelSource, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -136,7 +135,15 @@ class Sums:
             self.agreed += int((one == two).sum())
             return
         self.is_float |= one.dtype.kind == "f"
-        self._count_rows(one, two)
+        if one.dtype.kind != "f":
+            self.rows += one.size
+            self.agreed += int((one == two).sum())
+        elif one.ndim and one.size:
+            axis = 1 if one.ndim >= _OF_IMAGES else -1
+            if one.shape[axis] > 1:
+                agrees = one.argmax(axis) == two.argmax(axis)
+                self.rows += agrees.size
+                self.agreed += int(agrees.sum())
         a, b = one.astype(np.float64), two.astype(np.float64)
         is_finite = np.isfinite(a) & np.isfinite(b)
         is_same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -148,17 +155,6 @@ class Sums:
         apart = b - a
         self.noise += float(apart @ apart)
         self.largest = max(self.largest, float(np.abs(apart).max(initial=0.0)))
-
-    def _count_rows(self, one: Array, two: Array) -> None:
-        if one.dtype.kind != "f":
-            self.rows += one.size
-            self.agreed += int((one == two).sum())
-        elif one.ndim and one.size:
-            axis = 1 if one.ndim >= _OF_IMAGES else -1
-            if one.shape[axis] > 1:
-                agrees = one.argmax(axis) == two.argmax(axis)
-                self.rows += agrees.size
-                self.agreed += int(agrees.sum())
 
     def figures(self) -> Accuracy:
         """Return the figures."""
@@ -208,18 +204,7 @@ def measure_accuracy(
     common = [name for name in names[0] if name in names[1]]
     if not common:
         raise VerificationError(f"{original.name} and {candidate.name} have no output in common")
-    flow = Dataflow(protos[0])
-    reference = open_reference(
-        original,
-        flow,
-        Facts(),
-        settings,
-        create=lambda source: Runner(source, REFERENCE_LEVEL),
-        resize=False,
-        say=say,
-    )
-    if settings.request.save is not None:
-        save_inputs(settings.request.save, reference.stimulus)
+    reference = fed_reference(original, protos[0], settings, say)
     (level,) = settings.judged_levels
     cases = [*reference.stimulus.cases]
     feeds = [reference.feeds[case] for case in cases]
@@ -297,10 +282,8 @@ def _inside(
     feeds = {case: reference.feeds[case] for case in cases}
     first = reference.feeds[cases[0]]
     ours, theirs = (ValueStream(source, first, _HELD // len(cases)) for source in sources)
-    sizes = ours.sizes([name for name in wiring.makers if name in pairs])
-    known = theirs.sizes([pairs[name] for name in sizes])
-    wanted = {name: size for name, size in sizes.items() if pairs[name] in known}
-    for chunk in ours.chunks(wanted):
+    pairs = {name: pairs[name] for name in wiring.makers if name in pairs}
+    for chunk in chunks_of_both(ours, theirs, pairs):
         results: list[list[tuple[int, Outputs]]] = [
             [*ours.runs(chunk, feeds)],
             [*theirs.runs([pairs[name] for name in chunk], feeds)],

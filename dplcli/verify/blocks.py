@@ -20,7 +20,6 @@ import json
 import math
 import platform
 import time
-import zipfile
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -37,23 +36,16 @@ from dplcli.analysis.extract import Wiring, cut, subgraphs
 from dplcli.errors import VerificationError
 from dplcli.files import cache_folder, place_in, write_file
 from dplcli.ir.operators import MATRIX_SLOT, may_be_random
-from dplcli.onnx_io.convert import all_nodes, load_data
+from dplcli.onnx_io.convert import all_nodes, decode_type, load_data
 from dplcli.onnx_io.external_data import places_in
+from dplcli.verify import settings
 from dplcli.verify.cuts import CutModels
-from dplcli.verify.layers import type_of, value_of
-from dplcli.verify.model import bytes_of, dims_of, model_of
+from dplcli.verify.evidence import RECORD, packed_runs, read_record, unpacked_runs
+from dplcli.verify.inputs import ARCHIVE_ERRORS
+from dplcli.verify.layers import alone, type_of, value_of
+from dplcli.verify.model import bytes_of, model_of
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import (
-    GIGABYTE,
-    REFERENCE_LEVEL,
-    BlockCuts,
-    BlockReport,
-    Leaf,
-    MemoryPlan,
-    Need,
-    RunError,
-    leaves_of,
-)
+from dplcli.verify.settings import REFERENCE_LEVEL, BlockCuts, Leaf, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -156,7 +148,7 @@ class InBlocks:
             tensor.CopyFrom(wiring.initializers[name])
             if tensor.data_location == TensorProto.EXTERNAL:
                 load_data(tensor, self._source.path.parent)
-            given[name] = leaves_of(onnx.numpy_helper.to_array(tensor))
+            given[name] = settings.leaves_of(onnx.numpy_helper.to_array(tensor))
         return given
 
     def _run_block(
@@ -172,15 +164,10 @@ class InBlocks:
             raise RunError(f"the value {lost[0]!r} is missing")
         types = self._types(read, values)
         model = cut(wiring, rows, types, ends)
-        held = source.weights or {}
-        weights = {t.name: held[t.name] for t in model.graph.initializer if t.name in held}
         is_huge = any(math.prod(t.dims) * _BYTES_OF_FLOAT > _HUGE for t in model.graph.initializer)
         options = (*source.execution.options, *_SPARING, *([_UNPACKED] if is_huge else []))
         execution = replace(source.execution, options=options)
-        content = model.SerializeToString()
-        block = replace(
-            source, content=content, weights=weights, execution=execution, name=place, blocks=None
-        )
+        block = replace(alone(source, model, place), execution=execution)
         fed = [{name: each[name] for name in read} for each in values]
         file = self._result_of(block, fed)
         if file is not None and (known := _read_results(file)) is not None:
@@ -204,7 +191,8 @@ class InBlocks:
             return None
         model = onnx.ModelProto.FromString(block.content)
         has_code = bool(block.libraries) or execution.kernels is not None
-        if has_code or block.weights or any(map(_may_draw, all_nodes(model.graph))):
+        draws = any(may_be_random(n.domain, n.op_type) for n in all_nodes(model.graph))
+        if has_code or block.weights or draws:
             return None
         digest = hashlib.sha256(block.content)
         about: list[object] = [self._level, self._engine, execution.provider, execution.options]
@@ -239,10 +227,6 @@ class InBlocks:
         return types
 
 
-def _may_draw(node: onnx.NodeProto) -> bool:
-    return may_be_random(node.domain, node.op_type)
-
-
 # Results of blocks, stored until the check is over.
 
 
@@ -275,51 +259,40 @@ def forget(*cuts: BlockCuts) -> None:
 def _write_results(place: Path, runs: Sequence[Outputs]) -> None:
     """Store what a block gave; numbers only."""
     arrays: dict[str, Array] = {}
-    for number, outputs in enumerate(runs):
-        for name, leaves in outputs.items():
-            for leaf in leaves:
-                if leaf.data.dtype.kind not in "biuf":
-                    return
-                key = json.dumps([number, name, leaf.label, leaf.dtype])
-                arrays[f"{len(arrays)}"] = leaf.data
-                arrays[f"{len(arrays)}"] = np.array(key)
+    record = packed_runs({"": dict(enumerate(runs))}, arrays)
+    if any(array.dtype.kind not in "biuf" for array in arrays.values()):
+        return
+    arrays[RECORD] = np.array(json.dumps(record))
     with suppress(OSError):
         write_file(place, lambda file: np.savez(file, allow_pickle=False, **arrays))
 
 
 def _read_results(place: Path) -> list[Outputs] | None:
     """Return what a block gave before; None if that is not stored."""
-    runs: dict[int, dict[str, list[Leaf]]] = {}
     try:
-        with np.load(place, allow_pickle=False) as stored:
-            for number in range(0, len(stored.files), 2):
-                data, key = stored[str(number)], json.loads(str(stored[str(number + 1)]))
-                outputs = runs.setdefault(key[0], {})
-                outputs.setdefault(key[1], []).append(Leaf(key[2], key[3], data))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        runs = unpacked_runs(*read_record(place))[""]
+    except (OSError, ValueError, KeyError, EOFError, *ARCHIVE_ERRORS):
         return None
-    return [
-        {name: tuple(leaves) for name, leaves in runs[number].items()} for number in sorted(runs)
-    ]
+    return [runs[number] for number in sorted(runs)]
 
 
 def _fits(stated: onnx.TypeProto, value: Feed) -> bool:
     """Tell whether a tensor has the type and the sizes that are stated."""
-    tensor = stated.tensor_type
-    if not isinstance(value, np.ndarray) or not tensor.HasField("shape"):
+    known = decode_type(stated)
+    if not isinstance(value, np.ndarray) or known is None or known.shape is None:
         return False
-    dims = dims_of(tensor.shape)
     actual = type_of(value).tensor_type.elem_type
-    return (tensor.elem_type, len(dims)) == (actual, value.ndim) and all(
-        not isinstance(dim, int) or dim == size for dim, size in zip(dims, value.shape, strict=True)
-    )
+    if (stated.tensor_type.elem_type, len(known.shape)) != (actual, value.ndim):
+        return False
+    sizes = zip(known.shape, value.shape, strict=True)
+    return all(dim == size for dim, size in sizes if isinstance(dim, int))
 
 
 def _leaves(feed: Feed) -> tuple[Leaf, ...]:
     """Return a value as a session gives it: bfloat16 as float32."""
     return tuple(
         replace(leaf, data=leaf.data.astype(np.float32)) if leaf.dtype == "bfloat16" else leaf
-        for leaf in leaves_of(feed)
+        for leaf in settings.leaves_of(feed)
     )
 
 
@@ -334,8 +307,7 @@ def _digest(feeds: Mapping[str, Feed]) -> bytes:
     """Return what tells inputs from others."""
     digest = hashlib.sha256()
     for name, feed in sorted(feeds.items()):
-        arrays: list[Array] = feed if isinstance(feed, list) else [] if feed is None else [feed]
-        for array in arrays:
+        for array in settings.arrays_in(feed):
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
             is_plain = array.dtype.kind not in "OUS"
             digest.update(array.tobytes() if is_plain else repr(array.tolist()).encode())
@@ -439,7 +411,7 @@ def _costs(wiring: Wiring, row: int) -> Iterator[tuple[str, int, int]]:
         yield name, size, copies
 
 
-def need_of(wiring: Wiring, rows: Iterable[int], values: int = 0) -> Need:
+def need_of(wiring: Wiring, rows: Iterable[int], values: int = 0) -> settings.Need:
     """Return what a run of some nodes needs.
 
     Args:
@@ -453,7 +425,7 @@ def need_of(wiring: Wiring, rows: Iterable[int], values: int = 0) -> Need:
         for name, size, copied in _costs(wiring, row):
             sizes[name] = size
             copies[name] = max(copies[name], copied)
-    return Need(sum(sizes.values()), sum(copies.values()), values)
+    return settings.Need(sum(sizes.values()), sum(copies.values()), values)
 
 
 def values_of(flow: Dataflow, sizes: Mapping[str, int]) -> int:
@@ -514,7 +486,7 @@ def plan_blocks(
     values: int,
     most: float | None,
     say: Callable[[str], None],
-) -> tuple[MemoryPlan, tuple[BlockCuts, BlockCuts] | None]:
+) -> tuple[settings.MemoryPlan, tuple[BlockCuts, BlockCuts] | None]:
     """Decide whether two models run in blocks, and in which.
 
     Args:
@@ -536,7 +508,7 @@ def plan_blocks(
     free = free_memory()
     limit = need.total if free is None else max(free // _SHARE, _LEAST)
     if most is not None:
-        limit = int(most * GIGABYTE)
+        limit = int(most * settings.GIGABYTE)
     cuts, largest = None, need
     if need.total > limit:
         room = max(limit - values, limit // 2)  # what flows is an estimate, and a high one
@@ -548,7 +520,7 @@ def plan_blocks(
         )
         largest = max(of_blocks, key=lambda each: each.total)
     count = 1 if cuts is None else max(each.count for each in cuts)
-    plan = MemoryPlan(need, limit, free, count, largest)
+    plan = settings.MemoryPlan(need, limit, free, count, largest)
     if free is not None and largest.copies + largest.values > free:  # weights may stay on disk
         raise VerificationError(
             f"there is not enough memory: {str(plan)[0].lower()}{str(plan)[1:-1]}",
@@ -557,7 +529,9 @@ def plan_blocks(
     return plan, cuts
 
 
-def reports(source: ModelSource, roundings: Mapping[str, float]) -> tuple[BlockReport, ...]:
+def reports(
+    source: ModelSource, roundings: Mapping[str, float]
+) -> tuple[settings.BlockReport, ...]:
     """Return what was seen of each block of a model.
 
     Args:
@@ -576,20 +550,25 @@ def reports(source: ModelSource, roundings: Mapping[str, float]) -> tuple[BlockR
         worst = max(own, key=own.__getitem__, default="")
         off = own.get(worst, 0.0)
         shown = off if math.isfinite(off) else None
-        found.append(BlockReport(block + 1, len(rows), len(own), worst, shown))
+        found.append(settings.BlockReport(block + 1, len(rows), len(own), worst, shown))
     return tuple(found)
 
 
 def _cuts(
-    wirings: Sequence[Wiring],
-    partners: Mapping[str, str],
-    limit: int,
-    say: Callable[[str], None],
+    wirings: Sequence[Wiring], partners: Mapping[str, str], limit: int, say: Callable[[str], None]
 ) -> tuple[BlockCuts, BlockCuts]:
     """Return where two models are cut: at the same values, as far as both have them."""
     ends = _ends(wirings[0], limit, partners)
     theirs = [[partners[name] for name in each if name in partners] for each in ends]
-    heavy = _heavy(wirings[0], partners)
+    stored = stored_rows(wirings[0])
+    heavy = [
+        name
+        for row, node in enumerate(wirings[0].nodes)
+        if row not in stored
+        and need_of(wirings[0], with_stored(wirings[0], stored, [row])).weights >= _HEAVY
+        for name in node.output
+        if name in partners
+    ]
     noted = frozenset(partners[name] for name in heavy)
     most = max(limit, *(need.total for need in _needs_in(wirings[0], ends, 0)))
     if any(need.total > _UNEVEN * most for need in _needs_in(wirings[1], theirs, 0)):
@@ -615,20 +594,9 @@ def _partners(
     }
 
 
-def _heavy(wiring: Wiring, partners: Mapping[str, str]) -> list[str]:
-    """Return what nodes with large weights make, and both models have."""
-    stored = stored_rows(wiring)
-    return [
-        name
-        for row, node in enumerate(wiring.nodes)
-        if row not in stored
-        and need_of(wiring, with_stored(wiring, stored, [row])).weights >= _HEAVY
-        for name in node.output
-        if name in partners
-    ]
-
-
-def _needs_in(wiring: Wiring, ends: Sequence[Sequence[str]], values: int) -> Iterator[Need]:
+def _needs_in(
+    wiring: Wiring, ends: Sequence[Sequence[str]], values: int
+) -> Iterator[settings.Need]:
     """Yield what each block needs."""
     stored = stored_rows(wiring)
     rows: dict[int, list[int]] = {}

@@ -12,17 +12,7 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError, did_you_mean
-from dplcli.ir import Node, Shape, Value
-from dplcli.ir.operators import (
-    CASTS,
-    CONTROL_FLOW,
-    EXACT,
-    KERNEL_SLOT,
-    MATRIX_SLOT,
-    MOVING,
-    REARRANGING,
-    SUMMED,
-)
+from dplcli.ir import Node, Shape, Value, operators
 from dplcli.verify.model import Dataflow, Waypoint, integer, model_of
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
@@ -106,9 +96,9 @@ def _depth_after(node: Node, depths: Mapping[Value, Depth | None]) -> Depth | No
 
 def _terms(node: Node) -> int | None:
     """Return how many numbers one element of the result sums up; None if that is unknown."""
-    if node.op_type in EXACT:
+    if node.op_type in operators.EXACT:
         return 0
-    if (over := SUMMED.get(node.op_type)) is None:
+    if (over := operators.SUMMED.get(node.op_type)) is None:
         return 1
     shapes = [None if value is None else Waypoint(value).dims for value in node.inputs]
     match over:
@@ -118,7 +108,7 @@ def _terms(node: Node) -> int | None:
             window = node.attributes.get("kernel_shape")
             return math.prod(window.value) if window and isinstance(window.value, tuple) else None
         case "kernel":
-            dims, start = shapes[KERNEL_SLOT.get(node.op_type, 1)], 1
+            dims, start = shapes[operators.KERNEL_SLOT.get(node.op_type, 1)], 1
         case "row":
             dims, start = shapes[0], integer(node, "axis", -1)
         case "sample":
@@ -130,7 +120,7 @@ def _terms(node: Node) -> int | None:
 
 
 def _inner_size(node: Node, shapes: list[Shape | None]) -> int | None:
-    left, right = shapes[0], shapes[MATRIX_SLOT.get(node.op_type, 1)]
+    left, right = shapes[0], shapes[operators.MATRIX_SLOT.get(node.op_type, 1)]
     if left and not integer(node, "transA", 0) and isinstance(left[-1], int):
         return left[-1]
     axis = -1 if integer(node, "transB", 0) else -2
@@ -150,7 +140,7 @@ def _size(dims: Shape) -> int | None:
 _QUANTISE = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QGemm", "QAttention"})
 _CHOOSE = frozenset({"ArgMax", "ArgMin", "TopK", "NonMaxSuppression"})
 _ROUND = frozenset({"Round", "Floor", "Ceil", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
-_MOVES = REARRANGING | {"MaxPool", "Slice"}
+_MOVES = operators.REARRANGING | {"MaxPool", "Slice"}
 
 
 @dataclass(frozen=True)
@@ -252,7 +242,12 @@ _CANCELLING = 0.25
 _FEWEST, _MOST = 2**10, 2**16
 _HALF_FEWEST, _HALF_MOST = 2**2, 2**4
 # Operators that compute nothing: they move, convert or make values.
-_NOT_ARITHMETIC = MOVING | CASTS | CONTROL_FLOW | {"DequantizeLinear", "QuantizeLinear"}
+_NOT_ARITHMETIC = (
+    operators.MOVING
+    | operators.CASTS
+    | operators.CONTROL_FLOW
+    | {"DequantizeLinear", "QuantizeLinear"}
+)
 
 # A fill value is at least this large, and this many times as large as all other numbers.
 _FILL, _APART = 1e4, 2.0**10

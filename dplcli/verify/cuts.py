@@ -4,42 +4,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
-from dplcli.analysis.extract import Wiring, cut, made_name, subgraphs
+from dplcli.analysis.extract import Wiring, cut, label_of, made_name, subgraphs
+from dplcli.errors import counted
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
-from dplcli.ir.operators import CASTS, CONTROL_FLOW
+from dplcli.ir.operators import CASTS, CONTROL_FLOW, canonical_domain
 from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.convert import all_nodes, all_scopes, graphs_of
-from dplcli.onnx_io.infer import ONNX_ERRORS, inlined, write_defaults
-from dplcli.verify.compare import FLOATS, hides_differences
+from dplcli.onnx_io.infer import ONNX_ERRORS, inferred_graph, inlined, write_defaults
+from dplcli.verify.compare import FLOATS, Facts, hides_differences
 from dplcli.verify.draws import MOST_TURNS
-from dplcli.verify.layers import Pair, align, type_of
+from dplcli.verify.layers import Pair, align, alone, capture, type_of, value_of
 from dplcli.verify.model import (
     attribute,
     draws_random,
     dtype_name,
+    input_ports,
     load_unshared,
     model_of,
+    read_model,
     small_values,
+    whole_of,
 )
 from dplcli.verify.numbering import Numbering
 from dplcli.verify.ranges import Ranges
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line
+from dplcli.verify.settings import REFERENCE_LEVEL, ModelSource, RunError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto, TypeProto
 
+    from dplcli.verify.compare import Judge
     from dplcli.verify.draws import Manner
     from dplcli.verify.float64 import Precision
-    from dplcli.verify.settings import Array, Feed, Leaf, ModelSource, Outputs
+    from dplcli.verify.settings import Array, Execution, Feed, Leaf, Outputs
+
+    Cuts: TypeAlias = "Mapping[str, Pair] | _Fewer"
+    """Values at which a model is cut, and the pairs that they are in."""
 
 _KEPT_BYTES = 1 << 26
 """Models of fewer bytes are kept, so that no file is read again."""
@@ -126,6 +135,11 @@ class Feeding:
     manner: Manner | None = None
     taken: tuple[bool, ...] = ()
 
+    def arrays(self, place: Place) -> dict[str, Array]:
+        """Return the arrays that a place reads, by the original's names."""
+        fed = {name: self.feeds.get(name) for name in place.reads}
+        return {name: value for name, value in fed.items() if isinstance(value, np.ndarray)}
+
 
 @dataclass(frozen=True)
 class CutSide:
@@ -168,16 +182,6 @@ class CutSide:
         if node.domain:
             for function in self.wiring.model.functions:
                 yield from all_nodes(function)
-
-
-class Cuts(Protocol):
-    """Values at which a model is cut, and the pairs that they are in."""
-
-    def __contains__(self, name: object, /) -> bool:
-        """Tell whether the model is cut at a value."""
-
-    def __getitem__(self, name: str, /) -> Pair:
-        """Return the pair of a value."""
 
 
 class _Fewer:
@@ -247,7 +251,7 @@ class CutModels:
     def changed(self) -> list[Pair]:
         """Return the pairs between whose nearest cuts the models do not say the same."""
         pairs = self.pairs()
-        numbering = Numbering(draws_alike=True)
+        numbering = Numbering()
         ours = numbering.model(self.ours.model, {pair.original: pair.original for pair in pairs})
         theirs = numbering.model(
             self.theirs.model, {pair.candidate: pair.original for pair in pairs}
@@ -443,18 +447,10 @@ class CutModels:
             _bound_loops(model)
         if feeding.taken:
             _take(model, self.ranges[side.place], feeding.taken)
-        content, held = model.SerializeToString(), side.source.weights or {}
-        away = [t.name for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
-        weights = {name: held[name] for name in away if name in held}  # others are refused
-        place = replace(side.source, content=content, weights=weights, name="place", blocks=None)
-        return place, feeds
+        return alone(side.source, model, "place"), feeds
 
     def fed(
-        self,
-        side: CutSide,
-        places: Sequence[Place],
-        feeding: Feeding,
-        cuts: Cuts | None = None,
+        self, side: CutSide, places: Sequence[Place], feeding: Feeding, cuts: Cuts | None = None
     ) -> dict[str, Feed]:
         """Return what a feeding feeds places of one model, by the names there."""
         if cuts is None:
@@ -584,3 +580,350 @@ def _known(value: Array | list[Array] | None, name: str) -> Array | list[Array]:
     if value is None:
         raise RunError(f"the value {name!r} cannot be fed")
     return value
+
+
+# Two models of which onnxruntime does not run some nodes: what can be said of the others.
+#
+# A custom operator whose library is missing, or a kernel that this build lacks, keeps a whole
+# model from running. Nodes that say the same in both models need not run: what they read becomes
+# outputs of both, and what they give becomes inputs. A node that differs is a place that cannot be
+# seen.
+
+
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """Two models without the nodes that do not run.
+
+    Attributes:
+        models: The original and the candidate; None if nodes that do not run differ.
+        said: What to say: what was not run or not seen, and why.
+    """
+
+    models: tuple[onnx.ModelProto, onnx.ModelProto] | None
+    said: tuple[str, ...]
+
+
+def without_refused(original: Path, candidate: Path, execution: Execution) -> Runnable | None:
+    """Return two models without the nodes that onnxruntime refuses; None if that is not why.
+
+    Raises:
+        RunError: Weights cannot be read.
+    """
+    inputs = dict.fromkeys(port.name for port in input_ports(read_model(original).graph))
+    ours, theirs = (
+        ModelSource(path, execution=execution.plain()) for path in (original, candidate)
+    )
+    models = CutModels(ours, theirs, inputs)
+    types = [_types(side) for side in models.sides]
+    refused = [
+        _refused(side, types_there) for side, types_there in zip(models.sides, types, strict=True)
+    ]
+    if not refused[0]:
+        return None
+    changed = {pair.original for pair in models.changed()}
+    pairs = {
+        pair.original: pair.candidate for pair in models.pairs() if pair.original not in changed
+    }
+    kept = ({*pairs}, {*pairs.values()})
+    unseen = [
+        f"{label_of(side.wiring.nodes[row])} was not seen: onnxruntime does not run it: {why}"
+        for side, rows, same in zip(models.sides, refused, kept, strict=True)
+        for row, why in rows.items()
+        if not same.issuperset(filter(None, side.wiring.nodes[row].output))
+    ]
+    if unseen:
+        return Runnable(None, tuple(dict.fromkeys(unseen)))
+    given = [name for row in refused[0] for name in models.ours.nodes[row].output if name]
+    if any(name not in types[0] for name in given):
+        return None
+    names = {name: name for name in given}, {pairs[name]: name for name in given}
+    models_left = [
+        _without(side, rows, own, types[0])
+        for side, rows, own in zip(models.sides, refused, names, strict=True)
+    ]
+    return Runnable((models_left[0], models_left[1]), tuple(_not_run(models.sides[0], refused[0])))
+
+
+def _types(side: CutSide) -> dict[str, TypeProto]:
+    """Return the types of values; what an unknown operator gives has that of its first input."""
+    model = onnx.ModelProto()
+    model.CopyFrom(side.wiring.model)
+    guesses: dict[str, TypeProto] = {}
+    while True:
+        graph = inferred_graph(model)[0] or model.graph
+        types = guesses | {
+            info.name: info.type
+            for info in (*graph.input, *graph.value_info, *graph.output)
+            if info.type.WhichOneof("value") is not None
+        }
+        more = {
+            name: types[node.input[0]]
+            for node in side.wiring.nodes
+            if node.domain and node.input and node.input[0] in types
+            for name in node.output
+            if name and name not in types
+        }
+        if not more:
+            break
+        guesses |= more
+        model.graph.value_info.extend(
+            onnx.ValueInfoProto(name=name, type=guess) for name, guess in more.items()
+        )
+    for tensor in side.wiring.initializers.values():
+        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    return types
+
+
+def _refused(side: CutSide, types: Mapping[str, TypeProto]) -> dict[int, str]:
+    """Return the nodes that onnxruntime refuses, and why; of one kind, one is tried."""
+    tried: dict[object, str] = {}
+    refused = {}
+    for row, node in enumerate(side.wiring.nodes):
+        reads = side.wiring.entering([row])
+        if any(name not in types for name in reads):
+            continue
+        elements = [
+            types[name].tensor_type.elem_type for name in side.wiring.reads[row] if name in types
+        ]
+        kind = (node.domain, node.op_type, *sorted(a.name for a in node.attribute), *elements)
+        if kind not in tried:
+            tried[kind] = _refusal(side, row, types)
+        if tried[kind]:
+            refused[row] = tried[kind]
+    return refused
+
+
+def _refusal(side: CutSide, row: int, types: Mapping[str, TypeProto]) -> str:
+    """Return why onnxruntime refuses a model of one node; "" if it does not, or if onnx does."""
+    node = side.wiring.nodes[row]
+    if not canonical_domain(node.domain) and not onnx.defs.has(node.op_type):
+        return ""  # a misspelt name
+    ends = [name for name in node.output if name]
+    model = cut(side.wiring, [row], types, ends)
+    for output in model.graph.output:
+        output.ClearField("type")  # what is known of it may be a guess
+    content = model.SerializeToString()
+    try:
+        Runner(replace(side.source, content=content), REFERENCE_LEVEL)
+    except RunError as error:
+        refusal = str(error)
+    else:
+        return ""
+    try:
+        onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+    except ONNX_ERRORS:
+        return ""  # the model is at fault
+    return refusal
+
+
+def _without(
+    side: CutSide, rows: Mapping[int, str], names: Mapping[str, str], types: Mapping[str, TypeProto]
+) -> onnx.ModelProto:
+    """Return a model with inputs for what some nodes give, and outputs for what they read.
+
+    Args:
+        side: The model.
+        rows: The nodes.
+        names: What they give, and the original's names of it, by which the inputs are called.
+        types: The types of values of the original.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(side.wiring.model)
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    for row, node in enumerate(nodes):
+        if row not in rows:
+            model.graph.node.append(node)
+            continue
+        given = [(name, f"stand-in for {names[name]}") for name in node.output if name]
+        for name, stand_in in given:
+            model.graph.input.add(name=stand_in, type=types[names[name]])
+            model.graph.node.add(op_type="Identity", input=[stand_in], output=[name])
+        first = names[next(filter(None, node.output))]
+        for slot, name in enumerate(node.input):
+            if name in side.wiring.makers:
+                read = f"input {slot} of {first}"
+                model.graph.node.add(op_type="Identity", input=[name], output=[read])
+                model.graph.output.add(name=read)
+    del model.graph.value_info[:]
+    return whole_of(ModelSource(side.source.path, content=model.SerializeToString()))
+
+
+def _not_run(side: CutSide, rows: Mapping[int, str]) -> Iterator[str]:
+    """Say which nodes did not run, and why."""
+    for why in dict.fromkeys(rows.values()):
+        called = [label_of(side.wiring.nodes[row]) for row in rows if rows[row] == why]
+        more = f" and {len(called) - _MOST_NAMED} more" if len(called) > _MOST_NAMED else ""
+        yield (
+            f"onnxruntime does not run {', '.join(called[:_MOST_NAMED])}{more}, so numbers were "
+            f"drawn for what comes of it; it is the same in both models: {why}"
+        )
+
+
+# Each partition judged by itself: on what the original computes there, kernel against body.
+#
+# The outputs of a whole model are a poor witness of kernels (see :mod:`dplcli.verify.places`): the
+# last bits of a partition decide over large differences behind a Softmax, a Sigmoid that
+# onnxruntime rounds to steps, or a quantisation.
+
+
+_ROUNDINGS = 1 << 10
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_LAST_PLACE = 2.0**-7
+"""Of bfloat16: what lies between two products of one call may be rounded to either side."""
+
+_MOST_VALUES = 64
+"""How many partitions run in one session: what they read and make is held at once."""
+
+
+@dataclass(frozen=True)
+class ApartJudgement:
+    """What partitions give by themselves.
+
+    Attributes:
+        judged: How many were run by themselves.
+        unseen: How many ran in the model and cannot be run by themselves: those in bodies.
+        differing: What is wrong with those that do not give what their bodies give.
+    """
+
+    judged: int
+    unseen: int
+    differing: tuple[str, ...]
+
+    @property
+    def excuse(self) -> str:
+        """What this says for the kernels; "" if it is not enough to say anything."""
+        if self.differing or self.unseen or not self.judged:
+            return ""
+        return (
+            "rounding, amplified by the model: "
+            f"{counted(self.judged, 'partition')} by themselves give what the bodies give"
+        )
+
+
+def judge_apart(
+    candidate: ModelSource,
+    ran: Collection[str],
+    feeds: Mapping[str, Feed],
+    judge: Judge,
+    create: Callable[[ModelSource], Runner],
+) -> ApartJudgement:
+    """Run partitions by themselves, on a library and by their bodies.
+
+    Args:
+        candidate: The model, with the kernels that it is to have.
+        ran: The names of the calls that ran on the library.
+        feeds: What the model is fed.
+        judge: Says for which inputs this is.
+        create: Creates a session.
+
+    Raises:
+        RunError: A model that is cut out does not run.
+        StoppedError: The process crashed, or took longer than allowed.
+    """
+    wiring = Wiring(model_of(candidate))
+    calls = [row for row, node in enumerate(wiring.nodes) if node.name in ran]
+    bodies = replace(candidate, execution=candidate.execution.plain())
+    kernels = candidate.execution.kernels
+    is_bf16 = kernels is not None and kernels.math == "bf16"
+    differing: list[str] = []
+    for start in range(0, len(calls), _MOST_VALUES):
+        rows = calls[start : start + _MOST_VALUES]
+        read = dict.fromkeys(name for row in rows for name in wiring.reads[row])
+        asked = [name for name in read if name in wiring.makers]
+        outputs = capture(bodies, asked, feeds) if asked else {}
+        values = {name: value_of(leaves) for name, leaves in outputs.items()}
+        if lost := [name for name, value in values.items() if value is None]:
+            raise RunError(f"{lost[0]!r} cannot be fed")
+        given = {**{name: feeds[name] for name in read if name in feeds}, **values}
+        sources = [_cut_out(wiring, rows, source, given) for source in (bodies, candidate)]
+        expected, actual = (create(source).run(given) for source in sources)
+        rounded = create(in_bf16(sources[0])).run(given) if is_bf16 else None
+        differing += _differences(wiring, rows, judge, (expected, rounded), actual)
+    return ApartJudgement(len(calls), len(ran) - len(calls), tuple(differing))
+
+
+def _differences(
+    wiring: Wiring,
+    rows: Sequence[int],
+    judge: Judge,
+    wanted: tuple[Mapping[str, Sequence[Leaf]], Mapping[str, Sequence[Leaf]] | None],
+    actual: Mapping[str, Sequence[Leaf]],
+) -> list[str]:
+    """Say which partitions give something else than their bodies, in neither arithmetic."""
+    expected, rounded = wanted
+    stepped = frozenset(
+        name
+        for name, leaves in expected.items()
+        if any(leaf.data.dtype.kind in "iu" for leaf in leaves)
+    )
+    judge = replace(
+        judge, facts=Facts(stepped=stepped), roundings=_ROUNDINGS, level=REFERENCE_LEVEL
+    )
+    objections = []
+    for row in rows:
+        node = wiring.nodes[row]
+        for output in filter(None, node.output):
+            name = output if output in expected else made_name(output)
+            compared = judge.compare(name, expected[name], actual[name])
+            if not compared.ok and rounded is not None:
+                close = judge.compare(name, rounded[name], actual[name])
+                several = _products_of(wiring.model, node) > 1
+                if close.ok or (several and _is_near(rounded[name], actual[name])):
+                    continue
+            if not compared.ok:
+                objections.append(
+                    f"partition {node.name!r} ({node.domain}::{node.op_type}) by itself gives "
+                    f"something else than its body: {compared.reason}"
+                )
+    return objections
+
+
+def _products_of(model: onnx.ModelProto, node: onnx.NodeProto) -> int:
+    """Count the products that a call stands for."""
+    if not node.domain:
+        return int(node.op_type in _PRODUCTS)
+    bodies = [f for f in model.functions if (f.domain, f.name) == (node.domain, node.op_type)]
+    return sum(_products_of(model, each) for body in bodies for each in body.node)
+
+
+def _is_near(rounded: Sequence[Leaf], actual: Sequence[Leaf]) -> bool:
+    """Tell whether a call of several products is as near as bfloat16 tells them apart."""
+    for one, other in zip(rounded, actual, strict=True):
+        numbers, others = one.data.astype(np.float64), other.data.astype(np.float64)
+        largest = float(np.abs(numbers).max(initial=0.0))
+        if not (np.abs(numbers - others) <= _LAST_PLACE * largest).all():
+            return False
+    return True
+
+
+def in_bf16(source: ModelSource) -> ModelSource:
+    """Return a model whose functions round what products read to bfloat16, and sum as ever."""
+    model = model_of(source)
+    for function in model.functions:
+        nodes: list[onnx.NodeProto] = []
+        for node in function.node:
+            slots = (0, 1) if not node.domain and node.op_type in _PRODUCTS else ()
+            for slot in slots:
+                name = node.input[slot]
+                short = f"{name}.{node.output[0]}.{slot}"
+                node.input[slot] = f"{short}.wide"
+                code = onnx.TensorProto.BFLOAT16
+                nodes.append(onnx.helper.make_node("Cast", [name], [short], to=code))
+                nodes.append(onnx.helper.make_node("CastLike", [short, name], [f"{short}.wide"]))
+            nodes.append(node)
+        del function.node[:]
+        function.node.extend(nodes)
+    return replace(source, content=model.SerializeToString())
+
+
+def _cut_out(
+    wiring: Wiring, rows: Sequence[int], source: ModelSource, given: Mapping[str, Feed]
+) -> ModelSource:
+    """Return calls as a model that is fed what they read."""
+    types = {name: type_of(value) for name, value in given.items() if value is not None}
+    ends = [name for row in rows for name in wiring.nodes[row].output if name]
+    return alone(source, cut(wiring, set(rows), types, ends, given), "partitions")

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.analysis.extract import subgraphs
-from dplcli.ir.operators import (
-    AXIS_SLOTS,
-    BOUNDING,
-    INDEXED,
-    LENGTHS,
-    MEASURING,
-    PART_SLOTS,
-    SIZED_FROM,
-    TUPLE_SLOTS,
-)
+from dplcli.ir.operators import BOUNDING, MEASURING, PLACE_SLOTS, SIZED_FROM
 from dplcli.verify.draws import DrawSpec
 from dplcli.verify.model import Dataflow, input_domain, model_of, port_of, small_values
 
@@ -55,8 +46,7 @@ _KNEES = {
 }
 """Where operators bend, which hold no constant that says so."""
 
-_LIMITING = {op for op, _ in (*INDEXED, *LENGTHS, *TUPLE_SLOTS, *AXIS_SLOTS, *PART_SLOTS)}
-_LIMITING |= {"Equal", "OneHot"}
+_LIMITING = {op for op, _ in PLACE_SLOTS} | {"Equal", "OneHot"}
 """Operators that say within what whole numbers have to be."""
 
 _TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
@@ -113,7 +103,7 @@ class DrawSpecs:
                 grid=grid,
                 odd=tuple(held.ignored),
                 is_turns=turns,
-                never_zero=any(map(_divides, (n for p in places for n in p.any_node()))),
+                never_zero=any(n.op_type in {"Div", "Mod"} for p in places for n in p.any_node()),
             )
         return specs
 
@@ -186,10 +176,6 @@ def _sizes(node: NodeProto) -> Sequence[str]:
     """Return the operands that say how large a result is, but for where a Slice begins and ends."""
     first = SIZED_FROM.get(node.op_type)
     return () if first is None else [*node.input[first:]]
-
-
-def _divides(node: NodeProto) -> bool:
-    return node.op_type in {"Div", "Mod"}
 
 
 def _scale(like: Array) -> float:

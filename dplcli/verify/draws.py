@@ -242,8 +242,7 @@ def _near(
 
 
 def _rows(
-    shape: tuple[int, ...],
-    plain: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    shape: tuple[int, ...], plain: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Return rows of one number each, the first of which is zero."""
     if not shape or not plain.size:

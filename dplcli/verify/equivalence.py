@@ -28,32 +28,13 @@ from onnx import ModelProto
 
 from dplcli.errors import DplError, VerificationError
 from dplcli.files import temporary_folder
+from dplcli.verify import compare, inputs, run
 from dplcli.verify.accuracy import Sums
-from dplcli.verify.apart import ApartJudgement, judge_apart
-from dplcli.verify.bisect import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
 from dplcli.verify.blocks import forget, is_large, plan_blocks, reports, values_of
-from dplcli.verify.compare import (
-    Facts,
-    Judge,
-    Limit,
-    check_names,
-    excused,
-    facts_of,
-    failed_cases,
-    judge_level,
-    measure_limits,
-    movements,
-)
+from dplcli.verify.compare import Judge, Limit
+from dplcli.verify.cuts import ApartJudgement, judge_apart, without_refused
 from dplcli.verify.evidence import Evidence, blindness, save_evidence
-from dplcli.verify.inputs import (
-    candidate_source,
-    check_saving,
-    expected_sizes,
-    find_weights,
-    names_made_by_shape,
-    open_reference,
-    save_inputs,
-)
+from dplcli.verify.layers import CANDIDATE, DATA, ORIGINAL, DivergenceSearch
 from dplcli.verify.model import (
     Dataflow,
     check_expansion,
@@ -63,27 +44,13 @@ from dplcli.verify.model import (
     signature_differences,
 )
 from dplcli.verify.places import judge_places
-from dplcli.verify.power import (
-    blind_warnings,
-    measure_power,
-    random_warnings,
-    value_warnings,
-)
+from dplcli.verify.power import blind_warnings, measure_power, random_warnings, value_warnings
 from dplcli.verify.proof import UnprovedError, prove_same
-from dplcli.verify.run import (
-    IN_EVALUATOR,
-    IS_POSSIBLE,
-    Runner,
-    at_level,
-    check_setup,
-    run_cases,
-    run_levels,
-)
+from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
     TIMEOUT,
     BlockCuts,
-    Execution,
     Feed,
     InputRequest,
     KernelReport,
@@ -104,7 +71,6 @@ from dplcli.verify.settings import (
     VerificationResult,
     one_line,
 )
-from dplcli.verify.stand_ins import without_refused
 
 Progress = Callable[[str], None]
 
@@ -202,7 +168,7 @@ class Evaluator:
 def _why(error: Exception) -> str:
     """Return in one line why there is no opinion."""
     if isinstance(error, StoppedError):
-        return f"it {error.how} {error.doing.removesuffix(IN_EVALUATOR)}"
+        return f"it {error.how} {error.doing.removesuffix(run.IN_EVALUATOR)}"
     if isinstance(error, (RunError, DplError)):
         return str(error)
     return one_line(f"{type(error).__name__}: {error}")
@@ -259,11 +225,11 @@ def verify_equivalence(
         UsageError: A size was given for a dimension that the original does not have, or a
             library of custom operators cannot be loaded.
     """
-    check_setup(settings.custom_ops, settings.execution)
+    run.check_setup(settings.custom_ops, settings.execution)
     request = settings.request
-    check_saving("--save-inputs", request.save, original, candidate, request.given)
+    inputs.check_saving("--save-inputs", request.save, original, candidate, request.given)
     ours, theirs = read_model(original), read_model(candidate)
-    check_names(settings.tolerances, [output.name for output in ours.graph.output])
+    compare.check_names(settings.tolerances, [output.name for output in ours.graph.output])
     if differences := signature_differences(ours.graph, theirs.graph):
         result = VerificationResult(
             equivalent=False,
@@ -273,7 +239,7 @@ def verify_equivalence(
         )
         return _with_opinions(result, original, candidate, settings)
     nodes = (len(ours.graph.node), len(theirs.graph.node))
-    shaped = names_made_by_shape(theirs.graph)
+    shaped = inputs.names_made_by_shape(theirs.graph)
     refusal = _refusal(((original, ours), (candidate, theirs)), settings)
     lost = lost_defaults(ours, theirs)
     # weights that are refilled lie in memory, whatever runs
@@ -282,9 +248,10 @@ def verify_equivalence(
     )
     del theirs
     say = progress or (lambda _: None)
-    blank = VerificationResult(equivalent=True, seeds=settings.first_seeds, levels=())
-    blank = replace(
-        blank,
+    blank = VerificationResult(
+        equivalent=True,
+        seeds=settings.first_seeds,
+        levels=(),
         min_power=settings.min_power,
         doubts=tuple(
             f"input {name!r}, which has a default that a caller may replace, is gone"
@@ -347,7 +314,7 @@ def _plan(
     plan, cuts = plan_blocks(
         (ModelSource(models[0]), ModelSource(models[1])),
         [port.name for port in ports],
-        values_of(flow, expected_sizes(ports, settings)),
+        values_of(flow, inputs.expected_sizes(ports, settings)),
         settings.max_memory,
         say,
     )
@@ -474,10 +441,12 @@ class _Check:
         self._levels = levels
         is_exact = is_proved and levels == (REFERENCE_LEVEL,) and not settings.mutants
         needs_facts = not is_exact or settings.refill_weights or settings.request.corners
-        facts = facts_of(flow) if needs_facts else Facts()  # what is exact needs no tolerance
+        facts = (
+            compare.facts_of(flow) if needs_facts else compare.Facts()
+        )  # what is exact needs no tolerance
         if settings.whole is not None:
             facts = replace(facts, **vars(settings.whole))
-        reference = open_reference(
+        reference = inputs.open_reference(
             original,
             flow,
             facts,
@@ -492,7 +461,7 @@ class _Check:
         self._is_same_graph = False
         self._refilled = len(reference.source.weights or {})
         self._judge = Judge(settings, facts, settings.first_seeds[0])
-        weights = find_weights(flow) if settings.refill_weights or reference.blind else []
+        weights = inputs.find_weights(flow) if settings.refill_weights or reference.blind else []
         draws = random_warnings(flow)
         self._is_compared = not draws
         if draws:
@@ -526,10 +495,12 @@ class _Check:
         settings, reference, stimulus = self._settings, self._reference, self._reference.stimulus
         self._is_same_graph = known.proof is not None
         if settings.request.save is not None:
-            save_inputs(settings.request.save, stimulus)
-        source = candidate_source(candidate, settings, reference.source.weights, self._cuts[1])
+            inputs.save_inputs(settings.request.save, stimulus)
+        source = inputs.candidate_source(
+            candidate, settings, reference.source.weights, self._cuts[1]
+        )
         levels = self._levels
-        runs, failures = run_levels(
+        runs, failures = run.run_levels(
             levels, lambda level: self._run(source, level), at_once=self._at_once(source)
         )
         shared = {  # there the original does not run, either: the optimiser is at fault
@@ -543,7 +514,7 @@ class _Check:
                 hint="onnxruntime's optimiser is at fault: name another level (--level disable)",
             )
         self._warnings += [
-            f"neither model runs, {at_level(level)}, so nothing is compared there"
+            f"neither model runs, {run.at_level(level)}, so nothing is compared there"
             for level in shared
         ]
         reasons = [why for level, why in failures.items() if level not in shared]
@@ -619,7 +590,7 @@ class _Check:
             return None
         stimulus = self._reference.stimulus
         others = [case for case in stimulus.cases if case not in stimulus.seeds]
-        cases = failed_cases(failed)[:_MOST_JUDGED] or [*stimulus.cases][:2]
+        cases = compare.failed_cases(failed)[:_MOST_JUDGED] or [*stimulus.cases][:2]
         cases += [case for case in others if case not in cases]
         # kernels of a target are judged by the outputs; here, it is about what the graph says
         candidate = replace(
@@ -646,7 +617,7 @@ class _Check:
         What the graph says is judged by regions, without kernels, or proved.
         """
         failed = [output for output in outputs if not output.ok]
-        cases = failed_cases(failed)[:_MOST_JUDGED]
+        cases = compare.failed_cases(failed)[:_MOST_JUDGED]
         is_hopeless = any(output.figures.needed_rtol is None for output in failed)
         is_right = self._is_same_graph or (regions is not None and not regions.differing)
         ran = {item.call for level in self._records.values() for item in level if item.runs}
@@ -704,12 +675,12 @@ class _Check:
         excuse = "" if apart is None else apart.excuse
         if regions is not None and is_plain and regions.judged:
             excuse = f"rounding, amplified by the model: {regions.agreement}"
-        is_seen = bool(excuse) and len(failed_cases([output])) <= _MOST_JUDGED
+        is_seen = bool(excuse) and len(compare.failed_cases([output])) <= _MOST_JUDGED
         if output.ok or output.figures.needed_rtol is None or not is_seen:
             return output
         if output.level != REFERENCE_LEVEL and not self._is_unsteady(output):
             return output
-        return excused(output, excuse)
+        return compare.excused(output, excuse)
 
     @property
     def _math(self) -> str:
@@ -735,7 +706,9 @@ class _Check:
         if accuracy.lost or error > _MOST_OF_BF16:
             return replace(output, reason=f"{words}, which is more than {_MOST_OF_BF16:.0%}")
         by_themselves = apart.excuse.rpartition(": ")[2]
-        return excused(output, f"products in bfloat16: {words}; {by_themselves} in that arithmetic")
+        return compare.excused(
+            output, f"products in bfloat16: {words}; {by_themselves} in that arithmetic"
+        )
 
     def _is_unsteady(self, output: OutputComparison) -> bool:
         """Tell whether the original moves about as far, by its optimiser or its own last bits.
@@ -752,13 +725,13 @@ class _Check:
             )
 
         alike = self.original_at(output.level)
-        by_optimiser = {} if alike is None else movements(alike, self._reference.outputs)
+        by_optimiser = {} if alike is None else compare.movements(alike, self._reference.outputs)
         return is_covered(by_optimiser) or is_covered(self._sensitivity())
 
     def _run(self, candidate: ModelSource, level: str) -> Runs:
         start = time.monotonic()
         runner = self._session(candidate, "candidate", level)
-        self._say(f"running the candidate, {at_level(level)}")
+        self._say(f"running the candidate, {run.at_level(level)}")
         runs = self._run_cases(runner)
         self._records[level] = runner.record()
         self._slowest = max(self._slowest, time.monotonic() - start)
@@ -767,18 +740,18 @@ class _Check:
     def _at_once(self, source: ModelSource) -> int:
         """Return how many sessions of the candidate may be open at the same time."""
         weights = sum(math.prod(tensor.dims) for tensor in self._flow.model.graph.initializer)
-        is_possible = source.execution.isolated and IS_POSSIBLE and weights <= _MANY_WEIGHTS
+        is_possible = source.execution.isolated and run.IS_POSSIBLE and weights <= _MANY_WEIGHTS
         is_possible &= source.blocks is None
         if not is_possible or max(self._nodes) < _WORTH_A_PROCESS:
             return 1
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
     def _run_cases(self, runner: Runner) -> dict[int, Outputs]:
-        return run_cases(runner, self._reference.feeds, tuple(self._reference.stimulus.cases))
+        return run.run_cases(runner, self._reference.feeds, tuple(self._reference.stimulus.cases))
 
     def _session(self, source: ModelSource, which: str, level: str) -> Runner:
         nodes = self._nodes[which != "original"]
-        self._say(f"creating a session for the {which} ({nodes:,} nodes), {at_level(level)}")
+        self._say(f"creating a session for the {which} ({nodes:,} nodes), {run.at_level(level)}")
         return Runner(replace(source, name=which), level)
 
     def _judged(self, runs: Runs, level: str) -> list[OutputComparison]:
@@ -790,7 +763,7 @@ class _Check:
 
     def _compare(self, runs: Runs, level: str, *, is_exact: bool = False) -> list[OutputComparison]:
         judge = replace(self._judge, level=level, is_exact=is_exact)
-        return judge_level(judge, self._reference.outputs, runs, self)
+        return compare.judge_level(judge, self._reference.outputs, runs, self)
 
     def original_at(self, level: str) -> Runs | None:
         """Return what the original gives at *level*; None, with a warning, if it does not run."""
@@ -800,7 +773,7 @@ class _Check:
             try:
                 runs = self._run_cases(self._session(source, "original", level))
             except (RunError, StoppedError) as error:
-                self._warnings.append(f"the original does not run, {at_level(level)}: {error}")
+                self._warnings.append(f"the original does not run, {run.at_level(level)}: {error}")
                 self._at_levels[level] = None
             else:
                 self._at_levels[level] = runs
@@ -814,7 +787,7 @@ class _Check:
         """Return how far the original's last bits move its outputs, where that can be measured."""
         if self._limits is None:
             self._say("measuring what the original's own last bits move")
-            self._limits = measure_limits(
+            self._limits = compare.measure_limits(
                 self._reference.source,
                 self._reference.feeds,
                 self._reference.outputs,
@@ -847,7 +820,13 @@ class _Check:
         self._say(f"trying {count} mutants")
 
         def is_caught(mutant: ModelSource) -> bool:
-            execution = self._for_mutants(mutant.execution)
+            # How a mutant runs: one that never ends is given up soon.
+            enough = _PATIENCE + 10 * self._slowest
+            execution = (
+                mutant.execution
+                if not mutant.execution.isolated or (mutant.execution.timeout or enough) < enough
+                else replace(mutant.execution, timeout=min(enough, TIMEOUT))
+            )
             runner = Runner(replace(mutant, name="mutant", execution=execution), REFERENCE_LEVEL)
             comparisons: list[OutputComparison] = []
             for case in self._reference.stimulus.cases:
@@ -884,10 +863,3 @@ class _Check:
             },
         )
         save_evidence(self._settings.save_results, evidence)
-
-    def _for_mutants(self, execution: Execution) -> Execution:
-        """Return how a mutant runs: one that never ends is given up soon."""
-        enough = _PATIENCE + 10 * self._slowest
-        if not execution.isolated or (execution.timeout or enough) < enough:
-            return execution
-        return replace(execution, timeout=min(enough, TIMEOUT))

@@ -20,20 +20,10 @@ from onnx.reference.ops import load_op
 from onnx.reference.ops.op_scan import Scan as OwnScan
 
 from dplcli.onnx_io.convert import all_nodes
+from dplcli.verify import settings
 from dplcli.verify.engines import numbered
 from dplcli.verify.model import whole_of
-from dplcli.verify.settings import (
-    CPU,
-    Feed,
-    Leaf,
-    ModelSource,
-    Outputs,
-    RunError,
-    ShortageError,
-    is_exotic,
-    leaves_of,
-    one_line,
-)
+from dplcli.verify.settings import Feed, Leaf, Outputs
 
 _IR_VERSION = 8
 """That of models of one operator: old enough for all versions of onnxruntime."""
@@ -51,11 +41,7 @@ _ROUNDED_LENGTHS_THAT_COUNT = {
 }
 """Ways of Resize to find places by the length of the result, and below which length they do."""
 
-_ACTIVATIONS = {
-    "GRU": ["sigmoid", "tanh"],
-    "LSTM": ["sigmoid", "tanh", "tanh"],
-    "RNN": ["tanh"],
-}
+_ACTIVATIONS = {"GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "RNN": ["tanh"]}
 """The activations of recurrent operators in each direction, unless they state others."""
 
 Float64s = npt.NDArray[np.float64]
@@ -344,7 +330,7 @@ class _FastMaxPool(OpRun):
         )
         opsets = [onnx.helper.make_opsetid(*each) for each in self.run_params["opsets"].items()]
         model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
-        session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
+        session = ort.InferenceSession(model.SerializeToString(), providers=[settings.CPU])
         return tuple(session.run(None, {node.input[0]: x}))
 
 
@@ -373,7 +359,7 @@ class _FastEvaluator(_Evaluator):
 class ReferenceSession:
     """A model that the reference evaluator runs."""
 
-    def __init__(self, source: ModelSource, *, is_fast: bool = False) -> None:
+    def __init__(self, source: settings.ModelSource, *, is_fast: bool = False) -> None:
         """Load the model with all its weights.
 
         Args:
@@ -385,7 +371,17 @@ class ReferenceSession:
         """
         try:
             model = whole_of(source)
-            _sort_functions(model)
+            # Put the functions that others call before these: the evaluator knows those it has
+            # read.
+            functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+            calls = {
+                key: {(node.domain, node.op_type, node.overload) for node in all_nodes(each)}
+                & functions.keys()
+                for key, each in functions.items()
+            }
+            order = [functions[key] for key in TopologicalSorter(calls).static_order()]
+            del model.functions[:]
+            model.functions.extend(order)
             self._names = [output.name for output in model.graph.output]
             self._evaluator = (_FastEvaluator if is_fast else _Evaluator)(model)
         except Exception as error:
@@ -401,29 +397,16 @@ class ReferenceSession:
             with np.errstate(all="ignore"):
                 values = self._evaluator.run(None, dict(feeds))
             return {
-                name: tuple(_readable(leaf) for leaf in leaves_of(value))
+                name: tuple(_readable(leaf) for leaf in settings.leaves_of(value))
                 for name, value in zip(self._names, values, strict=True)
             }
         except Exception as error:
             raise _evaluator_error(error) from error
 
 
-def _sort_functions(model: onnx.ModelProto) -> None:
-    """Put the functions that others call before these: the evaluator knows those it has read."""
-    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
-    calls = {
-        key: {(node.domain, node.op_type, node.overload) for node in all_nodes(each)}
-        & functions.keys()
-        for key, each in functions.items()
-    }
-    order = [functions[key] for key in TopologicalSorter(calls).static_order()]
-    del model.functions[:]
-    model.functions.extend(order)
-
-
 def _readable(leaf: Leaf) -> Leaf:
     """Return an array in the form of onnxruntime's: bfloat16 as float32, float8 in steps."""
-    if not is_exotic(leaf.data):
+    if not settings.is_exotic(leaf.data):
         return leaf
     if leaf.dtype == "bfloat16":
         return Leaf(leaf.label, leaf.dtype, leaf.data.astype(np.float32))
@@ -432,6 +415,10 @@ def _readable(leaf: Leaf) -> Leaf:
     raise NotImplementedError(f"an output of type {leaf.dtype}")
 
 
-def _evaluator_error(error: Exception) -> RunError:
-    message = one_line(f"{type(error).__name__}: {error}")
-    return ShortageError(message) if isinstance(error, MemoryError) else RunError(message)
+def _evaluator_error(error: Exception) -> settings.RunError:
+    message = settings.one_line(f"{type(error).__name__}: {error}")
+    return (
+        settings.ShortageError(message)
+        if isinstance(error, MemoryError)
+        else settings.RunError(message)
+    )

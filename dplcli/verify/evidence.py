@@ -23,22 +23,13 @@ import onnx
 
 from dplcli.errors import UsageError
 from dplcli.files import write_file
-from dplcli.verify.compare import (
-    Depth,
-    Facts,
-    Judge,
-    Limit,
-    check_names,
-    excused,
-    judge_level,
-)
+from dplcli.verify.compare import Depth, Facts, Judge, Limit, check_names, excused, judge_level
 from dplcli.verify.inputs import ARCHIVE_ERRORS, candidate_source
 from dplcli.verify.model import check_expansion, input_ports, output_ports, read_model
 from dplcli.verify.run import Runner, at_level, check_setup, run_cases, run_levels
 from dplcli.verify.settings import (
     REFERENCE_LEVEL,
     Array,
-    Execution,
     Feed,
     InputChoice,
     Leaf,
@@ -53,7 +44,8 @@ from dplcli.verify.settings import (
 )
 
 RESULTS_SCHEMA = "dpl.results/1"
-_RECORD = "record"
+RECORD = "record"
+"""The text in an archive that says what its arrays are."""
 _TUPLES = ("seeds", "levels", "reasons", "warnings", "blind_outputs", "doubts")
 
 
@@ -156,10 +148,10 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
             for case, feeds in evidence.feeds.items()
             for name, feed in feeds.items()
         ],
-        "originals": _packed(evidence.originals, arrays),
-        "candidates": _packed(evidence.candidates, arrays),
+        "originals": packed_runs(evidence.originals, arrays),
+        "candidates": packed_runs(evidence.candidates, arrays),
     }
-    arrays[_RECORD] = np.array(json.dumps(record))
+    arrays[RECORD] = np.array(json.dumps(record))
     try:
         write_file(path, lambda stream: np.savez_compressed(stream, allow_pickle=False, **arrays))
     except OSError as error:
@@ -173,14 +165,12 @@ def load_evidence(path: Path) -> Evidence:
         UsageError: The file is missing, damaged or something else.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        record = json.loads(str(arrays[_RECORD]))
+        record, arrays = read_record(path)
         if record["schema"] != RESULTS_SCHEMA:
             raise UsageError(f"{path}: holds {record['schema']!r}, not {RESULTS_SCHEMA!r}")
         facts, result = record["facts"], record["result"]
         plain: dict[str, Any] = {name: tuple(result.get(name, ())) for name in _TUPLES}
-        originals = _unpacked(record["originals"], arrays)
+        originals = unpacked_runs(record["originals"], arrays)
         levels = {REFERENCE_LEVEL: originals[REFERENCE_LEVEL], **originals} if originals else {}
         return Evidence(
             facts=Facts(
@@ -190,7 +180,7 @@ def load_evidence(path: Path) -> Evidence:
                 rounds=facts["rounds"],
             ),
             originals=levels,
-            candidates=_unpacked(record["candidates"], arrays),
+            candidates=unpacked_runs(record["candidates"], arrays),
             measured={name: Limit(**limit) for name, limit in record["limits"].items()},
             result=VerificationResult(
                 equivalent=False,
@@ -232,7 +222,19 @@ def _grounds(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _packed(levels: Mapping[str, Runs], arrays: dict[str, Array]) -> list[dict[str, object]]:
+def read_record(path: Path) -> tuple[Any, dict[str, Array]]:
+    """Return the text of an archive, which is JSON, and its arrays.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is damaged, or something else; there are others, see `ARCHIVE_ERRORS`.
+    """
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    return json.loads(str(arrays[RECORD])), arrays
+
+
+def packed_runs(levels: Mapping[str, Runs], arrays: dict[str, Array]) -> list[dict[str, object]]:
     """Describe runs, and put their arrays into *arrays*."""
     return [
         {
@@ -250,10 +252,11 @@ def _packed(levels: Mapping[str, Runs], arrays: dict[str, Array]) -> list[dict[s
     ]
 
 
-def _unpacked(
+def unpacked_runs(
     entries: Any,  # noqa: ANN401  # JSON
     arrays: Mapping[str, Array],
 ) -> dict[str, dict[int, Outputs]]:
+    """Return the runs that `packed_runs` described, by level."""
     levels: dict[str, dict[int, Outputs]] = {}
     for entry in entries:
         runs = levels.setdefault(str(entry["level"]), {})
@@ -296,11 +299,7 @@ def _unpacked_feed(packed: Any, arrays: Mapping[str, Array]) -> Feed:  # noqa: A
     if packed is None:
         return None
     if isinstance(packed, list):
-        return [_unpacked_array(item, arrays) for item in packed]
-    return _unpacked_array(packed, arrays)
-
-
-def _unpacked_array(packed: Any, arrays: Mapping[str, Array]) -> Array:  # noqa: ANN401  # JSON
+        return [_unpacked_feed(item, arrays) for item in packed]  # type: ignore[misc]  # arrays
     values = arrays[packed["array"]]
     if packed["dtype"] == onnx.TensorProto.STRING:
         return values.astype(object)
@@ -336,7 +335,16 @@ def verify_against(
             hint="save results without --refill-weights, or compare the two models",
         )
     check_setup(settings.custom_ops, settings.execution)
-    reasons = _other_names(evidence, candidate, settings.execution)
+    # Name the inputs and outputs that only the results or only the candidate have.
+    model = read_model(candidate)
+    check_expansion(candidate, model, settings.execution)
+    graph = model.graph
+    fed = next(iter(evidence.feeds.values()), {})
+    gave = _first(evidence)
+    reasons = [
+        *_differences("input", fed, [port.name for port in input_ports(graph)]),
+        *_differences("output", gave, [port.name for port in output_ports(graph)]),
+    ]
     runs: dict[str, Runs] = {}
     if not reasons:
         source = candidate_source(candidate, settings)
@@ -358,19 +366,6 @@ def verify_against(
         warnings=(*evidence.result.warnings, *_other_versions(evidence)),
     )
     return replace(evidence, candidates=runs, result=result, excuses={}).judge(settings)
-
-
-def _other_names(evidence: Evidence, candidate: Path, execution: Execution) -> list[str]:
-    """Name the inputs and outputs that only the results or only the candidate have."""
-    model = read_model(candidate)
-    check_expansion(candidate, model, execution)
-    graph = model.graph
-    fed = next(iter(evidence.feeds.values()), {})
-    gave = _first(evidence)
-    return [
-        *_differences("input", fed, [port.name for port in input_ports(graph)]),
-        *_differences("output", gave, [port.name for port in output_ports(graph)]),
-    ]
 
 
 def _differences(what: str, saved: Mapping[str, object], names: Sequence[str]) -> list[str]:

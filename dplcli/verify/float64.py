@@ -8,6 +8,7 @@ no float64 kernels of many operators, Conv among them.)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ from dplcli.onnx_io.infer import ONNX_ERRORS
 from dplcli.verify.compare import scale_of
 from dplcli.verify.model import whole_of
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import REFERENCE_LEVEL, RunError, one_line
+from dplcli.verify.settings import REFERENCE_LEVEL, RunError, map_feeds, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,11 +95,7 @@ def wide_feed(value: Feed, moved: np.random.Generator | None = None) -> Feed:
         value: What is fed: nothing, an array, or a list of arrays.
         moved: As for :func:`in_float64`.
     """
-    if value is None:
-        return None
-    if isinstance(value, list):
-        return [_wide(array, moved) for array in value]
-    return _wide(value, moved)
+    return map_feeds(partial(_wide, moved=moved), {"": value})[""]
 
 
 def _wide(values: Array, moved: np.random.Generator | None) -> Array:

@@ -24,18 +24,8 @@ from google.protobuf.message import DecodeError
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.files import write_file
-from dplcli.ir import Dim, Graph, Node, Tensor, Value
+from dplcli.ir import Dim, Graph, Node, Tensor, Value, operators
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import (
-    ARITHMETIC,
-    BOUNDED_BY_SIZE,
-    BOUNDING,
-    HOLDS_WEIGHT,
-    MEASURING,
-    WEIGHT_DTYPES,
-    can_stand_for_weight,
-    is_weight_use,
-)
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.model import (
     Dataflow,
@@ -60,6 +50,7 @@ from dplcli.verify.power import blind_outputs
 from dplcli.verify.run import Runner, open_original
 from dplcli.verify.settings import (
     CORNERS,
+    REFERENCE_LEVEL,
     Array,
     BlockCuts,
     Feed,
@@ -72,6 +63,7 @@ from dplcli.verify.settings import (
     RunError,
     Settings,
     StoppedError,
+    arrays_in,
     map_feeds,
     storable,
 )
@@ -121,7 +113,14 @@ def _fit_array(value: object, port: Port, place: str) -> Array:
     if port.dtype == onnx.TensorProto.UNDEFINED:
         return array
     if port.dtype == onnx.TensorProto.STRING:
-        return _as_text(array, place)
+        if array.dtype.kind not in _TEXT or not all(
+            isinstance(item, (str, bytes)) for item in array.reshape(-1).tolist()
+        ):
+            raise UsageError(f"{place} is {array.dtype.name}, but strings in the model")
+        words = [w.decode("utf-8", "replace") if isinstance(w, bytes) else w for w in array.flat]
+        text = np.empty(array.shape, dtype=object)
+        text.reshape(-1)[:] = words
+        return text
     wanted = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(port.dtype))
     if array.dtype == wanted:
         return np.ascontiguousarray(array).reshape(array.shape)
@@ -130,11 +129,7 @@ def _fit_array(value: object, port: Port, place: str) -> Array:
         return np.ascontiguousarray(array).view(wanted).reshape(array.shape)
     if not _may_become(array.dtype, port.dtype):
         raise UsageError(f"{place} is {array.dtype.name}, but {port.type_name} in the model")
-    return _converted(array, wanted, place)
-
-
-def _converted(array: Array, wanted: np.dtype[np.generic], place: str) -> Array:
-    """Cast; refuse whole numbers that would change and finite ones that would become infinite."""
+    # Cast; refuse whole numbers that would change and finite ones that would become infinite.
     with np.errstate(all="ignore"):
         converted: Array = array.astype(wanted)
         if array.dtype.kind in _WHOLE and wanted.kind in _WHOLE:
@@ -158,17 +153,6 @@ def _may_become(found: np.dtype[np.generic], wanted: int) -> bool:
     if found.kind == "c":
         return "COMPLEX" in name
     return is_float
-
-
-def _as_text(array: Array, place: str) -> Array:
-    if array.dtype.kind not in _TEXT or not all(
-        isinstance(item, (str, bytes)) for item in array.reshape(-1).tolist()
-    ):
-        raise UsageError(f"{place} is {array.dtype.name}, but strings in the model")
-    words = [w.decode("utf-8", "replace") if isinstance(w, bytes) else w for w in array.flat]
-    text = np.empty(array.shape, dtype=object)
-    text.reshape(-1)[:] = words
-    return text
 
 
 def _check_shape(shape: Sequence[int], port: Port, place: str) -> None:
@@ -374,8 +358,8 @@ def _load_numpy(path: Path, what: str) -> Array | dict[str, Array]:
         raise UsageError(f"{path}: not {what} ({reason})") from error
 
 
-def _check_archive(path: Path, ports: Sequence[Port]) -> None:
-    """Refuse arrays that do not fit the model, or are far larger than their file, still packed."""
+def _read_npz(path: Path, ports: Sequence[Port]) -> Iterator[GivenSet]:
+    # Refuse arrays that do not fit the model, or are far larger than their file, still packed.
     by_name = {port.name: port for port in ports}
     total = 0
     with suppress(*_READ_ERRORS, *ARCHIVE_ERRORS), zipfile.ZipFile(path) as archive:
@@ -395,10 +379,6 @@ def _check_archive(path: Path, ports: Sequence[Port]) -> None:
             f"{path}: would unpack to {total / 1e9:,.1f} GB, from {size / 1e6:,.1f} MB",
             hint="if that is right, save it with numpy.savez, which does not pack",
         )
-
-
-def _read_npz(path: Path, ports: Sequence[Port]) -> Iterator[GivenSet]:
-    _check_archive(path, ports)
     arrays = _load_numpy(path, "arrays in numpy's .npz format")
     if isinstance(arrays, np.ndarray):
         raise UsageError(f"{path}: holds one array; rename it to .npy")
@@ -471,7 +451,7 @@ def _call(function: InputFunction, seed: int, ports: Sequence[Port], label: str)
 
 _MATRIX_PRODUCTS = frozenset({"Gemm", "MatMul"})
 _MATRIX_RANK = 2
-_DTYPES = frozenset(map(np.dtype, WEIGHT_DTYPES))
+_DTYPES = frozenset(map(np.dtype, operators.WEIGHT_DTYPES))
 
 # Factors on matrices, tried in turn while some output ignores the inputs. In a deep residual net
 # activations grow with every block, until the last softmax gives exactly 0 and 1.
@@ -507,10 +487,12 @@ def find_weights(flow: Dataflow) -> list[Weight]:
     for node in flow.graph:
         shape, dtype, fill = _made_by(node)
         output = node.outputs[0] if node.outputs else None
-        if output is None or not can_stand_for_weight(math.prod(shape), fill):
+        if output is None or not operators.can_stand_for_weight(math.prod(shape), fill):
             continue
         uses = list(_uses(output, flow.graph))
-        if uses and all(user and is_weight_use(user.op_type, slot, fill) for user, slot in uses):
+        if uses and all(
+            user and operators.is_weight_use(user.op_type, slot, fill) for user, slot in uses
+        ):
             user, slot = uses[0]
             assert user is not None  # noqa: S101  # all are nodes
             fan_in = _fan_in(shape, user, slot)
@@ -533,28 +515,6 @@ def draw_weights(weights: list[Weight], seed: int, gain: float) -> dict[str, Arr
 def names_made_by_shape(graph: onnx.GraphProto) -> set[str]:
     """Return the names that ConstantOfShape makes in the main graph."""
     return {node.output[0] for node in graph.node if node.op_type == "ConstantOfShape"}
-
-
-def replace_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> bytes:
-    """Replace the nodes that make weights by initializers, and return the model as bytes.
-
-    The initializers are declared to be external data. *model* is changed.
-    """
-    for index in reversed(range(len(model.graph.node))):
-        node = model.graph.node[index]
-        if node.op_type == "ConstantOfShape" and node.output[0] in values:
-            del model.graph.node[index]
-    offset = 0
-    for name, array in values.items():
-        tensor = model.graph.initializer.add(name=name, dims=array.shape)
-        tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        entries = {"location": _LOCATION, "offset": str(offset), "length": str(array.nbytes)}
-        for key, value in entries.items():
-            tensor.external_data.add(key=key, value=value)
-        offset += array.nbytes
-    content: bytes = model.SerializeToString()
-    return content
 
 
 def with_weights(content: bytes, values: Mapping[str, Array]) -> bytes:
@@ -602,14 +562,14 @@ def _uses(value: Value, main: Graph) -> Iterator[tuple[Node | None, int]]:
         for node, slot in here.value.iter_uses():
             if called_function(node) is not None:
                 pending += entering_call(here, node, slot)
-            elif node.op_type in HOLDS_WEIGHT and slot == 0:
+            elif node.op_type in operators.HOLDS_WEIGHT and slot == 0:
                 pending += here.on_to(node.outputs[:1])
             else:
                 yield node, slot
 
 
 def _fan_in(shape: tuple[int, ...], node: Node, slot: int) -> int:
-    if node.op_type in ARITHMETIC or math.prod(shape) == max(shape):
+    if node.op_type in operators.ARITHMETIC or math.prod(shape) == max(shape):
         return 0
     is_turned = node.op_type == "Gemm" and integer(node, "transB", 0)
     columns = node.op_type in _MATRIX_PRODUCTS and not is_turned
@@ -737,18 +697,6 @@ def size_plans(  # noqa: PLR0913  # what is known of sizes, one kind each
             yield sizes
 
 
-def check_sizes(ports: Sequence[Port], given: Mapping[str, int]) -> None:
-    """Refuse a size for a dimension that no input has.
-
-    Raises:
-        UsageError: There is such a size; the error lists the dimensions.
-    """
-    symbols = {s for port in ports for s in port.symbols if s is not None}
-    free = any(port.shape is None for port in ports)
-    named = [name for name in given if not (free and ":" in name)]
-    _check_known(named, sorted(symbols), "no input has a dimension {!r}")
-
-
 def shaped_sizes(
     ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
 ) -> dict[str, int]:
@@ -817,7 +765,7 @@ def _met(node: Node) -> Iterable[tuple[Dim, Dim]]:
     one, other = (dims or () for dims in islice(read, 2))
     least_rank = min(len(one), len(other))
     match node.op_type:
-        case op_type if op_type in ARITHMETIC:
+        case op_type if op_type in operators.ARITHMETIC:
             return zip(reversed(one), reversed(other), strict=False)
         case "MatMul" if least_rank > 0:
             return [(one[-1], other[-2:][0])]
@@ -1372,15 +1320,9 @@ def corner_feeds(
         if chosen.kind in _ORDERED and (corner != "negative" or is_signed):
             moved |= map_feeds(partial(_at_corner, corner, chosen), {name: feeds[name]})
     before, after = (
-        [array for feed in fed.values() for array in _arrays(feed)] for fed in (feeds, moved)
+        [array for feed in fed.values() for array in arrays_in(feed)] for fed in (feeds, moved)
     )
     return None if all(map(np.array_equal, before, after)) else moved
-
-
-def _arrays(feed: Feed) -> list[Array]:
-    if feed is None:
-        return []
-    return feed if isinstance(feed, list) else [feed]
 
 
 def _at_corner(corner: str, chosen: Range, array: Array) -> Array:
@@ -1568,7 +1510,11 @@ class _Search:
         self._ports = ports
         self._runner = runner
         self._sizes = shaped_sizes(ports, request.shapes, sizes)
-        check_sizes(ports, self._sizes)
+        # Refuse a size for a dimension that no input has.
+        symbols = {s for port in ports for s in port.symbols if s is not None}
+        free = any(port.shape is None for port in ports)
+        named = [name for name in self._sizes if not (free and ":" in name)]
+        _check_known(named, sorted(symbols), "no input has a dimension {!r}")
         self._domain = cache(partial(input_domain, flow))
         by_name = {port.name: port for port in ports}
         _check_known(request.ranges, by_name, "a range is given for {!r}, which is no input")
@@ -1816,12 +1762,14 @@ class _Search:
     def _bounds_of_sizes(self) -> set[int]:
         """Return the whole numbers that sizes may be compared with, or that are a part of one."""
         nodes = [*self._flow.nodes()]
-        if not any(node.op_type in MEASURING | BOUNDED_BY_SIZE for node in nodes):
+        if not any(
+            node.op_type in operators.MEASURING | operators.BOUNDED_BY_SIZE for node in nodes
+        ):
             return set()
         arrays = (
             numbers_in(stored(value))
             for node in nodes
-            if node.op_type in BOUNDING or node.op_type in {"Add", "Sub"}
+            if node.op_type in operators.BOUNDING or node.op_type in {"Add", "Sub"}
             for value in node.inputs
             if value is not None
         )
@@ -1861,7 +1809,7 @@ class _Search:
 
     def describe(self, port: Port, found: _Found, cases: Iterable[int]) -> InputChoice:
         """Return what one input was fed over the *cases* that are judged."""
-        fed = [_arrays(found.feeds[case][port.name]) for case in cases]
+        fed = [arrays_in(found.feeds[case][port.name]) for case in cases]
         if port.name in found.ranges:
             how, shape = found.ranges[port.name].how, shape_of(port, found.sizes)
         else:
@@ -1991,7 +1939,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     settings: Settings,
     *,
     made: Collection[str] | None = None,
-    create: Callable[[ModelSource], Runner],
+    create: Callable[[ModelSource], Runner] = lambda source: Runner(source, REFERENCE_LEVEL),
     resize: bool = True,
     blocks: BlockCuts | None = None,
     say: Callable[[str], None] = lambda _: None,
@@ -2050,13 +1998,28 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     return reference
 
 
+def fed_reference(
+    path: Path, model: onnx.ModelProto, settings: Settings, say: Callable[[str], None]
+) -> Reference:
+    """Run a model that nothing is compared with place by place; save what it is fed, if asked.
+
+    Raises:
+        VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
+        UsageError: What it is fed cannot be written.
+    """
+    reference = open_reference(path, Dataflow(model), Facts(), settings, resize=False, say=say)
+    if settings.request.save is not None:
+        save_inputs(settings.request.save, reference.stimulus)
+    return reference
+
+
 def _of_one_shape(feeds: Mapping[int, Mapping[str, Feed]]) -> list[int]:
     """Return the cases whose inputs have the shapes of the first, but for what is left out.
 
     An output whose shape follows from an input's depends on that; its numbers need not.
     """
     shapes = {
-        case: {name: [a.shape for a in _arrays(feed)] for name, feed in fed.items()}
+        case: {name: [a.shape for a in arrays_in(feed)] for name, feed in fed.items()}
         for case, fed in feeds.items()
     }
     first = next(iter(shapes.values()))
@@ -2071,7 +2034,22 @@ def refilled(source: ModelSource, values: Mapping[str, Array] | None) -> ModelSo
     """Return a copy of *source* in memory with these weights; *source* itself if there are none."""
     if not values:
         return source
-    content = replace_weights(read_model(source.path), values)
+    # Initializers, declared to be external data, take the place of the nodes that make weights.
+    model = read_model(source.path)
+    for index in reversed(range(len(model.graph.node))):
+        node = model.graph.node[index]
+        if node.op_type == "ConstantOfShape" and node.output[0] in values:
+            del model.graph.node[index]
+    offset = 0
+    for name, array in values.items():
+        tensor = model.graph.initializer.add(name=name, dims=array.shape)
+        tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        entries = {"location": _LOCATION, "offset": str(offset), "length": str(array.nbytes)}
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+        offset += array.nbytes
+    content: bytes = model.SerializeToString()
     return replace(source, content=content, weights=values)
 
 

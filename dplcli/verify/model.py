@@ -15,42 +15,19 @@ import onnx
 
 from dplcli.errors import DplError, VerificationError
 from dplcli.files import path_of
+from dplcli.ir import operators
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, called_function
-from dplcli.ir.operators import (
-    AXIS_SLOTS,
-    CASTS,
-    COUNT_SLOTS,
-    INDEXED,
-    INFLUENCED,
-    LENGTHS,
-    MASK_SLOTS,
-    PART_SLOTS,
-    REARRANGING,
-    TUPLE_SLOTS,
-    VALUES_FROM,
-    WANTS_NUMBER,
-    WANTS_POSITIVE,
-    WANTS_UNIT,
-    is_random,
-)
+from dplcli.ir.operators import is_random
 from dplcli.ir.types import summands
 from dplcli.onnx_io import model_from_proto, parse_model, read_model_file
-from dplcli.onnx_io.convert import dtype_bits, file_of, load_data
+from dplcli.onnx_io.convert import decode_type, dtype_bits, file_of, load_data
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
 from dplcli.verify.numbering import SHORT, mark
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Container,
-        Hashable,
-        Iterable,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.ir import Dim, Node, Shape, Tensor, Value
     from dplcli.verify.settings import Array, Sums
@@ -300,10 +277,8 @@ def port_of(info: onnx.ValueInfoProto) -> Port:
     """Describe one declared value; of a sequence or optional, the tensor inside."""
     kind, inner = kind_of(info.type)
     field = inner.WhichOneof("value")
-    if field == "tensor_type":
-        tensor = inner.tensor_type
-        shape = dims_of(tensor.shape) if tensor.HasField("shape") else None
-        return Port(info.name, kind, tensor.elem_type, shape)
+    if (known := decode_type(inner)) is not None:
+        return Port(info.name, kind, inner.tensor_type.elem_type, known.shape)
     dtype = inner.map_type.key_type if field == "map_type" else onnx.TensorProto.UNDEFINED
     return Port(info.name, "map" if field == "map_type" else kind, dtype, None)
 
@@ -324,16 +299,6 @@ def kind_of(declared: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto]:
             return "sparse", declared
         case _:
             return "unknown", declared
-
-
-def dims_of(shape: onnx.TensorShapeProto) -> tuple[Dim, ...]:
-    """Return each dimension as a number, a symbol or None; a negative number says nothing."""
-    return tuple(
-        (dim.dim_value if dim.dim_value >= 0 else None)
-        if dim.HasField("dim_value")
-        else dim.dim_param or None
-        for dim in shape.dim
-    )
 
 
 def signature_differences(original: onnx.GraphProto, candidate: onnx.GraphProto) -> list[str]:
@@ -387,7 +352,7 @@ def _rank(port: Port) -> int:
 
 
 _INDICES = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
-_KEEPS_SHAPE = CASTS | {"DequantizeLinear", "Dropout", "Identity"}
+_KEEPS_SHAPE = operators.CASTS | {"DequantizeLinear", "Dropout", "Identity"}
 _LARGE = 1024
 _LARGE_WHOLE = 1 << 16  # tables of classes, which say what an index may be; weights are floats
 
@@ -424,11 +389,6 @@ class Dataflow:
     def values(self) -> Iterator[Value]:
         """Yield the values of the main graph and of the bodies in it."""
         return (value for graph in self.graph.and_inner() for value in graph.values.values())
-
-    def dims(self, name: str) -> Shape | None:
-        """Return the dimensions of a value of the main graph, where they are known."""
-        value = self.graph.values.get(name)
-        return None if value is None else Waypoint(value).dims
 
 
 def stored(value: Value) -> Tensor | None:
@@ -516,9 +476,7 @@ def integer(node: Node, name: str, default: int, calls: Sequence[Node] = ()) -> 
 
 
 def follow(
-    start: Waypoint,
-    look: Callable[[Waypoint, Node, int], Iterable[Waypoint]],
-    most: int,
+    start: Waypoint, look: Callable[[Waypoint, Node, int], Iterable[Waypoint]], most: int
 ) -> None:
     """Follow a value through subgraphs and calls; stop after so many values.
 
@@ -624,11 +582,11 @@ def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
     uses: set[Purpose] = set()
 
     def look(here: Waypoint, node: Node, slot: int) -> Iterator[Waypoint]:
-        if (node.op_type, slot) in MASK_SLOTS and not here.mixed:
+        if (node.op_type, slot) in operators.MASK_SLOTS and not here.mixed:
             uses.add(Purpose.MASK)
         elif node.op_type in _TURNS:
             uses.add(Purpose.ANGLE)
-        if node.op_type in _MIXES or slot in INFLUENCED.get(node.op_type, ()):
+        if node.op_type in _MIXES or slot in operators.INFLUENCED.get(node.op_type, ()):
             mixed = here.mixed or node.op_type in _MIXES
             yield from here.on_to(node.outputs, mixed=mixed)
 
@@ -647,11 +605,11 @@ def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
 
 _MOST_DOMAIN_STATES = 20_000
 _FEWEST_CLASSES = 3
-_KEEPS_NUMBERS = REARRANGING | CASTS | {"Expand", "Tile"}
+_KEEPS_NUMBERS = operators.REARRANGING | operators.CASTS | {"Expand", "Tile"}
 _WEIGHED = frozenset({"Conv", "Gemm", "MatMul"})
 _WANTED = {
-    **dict.fromkeys(WANTS_POSITIVE, Purpose.POSITIVE),
-    **dict.fromkeys(WANTS_UNIT, Purpose.UNIT),
+    **dict.fromkeys(operators.WANTS_POSITIVE, Purpose.POSITIVE),
+    **dict.fromkeys(operators.WANTS_UNIT, Purpose.UNIT),
     "Acosh": Purpose.ABOVE_ONE,
 }
 
@@ -690,7 +648,7 @@ def input_domain(flow: Dataflow, port: Port) -> Domain:
     def look(here: Waypoint, node: Node, slot: int) -> Iterator[Waypoint]:
         _note(domain, here, node, slot)
         is_clipped = node.op_type == "Clip" and slot == 0 and port.dtype in _INDICES
-        if slot in VALUES_FROM.get(node.op_type, ()) or is_clipped:
+        if slot in operators.VALUES_FROM.get(node.op_type, ()) or is_clipped:
             yield from here.on_to(node.outputs, cast=here.cast or node.op_type == "Cast")
         elif node.op_type in {"Add", "Sub"} and not (node.op_type == "Sub" and slot):
             step = numbers_in(here.tensor_of(node, 1 - slot))
@@ -706,21 +664,23 @@ def input_domain(flow: Dataflow, port: Port) -> Domain:
 
 def _note(domain: Domain, place: Waypoint, node: Node, slot: int) -> None:
     key = (node.op_type, slot)
-    if key in PART_SLOTS and not node.domain:
+    if key in operators.PART_SLOTS and not node.domain:
         dims = place.dims_of(node, 0)
         axis = integer(node, "axis", 0, place.calls)
         domain.parts.update(dim for dim in dims[axis : axis + 1 or None] if dim)
     limits = [(limit, place.offset) for limit in _limits(place, node, slot)]
-    if key in LENGTHS and not node.domain:  # the largest is the size of the axis that it cuts
-        data, switch, axes = LENGTHS[key]
+    if (
+        key in operators.LENGTHS and not node.domain
+    ):  # the largest is the size of the axis that it cuts
+        data, switch, axes = operators.LENGTHS[key]
         cut = axes[bool(integer(node, switch, 0, place.calls))]
         limits += [(limit, place.offset - 1) for limit in _axis_size(place, node, data, cut)]
     domain.bounds.update(Bound(limit, offset) for limit, offset in limits if limit)
-    if key in COUNT_SLOTS:
+    if key in operators.COUNT_SLOTS:
         domain.uses.add(Purpose.COUNT)
     elif node.op_type in _WANTED:
         domain.uses.add(_WANTED[node.op_type])
-    elif node.op_type in WANTS_NUMBER and not place.cast:
+    elif node.op_type in operators.WANTS_NUMBER and not place.cast:
         domain.uses.add(Purpose.NUMBER)
     elif node.op_type in _WEIGHED and slot == 0 and place.tensor_of(node, 1) is not None:
         domain.uses.add(Purpose.NUMBER)  # of a mask, an exporter subtracts or multiplies something
@@ -733,18 +693,18 @@ def _limits(place: Waypoint, node: Node, slot: int) -> list[Dim]:
         return [] if depth is None else [int(depth.reshape(-1)[0])]
     if node.op_type == "Equal" and (classes := _classes(place.read_by(node, 1 - slot))):
         return [classes]
-    if key in TUPLE_SLOTS:
+    if key in operators.TUPLE_SLOTS:
         first = integer(node, "batch_dims", 0, place.calls)
         width = next(reversed(place.dims_of(node, slot)), None)
         last = first + width if isinstance(width, int) else None
         return list(place.dims_of(node, 0)[first:last])
-    if key in AXIS_SLOTS:
+    if key in operators.AXIS_SLOTS:
         return [len(place.dims_of(node, 0))]
     # which slot of a RotaryEmbedding holds the positions depends on the domain
     no_positions = 3 if node.domain == "com.microsoft" else 1
-    if key not in INDEXED or (node.op_type == "RotaryEmbedding" and slot == no_positions):
+    if key not in operators.INDEXED or (node.op_type == "RotaryEmbedding" and slot == no_positions):
         return []
-    data, axis = INDEXED[key]
+    data, axis = operators.INDEXED[key]
     if not isinstance(axis, int):
         axis = integer(node, axis[0], axis[1], place.calls)
     return _axis_size(place, node, data, axis)

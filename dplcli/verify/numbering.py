@@ -20,24 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    SparseTensorProto,
-    TensorProto,
-)
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 from dplcli.ir.model import in_order
-from dplcli.ir.operators import (
-    KERNEL_SLOT,
-    RANDOM_OPS,
-    WINDOWED,
-    canonical_domain,
-    commutes,
-    may_be_random,
-)
+from dplcli.ir.operators import KERNEL_SLOT, WINDOWED, canonical_domain, commutes, may_be_random
 from dplcli.onnx_io.convert import names_read
 from dplcli.onnx_io.infer import count_calls
 
@@ -143,14 +129,13 @@ class Numbered:
 class Numbering:
     """Gives equal numbers to equal computations, in all models that it is shown.
 
+    Alike nodes are taken to draw the same random numbers, as they do where one model is the other.
+
     Args:
-        draws_alike: Whether alike nodes draw the same random numbers. They may be said to in a
-            proof that one model is the other. In two runs they do not.
         by_name: Whether those of other names draw other numbers, even if they are alike.
     """
 
-    def __init__(self, *, draws_alike: bool = False, by_name: bool = False) -> None:
-        self._draws_alike = draws_alike
+    def __init__(self, *, by_name: bool = False) -> None:
         self._by_name = by_name
         self._numbers: dict[Hashable, int] = {}
         self._shapes: dict[ValueNumber, tuple[int, ...]] = {}
@@ -205,13 +190,9 @@ class Numbering:
     def _value(self, *key: Hashable) -> ValueNumber:
         return self._number(*key), 0
 
-    def _nothing_else(self) -> int:
-        """Return a number that nothing else has."""
-        return self._number("unique", len(self._numbers))
-
     def _doubtful(self, doubt: _DoubtError) -> ValueNumber:
         self._found.doubts.append(str(doubt))
-        return self._nothing_else(), 0
+        return self._value("unique", len(self._numbers))  # like no other
 
     def _stored(self, graph: GraphProto) -> Scope:
         """Number what a graph stores, by name."""
@@ -246,28 +227,7 @@ class Numbering:
             if kind is None:
                 kind = self._kinds[text] = self._kind(text)
             steps.append(_Step(node, kind, reads, makes))
-        return self._in_order(steps)
-
-    def _kind(self, text: bytes) -> _Kind:
-        node = NodeProto.FromString(text)
-        domain, op_type = canonical_domain(node.domain), node.op_type
-        function = self._functions.get((domain, op_type, node.overload))
-        version = self._opsets.get(domain, 0)
-        return _Kind(
-            node=node,
-            text=text,
-            domain=domain,
-            function=function,
-            has_bodies=any(item.HasField("g") or item.graphs for item in node.attribute),
-            is_copy=not domain and op_type == "Identity" and not node.attribute,
-            is_constant=not domain and op_type == "Constant",
-            shrinks=function is None and _declared(domain, op_type, version)[1],
-            commutes=commutes(domain, op_type, 2),
-            kernel=None if domain else KERNEL_SLOT.get(op_type),
-        )
-
-    def _in_order(self, steps: Sequence[_Step]) -> Sequence[_Step]:
-        """Return steps such that each stands behind those it reads."""
+        # Each has to stand behind those that it reads.
         needed = [
             [*names_read(each.node)] if each.kind.has_bodies else each.reads for each in steps
         ]
@@ -288,6 +248,24 @@ class Numbering:
         if len(order) < len(steps):
             self._found.doubts.append("a node needs what it makes")
         return [steps[place] for place in order]
+
+    def _kind(self, text: bytes) -> _Kind:
+        node = NodeProto.FromString(text)
+        domain, op_type = canonical_domain(node.domain), node.op_type
+        function = self._functions.get((domain, op_type, node.overload))
+        version = self._opsets.get(domain, 0)
+        return _Kind(
+            node=node,
+            text=text,
+            domain=domain,
+            function=function,
+            has_bodies=any(item.HasField("g") or item.graphs for item in node.attribute),
+            is_copy=not domain and op_type == "Identity" and not node.attribute,
+            is_constant=not domain and op_type == "Constant",
+            shrinks=function is None and _declared(domain, op_type, version)[1],
+            commutes=commutes(domain, op_type, 2),
+            kernel=None if domain else KERNEL_SLOT.get(op_type),
+        )
 
     def _run(
         self,
@@ -363,8 +341,6 @@ class Numbering:
         self, kind: _Kind, read: list[ValueNumber], makes: list[str], scopes: list[Scope]
     ) -> int:
         """Return the number of what a node computes."""
-        if not self._draws_alike and kind.node.op_type in RANDOM_OPS:
-            return self._nothing_else()
         outputs = len(makes)
         if kind.shrinks:
             while read and read[-1] == _NO_VALUE:

@@ -44,48 +44,16 @@ from onnx import TensorProto
 from dplcli.analysis.extract import Wiring, made_name
 from dplcli.diff.comparison import Differ
 from dplcli.diff.sentences import sentences
-from dplcli.ir.operators import (
-    BOUNDED_BY_SIZE,
-    BOUNDING,
-    MEASURING,
-    UNROUNDED,
-    WEIGHT_AXES,
-)
+from dplcli.ir.operators import BOUNDED_BY_SIZE, BOUNDING, MEASURING, UNROUNDED, WEIGHT_AXES
 from dplcli.onnx_io.convert import file_of
-from dplcli.verify.compare import (
-    FLOATS,
-    UNITS,
-    Facts,
-    Judge,
-    Limit,
-    measure_limits,
-    quantises,
-    rounds,
-    scale_of,
-)
+from dplcli.verify import compare, float64
+from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, scale_of
 from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
-from dplcli.verify.draw_specs import (
-    BOUND_CONSTANT,
-    LARGE_CONSTANT,
-    DrawSpecs,
-)
+from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, DrawSpecs
 from dplcli.verify.draws import MANNERS, Manner, draw
-from dplcli.verify.float64 import (
-    CONSTANTS_MOVED,
-    MOVED,
-    PLAIN,
-    ROUNDED_AGAIN,
-    TOO_COARSE,
-    Exact,
-    extended,
-)
+from dplcli.verify.float64 import Exact
 from dplcli.verify.layers import Pair, ValueStream, is_alike, value_of
-from dplcli.verify.model import (
-    attribute,
-    bytes_of,
-    dtype_name,
-    small_values,
-)
+from dplcli.verify.model import attribute, bytes_of, dtype_name, small_values
 from dplcli.verify.numbering import content_of
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
@@ -271,7 +239,10 @@ class _Places(CutModels):
 
     def judge(self) -> LocalJudgement:
         """Judge all places that are not the same node for node."""
-        changed = self._settled()
+        # Cuts at what cannot be fed are given up.
+        changed = self.changed()
+        while not self._are_feedable([self.place(pair) for pair in changed]):
+            changed = self.changed()
         pairs = self.pairs()
         if missing := [
             name
@@ -310,22 +281,12 @@ class _Places(CutModels):
             changes=tuple(self._changes(doubtful)) if doubtful else (),
             notes=tuple(noted.values()),
             sights=tuple(self._sight(pair) for pair in seen if pair not in unseen),
-            places=(
-                *_junctions(doubtful, every),
-                *_junctions(failed, self._agreed()),
-            ),
+            places=(*_junctions(doubtful, every), *_junctions(failed, self._agreed())),
             case=next(iter(self.feeds)),
             roundings={pair.original: self.roundings.get(pair.original, 0.0) for pair in changed},
         )
 
     # Which places there are.
-
-    def _settled(self) -> list[Pair]:
-        """Return the changed pairs, after cuts at what cannot be fed were given up."""
-        changed = self.changed()
-        while not self._are_feedable([self.place(pair) for pair in changed]):
-            changed = self.changed()
-        return changed
 
     def _are_feedable(self, places: Sequence[Place]) -> bool:
         """Measure what places read; give up cuts at what is no tensor, and tell whether none is."""
@@ -353,7 +314,7 @@ class _Places(CutModels):
             and tensor.data_location != TensorProto.EXTERNAL
         }
         values = self.stream.values([pair.original for pair in stored]) if stored else {}
-        judge = replace(self._judge, facts=Facts(), roundings=_THOUSAND)
+        judge = replace(self._judge, facts=compare.Facts(), roundings=_THOUSAND)
         failures = {}
         for pair, array in stored.items():
             compared = judge.compare(pair.original, values[pair.original], leaves_of(array))
@@ -478,11 +439,8 @@ class _Places(CutModels):
 
     def _misfits(self, failed: Mapping[Pair, _Failure]) -> list[Pair]:
         """Return the pairs that were never meant to be the same."""
-        return [
-            pair
-            for pair, failure in failed.items()
-            if failure.is_misfit and self._may(pair, failure)
-        ]
+        misfits = (pair for pair, failure in failed.items() if failure.is_misfit)
+        return [pair for pair in misfits if self._may(pair, failed[pair])]
 
     def _first(self, failed: Mapping[Pair, _Failure]) -> list[Pair]:
         """Return the other pairs that may be joined: those that read none that failed, too."""
@@ -565,7 +523,13 @@ class _Places(CutModels):
         feedings = list(self._seen_in(names, cases))
         for place in group:
             self.sights[place.pair.candidate] = _Seen()
-        failures = self._failures(group, feedings)
+        # First on the original's values, then on what is drawn.
+        failures: dict[Pair, _Failure] = {}
+        results = self.results(self.sides[1], group, feedings)
+        for number, feeding in enumerate(feedings):
+            left = [place for place in group if place.pair not in failures]
+            given = {place: results[place, number] for place in left}
+            failures |= self._failures_of(feeding, given, is_first=not number)
         rest = [place for place in group if place.pair not in failures]
         return failures | self._drawn_failures(rest, feedings[0])
 
@@ -613,18 +577,6 @@ class _Places(CutModels):
             if (tensor := side.wiring.initializers.get(name)) is not None
         }
 
-    def _failures(
-        self, places: Sequence[Place], feedings: Sequence[Feeding]
-    ) -> dict[Pair, _Failure]:
-        """Run places on the original's values; say what is wrong with what some give."""
-        failures: dict[Pair, _Failure] = {}
-        results = self.results(self.sides[1], places, feedings)
-        for number, feeding in enumerate(feedings):
-            left = [place for place in places if place.pair not in failures]
-            given = {place: results[place, number] for place in left}
-            failures |= self._failures_of(feeding, given, is_first=not number)
-        return failures
-
     def _failures_of(
         self,
         feeding: Feeding,
@@ -666,7 +618,13 @@ class _Places(CutModels):
                 if failure := self._hidden(place, feeding, is_same=place not in doubtful):
                     failures[place.pair] = failure
                 self.sights[place.pair.candidate].add(feeding.expected[place.pair.original])
-                self._note_sizes(place, feeding)
+                # Note how large what enters and leaves a place is, and what of it is whole numbers.
+                fed = {name: feeding.feeds.get(name) for name in place.reads}
+                arrays = {name: v for name, v in fed.items() if isinstance(v, np.ndarray)}
+                self.whole |= {name for name, value in arrays.items() if value.dtype.kind in "iu"}
+                shapes = {value.shape for value in arrays.values()}
+                shapes |= {leaf.data.shape for leaf in feeding.expected[place.pair.original]}
+                self.shapes.setdefault(place.pair.candidate, set()).update(shapes)
         return failures
 
     def _by_itself(self, place: Place, feeding: Feeding) -> Feeding | None:
@@ -680,15 +638,6 @@ class _Places(CutModels):
             return None
         return replace(feeding, expected={**feeding.expected, place.pair.original: ours})
 
-    def _note_sizes(self, place: Place, feeding: Feeding) -> None:
-        """Note how large what enters and leaves a place is, and what of it is whole numbers."""
-        fed = {name: feeding.feeds.get(name) for name in place.reads}
-        arrays = {name: v for name, v in fed.items() if isinstance(v, np.ndarray)}
-        self.whole |= {name for name, value in arrays.items() if value.dtype.kind in "iu"}
-        shapes = {value.shape for value in arrays.values()}
-        shapes |= {leaf.data.shape for leaf in feeding.expected[place.pair.original]}
-        self.shapes.setdefault(place.pair.candidate, set()).update(shapes)
-
     def _is_joined(self, place: Place) -> bool:
         return place.pair.candidate in self.joined
 
@@ -700,7 +649,8 @@ class _Places(CutModels):
             return None
         if place.hides and not (is_same and self._would_show(place, feeding)):
             return _Failure("it differs before it is rounded to steps")
-        if _says_nothing(feeding.expected[place.pair.original]):
+        large = [leaf.data for leaf in feeding.expected[place.pair.original] if leaf.data.size > 1]
+        if bool(large) and all(bool((data == data.flat[0]).all()) for data in large):
             return _Failure("it differs where all that follows is one number")
         return None
 
@@ -807,7 +757,9 @@ class _Places(CutModels):
         """Tell whether both values are what the same operator rounds to steps."""
         ours = (self.ours.nodes[row] for row in self.ours.readers.get(pair.original, ()))
         theirs = (self.theirs.nodes[row] for row in self.theirs.readers.get(pair.candidate, ()))
-        kinds = [{node.op_type for node in nodes if rounds(node)} for nodes in (ours, theirs)]
+        kinds = [
+            {node.op_type for node in nodes if compare.rounds(node)} for nodes in (ours, theirs)
+        ]
         return not kinds[0].isdisjoint(kinds[1])
 
     def _stores_something_else(self, pair: Pair) -> bool:
@@ -848,12 +800,12 @@ class _Places(CutModels):
         source, feeds = self.cut_out(self.sides[0], [place], feeding)
         outputs: dict[int, Outputs] = {case: {made_name(name): tuple(feeding.expected[name])}}
         create = partial(Runner, level=REFERENCE_LEVEL)
-        limits = measure_limits(source, {case: feeds}, outputs, create)
+        limits = compare.measure_limits(source, {case: feeds}, outputs, create)
         limit = limits.get(made_name(name))
         if limit is None:
             return {}
         if feeding.manner is not None:  # rows of one number, say, leave nothing but rounding
-            limit = Limit(TOO_COARSE * limit.max_abs, np.inf)
+            limit = Limit(float64.TOO_COARSE * limit.max_abs, np.inf)
         return {name: limit}
 
     def _compared(  # noqa: PLR0913  # what is compared, and how
@@ -870,8 +822,8 @@ class _Places(CutModels):
         name = place.pair.original
         maker = self.ours.nodes[self.ours.makers[name]]
         coarsest = self._coarsest(place, feeding)
-        is_stepped = quantises(maker) or (maker.op_type == "Cast" and coarsest != "")
-        facts = Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
+        is_stepped = compare.quantises(maker) or (maker.op_type == "Cast" and coarsest != "")
+        facts = compare.Facts(coarsest=coarsest, stepped=frozenset({name} if is_stepped else ()))
         judge = replace(
             self._judge, facts=facts, roundings=roundings, limits=limits, is_brief=is_brief
         )
@@ -879,8 +831,7 @@ class _Places(CutModels):
 
     def _coarsest(self, place: Place, feeding: Feeding) -> str:
         """Return the coarsest float type that the original's part has to do with, "" if none."""
-        fed = (feeding.feeds.get(name) for name in place.reads)
-        types = {array.dtype.name for array in fed if isinstance(array, np.ndarray)}
+        types = {array.dtype.name for array in feeding.arrays(place).values()}
         types |= {leaf.dtype for leaf in feeding.expected.get(place.pair.original, ())}
         types |= {
             dtype_name(to.i) for node in place.nodes[0] if (to := attribute(node, "to")) is not None
@@ -899,11 +850,11 @@ class _Places(CutModels):
         ]
         arrays_of: dict[Place, tuple[Array, ...]] = dict.fromkeys(asked, ())
         for side, precision in (
-            (ours, PLAIN),
-            (theirs, PLAIN),
-            (ours, MOVED),
-            (ours, CONSTANTS_MOVED),
-            (theirs, CONSTANTS_MOVED),
+            (ours, float64.PLAIN),
+            (theirs, float64.PLAIN),
+            (ours, float64.MOVED),
+            (ours, float64.CONSTANTS_MOVED),
+            (theirs, float64.CONSTANTS_MOVED),
         ):
             if not arrays_of:
                 return {}
@@ -914,23 +865,21 @@ class _Places(CutModels):
             arrays_of = {
                 place: arrays
                 for place, known in arrays_of.items()
-                if (arrays := extended(known, given[place, 0]))
+                if (arrays := float64.extended(known, given[place, 0]))
             }
         self.exact += len(arrays_of)
         return {place: Exact(*arrays) for place, arrays in arrays_of.items()}
 
     def _is_small(self, place: Place, feeding: Feeding) -> bool:
-        fed = (feeding.feeds.get(name) for name in place.reads)
-        read = sum(array.nbytes for array in fed if isinstance(array, np.ndarray))
+        read = sum(array.nbytes for array in feeding.arrays(place).values())
         size_out = sum(leaf.data.nbytes for leaf in feeding.expected.get(place.pair.original, ()))
         is_light = self._work(place, feeding) <= _EVALUATED_WORK
         return is_light and read + size_out <= _EVALUATED_BYTES
 
     def _work(self, place: Place, feeding: Feeding) -> int:
         """Estimate the multiplications of one run of the original's part."""
-        fed = (feeding.feeds.get(name) for name in place.reads)
         size_out = sum(leaf.data.size for leaf in feeding.expected.get(place.pair.original, ()))
-        work = sum(array.size for array in fed if isinstance(array, np.ndarray)) + size_out
+        work = sum(array.size for array in feeding.arrays(place).values()) + size_out
         work *= _EACH
         for node in place.nodes[0]:
             if (slot := WEIGHT_AXES.get(node.op_type)) is None or len(node.input) <= slot[0]:
@@ -1062,7 +1011,17 @@ class _Places(CutModels):
         together: dict[Sequence[Manner], list[Place]] = {MANNERS: [], MANNERS[:1]: []}
         kinds: set[object] = set()
         for narrow in places:
-            kind, sight = self._kind(narrow), self.sights[narrow.pair.candidate]
+            # Places of one kind differ in weights alone.
+            forms_of = []
+            for side, part in zip(self.sides, narrow.parts, strict=True):
+                for row in sorted(part.nodes):
+                    node = side.wiring.nodes[row]
+                    attributes = tuple(item.SerializeToString() for item in node.attribute)
+                    read = [side.wiring.initializers.get(name) for name in node.input]
+                    most = BOUND_CONSTANT if node.op_type in BOUNDING else LARGE_CONSTANT
+                    forms = (_form_of(tensor, most) for tensor in read)
+                    forms_of.append((node.domain, node.op_type, attributes, *forms))
+            kind, sight = tuple(forms_of), self.sights[narrow.pair.candidate]
             is_shown = len(sight.numbers) >= _TELLING
             if (kind in kinds and is_shown and not narrow.branches) or not (
                 place := self.even(narrow)
@@ -1080,19 +1039,6 @@ class _Places(CutModels):
             else:
                 together[manners].append(place)
         yield from ((some, manners) for manners, some in together.items() if some)
-
-    def _kind(self, place: Place) -> object:
-        """Return what two places share that differ in weights alone."""
-        forms_of = []
-        for side, part in zip(self.sides, place.parts, strict=True):
-            for row in sorted(part.nodes):
-                node = side.wiring.nodes[row]
-                attributes = tuple(item.SerializeToString() for item in node.attribute)
-                read = [side.wiring.initializers.get(name) for name in node.input]
-                most = BOUND_CONSTANT if node.op_type in BOUNDING else LARGE_CONSTANT
-                forms = (_form_of(tensor, most) for tensor in read)
-                forms_of.append((node.domain, node.op_type, attributes, *forms))
-        return tuple(forms_of)
 
 
 _MANNER_WORDS: dict[Manner, str] = {
@@ -1143,12 +1089,8 @@ def _where_finite(expected: Sequence[Leaf], given: Sequence[Leaf]) -> Sequence[L
 
 def _is_finite(place: Place, feeding: Feeding) -> bool:
     """Tell whether a place is fed finite numbers alone."""
-    fed = (feeding.feeds.get(name) for name in place.reads)
-    return all(
-        bool(np.isfinite(array).all())
-        for array in fed
-        if isinstance(array, np.ndarray) and array.dtype.kind == "f"
-    )
+    arrays = feeding.arrays(place).values()
+    return all(bool(np.isfinite(array).all()) for array in arrays if array.dtype.kind == "f")
 
 
 def _has_other_zeros(expected: Sequence[Leaf], given: Sequence[Leaf]) -> bool:
@@ -1178,9 +1120,8 @@ def _at(found: OutputComparison, feeding: Feeding, place: Place) -> str:
     if found.worst_index is None or feeding.manner is None:
         return ""
     shown = []
-    for name in place.reads:
-        array = feeding.feeds.get(name)
-        if isinstance(array, np.ndarray) and array.dtype.kind in "fiub":
+    for name, array in feeding.arrays(place).items():
+        if array.dtype.kind in "fiub":
             if array.size == 1:
                 shown.append(f"{name} = {array.item()!s:.12}")
             elif array.shape == found.shape:
@@ -1250,15 +1191,9 @@ def _are_near(ours: Array, theirs: Array) -> bool:
     """Tell whether two arrays of one shape are equal, or floats that are but for rounding."""
     if ours.dtype.kind != "f":
         return np.array_equal(ours, theirs)
-    allowed = ROUNDED_AGAIN * UNITS.get(ours.dtype.name, 0.0) * scale_of(ours)
+    allowed = float64.ROUNDED_AGAIN * UNITS.get(ours.dtype.name, 0.0) * scale_of(ours)
     is_same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     return np.allclose(ours[~is_same], theirs[~is_same], rtol=0, atol=allowed)
-
-
-def _says_nothing(leaves: Sequence[Leaf]) -> bool:
-    """Tell whether all elements are the same number, as behind a Clip that is never left."""
-    large = [leaf.data for leaf in leaves if leaf.data.size > 1]
-    return bool(large) and all(bool((data == data.flat[0]).all()) for data in large)
 
 
 def _label(wiring: Wiring, name: str) -> str:

@@ -14,13 +14,7 @@ from google.protobuf.message import EncodeError
 from dplcli.analysis.extract import subgraphs
 from dplcli.ir import Node, Shape, Value
 from dplcli.ir.model import RULE_KEY
-from dplcli.ir.operators import (
-    ORDERED,
-    REARRANGING,
-    SET_BY_NUMBERS,
-    canonical_domain,
-    is_random,
-)
+from dplcli.ir.operators import ORDERED, REARRANGING, SET_BY_NUMBERS, canonical_domain, is_random
 from dplcli.onnx_io.convert import load_data
 from dplcli.verify.compare import Judge
 from dplcli.verify.model import Dataflow, integer, model_of, numbers_in, stored
@@ -285,7 +279,7 @@ def _weight_sites(
             if idleness.is_key_bias(name):
                 continue
             if name in weights:
-                sites[name] = _refilled_site(name, whole=whole)
+                sites[name] = partial(_refilled, name, whole=whole)
             elif name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
                 find = partial(_initializer_at, tensors[name])
                 sites[name] = _tensor_site(find, home, whole=whole)
@@ -318,13 +312,11 @@ def _is_weight(tensor: onnx.TensorProto) -> bool:
     return size > 0 and (is_number or (tensor.data_type in _BYTES and size > 1))
 
 
-def _refilled_site(name: str, *, whole: bool) -> _Site:
-    def change(_: onnx.ModelProto, weights: Weights, rng: np.random.Generator) -> str:
-        values, what = _changed(weights[name], rng, whole=whole)
-        weights[name] = values
-        return f"weight {name!r} {what}" if what else ""
-
-    return change
+def _refilled(
+    name: str, _: onnx.ModelProto, weights: Weights, rng: np.random.Generator, *, whole: bool
+) -> str:
+    weights[name], what = _changed(weights[name], rng, whole=whole)
+    return f"weight {name!r} {what}" if what else ""
 
 
 def _tensor_site(
@@ -403,25 +395,6 @@ def _attribute_changed(
 ) -> str:
     item = node.attribute[index]
     before = onnx.helper.get_attribute_value(item)
-    _change_attribute(item, rng, idle)
-    after = onnx.helper.get_attribute_value(item)
-    if before == after:
-        return ""
-    return f"{node.op_type} {node.output[0]!r}: {_difference(item.name, before, after)}"
-
-
-def _difference(name: str, before: object, after: object) -> str:
-    """Say how an attribute changed; of a long list, name only the elements that changed."""
-    match before, after:
-        case [*old], [*new] if len(old) > _MOST_SHOWN:
-            pairs = enumerate(zip(old, new, strict=True))
-            return ", ".join(f"{name}[{i}] {a} -> {b}" for i, (a, b) in pairs if a != b)
-    return f"{name} {before} -> {after}"
-
-
-def _change_attribute(
-    item: onnx.AttributeProto, rng: np.random.Generator, idle: frozenset[int]
-) -> None:
     if item.type == onnx.AttributeProto.FLOAT:
         item.f = item.f * 2 + 0.125
     elif item.type == onnx.AttributeProto.INT:
@@ -441,6 +414,19 @@ def _change_attribute(
         item.ints[first], item.ints[second] = item.ints[second], item.ints[first]
     elif axes := [axis for axis in range(len(item.ints)) if axis not in idle]:
         item.ints[axes[int(rng.integers(len(axes)))]] += 1
+    after = onnx.helper.get_attribute_value(item)
+    if before == after:
+        return ""
+    return f"{node.op_type} {node.output[0]!r}: {_difference(item.name, before, after)}"
+
+
+def _difference(name: str, before: object, after: object) -> str:
+    """Say how an attribute changed; of a long list, name only the elements that changed."""
+    match before, after:
+        case [*old], [*new] if len(old) > _MOST_SHOWN:
+            pairs = enumerate(zip(old, new, strict=True))
+            return ", ".join(f"{name}[{i}] {a} -> {b}" for i, (a, b) in pairs if a != b)
+    return f"{name} {before} -> {after}"
 
 
 def _operand_sites(model: onnx.ModelProto, places: tuple[NodePosition, ...]) -> list[_Site]:

@@ -18,17 +18,8 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+import onnx
 from google.protobuf.message import DecodeError
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    StringStringEntryProto,
-    TensorProto,
-    ValueInfoProto,
-)
 
 from dplcli.ir.operators import DEQUANTIZING, canonical_domain
 from dplcli.onnx_io import paused_gc
@@ -103,7 +94,7 @@ def _prove_same(original: Path, candidate: Path) -> Proof:
     bodies = _bodies(ours), _bodies(theirs)
 
     def numbered(*, by_name: bool) -> tuple[Numbered, Numbered]:
-        numbering = Numbering(draws_alike=True, by_name=by_name)
+        numbering = Numbering(by_name=by_name)
         return numbering.model(ours, bodies=bodies[0]), numbering.model(theirs, bodies=bodies[1])
 
     before, after = numbered(by_name=False)
@@ -115,19 +106,19 @@ def _prove_same(original: Path, candidate: Path) -> Proof:
     return Proof(nodes, min(within, nodes), *rest)  # what is done again counts once
 
 
-def _read(path: Path) -> tuple[ModelProto, list[TensorProto]]:
+def _read(path: Path) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
     """Read a model, and tell which of its tensors have external data, which is not read.
 
     All that protobuf accepts is read. What reads the files of other commands has no part in it.
     """
-    model = ModelProto()
+    model = onnx.ModelProto()
     try:
         data = path.read_bytes()
         model.ParseFromString(data)
     except (OSError, DecodeError):
         data, model = _MARK, read_model(path)  # which says what is wrong
     tensors = all_tensors(model) if _MARK in data else ()
-    return model, [each for each in tensors if each.data_location == TensorProto.EXTERNAL]
+    return model, [each for each in tensors if each.data_location == onnx.TensorProto.EXTERNAL]
 
 
 def _difference(before: Numbered, after: Numbered) -> str:
@@ -149,7 +140,7 @@ def _difference(before: Numbered, after: Numbered) -> str:
 # Weights: short stand-ins, which are equal where the weights are.
 
 
-def _read_weights(*sides: tuple[ModelProto, Path]) -> None:
+def _read_weights(*sides: tuple[onnx.ModelProto, Path]) -> None:
     """Read external data, and shorten it, but for what both have in the same place of one file.
 
     Args:
@@ -160,7 +151,7 @@ def _read_weights(*sides: tuple[ModelProto, Path]) -> None:
     """
     try:
         for tensor in load_unshared(*((model, folder, ()) for model, folder in sides)):
-            if tensor.data_location != TensorProto.EXTERNAL:
+            if tensor.data_location != onnx.TensorProto.EXTERNAL:
                 _shorten(tensor)
     except OSError as error:
         name = PurePath(error.filename or "").name
@@ -169,21 +160,21 @@ def _read_weights(*sides: tuple[ModelProto, Path]) -> None:
         raise UnprovedError(f"weights cannot be read: {one_line(str(error))}") from error
 
 
-def _shorten(tensor: TensorProto) -> None:
+def _shorten(tensor: onnx.TensorProto) -> None:
     """Put a digest in the place of long data, as if it lay in a file named so.
 
     Raises:
         Exception: One of :data:`ONNX_ERRORS`: the data is damaged.
     """
-    if tensor.data_type == TensorProto.STRING or len(data := raw_data(tensor)) <= SHORT:
+    if tensor.data_type == onnx.TensorProto.STRING or len(data := raw_data(tensor)) <= SHORT:
         return
     entries = stand_in_for(data).items()
-    short = TensorProto(
+    short = onnx.TensorProto(
         name=tensor.name,
         dims=tensor.dims,
         data_type=tensor.data_type,
-        data_location=TensorProto.EXTERNAL,
-        external_data=[StringStringEntryProto(key=key, value=value) for key, value in entries],
+        data_location=onnx.TensorProto.EXTERNAL,
+        external_data=[onnx.StringStringEntryProto(key=key, value=value) for key, value in entries],
     )
     tensor.CopyFrom(short)
 
@@ -191,7 +182,7 @@ def _shorten(tensor: TensorProto) -> None:
 # Calls: what stands in their place, and how many they are.
 
 
-def _bodies(model: ModelProto) -> dict[CallKey, GraphProto]:
+def _bodies(model: onnx.ModelProto) -> dict[CallKey, onnx.GraphProto]:
     """Have the bodies of functions put in the place of calls, one of each kind.
 
     Raises:
@@ -206,12 +197,14 @@ def _bodies(model: ModelProto) -> dict[CallKey, GraphProto]:
     try:
         write_defaults(model)
         calls = dict.fromkeys(map(call_key, _calls(model.graph, names)))
-        asked = ModelProto(opset_import=model.opset_import, functions=model.functions)
+        asked = onnx.ModelProto(opset_import=model.opset_import, functions=model.functions)
         for key in calls:
-            body = asked.graph.node.add(op_type="Body").attribute.add(type=AttributeProto.GRAPH)
+            body = asked.graph.node.add(op_type="Body").attribute.add(
+                type=onnx.AttributeProto.GRAPH
+            )
             body.g.CopyFrom(_alone(*key))
         for tensor in all_tensors(asked):
-            if tensor.data_location != TensorProto.EXTERNAL:
+            if tensor.data_location != onnx.TensorProto.EXTERNAL:
                 _shorten(tensor)
         answer = inlined(asked).graph
     except GivenUpError as error:
@@ -224,28 +217,28 @@ def _bodies(model: ModelProto) -> dict[CallKey, GraphProto]:
     return {key: node.attribute[0].g for key, node in zip(calls, answer.node, strict=True)}
 
 
-def _calls(graph: GraphProto, names: Container[tuple[str, str]]) -> Iterator[NodeProto]:
+def _calls(graph: onnx.GraphProto, names: Container[tuple[str, str]]) -> Iterator[onnx.NodeProto]:
     """Iterate over the calls in a graph and its bodies, of functions by domain and name."""
     for node in all_nodes(graph):
         if (canonical_domain(node.domain), node.op_type) in names:
             yield node
 
 
-def _alone(text: bytes, reads: Sequence[bool], makes: Sequence[bool]) -> GraphProto:
+def _alone(text: bytes, reads: Sequence[bool], makes: Sequence[bool]) -> onnx.GraphProto:
     """Return a graph of one call, with names of its own."""
-    node = NodeProto.FromString(text)
+    node = onnx.NodeProto.FromString(text)
     if any(graphs_of(node)):
         raise UnprovedError(f"a body is handed to {node.op_type}")
     node.input.extend(f"in{slot}" * is_there for slot, is_there in enumerate(reads))
     node.output.extend(f"out{slot}" * is_there for slot, is_there in enumerate(makes))
-    return GraphProto(
+    return onnx.GraphProto(
         node=[node],
-        input=[ValueInfoProto(name=name) for name in node.input],
-        output=[ValueInfoProto(name=name) for name in node.output],
+        input=[onnx.ValueInfoProto(name=name) for name in node.input],
+        output=[onnx.ValueInfoProto(name=name) for name in node.output],
     )
 
 
-def _check_references(model: ModelProto) -> None:
+def _check_references(model: onnx.ModelProto) -> None:
     """Refuse functions that read attributes that they do not have."""
     for function in model.functions:
         declared = {*function.attribute, *(item.name for item in function.attribute_proto)}
@@ -255,7 +248,7 @@ def _check_references(model: ModelProto) -> None:
 
 
 def _moved(
-    models: tuple[ModelProto, ModelProto], outside: Sequence[Mapping[FunctionKey, int]]
+    models: tuple[onnx.ModelProto, onnx.ModelProto], outside: Sequence[Mapping[FunctionKey, int]]
 ) -> tuple[int, int, int]:
     """Count calls that only one model has: the nodes they stand for, the calls of each.
 
@@ -269,7 +262,7 @@ def _moved(
         own = known[side].keys() - known[1 - side].keys()
         if not own:
             continue
-        functions = ModelProto(functions=model.functions)
+        functions = onnx.ModelProto(functions=model.functions)
         sizes = Expansion(functions, _NO_NODES | {key[:2] for key in known[side]}).sizes
         others = (function.node for key, function in known[side].items() if key not in own)
         for called in (outside[side], *(count_calls(body, own)[1] for body in others)):
@@ -279,5 +272,5 @@ def _moved(
     return nodes, calls[1], calls[0]
 
 
-def _functions(model: ModelProto) -> dict[FunctionKey, FunctionProto]:
+def _functions(model: onnx.ModelProto) -> dict[FunctionKey, onnx.FunctionProto]:
     return {(each.domain, each.name, each.overload): each for each in model.functions}

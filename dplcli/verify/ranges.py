@@ -14,18 +14,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import onnx
 
-from dplcli.ir.operators import (
-    BETWEEN,
-    COMPARISONS,
-    MEASURING,
-    NOT_NEGATIVE,
-    PLACES,
-    REARRANGING,
-    SHARES,
-    SIGNED_SHARES,
-    canonical_domain,
-)
-from dplcli.verify.model import attribute, dims_of, small_values
+from dplcli.ir import operators
+from dplcli.ir.operators import canonical_domain
+from dplcli.onnx_io.convert import decode_type
+from dplcli.verify.model import attribute, small_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,15 +57,15 @@ _MOST_WALKED = 2_000
 """How many values are looked at for one answer; beyond, nothing is known."""
 
 _ALWAYS: Mapping[str, Interval] = {
-    **dict.fromkeys(NOT_NEGATIVE, _NOT_NEGATIVE),
-    **dict.fromkeys(SHARES, _SHARE),
-    **dict.fromkeys(SIGNED_SHARES, _SIGNED_SHARE),
+    **dict.fromkeys(operators.NOT_NEGATIVE, _NOT_NEGATIVE),
+    **dict.fromkeys(operators.SHARES, _SHARE),
+    **dict.fromkeys(operators.SIGNED_SHARES, _SIGNED_SHARE),
     "LogSoftmax": Interval(high=0.0),
     "Cosh": Interval(1.0),
 }
 """Results by operator, whatever they are computed from."""
 
-_ON_GRID = REARRANGING | {"DequantizeLinear", "MaxPool", "Slice", "Gather"}
+_ON_GRID = operators.REARRANGING | {"DequantizeLinear", "MaxPool", "Slice", "Gather"}
 
 _UNITING = frozenset({"Concat", "Where", "Max", "Min"})
 
@@ -107,10 +99,8 @@ class Ranges:
             info.name: info.type.tensor_type.elem_type
             for info in (*graph.input, *graph.value_info, *graph.output)
         }
-        self._shapes = {
-            info.name: dims_of(info.type.tensor_type.shape)
-            for info in (*graph.input, *graph.value_info)
-            if info.type.tensor_type.HasField("shape")
+        self._declared = {
+            info.name: decode_type(info.type) for info in (*graph.input, *graph.value_info)
         }
 
     def is_size(self, name: str) -> bool:
@@ -122,7 +112,7 @@ class Ranges:
             if row is None and current not in self._stored:
                 return False
             node = None if row is None else self._wiring.nodes[row]
-            if row is None or node is None or node.op_type in MEASURING:
+            if row is None or node is None or node.op_type in operators.MEASURING:
                 continue
             read = self._wiring.reads[row][: 1 if node.op_type == "CastLike" else None]
             pending += [each for each in read if each not in seen]
@@ -235,14 +225,14 @@ class Ranges:
         node = self._wiring.nodes[row]
         if (to := attribute(node, "to")) is not None:
             return int(to.i)
-        if node.op_type in PLACES:
+        if node.op_type in operators.PLACES:
             return int(_TYPES.INT64)
         read = node.input[_TYPE_FROM.get(node.op_type, 0) :][:1]
         return str(read[0]) if read and read[0] else 0
 
     def _as_whole(self, name: str, node: NodeProto, found: Interval) -> Interval:
         """Return an interval of whole numbers: they are cut off, and wrap around."""
-        if node.op_type in BETWEEN or node.op_type in _UNITING:
+        if node.op_type in operators.BETWEEN or node.op_type in _UNITING:
             return found
         kind = self._type_of(name)
         least = 0.0 if kind in _UNSIGNED else -_SMALL
@@ -258,7 +248,8 @@ class Ranges:
         place = self._known.get(node.input[1], ANYTHING)
         if shape is None or shape.op_type != "Shape" or shape.attribute or place.low != place.high:
             return None
-        dims = self._shapes.get(shape.input[0], ())
+        known = self._declared.get(shape.input[0])
+        dims = () if known is None else known.shape or ()
         at = int(place.low)
         size = dims[at] if -len(dims) <= at < len(dims) else None
         return float(size) if isinstance(size, int) else None
@@ -290,7 +281,7 @@ def _computed(node: NodeProto, read: Sequence[Interval]) -> Interval:
     if not read:
         return ANYTHING
     first = read[0]
-    if node.op_type in BETWEEN:
+    if node.op_type in operators.BETWEEN:
         is_padded = node.op_type == "AveragePool"  # zeros may count
         return first.union(Interval(0.0, 0.0)) if is_padded else first
     if node.op_type in _UNITING:
@@ -399,7 +390,7 @@ _RULES: Mapping[str, Callable[[NodeProto, Sequence[Interval]], Interval]] = {
     "ReduceSum": _reduced_sum,
     "Range": _counted,
     "Cast": _cast,
-    **dict.fromkeys(COMPARISONS, _compared),
+    **dict.fromkeys(operators.COMPARISONS, _compared),
     "Not": lambda _, read: Interval(1 - min(read[0].high, 1), 1 - max(read[0].low, 0)),
     "CastLike": lambda _, read: read[0],
     "Dropout": lambda _, read: read[0],

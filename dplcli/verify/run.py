@@ -14,7 +14,7 @@ import time
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -458,7 +458,9 @@ class _Pool:
 
     def _settle(self) -> None:
         """Make workers that were given back idle, or end them."""
-        self._forget_in_a_fork()
+        if os.getpid() != self._owner:
+            self._returned.clear()
+            self._idle, self._busy, self._owner = [], set(), os.getpid()
         while self._returned:
             worker, reusable = self._returned.popleft()
             if worker not in self._busy:
@@ -480,12 +482,6 @@ class _Pool:
             self._busy.discard(worker)  # no other: a thread may have taken one just now
             with suppress(ValueError):
                 self._idle.remove(worker)
-
-    def _forget_in_a_fork(self) -> None:
-        """Leave the parent's workers to the parent."""
-        if os.getpid() != self._owner:
-            self._returned.clear()
-            self._idle, self._busy, self._owner = [], set(), os.getpid()
 
 
 _POOL = _Pool()
@@ -756,13 +752,8 @@ class _Remote:
         self._ask(header, arrays, f"creating a session for {self._label}")
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
-        arrays: list[Array] = []
-        places = {name: _placed(feed, arrays) for name, feed in feeds.items()}
-        answer, given = self._ask({"do": "run", "feeds": places}, arrays, f"running {self._label}")
-        self._record = [
-            PartitionRun(**{**item, "primitives": tuple(item["primitives"])})
-            for item in answer.get("record", ())
-        ]
+        answer, given = self._fed("run", feeds)
+        self._record = _partition_runs(answer.get("record", ()))
         return {
             name: tuple(Leaf(label, dtype, given[place]) for label, dtype, place in leaves)
             for name, leaves in answer["outputs"]
@@ -772,19 +763,16 @@ class _Remote:
         return self._record
 
     def time(self, feeds: Mapping[str, Feed], times: int) -> tuple[float, float]:
-        answer = self._about_run("time", feeds, times=times)
-        wall, cpu = answer["seconds"]
+        wall, cpu = self._fed("time", feeds, times=times)[0]["seconds"]
         return wall, cpu
 
     def profile(self, feeds: Mapping[str, Feed]) -> list[PartitionTime]:
-        return [PartitionTime(**item) for item in self._about_run("profile", feeds)["profile"]]
+        return [PartitionTime(**item) for item in self._fed("profile", feeds)[0]["profile"]]
 
-    def _about_run(self, do: str, feeds: Mapping[str, Feed], **more: int) -> Header:
+    def _fed(self, do: str, feeds: Mapping[str, Feed], **more: int) -> tuple[Header, list[Array]]:
         arrays: list[Array] = []
         places = {name: _placed(feed, arrays) for name, feed in feeds.items()}
-        header = {"do": do, "feeds": places, **more}
-        answer, _ = self._ask(header, arrays, f"running {self._label}")
-        return answer
+        return self._ask({"do": do, "feeds": places, **more}, arrays, f"running {self._label}")
 
     def _ask(
         self, header: Header, arrays: Sequence[Array], doing: str
@@ -819,30 +807,19 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
         raise UsageError("--with cannot be had together with --custom-ops or --provider")
     if not libraries and execution.provider == CPU and kernels is None:
         return
-    if not (execution.isolated and IS_POSSIBLE):
-        from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
-
-        if kernels is not None:
-            import_module(kernels.module).check(kernels.target, kernels.math)
-        engines.check_provider_and_libraries(libraries, execution)
-        return
-    worker = take_worker()
-    names = [str(library.resolve()) for library in libraries]
     header = {
         "do": "try",
-        "libraries": names,
+        "libraries": [str(library.resolve()) for library in libraries],
         "provider": execution.provider,
         "options": execution.options,
         "kernels": None if kernels is None else asdict(kernels),
     }
     what = ", ".join(map(str, libraries)) or (kernels.library if kernels is not None else "")
     try:
-        worker.ask(header, (), f"loading {what}", execution.timeout)
+        _asked(header, f"loading {what}", execution.timeout, isolated=execution.isolated)
     except StoppedError as error:
         asked = "--with" if kernels is not None else "--custom-ops"
         raise UsageError(f"{asked}: {error.message}") from error
-    finally:
-        give_back(worker, reusable=False)
 
 
 def plan_kernels(
@@ -863,28 +840,16 @@ def plan_kernels(
     Raises:
         UsageError: The model cannot be read, or there is no library, or it crashes.
     """
-    if not IS_POSSIBLE:
-        planned: tuple[str, list[PartitionRun]] = import_module(module).plan_model(
-            path, target, math
-        )
-        return planned
-    worker = take_worker()
     header = {"do": "plan", "path": str(path.resolve()), "target": target}
     header |= {"module": module, "math": math}
     try:
-        answer, _ = worker.ask(header, (), f"asking {library}", TIMEOUT)
+        answer = _asked(header, f"asking {library}", TIMEOUT)
     except StoppedError as error:
         raise UsageError(f"{library} {error.how} while it was asked what it runs") from error
     except UsageError as error:
         message = error.message.replace(header["path"], str(path))
         raise UsageError(message, hint=error.hint) from error
-    finally:
-        give_back(worker, reusable=False)
-    found = [
-        PartitionRun(**{**each, "primitives": tuple(each["primitives"])})
-        for each in answer["partitions"]
-    ]
-    return answer["text"], found
+    return answer["text"], _partition_runs(answer["partitions"])
 
 
 def available_providers() -> tuple[str, ...]:
@@ -893,40 +858,46 @@ def available_providers() -> tuple[str, ...]:
     Raises:
         VerificationError: onnxruntime cannot be loaded.
     """
-    if not IS_POSSIBLE:
-        from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
+    doing = "listing its execution providers"
+    return tuple(_asked({"do": "list"}, doing, _STARTING, reusable=True)["providers"])
 
-        return tuple(engines.providers())
+
+def _asked(
+    header: Header,
+    doing: str,
+    timeout: float | None,
+    *,
+    isolated: bool = True,
+    reusable: bool = False,
+) -> Header:
+    """Ask what needs no model: a worker where a crash does no harm, or this process."""
+    if not (isolated and IS_POSSIBLE):
+        return _answer(header)
     worker = take_worker()
     try:
-        answer, _ = worker.ask({"do": "list"}, (), "listing its execution providers", _STARTING)
+        return worker.ask(header, (), doing, timeout)[0]
     finally:
-        give_back(worker, reusable=True)
-    return tuple(answer["providers"])
+        give_back(worker, reusable=reusable)
+
+
+def _partition_runs(described: Iterable[Header]) -> list[PartitionRun]:
+    return [PartitionRun(**{**each, "primitives": tuple(each["primitives"])}) for each in described]
 
 
 def _described(source: ModelSource, arrays: list[Array]) -> Header:
     """Describe a source for a worker; large parts go to *arrays*."""
-    content: int | None = None
-    weights: dict[str, int] | None = None
-    if source.content is not None:
-        content = len(arrays)
-        arrays.append(np.frombuffer(source.content, np.uint8))
-    if source.weights is not None:
-        weights = {}
-        for name, values in source.weights.items():
-            weights[name] = len(arrays)
-            arrays.append(values)
+    execution, weights = source.execution, source.weights
+    content = None if source.content is None else np.frombuffer(source.content, np.uint8)
     return {
         "do": "open",
         "path": str(source.path.absolute()),
-        "content": content,
-        "weights": weights,
+        "content": _placed(content, arrays),
+        "weights": weights and {name: _placed(array, arrays) for name, array in weights.items()},
         "libraries": [str(library.resolve()) for library in source.libraries],
-        "provider": source.execution.provider,
-        "options": [list(option) for option in source.execution.options],
-        "memory_limit": source.execution.memory_limit,
-        "kernels": None if source.execution.kernels is None else asdict(source.execution.kernels),
+        "provider": execution.provider,
+        "options": execution.options,
+        "memory_limit": execution.memory_limit,
+        "kernels": None if execution.kernels is None else asdict(execution.kernels),
     }
 
 
@@ -961,7 +932,18 @@ _FAILED = 70
 def main(descriptor: int) -> None:
     """Serve until the other side closes the socket, then end at once."""
     try:
-        _prepare()
+        # Leave no core file, keep off standard output, and end when standard input is closed.
+        # Standard input is a pipe that nobody writes to. When its writer is gone the kernel sends
+        # SIGIO, which ends the process even within a kernel that never returns.
+        import fcntl  # noqa: PLC0415  # not on Windows
+        import resource  # noqa: PLC0415  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.dup2(2, 1)
+        with suppress(AttributeError, OSError):  # not every system can
+            fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+            flags = fcntl.fcntl(0, fcntl.F_GETFL)
+            fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)
         serve(socket.socket(fileno=descriptor))
     except ClosedError:
         os._exit(0)  # a library that crashes in its clean-up changes no answer
@@ -972,23 +954,6 @@ def main(descriptor: int) -> None:
         os._exit(_FAILED)
 
 
-def _prepare() -> None:
-    """Leave no core file, keep off standard output, and end when standard input is closed.
-
-    Standard input is a pipe that nobody writes to. When its writer is gone the kernel sends
-    SIGIO, which ends the process even within a kernel that never returns.
-    """
-    import fcntl  # noqa: PLC0415  # not on Windows
-    import resource  # noqa: PLC0415  # not on Windows
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.dup2(2, 1)
-    with suppress(AttributeError, OSError):  # not every system can
-        fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
-        flags = fcntl.fcntl(0, fcntl.F_GETFL)
-        fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)
-
-
 def serve(at: socket.socket) -> None:
     """Answer messages, one after another.
 
@@ -996,7 +961,7 @@ def serve(at: socket.socket) -> None:
         ClosedError: The other side is gone.
     """
     try:
-        from dplcli.verify import engines  # noqa: PLC0415  # may fail: that is an answer
+        import_module("dplcli.verify.engines")
     except Exception as error:  # noqa: BLE001  # whatever a broken installation does
         send(at, {"error": "run", "message": f"{type(error).__name__}: {error}"})
         return
@@ -1011,15 +976,8 @@ def serve(at: socket.socket) -> None:
                 case "open":
                     engine = None  # first let go of the one before
                     engine = _open(header, arrays)
-                case "try":
-                    _try(header)
-                case "list":
-                    answer = {"providers": engines.providers()}
-                case "plan":
-                    text, partitions = import_module(header["module"]).plan_model(
-                        Path(header["path"]), header["target"], header["math"]
-                    )
-                    answer = {"text": text, "partitions": [asdict(each) for each in partitions]}
+                case "try" | "list" | "plan":
+                    answer = _answer(header)
                 case "run" | "time" | "profile" if engine is not None:
                     answer, given = _run(engine, header, arrays)
                 case _:
@@ -1034,16 +992,24 @@ def serve(at: socket.socket) -> None:
         del arrays, given
 
 
-def _try(header: Header) -> None:
-    """Look for a provider, and load libraries."""
-    from dplcli.verify import engines  # noqa: PLC0415  # is loaded already
+def _answer(header: Header) -> Header:
+    """Look for a provider and load libraries, list what there is, or plan partitions."""
+    from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
 
+    if header["do"] == "list":
+        return {"providers": engines.providers()}
+    if header["do"] == "plan":
+        text, partitions = import_module(header["module"]).plan_model(
+            Path(header["path"]), header["target"], header["math"]
+        )
+        return {"text": text, "partitions": [asdict(each) for each in partitions]}
     if header["kernels"] is not None:
         kernels = Kernels(**header["kernels"])
         import_module(kernels.module).check(kernels.target, kernels.math)
     libraries = [Path(name) for name in header["libraries"]]
     execution = Execution(provider=header["provider"], options=_options(header))
     engines.check_provider_and_libraries(libraries, execution)
+    return {}
 
 
 def _options(header: Header) -> tuple[tuple[str, str], ...]:
@@ -1066,21 +1032,17 @@ def _open(header: Header, arrays: Sequence[Array]) -> Engine:
         execution,
     )
     if execution.memory_limit is not None:
-        _limit_memory(execution.memory_limit)
+        # Allow this much private memory beyond what is in use now.
+        import resource  # noqa: PLC0415  # not on Windows
+
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        taken = next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmData"))
+        limit = taken * 1024 + execution.memory_limit * _MEGABYTE
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard != resource.RLIM_INFINITY:
+            limit = min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     return _engine_here(source, header["level"], header["engine"])
-
-
-def _limit_memory(megabytes: int) -> None:
-    """Allow this much private memory beyond what is in use now."""
-    import resource  # noqa: PLC0415  # not on Windows
-
-    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    taken = next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmData"))
-    limit = taken * 1024 + megabytes * _MEGABYTE
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _run(engine: Engine, header: Header, arrays: Sequence[Array]) -> tuple[Header, list[Array]]:

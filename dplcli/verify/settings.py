@@ -186,8 +186,15 @@ _TRUTH = {"1": "1", "true": "1", "on": "1", "0": "0", "false": "0", "off": "0"}
 CPU = "CPUExecutionProvider"
 TIMEOUT = 3600.0
 
-# More than anybody waits for or has, and less than clocks and limits of the system can hold.
-_MOST_SECONDS, _MOST_MEGABYTES = 10**9, 10**9
+_MOST_LIMIT = 10**9
+"""More than anybody waits for or has, and less than clocks and limits of the system can hold."""
+
+
+def _check_limit(what: str, limit: float | None, unit: str) -> None:
+    if limit is not None and not 0 < limit <= _MOST_LIMIT:
+        bound = f"at most {_MOST_LIMIT:,}" if limit > 0 else "more than 0"
+        got = f"{limit:g}" if what == "time" else limit
+        raise UsageError(f"the {what} limit must be {bound} {unit} (got {got})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,21 +227,12 @@ class Execution:
         """Refuse impossible options and limits before any work is done."""
         read = tuple((key, _read_option(key, text)) for key, text in self.options)
         object.__setattr__(self, "options", read)
-        if self.timeout is not None and not self.timeout > 0:
-            raise UsageError(f"the time limit must be more than 0 seconds (got {self.timeout:g})")
-        if self.timeout is not None and self.timeout > _MOST_SECONDS:
-            raise UsageError(
-                f"the time limit must be at most {_MOST_SECONDS:,} seconds (got {self.timeout:g})"
-            )
+        _check_limit("time", self.timeout, "seconds")
         if not self.isolated and self.timeout not in {None, TIMEOUT}:
             raise UsageError("a time limit needs a process of its own")
         if self.memory_limit is None:
             return
-        if self.memory_limit <= 0:
-            raise UsageError(f"the memory limit must be more than 0 MB (got {self.memory_limit})")
-        if self.memory_limit > _MOST_MEGABYTES:
-            most = f"{_MOST_MEGABYTES:,} MB"
-            raise UsageError(f"the memory limit must be at most {most} (got {self.memory_limit})")
+        _check_limit("memory", self.memory_limit, "MB")
         if not sys.platform.startswith("linux"):
             raise UsageError(f"a memory limit can be kept on Linux only, not on {sys.platform}")
         if not self.isolated:
@@ -1026,6 +1024,11 @@ def map_feeds(change: Callable[[Array], Array], feeds: Mapping[str, Feed]) -> di
     }
 
 
+def arrays_in(feed: Feed) -> list[Array]:
+    """Return the arrays of what is fed: none for what is absent."""
+    return feed if isinstance(feed, list) else [] if feed is None else [feed]
+
+
 _ADDED = 2  # numpy's mark of an element type that another package registered
 
 
@@ -1052,8 +1055,7 @@ _NOISE = (
 )
 _LONGEST_MESSAGE = 300
 _SHORTAGE = re.compile(
-    r"bad_?\s?alloc|allocate memory|out of memory|cannot allocate|allocation fail",
-    re.IGNORECASE,
+    r"bad_?\s?alloc|allocate memory|out of memory|cannot allocate|allocation fail", re.IGNORECASE
 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from dplcli.verify.apart import in_bf16
+from dplcli.verify.cuts import in_bf16
 from dplcli.verify.engines import Session
 from dplcli.verify.model import model_of
 from dplcli.verify.settings import ModelSource, PartitionRun

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.verify import Settings
-from dplcli.verify.bisect import DivergenceSearch, minimise
-from dplcli.verify.layers import capture, feed, value_of
+from dplcli.verify.layers import DivergenceSearch, capture, feed, minimise, value_of
 from tests.helpers import proto_from_text
 
 if TYPE_CHECKING:

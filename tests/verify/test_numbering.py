@@ -25,7 +25,6 @@ OTHER = [
     ("y = Clip (x, , m)", "y = Clip (x, m)"),
     ("y = Elu <alpha = 1.0> (x)", "y = Elu <alpha = 2.0> (x)"),
     ("y = Add (x, missing)", "y = Add (x, missing)"),
-    ("y = RandomNormalLike (x)", "y = RandomNormalLike (x)"),
 ]
 WEIGHTS = "float[2] w = {1, 2}, float[2] v = {1, 3}, float m = {0.5}"
 
@@ -49,13 +48,13 @@ def test_the_same_computation_has_one_number(one: str, other: str) -> None:
 
 @pytest.mark.parametrize(("one", "other"), OTHER)
 def test_another_computation_has_another_number(one: str, other: str) -> None:
-    """Weights, slots and attributes do; what is drawn, or comes from nowhere, is unique."""
+    """Weights, slots and attributes do; what comes from nowhere is unique."""
     assert not are_same(net(one), net(other))
 
 
-def test_nodes_draw_alike_where_they_are_said_to() -> None:
+def test_alike_nodes_are_said_to_draw_alike() -> None:
     """A model and itself draw the same; two alike nodes of one model are doubted all the same."""
-    numbering = Numbering(draws_alike=True)
+    numbering = Numbering()
     one = numbering.model(net("y = RandomNormalLike (x)"))
     assert one.outputs == numbering.model(net("y = RandomNormalLike (x)")).outputs
     assert not one.doubts
