@@ -17,6 +17,7 @@ import numpy as np
 
 from dplcli.dpl.conditions import SHAPE_FUNCTIONS, Expression, UnknownFactError
 from dplcli.dpl.expression import (
+    MOST_OUTPUTS,
     TextReader,
     read_array,
     read_word,
@@ -200,9 +201,6 @@ def _plain(value: object) -> object:
 # Drafts: rules describe what takes a match's place, ``passes.rewrite`` makes it.
 
 
-_MOST_OUTPUTS = 1000
-
-
 @dataclass(eq=False, slots=True)
 class DraftNode:
     """A node to make; one object is one node.
@@ -320,7 +318,11 @@ class GraphBuilder:
         return self.graph.opset_imports.get("", 0)
 
     def op(
-        self, op_type: str, *inputs: Operand | float | None, domain: str = "", **attributes: object
+        self,
+        op_type: str | OpName,
+        *inputs: Operand | float | None,
+        domain: str = "",
+        **attributes: object,
     ) -> DraftOutput:
         """Describe a node and return its first output; see :meth:`ops` for several.
 
@@ -328,7 +330,7 @@ class GraphBuilder:
         as an attribute: the node is spelled as the model's opset has it.
 
         Args:
-            op_type: Its operator.
+            op_type: Its operator: a name, or what an operator variable stands for, ``match[f]``.
             inputs: Captured values, results of this method, constants, or None for omitted ones. A
                 number becomes a constant of the type of what stands beside it.
             domain: The operator's domain.
@@ -344,7 +346,7 @@ class GraphBuilder:
 
     def ops(
         self,
-        op_type: str,
+        op_type: str | OpName,
         *inputs: Operand | float | None,
         outputs: int,
         domain: str = "",
@@ -360,7 +362,7 @@ class GraphBuilder:
 
     def node(
         self,
-        op_type: str,
+        op_type: str | OpName,
         domain: str,
         inputs: Sequence[Operand | float | None],
         attributes: Mapping[str, object],
@@ -371,6 +373,8 @@ class GraphBuilder:
         Raises:
             BuildError: As for :meth:`op`.
         """
+        if isinstance(op_type, OpName):
+            domain, op_type = op_type.domain, op_type.op_type
         domain = canonical_domain(domain)
         schema = self._schema(op_type, domain)
         given = self._known_attributes(attributes, {} if schema is None else schema.attributes)
@@ -387,7 +391,7 @@ class GraphBuilder:
             read, given = self._respelled(op_type, read, given, schema)
         if schema is not None:
             given = fit_attributes(op_type, len(read), given, schema)
-        if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
+        if not 1 <= outputs <= (MOST_OUTPUTS if schema is None else schema.max_outputs):
             raise BuildError(f"{op_type} has no {outputs} outputs")
         if schema is not None:  # nobody need read all, but all have to be there
             outputs = max(outputs, schema.min_outputs)
@@ -948,10 +952,7 @@ class _Reader(TextReader[tuple["Part", ...]]):
         return self._output_of(part, index, node)
 
     def _output_of(self, node: NodeCall, index: int, at: ast.expr) -> CallOutput:
-        versions = list(self.schemas.versions(node.op_type, node.domain))
-        most = max((schema.max_outputs for schema in versions), default=_MOST_OUTPUTS)
-        if not 0 <= index < min(most, _MOST_OUTPUTS):
-            raise wrong(at, f"{node.op_type} has no output {index}")
+        self.check_output((OpName(node.op_type, node.domain),), index, at)
         return CallOutput(node, index)
 
     def _op(self, node: ast.expr) -> OpPattern:
