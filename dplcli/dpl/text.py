@@ -523,6 +523,19 @@ def _check_compared(pattern: DFPattern, parts: Iterable[DFPattern]) -> None:
 _FOREIGN_METHODS = frozenset({"fork_to", "dup", "has_attr", "has_ty", "optional", "match", "named"})
 """Methods of TVM's patterns, and of ours in Python, that the text form does not have."""
 
+_IN_PYTHON = {
+    "absent": "None",
+    "is_call": 'call("f", x)',
+    "is_const": "const(w)",
+    "is_function": "function([a, b], body)(x, y)",
+    "is_if": "if_(condition, then, otherwise)",
+    "is_input": 'input("x")',
+    "is_op": "Relu(x)",
+    "variadic": "*others",
+    "wildcard": "x",
+}
+"""How the text form spells what Python's functions make."""
+
 _SIGNS: dict[type[ast.operator], Callable[[DFPattern, DFPattern], DFPattern]] = {
     ast.BitOr: operator.or_,
     ast.BitAnd: operator.and_,
@@ -759,6 +772,9 @@ class PatternReader(TextReader[DFPattern]):
 
     def op(self, node: ast.expr) -> OpPattern:
         """Read a callee."""
+        inner = node.func if isinstance(node, ast.Call) else None
+        if isinstance(inner, ast.Name) and inner.id in _IN_PYTHON:
+            node = inner
         match node:
             case ast.Name():
                 return self.operators.get(node.id) or self._named_op(node)
@@ -808,6 +824,8 @@ class PatternReader(TextReader[DFPattern]):
             raise wrong(node, f"{node.id!r} is a pattern and takes no arguments")
         more = ["optional", "unordered", "call", "function", "op"]
         hint = did_you_mean(node.id, [*_WORDS, *more, *self.op_types])
+        if node.id in _IN_PYTHON:
+            hint = f"that is Python: in a text it is {_IN_PYTHON[node.id]}"
         raise wrong(node, f"unknown operator {node.id!r}", hint)
 
     def _op_of_kind(self, node: ast.Call) -> OpPattern:

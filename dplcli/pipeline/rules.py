@@ -10,7 +10,7 @@ from dplcli.catalog.compiled import read_compiled
 from dplcli.catalog.places import check_distinct, exists
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.rule import POLICIES, with_policies
-from dplcli.dpl.text import read_pattern
+from dplcli.dpl.text import check_roots, read_pattern
 from dplcli.errors import (
     CatalogError,
     ModelError,
@@ -159,6 +159,7 @@ def rule_of_text(text: str, name: str, schemas: SchemaLibrary) -> PatternRule:
     """
     try:
         pattern, unused = read_pattern(text, schemas)
+        check_roots(pattern)
     except PatternSyntaxError as error:
         where = f"{error.line}:{error.column + 1}"
         raise PatternSyntaxError(

@@ -134,6 +134,18 @@ def test_a_rule_in_python_is_told_at_once(pattern: DFPattern) -> None:
         rule(pattern)
 
 
+@pytest.mark.parametrize(
+    ("text", "spelling"),
+    [("is_op('Relu')(x)", "Relu(x)"), ("is_op('Relu')", "Relu(x)"), ("Relu(wildcard())", "is x")],
+)
+def test_the_words_of_python_are_no_operators_of_a_text(text: str, spelling: str) -> None:
+    """The hint says how a text has them."""
+    with pytest.raises(PatternSyntaxError) as caught:
+        pattern_of(text)
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith(spelling)
+
+
 def test_the_pattern_that_was_meant_matches() -> None:
     """What the hint says to write."""
     assert taken(selected(rule("Relu(x)"), GRAPH)) == ["r: r"]
