@@ -377,7 +377,8 @@ class RuleMaker:
         with mistakes.gathered():
             try:
                 pattern, unused = read_pattern(entry.pattern, self.schemas)
-                check_roots(pattern)
+                if isinstance(entry, PatternItem) or entry.function is None:
+                    check_roots(pattern)
                 names, captures = bound_names(pattern), captures_of(pattern)
             except PatternSyntaxError as error:
                 raise place.error_in_text(error, ("pattern",)) from error

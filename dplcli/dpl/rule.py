@@ -127,7 +127,8 @@ class Rule:
                 f"the pattern of the rule {self.name!r} is an operator that is not called",
                 hint=f"{self.pattern.as_code()}(x) is a node that reads x",
             )
-        check_roots(self.pattern)
+        if not self.is_nodewise:
+            check_roots(self.pattern)
         names, captures = bound_names(self.pattern), captures_of(self.pattern)
         where = tuple(condition.over(captures) for condition in self.where)
         object.__setattr__(self, "where", where)
@@ -168,6 +169,11 @@ class Rule:
     def has_code(self) -> bool:
         """Whether a Python function looks at its matches."""
         return self.check is not None
+
+    @property
+    def is_nodewise(self) -> bool:
+        """Whether a function looks at nodes one by one, and the pattern says nothing."""
+        return False
 
     @property
     def keeps_defaults(self) -> bool:

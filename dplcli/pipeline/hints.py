@@ -117,7 +117,7 @@ def _said(*hints: Callable[[], str]) -> tuple[str, ...]:
 def _on_opset(path: Path, model: Model, rules: Sequence[Rule], option: str) -> str:
     """Name the rules that would do something at a later opset."""
     version = model.opset_imports.get("", 0)
-    with_patterns = [r for r in rules if not (isinstance(r, RewriteRule) and r.is_nodewise)]
+    with_patterns = [r for r in rules if not r.is_nodewise]
     first = {rule.qualified_name: rule.opsets[0] or 0 for rule in with_patterns}
     late = {name: opset for name, opset in first.items() if opset > version > 0}
     if not late:

@@ -99,7 +99,7 @@ def load_any_rules(settings: RuleSettings, model: Model) -> tuple[list[Rule], se
     """
     catalog = _read_sources(settings, model)
     loaded: list[Rule] = [*catalog.patterns, *catalog.rewrites]
-    rules = [rule for rule in loaded if not (isinstance(rule, RewriteRule) and rule.is_nodewise)]
+    rules = [rule for rule in loaded if not rule.is_nodewise]
     _check(rules, settings, "no rules with a pattern")
     return with_policies(rules, _policies_of(settings)), catalog.files
 
