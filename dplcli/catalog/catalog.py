@@ -47,7 +47,7 @@ from dplcli.dpl.replacement import (
     parse_replacement,
 )
 from dplcli.dpl.rule import Example, PatternRule
-from dplcli.dpl.text import bound_names, captures_of, read_pattern
+from dplcli.dpl.text import bound_names, captures_of, check_roots, read_pattern
 from dplcli.errors import CatalogError, Mistakes, PatternSyntaxError, did_you_mean
 from dplcli.ir import Attribute, Tensor
 from dplcli.ir.model import called_function
@@ -377,6 +377,8 @@ class RuleMaker:
         with mistakes.gathered():
             try:
                 pattern, unused = read_pattern(entry.pattern, self.schemas)
+                if isinstance(entry, PatternItem) or entry.function is None:
+                    check_roots(pattern)
                 names, captures = bound_names(pattern), captures_of(pattern)
             except PatternSyntaxError as error:
                 raise place.error_in_text(error, ("pattern",)) from error

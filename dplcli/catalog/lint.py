@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from dplcli.dpl.pattern import (
-    AndPattern,
-    CallPattern,
-    OpName,
-    RepeatPattern,
-)
+from dplcli.dpl.pattern import CallPattern, OpName, RepeatPattern
 from dplcli.dpl.replacement import RewriteRule, in_force
-from dplcli.dpl.text import all_parts, bound_names, visible_parts
-from dplcli.ir.operators import (
-    DTYPE_ATTRIBUTES,
-    FIRST_OPSET,
-    MOVED,
-)
+from dplcli.dpl.text import all_parts, bound_names, is_of_kind, visible_parts, wrong_kind
+from dplcli.ir.operators import FIRST_OPSET, MOVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,10 +19,6 @@ if TYPE_CHECKING:
     from dplcli.ir import OpSchema, SchemaLibrary
 
     Severity: TypeAlias = Literal["error", "warning"]
-
-
-_NUMERIC = {"int": (int,), "float": (int, float)}
-_LIST_OF = {"ints": (int,), "floats": (int, float), "strings": (str,)}
 
 
 class Problem(NamedTuple):
@@ -55,7 +42,6 @@ def lint(rule: Rule, schemas: SchemaLibrary) -> list[Problem]:
     objections = [
         *_attribute_kinds(rule, schemas),
         *_claimed_opsets(rule, schemas),
-        *_two_nodes_at_once(rule),
         *(Objection("warning", f"the line {name!r} is not used") for name in rule.unused),
         *_unused_names(rule),
         *(_new_nodes(rule, schemas) if isinstance(rule, RewriteRule) else ()),
@@ -89,26 +75,9 @@ def _named_calls(rule: Rule) -> Iterator[tuple[CallPattern, OpName]]:
 
 def _attribute_kinds(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
     for call, op in _named_calls(rule):
-        kinds: dict[str, set[str]] = {}
-        for schema in schemas.versions(op.op_type, op.domain):
-            for name, kind in schema.attributes.items():
-                kinds.setdefault(name, set()).add(kind)
-        for name, value in call.attributes:
-            allowed = kinds.get(name)
-            if allowed and not any(_is_of(name, value, kind) for kind in allowed):
-                message = f"{op.op_type}: {name} is {' or '.join(sorted(allowed))}, not {value!r}"
-                yield Objection("error", message, call)
-
-
-def _is_of(name: str, value: object, kind: str) -> bool:
-    if kind == "int" and isinstance(value, str):
-        return name in DTYPE_ATTRIBUTES
-    if kind in _NUMERIC:
-        return isinstance(value, _NUMERIC[kind])
-    if kind in _LIST_OF:
-        items = value if isinstance(value, (tuple, list)) else (None,)
-        return all(isinstance(item, _LIST_OF[kind]) for item in items)
-    return kind != "string" or isinstance(value, str)
+        versions = list(schemas.versions(op.op_type, op.domain))
+        mistakes = (wrong_kind(op, name, value, versions) for name, value in call.attributes)
+        yield from (Objection("error", message, call) for message in mistakes if message)
 
 
 def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
@@ -129,15 +98,6 @@ def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
                 if not (name in schema.attributes or name in schema.inputs or name in moved):
                     message = f"{op.op_type} has no attribute {name!r} in opset {schema.since}"
                     yield Objection("warning", message, call)
-
-
-def _two_nodes_at_once(rule: Rule) -> Iterator[Objection]:
-    for part in visible_parts(rule.pattern):
-        if isinstance(part, AndPattern):
-            sides = (part.left, part.right)
-            if all(isinstance(side, CallPattern) for side in sides) and part.left is not part.right:
-                message = "both sides of & are nodes of their own, so no value is both"
-                yield Objection("error", message, part)
 
 
 def _unused_names(rule: Rule) -> Iterator[Objection]:
@@ -186,5 +146,5 @@ def _misfits(node: NodeCall, schema: OpSchema) -> Iterator[str]:
         except ValueError as error:
             yield f"the replacement's {name} of {node.op_type} cannot be computed: {error}"
             continue
-        if not _is_of(name, value, kind):
+        if not is_of_kind(name, value, kind):
             yield f"{gives} {name} = {value!r}, which is no {kind}"

@@ -12,7 +12,7 @@ from dplcli.dpl.rule import PatternRule
 from dplcli.errors import CatalogError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import Rule
@@ -110,12 +110,19 @@ def shipped_targets() -> list[str]:
 
 def is_shipped_target(name: str) -> bool:
     """Tell whether the shipped catalogue *name* is complete for the target of that name."""
-    folder = _shipped_folder()
-    if folder is None or name not in shipped_catalogs():
-        return False
-    text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
-    target = _TARGET.search(text)
-    return target is not None and target[1] == name
+    return name in shipped_catalogs() and _target_of(name) == name
+
+
+def shipped_beside(targets: Collection[str]) -> list[str]:
+    """Name the shipped catalogues that have further rules for *targets*."""
+    names = (name for name in shipped_catalogs() if name not in targets)
+    return [name for name in names if _target_of(name) in targets]
+
+
+def _target_of(name: str) -> str:
+    """Return the target that a shipped catalogue names; "" if it names none."""
+    target = _TARGET.search(shipped_catalog(name).read_text(encoding="utf-8"))
+    return "" if target is None else target[1]
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ def _unreserved(metadata: object) -> object:
     taken = RESERVED_METADATA & set(metadata) if isinstance(metadata, dict) else set()
     if taken:
         raise ValueError(f"{min(taken)!r} is written by dpl itself")
+    if isinstance(metadata, dict) and metadata.get("Composite") == "":
+        raise ValueError("'Composite' is the name of what the function is, so it is not empty")
     return metadata
 
 

@@ -678,7 +678,12 @@ def depth(product: ValueFacts) -> int:
     left, right = _operands(product)
     extent = next((n for n in (left[-1], right[-2]) if isinstance(n, int)), None)
     if extent is None:
-        raise UnknownFactError(f"the depth of the product {product.name!r} is not a number")
+        node = _multiplier(product)
+        stated = None if node.inputs[0] is None else node.inputs[0].known_type()
+        is_turned = node.op_type == "Gemm" and _whole_attribute(node, "transA")
+        symbol = stated.shape[-2 if is_turned else -1] if stated and stated.shape else None
+        way = f", since the file leaves {symbol!r} open" if isinstance(symbol, str) else ""
+        raise UnknownFactError(f"the depth of the product {product.name!r} is not a number{way}")
     return extent
 
 
@@ -1195,7 +1200,7 @@ _MOST_TEXTS = 4096
 _ALLOWED = (
     *(ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Slice, ast.BoolOp),
     *(ast.UnaryOp, ast.BinOp, ast.Compare, ast.List, ast.Tuple, ast.Set, ast.IfExp),
-    *(ast.ListComp, ast.GeneratorExp),
+    *(ast.ListComp, ast.GeneratorExp, ast.Starred),
 )
 
 
@@ -1321,7 +1326,8 @@ _PLAIN: tuple[tuple[str, str], ...] = (
     (r"zip\(\) argument", "lists of different lengths are paired"),
     (r"NaN|infinity", "a number is infinite or not a number"),
     (r"unhashable", "a list or an array cannot be part of a set"),
-    (r"not supported between|not iterable|has no len", "values of different kinds are compared"),
+    (r"not supported between", "values of different kinds are compared"),
+    (r"not iterable|has no len", "a list is expected"),
     (
         r"positional argument|expected .* arguments?",
         "a function gets too few or too many arguments",
@@ -1450,14 +1456,7 @@ def _check_form(node: ast.AST) -> None:
     if any(sign is not None and not _is_known(sign) for sign in signs):
         raise wrong(node, f"{ast.unparse(node)!r} is not allowed")  # type: ignore[arg-type]  # it has an operator
     if isinstance(node, ast.Call):
-        if not isinstance(node.func, ast.Name) or node.keywords:
-            raise wrong(node, "only the listed functions may be called")
-        if node.func.id not in FUNCTION_NAMES:
-            raise wrong(
-                node,
-                f"uses the function {node.func.id!r}, which does not exist",
-                did_you_mean(node.func.id, FUNCTION_NAMES),
-            )
+        _check_call(node)
     if isinstance(node, ast.comprehension):
         odd = [part for part in ast.walk(node.target) if not isinstance(part, _IN_TARGETS)]
         if odd:
@@ -1470,6 +1469,19 @@ def _check_form(node: ast.AST) -> None:
                 f"asks for {node.attr!r}, which does not exist",
                 did_you_mean(node.attr, _FACTS),
             )
+
+
+def _check_call(node: ast.Call) -> None:
+    if not isinstance(node.func, ast.Name) or node.keywords:
+        raise wrong(node, "only the listed functions may be called")
+    if any(isinstance(arg, ast.Starred) for arg in node.args):
+        raise wrong(node, "has *items outside a list", "write [*a, *b]")
+    if node.func.id not in FUNCTION_NAMES:
+        raise wrong(
+            node,
+            f"uses the function {node.func.id!r}, which does not exist",
+            did_you_mean(node.func.id, FUNCTION_NAMES),
+        )
 
 
 _IN_TARGETS = (ast.Name, ast.Tuple, ast.List, ast.expr_context)
@@ -1572,6 +1584,10 @@ class _Compiler(ast.NodeTransformer):
         items = _call_of("_bounded", self.visit(node.iter), _COURSE)
         tests = [self.visit(test) for test in node.ifs]
         return ast.comprehension(self.visit(node.target), items, tests, 0)
+
+    def visit_Starred(self, node: ast.Starred) -> ast.expr:
+        """Count the items that become part of a list."""
+        return ast.Starred(_call_of("_bounded", self.visit(node.value), _COURSE), ast.Load())
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
         """Make a list, whose length is known."""

@@ -18,14 +18,13 @@ from dplcli.dpl.pattern import (
     AndPattern,
     CallPattern,
     ConstantPattern,
-    EdgePattern,
     OpName,
     OrPattern,
     OutputPattern,
     SameShapePattern,
     TypedPattern,
 )
-from dplcli.dpl.text import all_parts, hidden_parts, names_of, visible_parts
+from dplcli.dpl.text import all_parts, hidden_parts, names_of, parts_at_value, visible_parts
 from dplcli.errors import did_you_mean
 from dplcli.ir.operators import MOVED
 from dplcli.ir.types import DTYPE_CODES
@@ -109,9 +108,7 @@ def _items(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else [node]
 
 
-def _attributes_of(  # noqa: C901  # a case per kind
-    name: str, pattern: DFPattern, schemas: SchemaLibrary
-) -> set[str] | None:
+def _attributes_of(name: str, pattern: DFPattern, schemas: SchemaLibrary) -> set[str] | None:
     """Return the attributes that the node may have that makes *name*; None if unknown."""
     pending = [part for part in visible_parts(pattern) if name in names_of(part)]
     attributes: set[str] = set()
@@ -130,14 +127,10 @@ def _attributes_of(  # noqa: C901  # a case per kind
                         attributes.update(schema.inputs)
             case OutputPattern(node=node):
                 pending.append(node)
-            case OrPattern(left=left, right=right):
-                pending += [left, right]
             case AndPattern(left=left, right=right):
                 pending.append(left if isinstance(left, CallPattern) else right)
-            case TypedPattern(pattern=inner) | SameShapePattern(pattern=inner):
-                pending.append(inner)
-            case EdgePattern(consumer=consumer):
-                pending.append(consumer)
+            case part if inner := parts_at_value(part):
+                pending += inner
             case _:
                 return None
     return attributes

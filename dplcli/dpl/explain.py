@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from dplcli.dpl.matcher import (
     DEFAULT_BUDGET,
+    CallStep,
     Matcher,
     OpIndex,
+    RepeatStep,
+    SharedStep,
     StepBudgetExceededError,
     describe,
 )
 from dplcli.dpl.pattern import CallPattern, RepeatPattern, WildcardPattern
 from dplcli.dpl.replacement import whole_node
 from dplcli.dpl.text import all_parts, hidden_parts, own_line, visible_parts, write_part
+from dplcli.errors import counted
 from dplcli.ir.traversal import users
 from dplcli.keys import keys
 
@@ -150,33 +154,48 @@ class Tracer:
         return attempt
 
     def _report(self, attempt: _Attempt) -> MatchTrace:
-        root, mismatch = attempt.root, None
+        root, mismatch, shown = attempt.root, None, None
         if not attempt.fits and attempt.step is not None:
-            part = self._part_of(attempt.step)
+            part, expected = attempt.step.pattern, attempt.expected
+            chain = self._chain_of(part)
+            if chain is not None:
+                number = self._links(chain, attempt.slots) + 1
+                least = f" of {chain.least} or more" if number <= chain.least else ""
+                word = "as" if part is chain.link else "in"
+                expected = f"{expected}, {word} node {number} of a chain{least}"
+                part = chain if part is chain.link else part  # a link has no text of its own
+            shown = chain or part
             place = self.rule.place(part)
-            mismatch = Mismatch(part, place, attempt.value, attempt.expected, attempt.found)
+            mismatch = Mismatch(part, place, attempt.value, expected, attempt.found)
         elif not attempt.fits and not attempt.given_up:
-            pattern = self.rule.pattern
+            pattern = shown = self.rule.pattern
             expected = f"a node that is {headline(pattern)}"
             there = f"{root.qualified_op} {root.label!r}, which the pattern does not bind"
             mismatch = Mismatch(pattern, self.rule.place(pattern), None, expected, there)
-        tree = self._lines(attempt.slots, mismatch)
+        tree = self._lines(attempt.slots, mismatch, shown)
         lines, values = tuple(line for line, _ in tree), tuple(value for _, value in tree)
         fits, given_up = attempt.fits, attempt.given_up and not attempt.fits
         return MatchTrace(root, attempt.matched, self.size, mismatch, lines, fits, given_up, values)
 
-    def _part_of(self, step: Step) -> DFPattern:
-        """Return the part that failed; for a link, which has no text of its own, the chain."""
-        part = step.pattern
-        for other in visible_parts(self.rule.pattern):
-            if isinstance(other, RepeatPattern) and other.link is part:
-                return other
-        return part
+    def _chain_of(self, part: DFPattern) -> RepeatPattern | None:
+        """Return the chain of which *part* is a node, or stands in one."""
+        for chain in visible_parts(self.rule.pattern):
+            if isinstance(chain, RepeatPattern):
+                inside = [inner for arg in hidden_parts(chain) for inner in all_parts(arg)]
+                if any(inner is part for inner in (chain.link, *inside)):
+                    return chain
+        return None
+
+    def _links(self, chain: RepeatPattern, slots: list[object]) -> int:
+        """Return how many nodes of a chain have matched."""
+        step = self.matcher.program.steps[id(chain)]
+        step = step.inner if isinstance(step, SharedStep) else step
+        return step.links_in(slots) if isinstance(step, RepeatStep) else 0
 
     def _lines(
-        self, slots: list[object], mismatch: Mismatch | None
+        self, slots: list[object], mismatch: Mismatch | None, failed: DFPattern | None
     ) -> list[tuple[TraceLine, Value | None]]:
-        around = set() if mismatch is None else _around(mismatch.part, self.rule.pattern)
+        around = set() if failed is None else _around(failed, self.rule.pattern)
         lines: list[tuple[TraceLine, Value | None]] = []
         seen: set[int] = set()
         pending: list[tuple[DFPattern, int]] = [(self.rule.pattern, 0)]
@@ -188,11 +207,13 @@ class Tracer:
             status: Literal["matched", "failed", "not reached"] = "not reached"
             words, value = "", None
             step = self.matcher.program.steps[id(part)]
-            if mismatch is not None and part is mismatch.part:
+            if mismatch is not None and part is failed:
                 status, words = "failed", f"expected {mismatch.expected}, found {mismatch.found}"
                 value = mismatch.at
             elif slots and id(part) not in around and (bound := step.bound_values_in(slots)):
                 status, words, value = "matched", describe(bound[0]), bound[0]
+            elif isinstance(part, RepeatPattern) and (links := self._links(part, slots)):
+                status, words = "matched", f"a chain of {counted(links, 'node')}"
             place = self.rule.place(part) if part.place is not None else ""
             lines.append((TraceLine(depth, headline(part), place, status, words), value))
             hidden = {id(inner) for inner in hidden_parts(part)}
@@ -227,8 +248,13 @@ class _Attempt:
         self.slots: list[object] = []
 
     def offer(self, step: Step, value: Value | None, state: State) -> None:
-        """Keep the failure of *step* if no attempt got further; inside ``~`` steps should fail."""
-        if not state.negations and len(state.trail) > self.score:
+        """Keep the failure of *step* if no attempt got further; inside ``~`` steps should fail.
+
+        Where a chain may end, what it ends in says more than one more node of it.
+        """
+        was_link = isinstance(self.step, CallStep) and self.step.is_rotated
+        is_end = was_link and value is self.value and step is not self.step
+        if not state.negations and (is_end or len(state.trail) > self.score):
             self.score = len(state.trail)
             self.matched = len(state.claimed)
             self.step, self.value = step, value

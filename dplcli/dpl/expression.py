@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from dplcli.dpl.pattern import STANDARD_DOMAIN, OpPattern, TextPosition, is_op
+from dplcli.dpl.pattern import STANDARD_DOMAIN, OpName, OpPattern, TextPosition, is_op
 from dplcli.errors import PatternSyntaxError, did_you_mean
 from dplcli.ir.operators import canonical_domain
 from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from dplcli.dpl.pattern import AttributeValue
-    from dplcli.ir import Dim, SchemaLibrary
+    from dplcli.dpl.pattern import AttributeValue, Callee
+    from dplcli.ir import Dim, OpSchema, SchemaLibrary
 
 
 Read = TypeVar("Read")
@@ -33,6 +33,9 @@ Read = TypeVar("Read")
 _MOST_BITS = 4096
 _LONGEST = 200_000
 """Characters: they are read in a part of a second."""
+
+MOST_OUTPUTS = 1000
+"""More outputs no node has."""
 
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 
@@ -163,6 +166,24 @@ class TextReader(ABC, Generic[Read]):
             first.further = tuple(others)
             raise first
         return result
+
+    def check_output(self, choices: Iterable[Callee], index: int, at: ast.expr) -> None:
+        """Refuse an output that none of some operators has; those that nobody knows may.
+
+        Raises:
+            PatternSyntaxError: It points *at* the choice.
+        """
+        most = 0
+        for choice in choices:
+            versions: list[OpSchema] = []
+            if isinstance(choice, OpName):
+                versions += self.schemas.versions(choice.op_type, choice.domain)
+            most = max(
+                [most, *(schema.max_outputs for schema in versions)] if versions else [MOST_OUTPUTS]
+            )
+        if not 0 <= index < min(most, MOST_OUTPUTS):
+            names = [choice.spelled() for choice in choices if isinstance(choice, OpName)]
+            raise wrong(at, f"{' or '.join(names) or 'no node'} has no output {index}")
 
     def foreign_op(self, node: ast.expr) -> OpPattern:
         """Read a dotted operator: ``com.microsoft.Gelu``.

@@ -128,6 +128,7 @@ from dplcli.ir.operators import (
     OP_KINDS,
     beyond_default,
     default_of,
+    equal_axes,
     from_the_first,
     has_unknown_parameter,
     inputs_of,
@@ -654,6 +655,44 @@ class ConstantStep(ChoosyLeafStep):
             return equals_exactly(tensor, exact)
         assert number is not None  # noqa: S101  # one of the two is given
         return tensor.size == 1 and equals_number(tensor.numpy().reshape(()), number)
+
+
+class AxesStep(ConstantStep):
+    """Whole numbers that may be axes, as the node that reads them counts them.
+
+    Args:
+        step: The step for the constant.
+        reader: The slot of the node.
+        place: Which input of it they are.
+    """
+
+    def __init__(self, step: ConstantStep, reader: int, place: int) -> None:
+        super().__init__(step.pattern, step.slot)
+        self.is_decided = step.is_decided
+        self.reader = reader
+        self.place = place
+        exact, number = step.pattern.exact, step.pattern.value
+        self.axes: Any = [number] if exact is None else exact.items
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Accept the numbers as written, or the same axes counted from the other end."""
+        tensor = None if value is None else behind_identities(value).constant
+        node = state.slots[self.reader]
+        if tensor is None or not isinstance(node, Node) or tensor.size != len(self.axes):
+            return super().run(state, value, rest)
+        numbers = tensor.numpy().reshape(-1).tolist()
+        if numbers == self.axes or not equal_axes(node, self.place, numbers, self.axes):
+            return super().run(state, value, rest)
+        return LeafStep.run(self, state, value, rest)
+
+
+def are_whole_numbers(part: DFPattern) -> bool:
+    """Tell whether *part* is a constant of whole numbers, one or a list of them."""
+    if not isinstance(part, ConstantPattern):
+        return False
+    if part.exact is None:
+        return isinstance(part.value, int)
+    return part.exact.dtype in {"int32", "int64"} and len(part.exact.shape) == 1
 
 
 _SHOWN = 8
@@ -1582,6 +1621,11 @@ class RepeatStep(Step):
         self.fresh: tuple[int, ...] = ()
         self.constants: tuple[int, ...] = ()
 
+    def links_in(self, slots: Sequence[object]) -> int:
+        """Return how many nodes the chain has."""
+        progress = slots[self.slot] if slots else None
+        return progress.links if isinstance(progress, ChainProgress) else 0
+
     def set_link(self, link: CallStep, fresh: tuple[int, ...], constants: tuple[int, ...]) -> None:
         """Complete the step: link and chain refer to each other."""
         self.link = link
@@ -2471,7 +2515,15 @@ class _Compiler:
             self._bind_name(name, slot)
         if part.op.name:
             self.operators.setdefault(part.op.name, []).append(slot)
-        return self._call_step(part, slot, map(self._step, part.args))
+        args = [self._argument(part, place, slot) for place in range(len(part.args))]
+        return self._call_step(part, slot, args)
+
+    def _argument(self, part: CallPattern, place: int, slot: int) -> Step:
+        """Return the step of an argument of the node in *slot*; axes are told by the node."""
+        step = self._step(part.args[place])
+        if isinstance(step, ConstantStep) and are_whole_numbers(step.pattern):
+            return AxesStep(step, slot, place)
+        return step
 
     def _call_step(self, part: CallPattern, slot: int, args: Iterable[Step]) -> CallStep:
         named = part.attributes_name not in {"", WAIVED}
@@ -2516,9 +2568,9 @@ class _Compiler:
     def _compile_repeat(self, part: RepeatPattern) -> Step:
         step = RepeatStep(part, self._slot(), self._step(part.base))
         first = self.slot_count
-        others = part.link.args[1:]
-        args = [*map(self._step, others), step.next]
-        link = self._call_step(part.link, self._slot(), args)
+        others, slot = part.link.args[1:], self._slot()
+        args = [self._argument(part.link, place, slot) for place in range(1, len(part.link.args))]
+        link = self._call_step(part.link, slot, [*args, step.next])
         link.is_rotated, link.takes_inputs = True, False
         inside = {id(p): p for arg in others for p in all_parts(arg)}
         own = [self.steps[key] for key in inside if key in self.steps]

@@ -195,7 +195,13 @@ class OpPattern:
         return OpPattern(self.choices, name)
 
     def __or__(self, other: OpPattern) -> OpPattern:
-        """Accept either callee."""
+        """Accept either callee.
+
+        Raises:
+            TypeError: The other one is not a callee but a pattern.
+        """
+        if not isinstance(other, OpPattern):
+            as_pattern(self)
         return OpPattern(self.choices + tuple(c for c in other.choices if c not in self.choices))
 
     def __call__(self, *args: Any, **attributes: object) -> CallPattern:  # noqa: ANN401  # see Args
@@ -374,7 +380,7 @@ def outputs(*patterns: DFPattern) -> OutputsPattern:
     """
     if len(patterns) < 2:  # noqa: PLR2004  # one output needs no such pattern
         raise ValueError("several outputs are at least two")
-    return OutputsPattern(patterns)
+    return OutputsPattern(tuple(map(as_pattern, patterns)))
 
 
 def repeat(  # as the text form
@@ -410,7 +416,8 @@ def dominates(parent: DFPattern, path: DFPattern | None, child: DFPattern) -> Do
 
     Without a *path* any node may lie between them.
     """
-    return DominatorPattern(parent, WildcardPattern() if path is None else path, child)
+    between = WildcardPattern() if path is None else as_pattern(path)
+    return DominatorPattern(as_pattern(parent), between, as_pattern(child))
 
 
 def as_pattern(arg: Any) -> DFPattern:  # noqa: ANN401  # see Raises
@@ -570,7 +577,7 @@ class DFPattern:
     def _edge(self, consumer: DFPattern, *, only: bool, index: int | None) -> EdgePattern:
         """Connect two patterns; if *consumer* is a chain of edges, this one leads to its start."""
         chain: list[EdgePattern] = []
-        start = consumer
+        start = as_pattern(consumer)
         while isinstance(start, EdgePattern):
             chain.append(start)
             start = start.producer
@@ -588,7 +595,7 @@ class DFPattern:
 
     def same_shape_as(self, other: DFPattern) -> SameShapePattern:
         """Match if the value provably has the shape of what *other* matches elsewhere."""
-        return SameShapePattern(self, other)
+        return SameShapePattern(self, as_pattern(other))
 
     def has_dtype(self, *dtypes: str) -> TypedPattern:
         """Match if the value's element type is known and one of *dtypes*.

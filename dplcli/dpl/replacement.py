@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections import deque
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from dplcli.dpl.conditions import SHAPE_FUNCTIONS, Expression, UnknownFactError
 from dplcli.dpl.expression import (
+    MOST_OUTPUTS,
     TextReader,
     read_array,
     read_word,
@@ -200,9 +201,6 @@ def _plain(value: object) -> object:
 # Drafts: rules describe what takes a match's place, ``passes.rewrite`` makes it.
 
 
-_MOST_OUTPUTS = 1000
-
-
 @dataclass(eq=False, slots=True)
 class DraftNode:
     """A node to make; one object is one node.
@@ -320,7 +318,11 @@ class GraphBuilder:
         return self.graph.opset_imports.get("", 0)
 
     def op(
-        self, op_type: str, *inputs: Operand | float | None, domain: str = "", **attributes: object
+        self,
+        op_type: str | OpName,
+        *inputs: Operand | float | None,
+        domain: str = "",
+        **attributes: object,
     ) -> DraftOutput:
         """Describe a node and return its first output; see :meth:`ops` for several.
 
@@ -328,7 +330,7 @@ class GraphBuilder:
         as an attribute: the node is spelled as the model's opset has it.
 
         Args:
-            op_type: Its operator.
+            op_type: Its operator: a name, or what an operator variable stands for, ``match[f]``.
             inputs: Captured values, results of this method, constants, or None for omitted ones. A
                 number becomes a constant of the type of what stands beside it.
             domain: The operator's domain.
@@ -344,7 +346,7 @@ class GraphBuilder:
 
     def ops(
         self,
-        op_type: str,
+        op_type: str | OpName,
         *inputs: Operand | float | None,
         outputs: int,
         domain: str = "",
@@ -360,7 +362,7 @@ class GraphBuilder:
 
     def node(
         self,
-        op_type: str,
+        op_type: str | OpName,
         domain: str,
         inputs: Sequence[Operand | float | None],
         attributes: Mapping[str, object],
@@ -371,10 +373,12 @@ class GraphBuilder:
         Raises:
             BuildError: As for :meth:`op`.
         """
+        if isinstance(op_type, OpName):
+            domain, op_type = op_type.domain, op_type.op_type
         domain = canonical_domain(domain)
         schema = self._schema(op_type, domain)
         given = self._known_attributes(attributes, {} if schema is None else schema.attributes)
-        read = self._with_numbers(op_type, inputs)
+        read = self._with_numbers(op_type, domain, inputs)
         while read and read[-1] is None:
             read = read[:-1]
         slots = ONLY_SCALARS.get((domain, op_type), ())
@@ -387,7 +391,7 @@ class GraphBuilder:
             read, given = self._respelled(op_type, read, given, schema)
         if schema is not None:
             given = fit_attributes(op_type, len(read), given, schema)
-        if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
+        if not 1 <= outputs <= (MOST_OUTPUTS if schema is None else schema.max_outputs):
             raise BuildError(f"{op_type} has no {outputs} outputs")
         if schema is not None:  # nobody need read all, but all have to be there
             outputs = max(outputs, schema.min_outputs)
@@ -481,23 +485,35 @@ class GraphBuilder:
                     )
 
     def _with_numbers(
-        self, op_type: str, inputs: Sequence[Operand | float | None]
+        self, op_type: str, domain: str, inputs: Sequence[Operand | float | None]
     ) -> tuple[Operand | None, ...]:
-        """Make constants of numbers, of the type of the first operand whose type is known."""
+        """Make constants of numbers, of the types that they have where they stand."""
         others = [
             item for item in inputs if item is not None and not isinstance(item, (int, float))
         ]
         self._check_owned(tuple(others), op_type)
-        dtype = next(filter(None, map(self._dtype_of, others)), None)
         read: list[Operand | None] = []
-        for item in inputs:
+        for index, item in enumerate(inputs):
             if item is None or not isinstance(item, (int, float)):
                 read.append(item)
                 continue
+            dtype = self.dtype_at(OpName(op_type, domain), index, others)
             if dtype is None:
                 raise BuildError(f"{op_type}: nothing beside {item} says of what type it is")
             read.append(self.constant(_numbers(repr(item), item, dtype)))
         return tuple(read)
+
+    def dtype_at(self, op: OpName, index: int, beside: Iterable[Operand | None]) -> str | None:
+        """Return the element type that a number has as input *index* of a node; None if unknown.
+
+        The schema decides, else the first of the operands *beside* it whose type is known.
+        """
+        schema = self._schema(op.op_type, op.domain)
+        moved = {} if op.domain else {item.slot: item.kind for item in MOVED.get(op.op_type, ())}
+        is_whole = schema is not None and index in schema.integer_inputs
+        if is_whole or moved.get(index) in {"int", "ints"}:
+            return "int64"
+        return next(filter(None, map(self._dtype_of, beside)), None)
 
     def _keep(self, part: SomePart) -> SomePart:
         self.draft.parts.append(part)
@@ -592,9 +608,13 @@ class GraphBuilder:
         """Return an operand's element type; a new node has that of its first operand."""
         while isinstance(operand, DraftOutput):
             node = operand.node
-            if node.op_type in PREDICATES or node.op_type == "Cast" or not node.inputs:
+            if node.op_type in PREDICATES:
                 return None
-            operand = node.inputs[0]
+            if node.op_type == "Cast":
+                code = node.attributes["to"].value
+                return dtype_name(code) if isinstance(code, int) else None
+            operands = node.inputs[1:] if node.op_type == "Where" else node.inputs
+            operand = next((item for item in operands if item is not None), None)
         if isinstance(operand, DraftConstant):
             return operand.tensor.dtype
         return dtype_of(operand)
@@ -948,10 +968,7 @@ class _Reader(TextReader[tuple["Part", ...]]):
         return self._output_of(part, index, node)
 
     def _output_of(self, node: NodeCall, index: int, at: ast.expr) -> CallOutput:
-        versions = list(self.schemas.versions(node.op_type, node.domain))
-        most = max((schema.max_outputs for schema in versions), default=_MOST_OUTPUTS)
-        if not 0 <= index < min(most, _MOST_OUTPUTS):
-            raise wrong(at, f"{node.op_type} has no output {index}")
+        self.check_output((OpName(node.op_type, node.domain),), index, at)
         return CallOutput(node, index)
 
     def _op(self, node: ast.expr) -> OpPattern:
@@ -1082,8 +1099,8 @@ class _Caller:
         self.constants: dict[tuple[Expression, np.dtype[Any]], DraftConstant] = {}
         self.present: dict[int, bool] = {}
 
-    def part(self, part: Part, reader: NodeCall | None = None, index: int = 0) -> Operand:
-        """Describe *part*, which is input *index* of *reader*."""
+    def part(self, part: Part) -> Operand:
+        """Describe *part*, which takes the place of an output, or is an input and no constant."""
         match part:
             case str():
                 value = self.match.bindings.get(part)
@@ -1091,11 +1108,14 @@ class _Caller:
                     raise BuildError(f"{part!r} took no part in the match")
                 return value
             case Expression():
-                return self._constant(part, reader, index)
+                outputs = self.match.outputs
+                return self._constant(
+                    part, lambda: dtype_of(outputs[0] if len(outputs) == 1 else None)
+                )
             case Either():
                 chosen = self._chosen(part)
                 assert chosen is not None  # noqa: S101  # only of an argument
-                return self.part(chosen, reader, index)
+                return self.part(chosen)
             case NodeCall():
                 return self._idle(part) or DraftOutput(self._node(part))
             case CallOutput():
@@ -1108,13 +1128,14 @@ class _Caller:
         source = node.args[0] if (node.op_type, node.domain) == ("Cast", "") else None
         if not isinstance(source, str) or "to" not in node.attributes:
             return None
-        wanted, dtype = self._evaluate(node.attributes["to"]), self._dtype_of_part(source)
+        wanted = self._evaluate(node.attributes["to"])
+        dtype = dtype_of(self.match.bindings.get(source))
         is_there = dtype is not None and wanted in {dtype, DTYPE_CODES[dtype]}
         return self.part(source) if is_there else None
 
-    def _constant(self, part: Expression, reader: NodeCall | None, index: int) -> DraftConstant:
+    def _constant(self, part: Expression, dtype: Callable[[], str | None]) -> DraftConstant:
         """Describe a constant; a line of the text that is one is one constant for each type."""
-        array = self.array(part, reader, index)
+        array = self._array(part, dtype)
         key = (part, array.dtype)
         if key not in self.constants:
             self.constants[key] = self.builder.constant(array, is_shared=part.says_target)
@@ -1170,22 +1191,30 @@ class _Caller:
     def _node(self, node: NodeCall) -> DraftNode:
         if node in self.made:
             return self.made[node]
-        inputs: list[Operand | None] = []
-        for index, arg in enumerate(node.args):
+        inputs: list[Operand | Expression | None] = []
+        for arg in node.args:
             chosen = self._chosen(arg)
             if isinstance(chosen, Variadic):
                 inputs += self._several(chosen.name)
+            elif chosen is None or isinstance(chosen, Expression):
+                inputs.append(chosen)
             else:
-                inputs.append(None if chosen is None else self.part(chosen, node, index))
+                inputs.append(self.part(chosen))
         op = self._op_of(node)
-        draft = self.made[node] = self.builder.node(
-            op.op_type,
-            op.domain,
-            inputs,
-            self._attributes_of(node),
-            self.output_counts.get(node, 1),
-        )
+        beside = [item for item in inputs if not isinstance(item, Expression)]
+        read = [
+            self._constant(item, partial(self._dtype_at, op, index, beside))
+            if isinstance(item, Expression)
+            else item
+            for index, item in enumerate(inputs)
+        ]
+        attributes, count = self._attributes_of(node), self.output_counts.get(node, 1)
+        draft = self.made[node] = self.builder.node(op, op.domain, read, attributes, count)
         return draft
+
+    def _dtype_at(self, op: OpName, index: int, beside: Sequence[Operand | None]) -> str | None:
+        """Return the element type of a number; if nothing else says it, that of the match."""
+        return self.builder.dtype_at(op, index, beside) or dtype_of(self.match.outputs[0])
 
     def _attributes_of(self, node: NodeCall) -> dict[str, object]:
         attributes: dict[str, object] = {}
@@ -1195,49 +1224,8 @@ class _Caller:
             attributes[name] = self._evaluate(expression)
         return attributes
 
-    def _dtype_of(self, node: NodeCall | None, index: int) -> str | None:
-        """Return the element type that a number has as input *index* of *node*.
-
-        The schema decides, else the node's other operands, else the output of the match; that
-        alone, if the number is what takes its place.
-        """
-        if node is None:
-            return dtype_of(self.match.outputs[0]) if len(self.match.outputs) == 1 else None
-        graph, op = self.builder.graph, self._op_of(node)
-        version = graph.opset_imports.get(op.domain, 0)
-        schema = graph.model.codec.schemas.find(op.op_type, op.domain, version)
-        moved = {} if op.domain else {item.slot: item for item in MOVED.get(op.op_type, ())}
-        if index in moved and moved[index].kind in {"int", "ints"}:
-            return "int64"
-        if schema is not None and index in schema.integer_inputs:
-            return "int64"
-        beside = (self._dtype_of_part(arg) for arg in node.args)
-        return next(filter(None, beside), None) or dtype_of(self.match.outputs[0])
-
-    def _dtype_of_part(self, part: Part | None) -> str | None:
-        """Return the element type of *part*, None if unknown; a new node has its operand's type."""
-        part = self._chosen(part)
-        while isinstance(part, (NodeCall, CallOutput)):
-            node = part.call if isinstance(part, CallOutput) else part
-            op_type = self._op_of(node).op_type
-            if op_type in PREDICATES:
-                return None
-            if op_type == "Cast":
-                wanted = self._attributes_of(node).get("to")
-                code = wanted.value if isinstance(wanted, Attribute) else wanted
-                if isinstance(code, str):
-                    return code if code in DTYPE_CODES else None
-                return dtype_name(code) if isinstance(code, int) else None
-            operands = node.args[1:] if op_type == "Where" else node.args
-            chosen = map(self._chosen, operands)
-            part = next((arg for arg in chosen if not isinstance(arg, Expression)), None)
-        if isinstance(part, Variadic):
-            return next((dtype_of(value) for value in self._several(part.name)), None)
-        value = self.match.bindings.get(part) if isinstance(part, str) else None
-        return dtype_of(value)
-
-    def array(self, part: Expression, reader: NodeCall | None, index: int) -> NDArray[Any]:
-        """Compute a constant, which is input *index* of *reader*."""
+    def _array(self, part: Expression, dtype_here: Callable[[], str | None]) -> NDArray[Any]:
+        """Compute a constant; a number has the type that *dtype_here* tells."""
         text = part.text
         value = self._evaluate(part)
         if isinstance(value, (np.ndarray, np.generic)):
@@ -1245,7 +1233,7 @@ class _Caller:
         items = value if isinstance(value, (list, tuple)) else [value]
         if not all(isinstance(item, (bool, int, float)) for item in items):
             raise BuildError(f"{text!r} is no number and no array")
-        dtype = self._dtype_of(reader, index)
+        dtype = dtype_here()
         if dtype is None:
             raise BuildError(f"the element type of {text!r} is not known")
         return _numbers(text, value, dtype)

@@ -19,11 +19,12 @@ from typing import (
     TypeAlias,
     TypeVar,
     get_args,
+    overload,
 )
 
 from dplcli.dpl.matcher import Matcher
-from dplcli.dpl.pattern import OpPattern, OutputsPattern
-from dplcli.dpl.text import bound_names, captures_of
+from dplcli.dpl.pattern import OpPattern, OutputsPattern, VariadicPattern
+from dplcli.dpl.text import bound_names, captures_of, check_roots
 from dplcli.errors import PatternSyntaxError, UsageError, did_you_mean, did_you_mean_rule
 from dplcli.ir import Attribute, Node, Value
 from dplcli.keys import keys
@@ -45,10 +46,8 @@ if TYPE_CHECKING:
     SomeRule = TypeVar("SomeRule", bound="Rule")
 
 
-RESERVED_METADATA = frozenset(
-    {"Composite", "Codegen", "PartitionedFromPattern", "dpl.nodes", "dpl.undo"}
-)
-"""Metadata keys that a partition writes itself."""
+RESERVED_METADATA = frozenset({"Codegen", "PartitionedFromPattern", "dpl.nodes", "dpl.undo"})
+"""Metadata keys that a partition alone writes; a rule may give another ``Composite``."""
 
 ConstantsPolicy: TypeAlias = Literal["auto", "embed", "lift"]
 EscapePolicy: TypeAlias = Literal["refuse", "duplicate", "outputs"]
@@ -118,16 +117,18 @@ class Rule:
     values: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse conditions over names that the pattern does not bind.
+        """Refuse what never matches, and conditions over names that the pattern does not bind.
 
         Raises:
-            PatternSyntaxError: A condition uses such a name.
+            PatternSyntaxError: The pattern makes no sense, or a condition uses such a name.
         """
         if isinstance(self.pattern, OpPattern):
             raise PatternSyntaxError(
                 f"the pattern of the rule {self.name!r} is an operator that is not called",
                 hint=f"{self.pattern.as_code()}(x) is a node that reads x",
             )
+        if not self.is_nodewise:
+            check_roots(self.pattern)
         names, captures = bound_names(self.pattern), captures_of(self.pattern)
         where = tuple(condition.over(captures) for condition in self.where)
         object.__setattr__(self, "where", where)
@@ -168,6 +169,11 @@ class Rule:
     def has_code(self) -> bool:
         """Whether a Python function looks at its matches."""
         return self.check is not None
+
+    @property
+    def is_nodewise(self) -> bool:
+        """Whether a function looks at nodes one by one, and the pattern says nothing."""
+        return False
 
     @property
     def keeps_defaults(self) -> bool:
@@ -472,12 +478,33 @@ class Match:
         values = step.bound_values_in(self.slots)
         return values[0] if values else None
 
-    def __getitem__(self, key: DFPattern | str) -> Value:
-        """Return the value that a pattern object, or a name, is bound to: ``match["x"]``.
+    @overload
+    def __getitem__(self, key: OpPattern) -> OpName: ...
+
+    @overload
+    def __getitem__(self, key: VariadicPattern) -> tuple[Value, ...]: ...  # type: ignore[overload-overlap]  # it is no single value
+
+    @overload
+    def __getitem__(self, key: DFPattern | str) -> Value: ...
+
+    def __getitem__(self, key: DFPattern | OpPattern | str) -> Value | tuple[Value, ...] | OpName:
+        """Return what a pattern object is bound to, or the value of a name: ``match["x"]``.
+
+        An operator variable is bound to an operator, a :func:`variadic` to inputs.
 
         Raises:
             KeyError: It took no part in the match, or the rule's pattern does not bind it.
         """
+        several: Mapping[str, tuple[Value, ...] | OpName] = {}
+        if isinstance(key, OpPattern):
+            several = self.operators
+        elif isinstance(key, VariadicPattern):
+            several = self.variadic
+        if not isinstance(key, str) and key.name in several:
+            return several[key.name]
+        if isinstance(key, OpPattern):
+            what = f"{key.as_code()} is no operator variable of the rule {self.rule.name!r}"
+            raise KeyError(f'{what}: name it, {key.as_code()}.named("f")')
         value = self.value(key)
         if value is None:
             raise KeyError(f"{key!r} took no part in this match of {self.rule.name!r}")

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl.pattern import AttributeValue
-    from dplcli.ir import SchemaLibrary
+    from dplcli.ir import OpSchema, SchemaLibrary
 
     Spell: TypeAlias = Callable[[DFPattern], str]
 
@@ -100,6 +100,9 @@ def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> Non
                 raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
             if name in DTYPE_ATTRIBUTES and isinstance(value, str) and value not in DTYPE_CODES:
                 raise wrong(node, *unknown_dtype(value))
+        mistakes = (wrong_kind(op, name, value, versions) for name, value in call.attributes)
+        if (mistake := next(filter(None, mistakes), None)) is not None:
+            raise wrong(node, mistake)
         if not versions:
             continue
         renamed = {item.attribute: item.name for item in MOVED.get(op.op_type, ())}
@@ -113,6 +116,30 @@ def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> Non
         if given < fewest and not (call.rest or call.is_variadic):
             hint = "write ... as the last argument if the others do not matter"
             raise wrong(node, f"{op.op_type} takes at least {fewest} inputs, not {given}", hint)
+
+
+_NUMERIC = {"int": (int,), "float": (int, float)}
+_LIST_OF = {"ints": (int,), "floats": (int, float), "strings": (str,)}
+
+
+def wrong_kind(op: OpName, name: str, value: object, versions: Iterable[OpSchema]) -> str:
+    """Say that no version of an operator has such a value of an attribute; "" if one has."""
+    kinds = {schema.attributes[name] for schema in versions if name in schema.attributes}
+    if not kinds or any(is_of_kind(name, value, kind) for kind in kinds):
+        return ""
+    return f"{op.op_type}: {name} is {' or '.join(sorted(kinds))}, not {value!r}"
+
+
+def is_of_kind(name: str, value: object, kind: str) -> bool:
+    """Tell whether an attribute can have a value; an element type may be given by its name."""
+    if kind == "int" and isinstance(value, str):
+        return name in DTYPE_ATTRIBUTES
+    if kind in _NUMERIC:
+        return isinstance(value, _NUMERIC[kind])
+    if kind in _LIST_OF:
+        items = value if isinstance(value, (tuple, list)) else (None,)
+        return all(isinstance(item, _LIST_OF[kind]) for item in items)
+    return kind != "string" or isinstance(value, str)
 
 
 # Which names a pattern binds, and which patterns make no sense.
@@ -290,13 +317,109 @@ def check_pattern(pattern: DFPattern) -> None:
     vars(pattern)[_IS_SOUND] = True
 
 
+def check_roots(pattern: DFPattern) -> None:
+    """Refuse a pattern for a rule that makes no sense, or whose output no node of it makes.
+
+    Raises:
+        PatternSyntaxError: Says why, and where if the pattern was read from a text.
+    """
+    check_pattern(pattern)
+    _check_sorts(all_parts(pattern))
+    for output in pattern.parts if isinstance(pattern, OutputsPattern) else (pattern,):
+        at_output = _reachable([output], parts_at_value)
+        if not any(isinstance(p, (CallPattern, OutputPattern, RepeatPattern)) for p in at_output):
+            hint = f"write the node that makes it, or that reads it: Relu({output!r})"
+            raise wrong_part(
+                output, f"{output!r} is made by no node of the pattern, so it never matches", hint
+            )
+
+
+def parts_at_value(part: DFPattern) -> tuple[DFPattern, ...]:
+    """Return the parts of *part* that match the very value that it matches."""
+    match part:
+        case OrPattern() | AndPattern():
+            return part.parts
+        case TypedPattern() | SameShapePattern():
+            return (part.pattern,)
+        case EdgePattern():
+            return (part.consumer,)
+        case DominatorPattern():
+            return (part.child,)
+        case _:
+            return ()
+
+
+_NODE, _CONSTANT, _INPUT = "a node", "a constant", "an input"
+
+
+def _check_sorts(parts: Iterable[DFPattern]) -> None:
+    """Refuse ``p & q``, and what is said of a type, if no value can be like this."""
+    sorts: dict[int, frozenset[str]] = {}
+    for part in parts:
+        sides = [sorts[id(side)] for side in parts_at_value(part)]
+        if isinstance(part, OrPattern):
+            sorts[id(part)] = sides[0] | sides[1]
+        elif sides:
+            sorts[id(part)] = frozenset.intersection(*sides)
+        else:
+            sorts[id(part)] = _own_sorts(part)
+        if isinstance(part, AndPattern):
+            left, right = part.left, part.right
+            nodes = isinstance(left, CallPattern) and isinstance(right, CallPattern)
+            if nodes and left is not right and sides == [{_NODE}] * 2:
+                what = "both sides of & are nodes of their own, so no value is both"
+                raise wrong_part(part, what, "write (Add | Sub)(x, y) for one of two operators")
+            if not sorts[id(part)] and all(sides):
+                what = f"no value is {min(sides[0])} and {min(sides[1])}"
+                raise wrong_part(part, what, "write | for one or the other")
+        if isinstance(part, TypedPattern):
+            _check_type(part)
+
+
+def _own_sorts(part: DFPattern) -> frozenset[str]:
+    """Return what may make a value that *part*, a leaf or a node, matches.
+
+    A Constant is a node that makes a constant, and what an Identity copies may be anything.
+    """
+    match part:
+        case ConstantPattern():
+            return frozenset({_CONSTANT})
+        case InputPattern():
+            return frozenset({_INPUT})
+        case OutputPattern():
+            return frozenset({_NODE})
+        case CallPattern() if all(
+            isinstance(choice, OpName) and choice.op_type not in {"Constant", "Identity"}
+            for choice in part.op.choices
+        ):
+            return frozenset({_NODE})
+        case AbsentPattern() | VariadicPattern():
+            return frozenset()
+        case _:
+            return frozenset({_NODE, _CONSTANT, _INPUT})
+
+
+def _check_type(part: TypedPattern) -> None:
+    """Refuse two statements about the type of one value that exclude each other."""
+    dtypes: set[str] | None = None
+    ranks: set[int] | None = None
+    inner: DFPattern = part
+    while isinstance(inner, TypedPattern):
+        its_ranks = inner.ranks if inner.shape is None else (len(inner.shape),)
+        if inner.dtypes is not None:
+            dtypes = {*inner.dtypes} if dtypes is None else dtypes & {*inner.dtypes}
+        if its_ranks is not None:
+            ranks = {*its_ranks} if ranks is None else ranks & {*its_ranks}
+        inner = inner.pattern
+    if set() in (dtypes, ranks):
+        what = "element type" if dtypes == set() else "rank"
+        raise wrong_part(part, f"no value has such {what}s at once: {part!r}")
+
+
 def _check_outputs(part: OutputsPattern, pattern: DFPattern) -> None:
-    """Refuse several outputs inside a pattern, outputs that are leaves, and an output twice."""
+    """Refuse several outputs inside a pattern, and an output twice."""
     if part is not pattern:
         raise wrong_part(part, "several outputs can only be the whole pattern")
-    for output in part.outputs:
-        if _is_leaf(output) or isinstance(output, AbsentPattern):
-            raise wrong_part(output, f"the output {output!r} is made by no node of the pattern")
     if len({id(output) for output in part.outputs}) < len(part.outputs):
         raise wrong_part(part, "the outputs of a pattern are different ones")
 
@@ -400,6 +523,19 @@ def _check_compared(pattern: DFPattern, parts: Iterable[DFPattern]) -> None:
 _FOREIGN_METHODS = frozenset({"fork_to", "dup", "has_attr", "has_ty", "optional", "match", "named"})
 """Methods of TVM's patterns, and of ours in Python, that the text form does not have."""
 
+_IN_PYTHON = {
+    "absent": "None",
+    "is_call": 'call("f", x)',
+    "is_const": "const(w)",
+    "is_function": "function([a, b], body)(x, y)",
+    "is_if": "if_(condition, then, otherwise)",
+    "is_input": 'input("x")',
+    "is_op": "Relu(x)",
+    "variadic": "*others",
+    "wildcard": "x",
+}
+"""How the text form spells what Python's functions make."""
+
 _SIGNS: dict[type[ast.operator], Callable[[DFPattern, DFPattern], DFPattern]] = {
     ast.BitOr: operator.or_,
     ast.BitAnd: operator.and_,
@@ -496,6 +632,7 @@ class PatternReader(TextReader[DFPattern]):
         node = self.pattern(value)
         if not isinstance(node, CallPattern):
             raise wrong(value, "only a node has several outputs to name")
+        self.check_output(node.op.choices, len(names) - 1, target)
         clash = next((name for name in names if name in self.wildcards), None)
         if clash is not None:
             raise wrong(target, f"{clash!r} is named inside its own pattern")
@@ -590,6 +727,7 @@ class PatternReader(TextReader[DFPattern]):
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if type(index) is not int:
             raise wrong(node.slice, "the output must be chosen by a number")
+        self.check_output(pattern.op.choices, index, node)
         return OutputPattern(pattern, index, place=place_of(node))
 
     # -- calls ---------------------------------------------------------------------------------
@@ -634,6 +772,9 @@ class PatternReader(TextReader[DFPattern]):
 
     def op(self, node: ast.expr) -> OpPattern:
         """Read a callee."""
+        inner = node.func if isinstance(node, ast.Call) else None
+        if isinstance(inner, ast.Name) and inner.id in _IN_PYTHON:
+            node = inner
         match node:
             case ast.Name():
                 return self.operators.get(node.id) or self._named_op(node)
@@ -683,6 +824,8 @@ class PatternReader(TextReader[DFPattern]):
             raise wrong(node, f"{node.id!r} is a pattern and takes no arguments")
         more = ["optional", "unordered", "call", "function", "op"]
         hint = did_you_mean(node.id, [*_WORDS, *more, *self.op_types])
+        if node.id in _IN_PYTHON:
+            hint = f"that is Python: in a text it is {_IN_PYTHON[node.id]}"
         raise wrong(node, f"unknown operator {node.id!r}", hint)
 
     def _op_of_kind(self, node: ast.Call) -> OpPattern:

@@ -572,7 +572,8 @@ def default_of(node: Node, name: str) -> Attribute | None:
     return _textual_default(node, name)
 
 
-_AXES = frozenset({"axis", "axes"})
+_AXES = frozenset({"axes", "axis", "batch_axis", "perm", "time_axis"})
+_BOUNDS = frozenset({("Shape", "start"), ("Shape", "end")})
 _OF_RESULT = _ops("OneHot Unsqueeze")
 """Operators whose axes are those of their result."""
 
@@ -580,7 +581,8 @@ _OF_RESULT = _ops("OneHot Unsqueeze")
 def from_the_first(node: Node, name: str, value: object) -> object:
     """Return axes counted from the first one, where the rank is known; anything else as it is."""
     place = (node.outputs if node.op_type in _OF_RESULT else node.inputs)[:1] or (None,)
-    known = place[0].known_type() if name in _AXES and place[0] is not None else None
+    is_axis = name in _AXES or (node.op_type, name) in _BOUNDS
+    known = place[0].known_type() if is_axis and place[0] is not None else None
     if known is None or known.shape is None:
         return value
     axes = value if isinstance(value, tuple) else (value,)
@@ -588,6 +590,19 @@ def from_the_first(node: Node, name: str, value: object) -> object:
         return value
     counted = tuple(axis + len(known.shape) * (axis < 0) for axis in axes)
     return counted if isinstance(value, tuple) else counted[0]
+
+
+def equal_axes(node: Node, slot: int, axes: Sequence[int], others: Sequence[int]) -> bool:
+    """Tell whether two lists are the same axes, if *node* reads axes as its input *slot*."""
+    moved = () if node.domain else MOVED.get(node.op_type, ())
+    names = {item.slot: item.name for item in moved}
+    schema = schema_of(node)
+    if slot not in names and schema is not None and slot < len(schema.inputs):
+        names[slot] = schema.inputs[slot]
+    name = names.get(slot, "")
+    if name not in _AXES or len(axes) != len(others):
+        return False
+    return from_the_first(node, name, (*axes,)) == from_the_first(node, name, (*others,))
 
 
 def beyond_default(node: Node, named: Container[str]) -> str:

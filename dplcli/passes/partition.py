@@ -174,7 +174,7 @@ class OutlinedFunction:
         function.attributes = tuple(self.attribute_names.values())
         function.metadata = {
             **rule.metadata,
-            COMPOSITE_KEY: rule.qualified_name,
+            COMPOSITE_KEY: rule.metadata.get(COMPOSITE_KEY, rule.qualified_name),
             CODEGEN_KEY: rule.target,
             "PartitionedFromPattern": "".join(f"{node.op_type}_" for node in first.nodes),
         }

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dplcli.analysis.numbering import Numbers
-from dplcli.dpl.pattern import wildcard
+from dplcli.dpl.pattern import is_op
 from dplcli.dpl.rule import Match, PatternRule
 from dplcli.ir.model import in_order as kahn_order
 from dplcli.ir.operators import attribute_of, schema_of
@@ -1565,7 +1565,7 @@ class _Writer:
         kinds = []
         for blocks, name in zip(chosen, names, strict=True):
             rule = PatternRule(
-                target=REPEAT_DOMAIN, name=name, pattern=wildcard(), constants="lift"
+                target=REPEAT_DOMAIN, name=name, pattern=is_op()(...), constants="lift"
             )
             kinds.append(make_kind(index, blocks.rows, rule))
         origins = OriginRecorder(self.model, [item for kind in kinds for item in kind.outlines])

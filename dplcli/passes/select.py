@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl.matcher import Program
-    from dplcli.dpl.rule import Check, Rule
+    from dplcli.dpl.rule import Check, Rule, Stage
     from dplcli.ir import Function, Graph, Model, Node, Shape, TensorType, Value
     from dplcli.ir.operators import Shapes
 
@@ -652,7 +652,7 @@ class LeftOut:
 
     Attributes:
         op: The operator.
-        reason: Why, in one sentence; of several refusals, the first one's.
+        reason: Why, in one sentence; of several refusals, that of the one nearest to a match.
         rule: The rule that refused them, or "".
         stage: The stage at which it did, or "".
         work: The nodes.
@@ -715,6 +715,10 @@ class GapCause(NamedTuple):
     reason: str
 
 
+_NEARER: Sequence[Stage] = ("budget", "where", "overlap", "check", "escape", "convexity", "prune")
+"""The stages at which matches are refused, those last that leave least to be wanted."""
+
+
 def fates(model: Model, selection: Selection) -> list[str | GapCause]:
     """Say which target each node of *model* goes to, or why none; ask before they are outlined.
 
@@ -722,7 +726,11 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
         One item for each node that :func:`measure` counts, in its order.
     """
     targets = {node: found.rule.target for found in selection.matches for node in found.nodes}
-    refused = {item.root: item for item in reversed(selection.refused)}
+    refused: dict[Node, Rejection] = {}
+    for item in selection.refused:
+        other = refused.setdefault(item.root, item)
+        if _NEARER.index(item.stage) > _NEARER.index(other.stage):
+            refused[item.root] = item
     mentions = Mentions(selection.rules)
     no_rule: dict[tuple[str, str, str], GapCause] = {}
     found: list[str | GapCause] = []

@@ -10,15 +10,15 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dplcli.catalog.places import shipped_catalog
+from dplcli.catalog.places import is_shipped_target, shipped_beside, shipped_catalog
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.pattern import TypedPattern
 from dplcli.dpl.rule import with_policies
 from dplcli.errors import DplError, counted
 from dplcli.ir.operators import LEFTOVERS
 from dplcli.onnx_io import as_written, load_model
-from dplcli.passes.select import explain_rules, select_matches
-from dplcli.pipeline.rules import load_rewrites
+from dplcli.passes.select import Mentions, explain_rules, select_matches
+from dplcli.pipeline.rules import load_rewrites, load_rules
 from dplcli.settings import RuleSettings
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def hints_on_matches(
         lambda: _on_ranks(refused),
         lambda: "" if is_prepared else _on_coverage(path, selection, preparing),
         lambda: _on_escape(model, selection),
+        lambda: _on_more_rules(model, selection),
         lambda: _on_types(model, selection),
     )
 
@@ -112,7 +113,7 @@ def _said(*hints: Callable[[], str]) -> tuple[str, ...]:
 def _on_opset(path: Path, model: Model, rules: Sequence[Rule], option: str) -> str:
     """Name the rules that would do something at a later opset."""
     version = model.opset_imports.get("", 0)
-    with_patterns = [r for r in rules if not (isinstance(r, RewriteRule) and r.is_nodewise)]
+    with_patterns = [r for r in rules if not r.is_nodewise]
     first = {rule.qualified_name: rule.opsets[0] or 0 for rule in with_patterns}
     late = {name: opset for name, opset in first.items() if opset > version > 0}
     if not late:
@@ -279,6 +280,41 @@ def _on_escape(model: Model, selection: Selection) -> str:
         return ""
     options = " ".join(f"--escape {each}" for each in chosen)
     return f"{inside:,} of {total:,} nodes match now, and {then:,} with {options}"
+
+
+# Further rules that dpl ships for the target.
+
+
+def _on_more_rules(model: Model, selection: Selection) -> str:
+    """Say how many nodes more would match with a catalogue that dpl ships beside a target's."""
+    origins = {rule.qualified_name: rule.origin for rule in selection.rules}
+    targets = [name.removesuffix(".yaml") for name in _files(origins.values())]
+    if not all(map(is_shipped_target, targets)):
+        return ""
+    inside, total = _covered(selection)
+    left = Counter(selection.totals) - Counter(selection.covered)
+    for name in shipped_beside(targets):
+        rules = load_rules(RuleSettings(patterns=(str(shipped_catalog(name)),)), model)[0]
+        if any(origins.get(rule.qualified_name, rule.origin) != rule.origin for rule in rules):
+            continue  # it has other rules of the same names
+        more = [rule for rule in rules if rule.qualified_name not in origins]
+        heads = Mentions(more).roots
+        possible = sum(left[f"{domain}.{op}" if domain else op] for domain, op in heads)
+        if inside + possible < _MORE * inside:
+            continue
+        included = _files(rule.origin for rule in rules)
+        before = [r for r in selection.rules if r.origin.partition(":")[0] not in included]
+        then, _ = _covered(select_matches(model, [*before, *rules]))
+        if then > inside and then >= _MORE * inside:
+            kept = [target for target in targets if f"{target}.yaml" not in included]
+            command = " ".join(f"-p {each}" for each in (*kept, name))
+            return f"{inside:,} of {total:,} nodes match now, and {then:,} with {command}"
+    return ""
+
+
+def _files(origins: Iterable[str]) -> dict[str, None]:
+    """List the files that rules come from, each once."""
+    return dict.fromkeys(origin.partition(":")[0] for origin in origins)
 
 
 # Element types that rules do not take.

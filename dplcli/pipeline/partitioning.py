@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.catalog.places import shipped_catalog
 from dplcli.dpl import PatternRule
-from dplcli.dpl.pattern import wildcard
+from dplcli.dpl.pattern import is_op
 from dplcli.dpl.rule import Rejection, judge_expectations, parse_expectations, unmet_of
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
@@ -371,7 +371,7 @@ def repeat(model_path: Path, settings: RepeatingSettings) -> RepeatOutcome:
     named = (_EXPECTED_NAME.match(text) for text in settings.expect)
     names = dict.fromkeys(match.group(1) for match in named if match is not None)
     placeholders = [
-        PatternRule(target=REPEAT_DOMAIN, name=name, pattern=wildcard()) for name in names
+        PatternRule(target=REPEAT_DOMAIN, name=name, pattern=is_op()(...)) for name in names
     ]
     expected = parse_expectations(settings.expect, placeholders)
     job = WriteJob(model_path, settings)

@@ -277,7 +277,7 @@ class Trier:
         sources: list[_Source] = []
         ways: set[str] = set()
         wishes, why = sampling.wishes_of(rule), ""
-        if isinstance(rule, RewriteRule) and rule.is_nodewise:
+        if rule.is_nodewise:
             why = "it has no pattern, so graphs are made of its examples only"
         else:
             try:
@@ -323,7 +323,7 @@ class Trier:
 
     def models(self, rule: AnyRule) -> Iterator[Model]:
         """Make up one model for each variant of the pattern of *rule*, if the rule matches it."""
-        if isinstance(rule, RewriteRule) and rule.is_nodewise:
+        if rule.is_nodewise:
             return
         try:
             for guesses in instances(rule, self.schemas):

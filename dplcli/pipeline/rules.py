@@ -10,7 +10,7 @@ from dplcli.catalog.compiled import read_compiled
 from dplcli.catalog.places import check_distinct, exists
 from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.dpl.rule import POLICIES, with_policies
-from dplcli.dpl.text import read_pattern
+from dplcli.dpl.text import check_roots, read_pattern
 from dplcli.errors import CatalogError, ModelError, PatternSyntaxError, UsageError, did_you_mean
 from dplcli.onnx_io import OnnxSchemas, load_model
 from dplcli.onnx_io.read import functions_from_text
@@ -91,7 +91,7 @@ def load_any_rules(settings: RuleSettings, model: Model) -> tuple[list[Rule], se
     """
     catalog = _read_sources(settings, model)
     loaded: list[Rule] = [*catalog.patterns, *catalog.rewrites]
-    rules = [rule for rule in loaded if not (isinstance(rule, RewriteRule) and rule.is_nodewise)]
+    rules = [rule for rule in loaded if not rule.is_nodewise]
     _check(rules, settings, "no rules with a pattern")
     return with_policies(rules, _policies_of(settings)), catalog.files
 
@@ -151,6 +151,7 @@ def rule_of_text(text: str, name: str, schemas: SchemaLibrary) -> PatternRule:
     """
     try:
         pattern, unused = read_pattern(text, schemas)
+        check_roots(pattern)
     except PatternSyntaxError as error:
         where = f"{error.line}:{error.column + 1}"
         raise PatternSyntaxError(

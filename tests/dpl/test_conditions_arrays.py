@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dplcli.dpl.conditions import FREE, FUNCTIONS, Expression, UnknownFactError
+from dplcli.errors import PatternSyntaxError
 from dplcli.ir import ArrayTensor, Value
 from tests.helpers import model_from_text, rule, selected, taken
 
@@ -134,6 +135,11 @@ def test_arrays(text: str, expected: np.ndarray) -> None:
         ('widens("int8", "float16")', True),
         ('widens("int64", "float64")', False),
         ("w.shape[:1] + (7,)", (2, 7)),
+        ("[*w.shape, 7, *i.value]", [2, 3, 7, 2, 0, 1]),
+        ("(*w.shape[:1], -1)", (2, -1)),
+        ("[*[]]", []),
+        ("max([*w.shape, *range(9)])", 8),
+        ("[[*v, 1] for v in [[2], [3, 4]]]", [[2, 1], [3, 4, 1]]),
     ],
 )
 def test_numbers_and_lists(text: str, expected: object) -> None:
@@ -177,11 +183,21 @@ def test_numbers_and_lists(text: str, expected: object) -> None:
         ("value_or(x.attrs.alpha, 7)", "'x' is not made by a node"),
         ("[1] - (2,)", "arithmetic is for numbers"),
         ("[1] * 3", "arithmetic is for numbers"),
+        ("[*7]", "a list is expected"),
+        ("[*x]", "a list is expected"),
+        ("len(3)", "a list is expected"),
     ],
 )
 def test_refusals(text: str, why: str) -> None:
     """What makes no sense is refused, in words that say why."""
     with pytest.raises((ValueError, UnknownFactError), match=why):
+        value_of(text)
+
+
+@pytest.mark.parametrize("text", ["max(*w.shape)", "len(*w.shape, 1)", "dims(*[w])"])
+def test_a_call_takes_no_list_apart(text: str) -> None:
+    """Only a list does, so that the number of arguments shows."""
+    with pytest.raises(PatternSyntaxError, match="outside a list"):
         value_of(text)
 
 
@@ -201,6 +217,9 @@ def test_refusals(text: str, why: str) -> None:
         "range(0, 10 ** 18)",
         "list(expand(1.0, [100000]))",
         "sum([list(range(9999)) + list(range(9999))])",
+        "len([*range(9999), *range(9999)])",
+        "[len([*range(99), *a]) for a in [list(range(99))] for _ in range(99)]",
+        "[*expand(1.0, [100000])]",
     ],
 )
 def test_memory_bombs(text: str) -> None:

@@ -33,7 +33,12 @@ def matmul(x: str, w: str) -> str:
         ("float[4,8]", "float[8,6]", "depth(p) == 8 and columns(p) == 6", "yes"),
         ("float[4,8]", "float[K,6]", "depth(p) == 8", "yes"),
         ("float[4,K]", "float[8,6]", "depth(p) == 8", "yes"),
-        ("float[4,K]", "float[K,6]", "depth(p) == 8", "the depth of the product 'm' is no"),
+        (
+            "float[4,K]",
+            "float[K,6]",
+            "depth(p) == 8",
+            "the depth of the product 'm' is not a number, since the file leaves 'K' open",
+        ),
         ("float[4,8]", "float[8,N]", "columns(p) == 8", "the number of columns of 'm' is no"),
         ("float[4,8]", "float[8]", "depth(p) == 8", "an operand of 'm' is a vector"),
         ("float[]", "float[8,6]", "depth(p) == 8", "the rank of an operand of 'm' is unknown"),

@@ -7,9 +7,19 @@ from typing import assert_type
 
 import pytest
 
-from dplcli.dpl import Match, is_const, is_op, repeat, wildcard
+from dplcli.dpl import (
+    Match,
+    RewriteRule,
+    is_const,
+    is_op,
+    repeat,
+    variadic,
+    wildcard,
+)
+from dplcli.dpl.pattern import OpName
 from dplcli.ir import Node, Value
-from tests.helpers import rule, selected
+from dplcli.passes.rewrite import rewrite
+from tests.helpers import model_from_text, rule, selected
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[2] x) => (float[2] y) <float[2] c = {1, 2}> { a = Exp(x) b = Add(a, c) y = Relu(b) }"""
@@ -74,3 +84,47 @@ def test_other_escaping_values_are_another_match() -> None:
 def test_a_match_prints_where_it_is() -> None:
     """Not the whole model that hangs on it."""
     assert repr(found()) == "<Match of t.r at Relu 'y'>"
+
+
+f, others = (is_op("Mul") | is_op("Add")).named("f"), variadic("others")
+
+
+def test_an_operator_variable_is_bound_to_an_operator() -> None:
+    """By its object; the operator can be built anew, in its own domain."""
+    (match,) = selected([rule(is_op("Relu")(f(x, c)))], TEXT).matches
+
+    assert_type(match[f], OpName)
+    assert match[f] == OpName("Add")
+    with pytest.raises(KeyError, match="is no operator variable of the rule"):
+        match[is_op("Relu")]
+
+
+def test_a_variadic_is_bound_to_inputs() -> None:
+    """None of them, or several."""
+    text = """g (float[2] a, float[2] b) => (float[4] y) {
+        r = Relu (a) y = Concat <axis = 0> (r, b, a) }"""
+    none = variadic("none")
+    concat = is_op("Concat")(none, is_op("Relu")(x), others)
+    (match,) = selected([rule(concat)], text).matches
+
+    assert_type(match[others], tuple[Value, ...])
+    assert [value.name for value in match[others]] == ["b", "a"]
+    assert match[none] == ()
+
+
+@pytest.mark.parametrize("op_type", ["Mul", "Add"])
+def test_a_function_builds_the_operator_that_matched(op_type: str) -> None:
+    """With a number beside it, which is a constant of the operand's type."""
+    model = model_from_text(
+        f"g (float16[2] a, float16[2] b) => (float16[2] y) {{ n = Neg (a) y = {op_type} (n, b) }}"
+    )
+    pattern = f(is_op("Neg")(x), wildcard("z"))
+    new = RewriteRule(
+        "r", pattern, lambda m, build: build.op(m[f], build.op(m[f], m[x], 2.0), m["z"])
+    )
+
+    assert rewrite(model, [new]).counts == {"r": 1}
+    assert [node.op_type for node in model.graph] == [op_type, op_type]
+    (number,) = [value for value in model.graph.initializers if value.constant is not None]
+    assert number.constant is not None
+    assert (number.constant.dtype, number.constant.numpy().tolist()) == ("float16", 2.0)

@@ -88,6 +88,16 @@ def test_of_several_refusals_the_first_rule_speaks() -> None:
     assert item.rule == "t.k2"
 
 
+def test_of_several_refusals_the_nearest_one_speaks() -> None:
+    """What fits but for a reader outside is nearer than what wants another rank or constant."""
+    text = """g (float[2] x) => (y, z) { r = Exp (x) y = Relu (r) z = Neg (r) }"""
+    far, near = rule("Relu(r)", "r.rank == 4", name="far"), rule("Relu(Exp(x))", name="near")
+
+    for rules in ((far, near), (near, far)):
+        (item,) = [item for item in measured(text, *rules).left_out if item.op == "Relu"]
+        assert (item.rule, item.stage) == ("t.near", "escape")
+
+
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [

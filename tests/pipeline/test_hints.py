@@ -290,6 +290,8 @@ def follow_matches(path: Path, hint: str) -> None:
         chosen = chosen.but(escape=tuple(hint.replace("--escape", "").split()[-1:]))
     elif "--prepare" in hint:
         chosen = chosen.but(prepare=True)
+    elif " -p " in hint:
+        chosen = chosen.but(target=(), patterns=tuple(re.findall(r"-p (\S+)", hint)))
     else:
         return
     coverage = record_of(pipeline.partition(path, chosen))["coverage"]
@@ -338,3 +340,19 @@ def test_a_policy_is_proposed_where_more_would_match(tmp_path: Path) -> None:
     )
     catalogue(tmp_path, PAIRED.replace("}", ", escape: outputs}"))
     assert matched(saved(tmp_path, ESCAPING), rules) == ()
+
+
+POOLED = """g (float[1,4,8,8] x, float[4,4,1,1] w) => (float[1,4,4,4] y) {
+    c = Conv (x, w) p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (c) y = Relu (p) }"""
+
+
+def test_further_rules_of_a_target_are_proposed(tmp_path: Path) -> None:
+    """Those of a catalogue beside it, where more would match, and only to who has the target's."""
+    path = saved(tmp_path, POOLED)
+    hint = "1 of 3 nodes match now, and 3 with -p dnnl_ops"
+
+    assert matched(path, "dnnl") == (hint,)
+    follow_matches(path, hint)
+    assert matched(path, "dnnl_ops") == ()
+    assert matched(path, catalogue(tmp_path, RULES.replace("target: t", "target: dnnl"))) == ()
+    assert matched(saved(tmp_path, PLAIN.replace("Exp", "Tan")), "cublas") == ()

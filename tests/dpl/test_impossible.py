@@ -1,0 +1,151 @@
+"""A pattern that can never match is an error where it is loaded, which says what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from dplcli import dpl
+from dplcli.dpl import DFPattern, is_const, is_op, wildcard
+from dplcli.errors import CatalogError, PatternSyntaxError
+from tests.helpers import catalog_rules, pattern_of, rule, selected, taken
+
+GRAPH = "g (float[2,3] a) => (float[2,3] o) { r = Relu (a) o = Add (r, a) }"
+x = wildcard("x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "_",
+        "const(w)",
+        "2.0",
+        "[0, -1]",
+        'input("a")',
+        "~Relu(x)",
+        "x.has_rank(2)",
+        "x & y",
+        "x | const(w)",
+        "Relu(x).used_by(y)",
+        "dominates(Relu(x), _, y)",
+        "Relu(x), y.has_rank(1)",
+    ],
+)
+def test_an_output_is_made_by_a_node(text: str) -> None:
+    """A leaf is no root, nor is what stands for a leaf; the pattern itself can be a part."""
+    pattern = pattern_of(text)
+
+    with pytest.raises(PatternSyntaxError, match="made by no node of the pattern") as caught:
+        rule(pattern)
+    assert caught.value.hint is not None
+    assert "Relu(" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "optional(Relu)(x)",
+        "x | Relu(x)",
+        "x & Relu(_)",
+        "Relu(x).has_rank(2)",
+        "repeat(Relu, x)",
+        "x.used_by(Relu(_))",
+        "y, i = MaxPool(x)\ny, i",
+    ],
+)
+def test_a_node_on_one_of_several_ways_is_enough(text: str) -> None:
+    """What may match is no error."""
+    rule(pattern_of(text))
+
+
+def test_a_catalogue_says_where() -> None:
+    """With file, line, column and a caret."""
+    with pytest.raises(CatalogError, match=r"rules\.yaml:3:\d+: rule 'r': 'x' is made|x is made"):
+        catalog_rules("dpl: 1\ntarget: t\npatterns: [{name: r, pattern: x}]\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Relu(x) & Neg(y)", "both sides of & are nodes of their own"),
+        ("const(w) & input()", "no value is a constant and an input"),
+        ("Add(x, const(w) & Relu(y))", "no value is a constant and a node"),
+        ("Add(x, input() & y[1])\n".replace("y[1]", "Split(y)[1]"), "an input and a node"),
+        ('Relu(x.has_dtype("float32").has_dtype("int64"))', "element types"),
+        ("Relu(x.has_rank(2, 3).has_shape(n, 4, 4, 1))", "ranks"),
+        ("Relu(x)[1]", "Relu has no output 1"),
+        ("y, z = Relu(x)\ny", "Relu has no output 1"),
+        ("Softmax(x, axis=1.5)", "Softmax: axis is int, not 1.5"),
+        ("Conv(x, w, strides=2)", "Conv: strides is ints, not 2"),
+    ],
+)
+def test_contradictions_are_errors(text: str, words: str) -> None:
+    """Parts that no value or no node can be."""
+    with pytest.raises(PatternSyntaxError, match=words):
+        rule(pattern_of(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Relu(x & const(w))",
+        "Relu(Constant() & const(w))",
+        "Identity(x) & Relu(y)",
+        "Relu(Identity(x) & const(w))",
+        "Relu((x | const(w)) & input())",
+        "Relu(~Neg(y) & Exp(x))",
+        'Relu(x.has_dtype("float32").has_rank(2))',
+        "Relu(x.has_rank(2, 3).has_rank(3, 4))",
+        "Split(x)[1]",
+        "own.F(x)[7]",
+        'Cast(x, to="float16")',
+        "LeakyRelu(x, alpha=1)",
+    ],
+)
+def test_what_is_possible_is_none(text: str) -> None:
+    """A near miss for each of them."""
+    rule(pattern_of(text))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda op: dpl.outputs(op, is_op("Neg")(x)),
+        lambda op: is_op("Neg")(x).used_by(op),
+        lambda op: dpl.dominates(op, None, is_op("Neg")(x)),
+        lambda op: is_op("Neg")(x).same_shape_as(op),
+        is_op("Neg"),
+        lambda op: op | is_op("Neg")(x),
+        lambda op: is_op("Neg")(x) | op,
+    ],
+)
+def test_an_operator_without_inputs_is_no_part(make: object) -> None:
+    """Wherever it stands, and the message writes the call out."""
+    assert callable(make)
+
+    with pytest.raises(TypeError, match=r'is_op\("Relu"\)\(x\) is a node that reads x'):
+        make(is_op("Relu"))
+
+
+@pytest.mark.parametrize("pattern", [x, is_const("w"), ~is_op("Relu")(x)])
+def test_a_rule_in_python_is_told_at_once(pattern: DFPattern) -> None:
+    """Not only when it is matched."""
+    with pytest.raises(PatternSyntaxError, match="made by no node"):
+        rule(pattern)
+
+
+@pytest.mark.parametrize(
+    ("text", "spelling"),
+    [("is_op('Relu')(x)", "Relu(x)"), ("is_op('Relu')", "Relu(x)"), ("Relu(wildcard())", "is x")],
+)
+def test_the_words_of_python_are_no_operators_of_a_text(text: str, spelling: str) -> None:
+    """The hint says how a text has them."""
+    with pytest.raises(PatternSyntaxError) as caught:
+        pattern_of(text)
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith(spelling)
+
+
+def test_the_pattern_that_was_meant_matches() -> None:
+    """What the hint says to write."""
+    assert taken(selected(rule("Relu(x)"), GRAPH)) == ["r: r"]
