@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -202,16 +202,17 @@ class LocalCluster:
 
     Args:
         folder: Where they work.
+        settings: Of the scheduler, in the environment.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.address = f"tcp://127.0.0.1:{port}"
         self._folder = folder
         self._started: list[subprocess.Popen[bytes]] = []
-        self._start("dask_scheduler", "--port", str(port))
+        self._start("dask_scheduler", "--port", str(port), **settings)
         wait_for(self.address)
 
     def worker(self, *paths: Path, **environment: str) -> subprocess.Popen[bytes]:
@@ -353,6 +354,29 @@ def test_what_hangs_on_a_cluster_is_lost_alone(tmp_path: Path, cluster: LocalClu
     answers = {job.number: answer for job, answer, _ in run_there(work, jobs, asked, 2)}
     assert str(answers.pop(1)) == "took longer than 2 s"
     assert answers == {0: 0, 2: 4, 3: 9}
+
+
+@pytest.mark.long
+def test_a_worker_of_a_cluster_that_stands_still_loses_nothing(tmp_path: Path) -> None:
+    """The others do what it had begun, once the scheduler hears nothing of it any more."""
+    pytest.importorskip("distributed")
+    (tmp_path / "dask").mkdir()
+    with closing(
+        LocalCluster(tmp_path / "dask", DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="4s")
+    ) as cluster:
+        workers = [cluster.worker() for _ in range(2)]
+        cluster.wait_for(2)
+        told = list[str]()
+        jobs = [Job(number, tmp_path / "log", seconds=0.3) for number in range(12)]
+        asked = Cluster(cluster.address, program(), [__name__], tell=told.append)
+        answers = {}
+        for job, answer, _ in run_there(work, jobs, asked):
+            answers[job.number] = answer
+            if len(answers) == 2:
+                workers[0].send_signal(signal.SIGSTOP)
+
+    assert answers == {number: number**2 for number in range(12)}
+    assert [line.partition(")")[2] for line in told] == [" is gone; others do what it had not done"]
 
 
 MAPPED = """
