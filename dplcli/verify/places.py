@@ -1044,9 +1044,7 @@ class _Places(CutModels):
 _MANNER_WORDS: dict[Manner, str] = {
     "mixed": "fed drawn values",
     "ties": "fed numbers of which many are equal",
-    "bounds": "fed numbers at a bound that it holds",
-    "second": "fed numbers at a bound that it holds",
-    "third": "fed numbers at a bound that it holds",
+    **dict.fromkeys(("bounds", "second", "third"), "fed numbers at a bound that it holds"),
     "wide": "fed numbers from tiny to large",
     "flat": "fed rows of one number each",
     "tiny": "fed numbers near zero",
