@@ -188,57 +188,38 @@ def _made(node: NodeProto) -> Iterator[str]:
 # The part between values that somebody names.
 
 
-class MainValues:
-    """The values of a model's main graph, as users name them.
+def named_values(wiring: Wiring, option: str, names: Iterable[str]) -> list[str]:
+    """Return the values of the main graph that an option names, each once; commas separate several.
 
-    Args:
-        wiring: The model.
+    Raises:
+        UsageError: There is no such value.
     """
-
-    def __init__(self, wiring: Wiring) -> None:
-        graph = wiring.model.graph
-        self._main = {info.name for info in graph.input} | wiring.initializers.keys()
-        self._main |= wiring.makers.keys() | wiring.sparse.keys()
-        self._nodes = {node.name: node for node in wiring.nodes if node.name}
-        self._graph = graph
-
-    def found(self, option: str, names: Iterable[str]) -> list[str]:
-        """Return the values that an option names, each once; commas separate several.
-
-        Raises:
-            UsageError: There is no such value.
-        """
-        named: dict[str, None] = {}
-        for text in names:
-            parts = [text] if text in self._main else [part.strip() for part in text.split(",")]
-            for name in parts:
-                if name not in self._main:
-                    raise self._missing(option, name)
-                named[name] = None
-        return list(named)
-
-    def _missing(self, option: str, name: str) -> UsageError:
-        node = self._nodes.get(name)
-        if node is not None:
-            outputs = ", ".join(map(repr, filter(None, node.output)))
-            return UsageError(
-                f"{option} {name!r}: is a node, and a value is needed", hint=f"it makes {outputs}"
-            )
-        if name and any(name in inner for inner in _inner_values(self._graph)):
-            return UsageError(
-                f"{option} {name!r}: lies in the body of a node, such as a branch of If",
-                hint="name values of the main graph",
-            )
-        hint = did_you_mean(name, sorted(self._main))
-        return UsageError(f"{option} {name!r}: the model has no such value", hint=hint)
+    main = {info.name for info in wiring.model.graph.input} | wiring.initializers.keys()
+    main |= wiring.makers.keys() | wiring.sparse.keys()
+    named: dict[str, None] = {}
+    for text in names:
+        for name in [text] if text in main else map(str.strip, text.split(",")):
+            if name not in main:
+                raise _missing(wiring, main, option, name)
+            named[name] = None
+    return list(named)
 
 
-def _inner_values(graph: GraphProto) -> Iterator[set[str]]:
-    pending = [inner for node in graph.node for inner in subgraphs(node)]
-    while pending:
-        inner = pending.pop()
-        yield {name for node in inner.node for name in node.output}
-        pending += [body for node in inner.node for body in subgraphs(node)]
+def _missing(wiring: Wiring, main: Collection[str], option: str, name: str) -> UsageError:
+    node = next((node for node in reversed(wiring.nodes) if name and node.name == name), None)
+    if node is not None:
+        outputs = ", ".join(map(repr, filter(None, node.output)))
+        return UsageError(
+            f"{option} {name!r}: is a node, and a value is needed", hint=f"it makes {outputs}"
+        )
+    bodies = (body for node in wiring.nodes for body in subgraphs(node))
+    if name and any(name in inner.output for body in bodies for inner in all_nodes(body)):
+        return UsageError(
+            f"{option} {name!r}: lies in the body of a node, such as a branch of If",
+            hint="name values of the main graph",
+        )
+    hint = did_you_mean(name, sorted(main))
+    return UsageError(f"{option} {name!r}: the model has no such value", hint=hint)
 
 
 def part_between(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dplcli.analysis.extract import MainValues, Wiring, left_out, operators_of, part_between
+from dplcli.analysis.extract import Wiring, left_out, named_values, operators_of, part_between
 from dplcli.errors import InvalidModelError, UsageError, counted, some_of
 from dplcli.onnx_io import check_external_data, check_imports, check_model, load_model
 from dplcli.onnx_io.external_data import locations_of, pack
@@ -48,8 +48,8 @@ def extract(model_path: Path, settings: ExtractSettings) -> ExtractOutcome:
     if output.resolve() in {(model_path.parent / place).resolve() for place in locations_of(model)}:
         raise UsageError(f"{output}: is where the model's weights lie")
     wiring = Wiring(source_of(model).model())
-    names = MainValues(wiring)
-    starts, ends = names.found("--from", settings.from_), names.found("--to", settings.to)
+    starts = named_values(wiring, "--from", settings.from_)
+    ends = named_values(wiring, "--to", settings.to)
     say("extracting")
     if settings.layers:
         starts, ends = _round_layers(model, wiring, settings.layers)

@@ -19,7 +19,7 @@ from dplcli.passes.learn import number_at
 from dplcli.passes.rewriter import reachable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from dplcli.analysis.pairing import Difference
     from dplcli.ir import Node, Value
@@ -83,10 +83,6 @@ class ChangedPlace:
             tuple(frozenset(stated_attributes(node)) for node in self.made),
             tuple(leaf.is_constant for leaf in self.leaves),
         )
-
-    def bindings(self, names: Mapping[Operand, str]) -> dict[str, Value]:
-        """Return the value that each name stands for here."""
-        return {name: self.value(operand) for operand, name in names.items()}
 
     def value(self, operand: Operand) -> Value:
         """Return a value of the pattern."""

@@ -217,22 +217,18 @@ class Knowledge:
         return size is not None and size > MOST_COMPUTED
 
     def _learn(self, value: Value) -> None:
-        self._learn_of(value)
-        self._told.clear()  # more may be known of types when somebody asks again
-
-    def _learn_of(self, value: Value) -> None:
         node = value.producer
         tensor = value.constant if value.is_constant else None
         if tensor is not None:
             self._facts[value] = Fact(tensor.dtype, tensor.shape, _elements(tensor))
-            return
-        if node is None or self._is_told_by_type(value):
+        elif node is None or self._is_told_by_type(value):
             self._facts[value] = self._typed(value, self._known_type(value))
-            return
-        view = View(node, self.algebra, self._known)
-        for output, fact in zip(node.outputs, self._made_by(view), strict=True):
-            if output is not None:
-                self._facts.setdefault(output, fact)
+        else:
+            view = View(node, self.algebra, self._known)
+            for output, fact in zip(node.outputs, self._made_by(view), strict=True):
+                if output is not None:
+                    self._facts.setdefault(output, fact)
+        self._told.clear()  # more may be known of types when somebody asks again
 
     def _known(self, value: Value) -> Fact:
         """Return a fact that was computed before, or that needs nothing else."""

@@ -55,116 +55,108 @@ _ASKING = frozenset({"IsInf", "IsNaN"}) | _TREES
 """Operators that ask whether a number is finite, or is missing."""
 
 
-class DrawSpecs:
-    """What is known of the values that places read, to draw others.
+def draw_specs(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str, DrawSpec]:
+    """Return the values that may be drawn, and what is known of each.
 
     Args:
         of: The places of the two models.
-        places: Those that are to be drawn for.
+        every: Those that are to be drawn for.
         seen: What the original computes there.
     """
+    readers: dict[str, list[Place]] = {}
+    for place in every:
+        for name in place.reads:
+            readers.setdefault(name, []).append(place)
+    still = {name for place in every for name in _deciding(of, place, _sizes)}
+    turning = {name for place in every for name in _deciding(of, place, _turns)} - still
+    limits = _limits(of, every, seen)
+    specs: dict[str, DrawSpec] = {}
+    for name, places in readers.items():
+        like = seen.feeds.get(name)
+        turns = name in turning
+        if not isinstance(like, np.ndarray) or (name in still and not turns):
+            continue
+        held = _Held(of.sides, places)
+        interval = of.ranges[0][name]
+        axis, is_still = limits.get(name, (0, False))
+        grid = of.ranges[0].grid(name, like.ndim)
+        if (is_still and not turns) or grid == "unknown":
+            continue
+        is_input = name in of.inputs
+        specs[name] = DrawSpec(
+            low=interval.low,
+            high=interval.high,
+            constants=held.told_apart(),
+            scale=_scale(like),
+            wide=_WIDE if is_input else 0.0,
+            axis=axis,
+            words=tuple(held.words),
+            odd_floats=any(node.op_type in _ASKING for p in places for node in p.any_node()),
+            grid=grid,
+            odd=tuple(held.ignored),
+            is_turns=turns,
+            never_zero=any(n.op_type in {"Div", "Mod"} for p in places for n in p.any_node()),
+        )
+    return specs
 
-    def __init__(self, of: CutModels, places: Sequence[Place], seen: Feeding) -> None:
-        self._of = of
-        self._places = places
-        self._seen = seen
 
-    def found(self) -> dict[str, DrawSpec]:
-        """Return the values that may be drawn, and what is known of each."""
-        readers: dict[str, list[Place]] = {}
-        for place in self._places:
-            for name in place.reads:
-                readers.setdefault(name, []).append(place)
-        still = {name for place in self._places for name in self._deciding(place, _sizes)}
-        turning = {name for place in self._places for name in self._deciding(place, _turns)} - still
-        limits = self._limits()
-        specs: dict[str, DrawSpec] = {}
-        for name, places in readers.items():
-            like = self._seen.feeds.get(name)
-            turns = name in turning
-            if not isinstance(like, np.ndarray) or (name in still and not turns):
+def _deciding(
+    of: CutModels, place: Place, what: Callable[[NodeProto], Sequence[str]]
+) -> Iterator[str]:
+    """Yield what a place reads that decides over some operands, sizes of tensors aside.
+
+    Args:
+        of: The two models.
+        place: The place.
+        what: Names the operands of a node.
+    """
+    for side, part in zip(of.sides, place.parts, strict=True):
+        pending = [name for row in part.nodes for name in what(side.wiring.nodes[row])]
+        seen: set[str] = set()
+        cuts = of.cuts_of(side.place, place.without)
+        while pending:
+            name = pending.pop()
+            if not name or name in seen:
                 continue
-            held = _Held(self._of.sides, places)
-            interval = self._of.ranges[0][name]
-            axis, is_still = limits.get(name, (0, False))
-            grid = self._of.ranges[0].grid(name, like.ndim)
-            if (is_still and not turns) or grid == "unknown":
+            seen.add(name)
+            if name in part.reads:
+                yield cuts[name].original if name in cuts else name
                 continue
-            is_input = name in self._of.inputs
-            specs[name] = DrawSpec(
-                low=interval.low,
-                high=interval.high,
-                constants=held.told_apart(),
-                scale=_scale(like),
-                wide=_WIDE if is_input else 0.0,
-                axis=axis,
-                words=tuple(held.words),
-                odd_floats=any(node.op_type in _ASKING for p in places for node in p.any_node()),
-                grid=grid,
-                odd=tuple(held.ignored),
-                is_turns=turns,
-                never_zero=any(n.op_type in {"Div", "Mod"} for p in places for n in p.any_node()),
-            )
-        return specs
+            row_ = side.wiring.makers.get(name)
+            if row_ in part.nodes and row_ is not None:
+                node = side.wiring.nodes[row_]
+                if node.op_type not in MEASURING:
+                    pending += side.wiring.reads[row_]
 
-    def _deciding(self, place: Place, what: Callable[[NodeProto], Sequence[str]]) -> Iterator[str]:
-        """Yield what a place reads that decides over some operands, sizes of tensors aside.
 
-        Args:
-            place: The place.
-            what: Names the operands of a node.
-        """
-        for side, part in zip(self._of.sides, place.parts, strict=True):
-            pending = [name for row in part.nodes for name in what(side.wiring.nodes[row])]
-            seen: set[str] = set()
-            cuts = self._of.cuts_of(side.place, place.without)
-            while pending:
-                name = pending.pop()
-                if not name or name in seen:
-                    continue
-                seen.add(name)
-                if name in part.reads:
-                    yield cuts[name].original if name in cuts else name
-                    continue
-                row_ = side.wiring.makers.get(name)
-                if row_ in part.nodes and row_ is not None:
-                    node = side.wiring.nodes[row_]
-                    if node.op_type not in MEASURING:
-                        pending += side.wiring.reads[row_]
-
-    def _limits(self) -> dict[str, tuple[int, bool]]:
-        """Return for whole numbers which axis they choose from, and whether they have to stay."""
-        limits: dict[str, tuple[int, bool]] = {}
-        whole = {
-            name
-            for place in self._places
-            for name in place.reads
-            if isinstance(like := self._seen.feeds.get(name), np.ndarray)
-            and like.dtype.kind in "iu"
-        }
-        for side in self._of.sides:
-            places = [
-                place
-                for place in self._places
-                if not whole.isdisjoint(place.reads)
-                and any(node.op_type in _LIMITING for node in place.nodes[side.place])
-            ]
-            if not places:
-                continue
-            cuts = self._of.cuts_of(side.place, places[0].without)
-            source, _ = self._of.cut_out(side, places, self._seen)
-            flow = Dataflow(model_of(source), infers=False)
-            for info in flow.model.graph.input:
-                name = cuts[info.name].original
-                if name in whole:
-                    domain = input_domain(flow, port_of(info))
-                    axes = [bound.limit for bound in domain.bounds if isinstance(bound.limit, int)]
-                    is_odd = len(axes) < len(domain.bounds) or bool(domain.parts)
-                    is_odd = is_odd or any(bound.offset for bound in domain.bounds)
-                    axis, is_still = limits.get(name, (0, False))
-                    axis = min(filter(None, (axis, *axes)), default=0)
-                    limits[name] = axis, is_still or is_odd
-        return limits
+def _limits(of: CutModels, every: Sequence[Place], seen: Feeding) -> dict[str, tuple[int, bool]]:
+    """Return for whole numbers which axis they choose from, and whether they have to stay."""
+    limits: dict[str, tuple[int, bool]] = {}
+    arrays = (item for place in every for item in seen.arrays(place).items())
+    whole = {name for name, array in arrays if array.dtype.kind in "iu"}
+    for side in of.sides:
+        places = [
+            place
+            for place in every
+            if not whole.isdisjoint(place.reads)
+            and any(node.op_type in _LIMITING for node in place.nodes[side.place])
+        ]
+        if not places:
+            continue
+        cuts = of.cuts_of(side.place, places[0].without)
+        source, _ = of.cut_out(side, places, seen)
+        flow = Dataflow(model_of(source), infers=False)
+        for info in flow.model.graph.input:
+            name = cuts[info.name].original
+            if name in whole:
+                domain = input_domain(flow, port_of(info))
+                axes = [bound.limit for bound in domain.bounds if isinstance(bound.limit, int)]
+                is_odd = len(axes) < len(domain.bounds) or bool(domain.parts)
+                is_odd = is_odd or any(bound.offset for bound in domain.bounds)
+                axis, is_still = limits.get(name, (0, False))
+                axis = min(filter(None, (axis, *axes)), default=0)
+                limits[name] = axis, is_still or is_odd
+    return limits
 
 
 def _turns(node: NodeProto) -> Sequence[str]:

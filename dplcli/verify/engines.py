@@ -23,18 +23,12 @@ RUNTIME_VERSION: str = ort.__version__
 # Arrays into onnxruntime and out of it, also of element types that numpy lacks.
 
 
+_FLOAT8 = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0")
 _BITS = {
     "bfloat16": 16,
-    "float8e4m3fn": 8,
-    "float8e4m3fnuz": 8,
-    "float8e5m2": 8,
-    "float8e5m2fnuz": 8,
-    "float8e8m0": 8,
-    "int4": 4,
-    "uint4": 4,
-    "int2": 2,
-    "uint2": 2,
-    "float4e2m1": 4,
+    **dict.fromkeys(_FLOAT8, 8),
+    **dict.fromkeys(("int4", "uint4", "float4e2m1"), 4),
+    **dict.fromkeys(("int2", "uint2"), 2),
 }
 _BYTE = 8
 

@@ -114,27 +114,15 @@ class Evaluator:
         self._agree = agree
         self._results: dict[tuple[str, int], Outputs | Exception] = {}
 
-    def opinions(
-        self,
-        failed: Sequence[OutputComparison],
-        original: Mapping[int, Outputs],
-        candidate: Mapping[int, Outputs],
-    ) -> list[Opinion]:
-        """Return an opinion on each comparison that failed.
+    def opinion(self, item: OutputComparison, original: Runs, candidate: Runs) -> Opinion:
+        """Return an opinion on a comparison that failed.
 
         Args:
-            failed: The comparisons, of one level.
+            item: The comparison, of one level.
             original: What the original gave in onnxruntime, per case.
             candidate: What the candidate gave in onnxruntime at that level, per case.
         """
-        return [
-            self._opinion(item, original[item.seed][item.name], candidate[item.seed][item.name])
-            for item in failed
-        ]
-
-    def _opinion(
-        self, item: OutputComparison, ours: Sequence[Leaf], theirs: Sequence[Leaf]
-    ) -> Opinion:
+        ours, theirs = (given[item.seed][item.name] for given in (original, candidate))
         blank = Opinion(item.name, item.level, item.seed)
         try:
             right = self._result("original", item.seed)[item.name]
@@ -805,7 +793,7 @@ class _Check:
         reference = self._reference
         third = Evaluator(reference.source, candidate, reference.feeds, self._agree)
         for item in failed:
-            yield from third.opinions([item], reference.outputs, runs[item.level])
+            yield third.opinion(item, reference.outputs, runs[item.level])
 
     def _agree(
         self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf], case: int

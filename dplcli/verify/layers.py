@@ -334,76 +334,24 @@ class Layers:
         return Counter(layer.how for layer in self.layers)
 
 
-@dataclass(frozen=True)
-class Inside:
-    """Two models that run on the same inputs, looked into.
+def _never_meant(wiring: Wiring, layers: Iterable[Layer]) -> tuple[Layer, ...]:
+    """Return pairs that were never meant to be the same.
 
-    Attributes:
-        streams: The values of both.
-        wirings: The main graphs of both.
-        judge: Compares values of the two, with optimisation off.
+    Their readers aligned them, or they rest on such a pair; they differ, and all that is computed
+    from them agrees again. So they are different steps on the way to one result.
     """
-
-    streams: tuple[ValueStream, ValueStream]
-    wirings: tuple[Wiring, Wiring]
-    judge: Judge
-
-    def compare(self) -> Layers:
-        """Compare every value that both models compute.
-
-        Raises:
-            RunError: A model does not run.
-        """
-        ours, theirs = self.streams
-        aligned, _ = align(self.wirings, (ours.source, theirs.source))
-        makers = self.wirings[0].makers
-        pairs = [aligned[name] for name in makers if name in aligned]
-        comparisons = dict(self._compared(pairs))
-        layers = tuple(
-            Layer(
-                pair.original,
-                pair.candidate,
-                self.wirings[0].nodes[makers[pair.original]].op_type,
-                pair.how,
-                comparisons[pair.original],
-            )
-            for pair in pairs
-            if pair.original in comparisons
-        )
-        # Leave out pairs that were never meant to be the same. Their readers aligned them, or they
-        # rest on such a pair; they differ, and all that is computed from them agrees again. So they
-        # are different steps on the way to one result.
-        wiring = self.wirings[0]
-        agreed = {layer.original for layer in layers if layer.ok}
-        guessed: set[str] = set()
-        ends = []
-        for layer in layers:
-            reads = wiring.reads[wiring.makers[layer.original]]
-            if not layer.ok and (layer.how == "readers" or not guessed.isdisjoint(reads)):
-                guessed.add(layer.original)
-            if not layer.ok and (layer.original not in guessed or layer.original in wiring.outputs):
-                ends.append(layer.original)
-        felt = wiring.between(agreed, ends)
-        kept = tuple(
-            layer
-            for layer in layers
-            if layer.original not in guessed or wiring.makers[layer.original] in felt
-        )
-        meant = set(map(id, kept))
-        doubtful = tuple(layer for layer in layers if id(layer) not in meant)
-        dropped = len(doubtful)
-        mine, other = (len(w.makers) - len(aligned) + dropped for w in self.wirings)
-        peak = max(stream.peak for stream in self.streams)
-        return Layers(kept, (mine, other), self.judge.case, peak, doubtful)
-
-    def _compared(self, pairs: Sequence[Pair]) -> Iterator[tuple[str, OutputComparison]]:
-        """Compare pairs, a few at a time; what is no tensor is left out."""
-        ours, theirs = self.streams
-        partners = {pair.original: pair.candidate for pair in pairs}
-        for chunk in chunks_of_both(ours, theirs, partners):
-            mine, theirs_given = ours.values(chunk), theirs.values([partners[n] for n in chunk])
-            for name in chunk:
-                yield name, self.judge.compare(name, mine[name], theirs_given[partners[name]])
+    agreed = {layer.original for layer in layers if layer.ok}
+    guessed: set[str] = set()
+    ends = []
+    for layer in layers:
+        reads = wiring.reads[wiring.makers[layer.original]]
+        if not layer.ok and (layer.how == "readers" or not guessed.isdisjoint(reads)):
+            guessed.add(layer.original)
+        if not layer.ok and (layer.original not in guessed or layer.original in wiring.outputs):
+            ends.append(layer.original)
+    felt = wiring.between(agreed, ends)
+    guesses = (layer for layer in layers if layer.original in guessed)
+    return tuple(layer for layer in guesses if wiring.makers[layer.original] not in felt)
 
 
 # Find and cut out the place where two models part; find the fewest changes that part them.
@@ -624,7 +572,6 @@ class DivergenceSearch:
         """
         self.seed = settings.first_seeds[0] if seed is None else seed
         made_by_shape = names_made_by_shape(read_model(candidate).graph)
-        self.settings = settings
         self.fed = feed(original, settings, made_by_shape)
         self.candidate = candidate_source(candidate, settings, self.fed.source.weights)
         self.specimen = Specimen(self.fed, self.seed)
@@ -645,9 +592,32 @@ class DivergenceSearch:
         Raises:
             RunError: A model does not run with optimisation off.
         """
-        sources = self.fed.source, self.candidate
+        sources, wiring = (self.fed.source, self.candidate), self.wirings[0]
         ours, theirs = (ValueStream(each, self.specimen.feeds, cap) for each in sources)
-        return Inside((ours, theirs), self.wirings, self.judge).compare()
+        aligned, _ = align(self.wirings, sources)
+        pairs = [aligned[name] for name in wiring.makers if name in aligned]
+        partners = {pair.original: pair.candidate for pair in pairs}
+        comparisons = {}
+        for chunk in chunks_of_both(ours, theirs, partners):  # a few at a time
+            mine, others = ours.values(chunk), theirs.values([partners[name] for name in chunk])
+            for name in chunk:
+                comparisons[name] = self.judge.compare(name, mine[name], others[partners[name]])
+        layers = tuple(
+            Layer(
+                pair.original,
+                pair.candidate,
+                wiring.nodes[wiring.makers[pair.original]].op_type,
+                pair.how,
+                comparisons[pair.original],
+            )
+            for pair in pairs
+            if pair.original in comparisons
+        )
+        doubtful = _never_meant(wiring, layers)
+        names = {layer.original for layer in doubtful}
+        kept = tuple(layer for layer in layers if layer.original not in names)
+        own, other = (len(w.makers) - len(aligned) + len(names) for w in self.wirings)
+        return Layers(kept, (own, other), self.seed, max(ours.peak, theirs.peak), doubtful)
 
     def junction(self, layers: Layers, at: Layer) -> Junction:
         """Return the place at a layer that differs, fed with values that agree."""
@@ -664,7 +634,7 @@ class DivergenceSearch:
             What was written; None if it cannot be cut out.
         """
         names = [*self.specimen.feeds, *(self.fed.source.weights or {})]
-        agreed = {**({name: name for name in names}), **at.agreed}
+        agreed = {**{name: name for name in names}, **at.agreed}
         agreed.pop(at.original, None)
         back = {partner: name for name, partner in agreed.items()}
         ours = self.wirings[0].between(agreed.keys(), [at.original])

@@ -49,7 +49,7 @@ from dplcli.onnx_io.convert import file_of
 from dplcli.verify import compare, float64
 from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, scale_of
 from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
-from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, DrawSpecs
+from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, draw_specs
 from dplcli.verify.draws import MANNERS, Manner, draw
 from dplcli.verify.float64 import Exact
 from dplcli.verify.layers import Pair, ValueStream, is_alike, value_of
@@ -902,7 +902,7 @@ class _Places(CutModels):
         failures: dict[Pair, _Failure] = {}
         for some, manners in self._affordable(places, seen):
             seen = self._with_more(some, seen)
-            specs = DrawSpecs(self, some, seen).found()
+            specs = draw_specs(self, some, seen)
             feedings = [
                 Feeding(
                     _MANNER_WORDS[manner],
@@ -1044,9 +1044,7 @@ class _Places(CutModels):
 _MANNER_WORDS: dict[Manner, str] = {
     "mixed": "fed drawn values",
     "ties": "fed numbers of which many are equal",
-    "bounds": "fed numbers at a bound that it holds",
-    "second": "fed numbers at a bound that it holds",
-    "third": "fed numbers at a bound that it holds",
+    **dict.fromkeys(("bounds", "second", "third"), "fed numbers at a bound that it holds"),
     "wide": "fed numbers from tiny to large",
     "flat": "fed rows of one number each",
     "tiny": "fed numbers near zero",

@@ -76,16 +76,16 @@ def send(to: socket.socket, header: Header, arrays: Sequence[Array] = ()) -> Non
         ClosedError: Nobody listens any more.
         TimeoutError: Nobody read it in the time that the socket allows.
     """
-    packed, places, size = [], [], 0
+    places, chunks, size = list[Header](), list[memoryview | bytes](), 0
     for values in arrays:
         place, data = _pack(values)
-        place |= {"offset": size, "nbytes": data.nbytes}
-        packed.append(data)
-        places.append(place)
-        size += -(-data.nbytes // _ALIGNMENT) * _ALIGNMENT
+        places.append({**place, "offset": size, "nbytes": data.nbytes})
+        padding = bytes(-data.nbytes % _ALIGNMENT)
+        chunks += [data.reshape(-1).view(np.uint8).data, padding]
+        size += data.nbytes + len(padding)
     text = json.dumps({**header, "arrays": places, "size": size}).encode()
-    content = _joined(packed, places, size) if size <= _SMALL else b""
-    descriptors = [] if size <= _SMALL else [_fill(packed, places, size)]
+    content = b"".join(chunks) if size <= _SMALL else b""
+    descriptors = [] if size <= _SMALL else [_file_of(chunks)]
     lengths = len(text).to_bytes(_LENGTH, "little") + len(content).to_bytes(_LENGTH, "little")
     try:
         if descriptors:
@@ -131,7 +131,7 @@ def receive(
                 memory = mmap.mmap(descriptors[0], size, access=access)
             except OSError as error:
                 raise MemoryError from error
-        return header, ([_array(memory, place) for place in places])
+        return header, [_array(memory, place) for place in places]
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -174,36 +174,22 @@ def _pack(values: Array) -> tuple[Header, Array]:
     return place, data
 
 
-def _joined(packed: Sequence[Array], places: Sequence[Header], size: int) -> bytearray:
-    """Return the arrays one after another."""
-    memory = bytearray(size)
-    for data, place in zip(packed, places, strict=True):
-        memory[place["offset"] : place["offset"] + data.nbytes] = _octets(data)
-    return memory
-
-
-def _fill(packed: Sequence[Array], places: Sequence[Header], size: int) -> int:
-    """Return a file without a name that holds the arrays.
+def _file_of(chunks: Iterable[memoryview | bytes]) -> int:
+    """Return a file without a name that holds bytes.
 
     They are written, and not copied into the mapped file: each page would be a fault, and that
     takes twice as long as the copying.
     """
     descriptor = _nameless()
     try:
-        os.ftruncate(descriptor, size)
-        for data, place in zip(packed, places, strict=True):
-            left, offset = _octets(data), place["offset"]
+        for chunk in chunks:
+            left = memoryview(chunk)
             while left:
-                written = os.pwrite(descriptor, left, offset)
-                left, offset = left[written:], offset + written
+                left = left[os.write(descriptor, left) :]
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _octets(data: Array) -> memoryview:
-    return data.reshape(-1).view(np.uint8).data
 
 
 def _nameless() -> int:

@@ -74,9 +74,9 @@ def test_it_says_whom_it_agrees_with(
     """And that both files say the same, so that the difference is onnxruntime's."""
     source = ModelSource(save("g (float[1] x) => (float[1] y) { y = Add (x, x) }"))
     feeds = {0: {"x": np.ones(1, np.float32)}}
-    failed = verify_equivalence(source.path, source.path, Settings(levels=("all",))).outputs
+    (failed,) = verify_equivalence(source.path, source.path, Settings(levels=("all",))).outputs
 
-    (found,) = Evaluator(source, source, feeds, equal).opinions(
+    found = Evaluator(source, source, feeds, equal).opinion(
         failed, {0: {"y": leaves(original)}}, {0: {"y": leaves(candidate)}}
     )
 
@@ -116,7 +116,7 @@ def test_whatever_it_raises_leaves_it_without_opinion(
     feeds = {0: {"x": np.ones(1, np.float32)}}
     evaluator = Evaluator(source, source, feeds, fail if when == "agree" else equal)
 
-    (found,) = evaluator.opinions([failed], {0: {"y": leaves(1)}}, {0: {"y": leaves(2)}})
+    found = evaluator.opinion(failed, {0: {"y": leaves(1)}}, {0: {"y": leaves(2)}})
 
     assert (found.agrees_with, found.models_agree) == (None, None)
     assert type(error).__name__ in found.problem
