@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import PatternRule
-from dplcli.errors import CatalogError
+from dplcli.errors import CatalogError, DplError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,8 @@ ENTRY_POINTS = "dplcli.catalogs"
 """The group under which an installed package offers catalogues."""
 
 VARIABLE = "CATALOG"
+
+_PACKAGE = Path(__file__).parent.parent
 
 
 def installed_catalogs() -> dict[str, EntryPoint]:
@@ -139,6 +141,10 @@ def _shown(item: object) -> str:
 
 def _failed(label: str, error: BaseException) -> CatalogError:
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
+    outside = (f for f in frames if not Path(f.filename).is_relative_to(_PACKAGE))
+    foreign = [f for f in outside if not f.filename.startswith("<")]  # as of a dataclass
+    last = (foreign or frames)[-1:]  # where the user's code called what refused it
+    where = "".join(f" (line {frame.lineno} of {Path(frame.filename).name})" for frame in last)
     reason = " ".join(str(error).split())
-    return CatalogError(f"{label}: failed with {type(error).__name__}: {reason}{where}")
+    hint = error.hint if isinstance(error, DplError) else None
+    return CatalogError(f"{label}: failed with {type(error).__name__}: {reason}{where}", hint=hint)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from dplcli import dpl
+from dplcli.catalog.python import load_python_catalog
 from dplcli.dpl import DFPattern, is_const, is_op, wildcard
 from dplcli.errors import CatalogError, PatternSyntaxError
 from tests.helpers import catalog_rules, pattern_of, rule, selected, taken
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GRAPH = "g (float[2,3] a) => (float[2,3] o) { r = Relu (a) o = Add (r, a) }"
 x = wildcard("x")
@@ -125,6 +131,28 @@ def test_an_operator_without_inputs_is_no_part(make: object) -> None:
 
     with pytest.raises(TypeError, match=r'is_op\("Relu"\)\(x\) is a node that reads x'):
         make(is_op("Relu"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message", "hint"),
+    [
+        ('wildcard("x")', "x is made by no node", "Relu(x)"),
+        ('is_op("Relu")', "is an operator that is not called", 'is_op("Relu")(x)'),
+        ('is_op("Relu")(is_op("Neg"))', 'is_op("Neg")(x) is a node that reads x', ""),
+    ],
+)
+def test_a_catalogue_in_python_says_where(
+    tmp_path: Path, pattern: str, message: str, hint: str
+) -> None:
+    """The line is the author's own, and the hint is kept."""
+    path = tmp_path / "rules.py"
+    rules = f"CATALOG = [\n    PatternRule('t', 'r', {pattern})\n]\n"
+    path.write_text(f"from dplcli.dpl import PatternRule, is_op, wildcard\n\n{rules}")
+
+    with pytest.raises(CatalogError, match=r"\(line 4 of rules\.py\)") as caught:
+        load_python_catalog(path)
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("pattern", [x, is_const("w"), ~is_op("Relu")(x)])
