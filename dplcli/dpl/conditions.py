@@ -1453,7 +1453,8 @@ def _check_form(node: ast.AST) -> None:
     if isinstance(node, ast.expr) and not isinstance(node, _ALLOWED):
         raise wrong(node, f"{ast.unparse(node)!r} is not allowed")
     signs = node.ops if isinstance(node, ast.Compare) else [getattr(node, "op", None)]
-    if any(sign is not None and not _is_known(sign) for sign in signs):
+    known = (*_OPERATORS, *_AS_IN_PYTHON)
+    if any(sign is not None and not isinstance(sign, known) for sign in signs):
         raise wrong(node, f"{ast.unparse(node)!r} is not allowed")  # type: ignore[arg-type]  # it has an operator
     if isinstance(node, ast.Call):
         _check_call(node)
@@ -1489,10 +1490,6 @@ _IN_TARGETS = (ast.Name, ast.Tuple, ast.List, ast.expr_context)
 
 def _is_attrs(node: ast.expr) -> TypeGuard[ast.Attribute]:
     return isinstance(node, ast.Attribute) and node.attr == "attrs"
-
-
-def _is_known(sign: ast.AST) -> bool:
-    return type(sign) in _OPERATORS or isinstance(sign, _AS_IN_PYTHON)
 
 
 class _Compiler(ast.NodeTransformer):
@@ -1982,18 +1979,22 @@ class Condition(Expression):
     def _left_of(self, absent: frozenset[str]) -> Code | None:
         """Return the expression without the operands that use *absent* names; None if all do."""
         if absent not in self._shorter:
-            tree = _without(self._parts.tree, absent)
+            tree = without(self._parts.tree, absent)
             self._shorter[absent] = None if tree is None else self._compile(tree)
         return self._shorter[absent]
 
 
-def _without(tree: ast.expr, absent: AbstractSet[str]) -> ast.expr | None:
+def without(
+    tree: ast.expr,
+    absent: AbstractSet[str],
+    signs: tuple[type[ast.boolop], ...] = (ast.And, ast.Or),
+) -> ast.expr | None:
     """Leave out the operands of ``and`` and ``or`` that use *absent* names; None if all do."""
     if not any(node.id in absent for node in names_in(list(ast.walk(tree)))):
         return tree
-    if not isinstance(tree, ast.BoolOp):
+    if not isinstance(tree, ast.BoolOp) or not isinstance(tree.op, signs):
         return None
-    kept = [left for value in tree.values if (left := _without(value, absent)) is not None]
+    kept = [left for value in tree.values if (left := without(value, absent, signs)) is not None]
     if not kept:
         return None
     return kept[0] if len(kept) == 1 else ast.BoolOp(tree.op, kept)

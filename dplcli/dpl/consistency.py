@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dplcli.dpl.conditions import UNANSWERABLE, Condition, in_plain_words, names_in
+from dplcli.dpl.conditions import UNANSWERABLE, Condition, in_plain_words, without
 from dplcli.dpl.expression import unknown_dtype
 from dplcli.dpl.pattern import (
     AndPattern,
@@ -85,7 +85,9 @@ def _strange_words(
             case ast.Compare(left=left, comparators=others):
                 sides = [left, *others]
                 if any(isinstance(s, ast.Attribute) and s.attr == "dtype" for s in sides):
-                    texts = [inner for side in sides for inner in _items(side)]
+                    lists = (ast.List, ast.Tuple, ast.Set)
+                    for side in sides:
+                        texts += side.elts if isinstance(side, lists) else [side]
             case ast.Call(func=ast.Name(id=name), args=args) if name in _OF_DTYPES:
                 texts = list(args)
             case ast.Attribute(
@@ -102,10 +104,6 @@ def _strange_words(
             if isinstance(value, str) and value not in DTYPE_CODES:
                 what, hint = unknown_dtype(value)
                 yield _Fault(text, f"is wrong: {what}", hint)
-
-
-def _items(node: ast.expr) -> list[ast.expr]:
-    return node.elts if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else [node]
 
 
 def _attributes_of(name: str, pattern: DFPattern, schemas: SchemaLibrary) -> set[str] | None:
@@ -451,7 +449,7 @@ def _contradictions(
     for number in claims:
         condition = conditions[number]
         optional = frozenset(condition.names - certain)
-        tree = _certain_part(condition.tree, optional)
+        tree = without(condition.tree, optional, (ast.And,))  # whichever of them take part
         if tree is None:
             continue
         claim = _Reader(condition).read(tree)
@@ -470,16 +468,6 @@ def _contradictions(
         else:
             what = "never holds together with the conditions before it"
         yield number, condition.wrong(condition.tree, what)
-
-
-def _certain_part(tree: ast.expr, optional: frozenset[str]) -> ast.expr | None:
-    """Return what must hold whichever of the *optional* names take part; None if nothing must."""
-    if not any(name.id in optional for name in names_in(list(ast.walk(tree)))):
-        return tree
-    if not isinstance(tree, ast.BoolOp) or not isinstance(tree.op, ast.And):
-        return None
-    kept = [part for each in tree.values if (part := _certain_part(each, optional)) is not None]
-    return ast.BoolOp(tree.op, kept) if kept else None
 
 
 def _facts(pattern: DFPattern) -> tuple[Ranges, frozenset[str]]:

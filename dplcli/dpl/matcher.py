@@ -116,6 +116,7 @@ from dplcli.dpl.text import (
     check_pattern,
     is_closed,
     letters_of,
+    parts_at_value,
     variadic_names,
     visible_parts,
 )
@@ -207,16 +208,12 @@ def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
                 pending.extend((arg, distance + 1) for arg in part.args)
             case OutputPattern():
                 pending.append((part.node, distance))
-            case AndPattern():
-                pending += [(part.left, distance), (part.right, distance)]
-            case TypedPattern() | SameShapePattern():
-                pending.append((part.pattern, distance))
-            case EdgePattern():
-                pending += [(part.consumer, distance), (part.producer, distance + 1)]
-            case DominatorPattern():
-                pending.append((part.child, distance))
+            case OrPattern():
+                pass  # a match may bind the one side or the other
             case _:
-                pass
+                pending.extend((side, distance) for side in parts_at_value(part))
+        if isinstance(part, EdgePattern):
+            pending.append((part.producer, distance + 1))
 
 
 # Compare the attributes of a node with those of a pattern.

@@ -506,6 +506,9 @@ class Match:
             what = f"{key.as_code()} is no operator variable of the rule {self.rule.name!r}"
             raise KeyError(f'{what}: name it, {key.as_code()}.named("f")')
         value = self.value(key)
+        for word, bound in (("operators", self.operators), ("variadic", self.variadic)):
+            if value is None and key in bound:
+                raise KeyError(f"{key!r} is no single value: it is in match.{word}[{key!r}]")
         if value is None:
             raise KeyError(f"{key!r} took no part in this match of {self.rule.name!r}")
         return value

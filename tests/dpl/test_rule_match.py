@@ -95,6 +95,8 @@ def test_an_operator_variable_is_bound_to_an_operator() -> None:
 
     assert_type(match[f], OpName)
     assert match[f] == OpName("Add")
+    with pytest.raises(KeyError, match=r"'f' is no single value: it is in match\.operators\['f'\]"):
+        match["f"]
     with pytest.raises(KeyError, match="is no operator variable of the rule"):
         match[is_op("Relu")]
 
