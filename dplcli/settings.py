@@ -459,7 +459,8 @@ class RuleSettings(BaseSettings, group=RULES):
     Attributes:
         patterns: A catalogue: a YAML file, a Python file (which is executed), or the name of one
             that dpl or an installed package ships; or the text of a pattern. Repeatable.
-        target: Use everything dpl ships for a target, such as dnnl, or for several: of
+        target: Use what dpl ships for a target, such as dnnl (but for the single operators of
+            dnnl_ops: -p dnnl_ops), or for several: of
             cutlass,cublas the first one wins where both would take a node. Repeatable.
         allow_code: Let YAML catalogues import the Python functions that they name as checks. A
             catalogue in Python (FILE.py) is code and always runs.
