@@ -21,6 +21,7 @@ from ruamel.yaml.scalarstring import LiteralScalarString
 
 from dplcli.catalog.places import Catalog, CatalogPart, examples_file, exists, find_catalog
 from dplcli.catalog.python import (
+    check_rules,
     find_function,
     installed_catalogs,
     load_entry_point,
@@ -465,7 +466,7 @@ def read_catalogs(
             if isinstance(name, str):
                 reader.read_named(name)
             elif reader.catalog.namesake(name) is not name:
-                reader.catalog.add(name)
+                reader.add_all([name])
     reader.mistakes.check()
     return reader.catalog
 
@@ -517,7 +518,12 @@ class _Reader:
         if isinstance(offer, Path):
             self.read(offer, offer.parent)
             return
-        for rule in offer:
+        self.add_all(offer)
+
+    def add_all(self, rules: Sequence[PatternRule | RewriteRule]) -> None:
+        """Add rules that no text says."""
+        check_rules(rules, self.maker.schemas)
+        for rule in rules:
             self.catalog.add(rule)
 
     def read(self, path: Path, root: Path) -> None:
@@ -529,8 +535,7 @@ class _Reader:
         if reader is None:
             self._read_yaml(path, root)
             return
-        for rule in reader(path):
-            self.catalog.add(rule)
+        self.add_all(reader(path))
 
     def _read_yaml(self, path: Path, root: Path) -> None:
         source = YamlSource(path)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.catalog.places import Catalog, exists, find_catalog
+from dplcli.catalog.python import check_rules
 from dplcli.errors import CatalogError
 from dplcli.files import cache_folder, temporary_file
 from dplcli.version import __version__
@@ -89,7 +90,7 @@ def read_compiled(
     if folder is not None:
         with suppress(CatalogError):  # the readers say it better
             catalog = Catalog()
-            if all(_add(catalog, name, folder) for name in names):
+            if all(_add(catalog, name, folder, schemas) for name in names):
                 return catalog
     from dplcli.catalog.catalog import read_catalogs  # noqa: PLC0415  # loads pydantic and YAML
 
@@ -112,14 +113,17 @@ def _path_of(name: str | PatternRule | RewriteRule) -> Path | None:
     return path.resolve() if path.suffix in _SUFFIXES else None
 
 
-def _add(catalog: Catalog, name: str | PatternRule | RewriteRule, folder: Path) -> bool:
+def _add(
+    catalog: Catalog, name: str | PatternRule | RewriteRule, folder: Path, schemas: SchemaLibrary
+) -> bool:
     """Add the rules of *name*; tell whether they were to be had.
 
     Raises:
-        CatalogError: Two rules have one name.
+        CatalogError: Two rules have one name, or one can never match.
     """
     if not isinstance(name, str):
         if catalog.namesake(name) is not name:
+            check_rules([name], schemas)
             catalog.add(name)
         return True
     path = _path_of(name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from dplcli.dpl.pattern import CallPattern, OpName, RepeatPattern
 from dplcli.dpl.replacement import RewriteRule, in_force
-from dplcli.dpl.text import all_parts, bound_names, is_of_kind, visible_parts, wrong_kind
+from dplcli.dpl.text import all_parts, bound_names, is_of_kind, visible_parts
 from dplcli.ir.operators import FIRST_OPSET, MOVED
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ class Problem(NamedTuple):
 def lint(rule: Rule, schemas: SchemaLibrary) -> list[Problem]:
     """Find mistakes in *rule*, in every opset that it claims."""
     objections = [
-        *_attribute_kinds(rule, schemas),
         *_claimed_opsets(rule, schemas),
         *(Objection("warning", f"the line {name!r} is not used") for name in rule.unused),
         *_unused_names(rule),
@@ -71,13 +70,6 @@ def _named_calls(rule: Rule) -> Iterator[tuple[CallPattern, OpName]]:
         call = part.link if isinstance(part, RepeatPattern) else part
         if isinstance(call, CallPattern):
             yield from ((call, choice) for choice in call.op.choices if isinstance(choice, OpName))
-
-
-def _attribute_kinds(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
-    for call, op in _named_calls(rule):
-        versions = list(schemas.versions(op.op_type, op.domain))
-        mistakes = (wrong_kind(op, name, value, versions) for name, value in call.attributes)
-        yield from (Objection("error", message, call) for message in mistakes if message)
 
 
 def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.dpl.rule import PatternRule
-from dplcli.errors import CatalogError, DplError
+from dplcli.dpl.text import check_operators
+from dplcli.errors import CatalogError, DplError, PatternSyntaxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from importlib.metadata import EntryPoint
     from types import CodeType, ModuleType
+
+    from dplcli.ir import SchemaLibrary
 
 ENTRY_POINTS = "dplcli.catalogs"
 """The group under which an installed package offers catalogues."""
@@ -107,6 +110,21 @@ def _rules_in(offer: object, label: str) -> list[PatternRule | RewriteRule]:
         if not isinstance(item, (PatternRule, RewriteRule)):
             raise CatalogError(f"{label}: {VARIABLE} holds {_shown(item)}, which is no rule")
     return list(offer)
+
+
+def check_rules(rules: Iterable[object], schemas: SchemaLibrary) -> None:
+    """Refuse rules, among other things, that no version of their operators can match.
+
+    Raises:
+        CatalogError: Names the rule, and says what is wrong.
+    """
+    for rule in rules:
+        if isinstance(rule, (PatternRule, RewriteRule)):
+            try:
+                check_operators(rule.pattern, schemas)
+            except PatternSyntaxError as error:
+                message = f"rule {rule.qualified_name!r}: {error.message}"
+                raise CatalogError(message, hint=error.hint) from error
 
 
 def find_function(reference: str, folder: Path, role: str) -> Callable[..., Any]:

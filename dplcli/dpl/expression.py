@@ -168,22 +168,13 @@ class TextReader(ABC, Generic[Read]):
         return result
 
     def check_output(self, choices: Iterable[Callee], index: int, at: ast.expr) -> None:
-        """Refuse an output that none of some operators has; those that nobody knows may.
+        """Refuse an output that none of some operators has.
 
         Raises:
             PatternSyntaxError: It points *at* the choice.
         """
-        most = 0
-        for choice in choices:
-            versions: list[OpSchema] = []
-            if isinstance(choice, OpName):
-                versions += self.schemas.versions(choice.op_type, choice.domain)
-            most = max(
-                [most, *(schema.max_outputs for schema in versions)] if versions else [MOST_OUTPUTS]
-            )
-        if not 0 <= index < min(most, MOST_OUTPUTS):
-            names = [choice.spelled() for choice in choices if isinstance(choice, OpName)]
-            raise wrong(at, f"{' or '.join(names) or 'no node'} has no output {index}")
+        if message := missing_output(choices, index, self.schemas):
+            raise wrong(at, message)
 
     def foreign_op(self, node: ast.expr) -> OpPattern:
         """Read a dotted operator: ``com.microsoft.Gelu``.
@@ -221,6 +212,21 @@ class _LineMistakes:
             if all((error.line, error.column) != (n.lineno, n.col_offset) for n in unclear):
                 self.found.append(error)
             self.unknown |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+
+
+def missing_output(choices: Iterable[Callee], index: int, schemas: SchemaLibrary) -> str:
+    """Say that none of some operators has an output; "" if one has, or nobody knows one."""
+    most = 0
+    for choice in choices:
+        versions: list[OpSchema] = []
+        if isinstance(choice, OpName):
+            versions += schemas.versions(choice.op_type, choice.domain)
+        its = max((schema.max_outputs for schema in versions), default=MOST_OUTPUTS)
+        most = max(most, its)
+    if 0 <= index < min(most, MOST_OUTPUTS):
+        return ""
+    names = [choice.spelled() for choice in choices if isinstance(choice, OpName)]
+    return f"{' or '.join(names) or 'no node'} has no output {index}"
 
 
 _SIGNS = {

@@ -1589,8 +1589,8 @@ class RewriteRule(Rule):
 
     @property
     def is_nodewise(self) -> bool:
-        """Whether a function looks at nodes one by one."""
-        return self.nodewise is not None
+        """Whether a function looks at nodes one by one, and the pattern says nothing."""
+        return self.text is None and nodewise_of(self.replacement) is not None
 
     @property
     def producers_first(self) -> bool:

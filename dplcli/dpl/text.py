@@ -16,6 +16,7 @@ import numpy as np
 from dplcli.dpl import pattern
 from dplcli.dpl.expression import (
     TextReader,
+    missing_output,
     place_of,
     read_array,
     read_attribute,
@@ -81,11 +82,28 @@ def wrong_part(part: DFPattern, message: str, hint: str | None = None) -> Patter
 # Refuse node patterns that fit no version of their operator.
 
 
-def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> None:
+def check_operators(pattern: DFPattern, schemas: SchemaLibrary) -> None:
+    """Compare a pattern that was made in Python with the schemas of the operators it names.
+
+    Raises:
+        PatternSyntaxError: Nodes of it fit no version of their operator.
+    """
+    for part in all_parts(pattern):
+        call = part.link if isinstance(part, RepeatPattern) else part
+        if isinstance(call, CallPattern):
+            check_call(call, schemas)
+        elif isinstance(part, OutputPattern):
+            message = missing_output(part.node.op.choices, part.index, schemas)
+            if message:
+                raise wrong_part(part, message)
+
+
+def check_call(call: CallPattern, schemas: SchemaLibrary) -> None:
     """Compare *call* with the schemas of the operators it names.
 
     Raises:
-        PatternSyntaxError: Too many or too few inputs, or an attribute that does not exist.
+        PatternSyntaxError: Too many or too few inputs, or an attribute that does not exist, or
+            cannot have such a value.
     """
     for op in call.op.choices:
         if not isinstance(op, OpName):
@@ -97,12 +115,12 @@ def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> Non
         for name, value in named if attributes is not None else ():
             if name not in attributes and name not in inputs:  # type: ignore[operator]  # not None
                 hint = did_you_mean(name, sorted(attributes or ()))
-                raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
+                raise wrong_part(call, f"{op.op_type} has no attribute {name!r}", hint)
             if name in DTYPE_ATTRIBUTES and isinstance(value, str) and value not in DTYPE_CODES:
-                raise wrong(node, *unknown_dtype(value))
+                raise wrong_part(call, *unknown_dtype(value))
         mistakes = (wrong_kind(op, name, value, versions) for name, value in call.attributes)
         if (mistake := next(filter(None, mistakes), None)) is not None:
-            raise wrong(node, mistake)
+            raise wrong_part(call, mistake)
         if not versions:
             continue
         renamed = {item.attribute: item.name for item in MOVED.get(op.op_type, ())}
@@ -112,10 +130,14 @@ def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> Non
         most = max(schema.max_inputs for schema in versions)
         fewest = min(schema.min_inputs for schema in versions)
         if given > most:
-            raise wrong(node, f"{op.op_type} takes at most {counted(most, 'input')}, not {given}")
+            raise wrong_part(
+                call, f"{op.op_type} takes at most {counted(most, 'input')}, not {given}"
+            )
         if given < fewest and not (call.rest or call.is_variadic):
             hint = "write ... as the last argument if the others do not matter"
-            raise wrong(node, f"{op.op_type} takes at least {fewest} inputs, not {given}", hint)
+            raise wrong_part(
+                call, f"{op.op_type} takes at least {fewest} inputs, not {given}", hint
+            )
 
 
 _NUMERIC = {"int": (int,), "float": (int, float)}
@@ -882,7 +904,7 @@ class PatternReader(TextReader[DFPattern]):
             attributes_name=attributes_name,
             place=place_of(node),
         )
-        check_call(call, node, self.schemas)
+        check_call(call, self.schemas)
         return call
 
     def _attributes(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dplcli import dpl
+from dplcli.catalog import read_catalogs
+from dplcli.catalog.compiled import read_compiled
 from dplcli.catalog.python import load_python_catalog
 from dplcli.dpl import DFPattern, is_const, is_op, wildcard
 from dplcli.errors import CatalogError, PatternSyntaxError
-from tests.helpers import catalog_rules, pattern_of, rule, selected, taken
+from tests.helpers import SCHEMAS, catalog_rules, pattern_of, rule, selected, taken
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,6 +156,32 @@ def test_a_catalogue_in_python_says_where(
         load_python_catalog(path)
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (is_op("Relu")(x)[1].has_rank(2), "Relu has no output 1"),
+        (is_op("Conv")(x, x, strid=[1, 1]), "Conv has no attribute 'strid'"),
+        (is_op("Conv")(x, x, strides=1), "Conv: strides is ints, not 1"),
+        (is_op("Relu")(is_op("Sub")(x)), "Sub takes at least 2 inputs, not 1"),
+        (dpl.repeat("Add", x, 1.0, 2.0, min=1), "Add takes at most 2 inputs, not 3"),
+    ],
+)
+def test_rules_in_python_are_held_against_the_schemas(pattern: DFPattern, message: str) -> None:
+    """As those of a text are, when they are named for a run."""
+    for read in (read_catalogs, partial(read_compiled, readers={})):
+        with pytest.raises(CatalogError, match=r"rule 't\.r': ") as caught:
+            read([rule(pattern)], SCHEMAS)
+        assert message in caught.value.message
+
+
+def test_operators_that_nobody_knows_may_have_anything() -> None:
+    """Nor is an attribute of another opset refused, nor what a function is called with."""
+    known = is_op("BatchNormalization")(x, x, x, x, x, spatial=1)
+    own = is_op("F", "own")(dpl.is_call("f")(x, x, x)[7], known, strid=1)[900]
+
+    assert read_catalogs([rule(own)], SCHEMAS).patterns
 
 
 @pytest.mark.parametrize("pattern", [x, is_const("w"), ~is_op("Relu")(x)])
