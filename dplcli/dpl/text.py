@@ -347,13 +347,17 @@ def check_roots(pattern: DFPattern) -> None:
     """
     check_pattern(pattern)
     _check_sorts(all_parts(pattern))
-    for output in pattern.parts if isinstance(pattern, OutputsPattern) else (pattern,):
-        at_output = _reachable([output], parts_at_value)
-        if not any(isinstance(p, (CallPattern, OutputPattern, RepeatPattern)) for p in at_output):
-            hint = f"write the node that makes it, or that reads it: Relu({output!r})"
-            raise wrong_part(
-                output, f"{output!r} is made by no node of the pattern, so it never matches", hint
-            )
+    if not isinstance(pattern, OutputsPattern):
+        _check_made(pattern)
+
+
+def _check_made(output: DFPattern) -> None:
+    """Refuse an output that no node of the pattern makes."""
+    at_output = _reachable([output], parts_at_value)
+    if not any(isinstance(p, (CallPattern, OutputPattern, RepeatPattern)) for p in at_output):
+        what = f"{output!r} is made by no node of the pattern, so it never matches"
+        hint = f"write the node that makes it, or that reads it: Relu({output!r})"
+        raise wrong_part(output, what, hint)
 
 
 def parts_at_value(part: DFPattern) -> tuple[DFPattern, ...]:
@@ -439,9 +443,11 @@ def _check_type(part: TypedPattern) -> None:
 
 
 def _check_outputs(part: OutputsPattern, pattern: DFPattern) -> None:
-    """Refuse several outputs inside a pattern, and an output twice."""
+    """Refuse several outputs inside a pattern, outputs that nothing makes, and an output twice."""
     if part is not pattern:
         raise wrong_part(part, "several outputs can only be the whole pattern")
+    for output in part.outputs:
+        _check_made(output)
     if len({id(output) for output in part.outputs}) < len(part.outputs):
         raise wrong_part(part, "the outputs of a pattern are different ones")
 

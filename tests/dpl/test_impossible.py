@@ -42,10 +42,8 @@ x = wildcard("x")
 )
 def test_an_output_is_made_by_a_node(text: str) -> None:
     """A leaf is no root, nor is what stands for a leaf; the pattern itself can be a part."""
-    pattern = pattern_of(text)
-
     with pytest.raises(PatternSyntaxError, match="made by no node of the pattern") as caught:
-        rule(pattern)
+        rule(pattern_of(text))
     assert caught.value.hint is not None
     assert "Relu(" in caught.value.hint
 
