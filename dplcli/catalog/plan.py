@@ -31,16 +31,6 @@ _PLAIN = re.compile(r"(?:\.\./)*[A-Za-z_/][\w./-]*", re.ASCII)
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 _LONGEST_COMMENT = 160
 
-_APPLICATIONS = "\napplications:\n"
-_CODE = "00(?:0[0-9A-F]|10)[0-9A-F]{4}"
-_SCALAR_TEXT = rf'({_PLAIN.pattern}|"(?:[^"\\]|\\["\\]|\\U{_CODE})*")'
-_OWN_LINE = re.compile(
-    rf"  - \{{rule: {_SCALAR_TEXT}, scope: {_SCALAR_TEXT}, "
-    rf"root: \{{output: {_SCALAR_TEXT}, op_type: {_SCALAR_TEXT}\}}\}}(?: +#.*)?",
-    re.ASCII,
-)
-_ESCAPE = re.compile(r'\\(["\\])|\\U([0-9A-F]{8})')
-
 
 class PlanEntry(NamedTuple):
     """One application of a rule.
@@ -143,9 +133,7 @@ def read_plan(path: Path) -> Plan:
     Raises:
         CatalogError: With file, line and column of what is wrong.
     """
-    text = read_utf8(path)
-    head, entries = _read_own_lines(text)
-    source = YamlSource(path, "plan", FIRST_LINE, head)
+    source = YamlSource(path, "plan", FIRST_LINE, read_utf8(path))
     data = source.data
     if "schema" not in data:
         raise CatalogError(
@@ -155,7 +143,7 @@ def read_plan(path: Path) -> Plan:
         file = PlanFile.model_validate(data)
     except ValidationError as error:
         raise explain_invalid(source, error, _keys_at) from error
-    entries += tuple(
+    entries = tuple(
         PlanEntry(
             item.rule,
             item.scope,
@@ -167,32 +155,6 @@ def read_plan(path: Path) -> Plan:
     )
     catalogues = tuple(file.catalogues)
     return Plan(file.model.name, file.model.sha256, catalogues, entries, file.opset, path)
-
-
-def _read_own_lines(text: str) -> tuple[str, tuple[PlanEntry, ...]]:
-    """Read entries in the form of :func:`write_plan` without YAML, which is slow.
-
-    Returns:
-        The rest of the text for YAML, and the entries. If a line under ``applications`` has
-        another form, the rest is the whole text, and there are no entries.
-    """
-    head, key, body = text.partition(_APPLICATIONS)
-    first = head.count("\n") + 3
-    entries = []
-    for number, line in enumerate(body.split("\n"), start=first):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        entry = _OWN_LINE.fullmatch(line)
-        if entry is None or not _WORDS.isdisjoint(map(str.lower, entry.groups())):
-            return text, ()
-        rule, scope, output, op_type = (
-            _ESCAPE.sub(lambda each: str(each[1] or chr(int(each[2], 16))), scalar[1:-1])
-            if scalar.startswith('"')
-            else scalar
-            for scalar in entry.groups()
-        )
-        entries.append(PlanEntry(rule, scope, output, op_type, line=number))
-    return (f"{head}{key.rstrip()} []\n", tuple(entries)) if entries else (text, ())
 
 
 def _keys_at(where: Where) -> Iterable[str]:

@@ -375,7 +375,15 @@ def parts_at_value(part: DFPattern) -> tuple[DFPattern, ...]:
             return ()
 
 
-_NODE, _CONSTANT, _INPUT = "a node", "a constant", "an input"
+_ANY = _NODE, _CONSTANT, _INPUT = "a node", "a constant", "an input"
+_SORTS: dict[type, tuple[str, ...]] = {
+    AbsentPattern: (),
+    VariadicPattern: (),
+    ConstantPattern: (_CONSTANT,),
+    InputPattern: (_INPUT,),
+    OutputPattern: (_NODE,),
+}
+"""What may make a value that a part matches, if not anything may."""
 
 
 def _check_sorts(parts: Iterable[DFPattern]) -> None:
@@ -383,16 +391,11 @@ def _check_sorts(parts: Iterable[DFPattern]) -> None:
     sorts: dict[int, frozenset[str]] = {}
     for part in parts:
         sides = [sorts[id(side)] for side in parts_at_value(part)]
-        if isinstance(part, OrPattern):
-            sorts[id(part)] = sides[0] | sides[1]
-        elif sides:
-            sorts[id(part)] = frozenset.intersection(*sides)
-        else:
-            sorts[id(part)] = _own_sorts(part)
+        join = frozenset.union if isinstance(part, OrPattern) else frozenset.intersection
+        sorts[id(part)] = join(*sides) if sides else _own_sorts(part)
         if isinstance(part, AndPattern):
-            left, right = part.left, part.right
-            nodes = isinstance(left, CallPattern) and isinstance(right, CallPattern)
-            if nodes and left is not right and sides == [{_NODE}] * 2:
+            nodes = isinstance(part.left, CallPattern) and isinstance(part.right, CallPattern)
+            if nodes and part.left is not part.right and sides == [{_NODE}] * 2:
                 what = "both sides of & are nodes of their own, so no value is both"
                 raise wrong_part(part, what, "write (Add | Sub)(x, y) for one of two operators")
             if not sorts[id(part)] and all(sides):
@@ -407,39 +410,24 @@ def _own_sorts(part: DFPattern) -> frozenset[str]:
 
     A Constant is a node that makes a constant, and what an Identity copies may be anything.
     """
-    match part:
-        case ConstantPattern():
-            return frozenset({_CONSTANT})
-        case InputPattern():
-            return frozenset({_INPUT})
-        case OutputPattern():
-            return frozenset({_NODE})
-        case CallPattern() if all(
-            isinstance(choice, OpName) and choice.op_type not in {"Constant", "Identity"}
-            for choice in part.op.choices
-        ):
-            return frozenset({_NODE})
-        case AbsentPattern() | VariadicPattern():
-            return frozenset()
-        case _:
-            return frozenset({_NODE, _CONSTANT, _INPUT})
+    named = part.op.choices if isinstance(part, CallPattern) else ()
+    open_names = {"Constant", "Identity"}
+    if named and all(isinstance(c, OpName) and c.op_type not in open_names for c in named):
+        return frozenset({_NODE})
+    return frozenset(_SORTS.get(type(part), _ANY))
 
 
 def _check_type(part: TypedPattern) -> None:
-    """Refuse two statements about the type of one value that exclude each other."""
-    dtypes: set[str] | None = None
-    ranks: set[int] | None = None
-    inner: DFPattern = part
-    while isinstance(inner, TypedPattern):
-        its_ranks = inner.ranks if inner.shape is None else (len(inner.shape),)
-        if inner.dtypes is not None:
-            dtypes = {*inner.dtypes} if dtypes is None else dtypes & {*inner.dtypes}
-        if its_ranks is not None:
-            ranks = {*its_ranks} if ranks is None else ranks & {*its_ranks}
-        inner = inner.pattern
-    if set() in (dtypes, ranks):
-        what = "element type" if dtypes == set() else "rank"
-        raise wrong_part(part, f"no value has such {what}s at once: {part!r}")
+    """Refuse statements about the type of one value that exclude each other."""
+    said = [part]
+    while isinstance(inner := said[-1].pattern, TypedPattern):
+        said.append(inner)
+    dtypes = [set(item.dtypes) for item in said if item.dtypes is not None]
+    ranks = [set(item.ranks) for item in said if item.ranks is not None]
+    ranks += [{len(item.shape)} for item in said if item.shape is not None]
+    for what, allowed in (("element types", dtypes), ("ranks", ranks)):
+        if allowed and not set[object].intersection(*allowed):
+            raise wrong_part(part, f"no value has such {what} at once: {part!r}")
 
 
 def _check_outputs(part: OutputsPattern, pattern: DFPattern) -> None:
