@@ -17,7 +17,7 @@ from dplcli.dpl.rule import with_policies
 from dplcli.errors import DplError, counted
 from dplcli.ir.operators import LEFTOVERS
 from dplcli.onnx_io import as_written, load_model
-from dplcli.passes.select import Mentions, explain_rules, select_matches
+from dplcli.passes.select import explain_rules, select_matches
 from dplcli.pipeline.rules import load_rewrites, load_rules
 from dplcli.settings import RuleSettings
 
@@ -292,18 +292,22 @@ def _on_more_rules(model: Model, selection: Selection) -> str:
     if not all(map(is_shipped_target, targets)):
         return ""
     inside, total = _covered(selection)
-    left = Counter(selection.totals) - Counter(selection.covered)
+    if total < _MORE * inside:
+        return ""
+    claimed = {node for match in selection.matches for node in match.nodes}
     for name in shipped_beside(targets):
         rules = load_rules(RuleSettings(patterns=(str(shipped_catalog(name)),)), model)[0]
         if any(origins.get(rule.qualified_name, rule.origin) != rule.origin for rule in rules):
             continue  # it has other rules of the same names
-        more = [rule for rule in rules if rule.qualified_name not in origins]
-        heads = Mentions(more).roots
-        possible = sum(left[f"{domain}.{op}" if domain else op] for domain, op in heads)
-        if inside + possible < _MORE * inside:
-            continue
+        names = {rule.qualified_name for rule in rules}
         included = _files(rule.origin for rule in rules)
         before = [r for r in selection.rules if r.origin.partition(":")[0] not in included]
+        if len(names & origins.keys()) + len(before) < len(origins):
+            continue  # it has not all rules of a file of the same name
+        more = [rule for rule in rules if rule.qualified_name not in origins]
+        new = {node for match in select_matches(model, more).matches for node in match.nodes}
+        if inside + len(new - claimed) < _MORE * inside:  # soon told, for they are few rules
+            continue
         then, _ = _covered(select_matches(model, [*before, *rules]))
         if then > inside and then >= _MORE * inside:
             kept = [target for target in targets if f"{target}.yaml" not in included]
