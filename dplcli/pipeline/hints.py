@@ -44,6 +44,9 @@ _MOST_OF_IT = 0.5
 _MORE = 1.2
 """By which factor a run must do more to be worth a sentence."""
 
+_SOME_MORE = 1.1
+"""The same of a catalogue of single operators, which a target has beside its own."""
+
 _MOST_NAMED = 3
 
 
@@ -292,7 +295,7 @@ def _on_more_rules(model: Model, selection: Selection) -> str:
     if not all(map(is_shipped_target, targets)):
         return ""
     inside, total = _covered(selection)
-    if total < _MORE * inside:
+    if total < _SOME_MORE * inside:
         return ""
     claimed = {node for match in selection.matches for node in match.nodes}
     for name in shipped_beside(targets):
@@ -306,10 +309,10 @@ def _on_more_rules(model: Model, selection: Selection) -> str:
             continue  # it has not all rules of a file of the same name
         more = [rule for rule in rules if rule.qualified_name not in origins]
         new = {node for match in select_matches(model, more).matches for node in match.nodes}
-        if inside + len(new - claimed) < _MORE * inside:  # soon told, for they are few rules
+        if inside + len(new - claimed) < _SOME_MORE * inside:  # soon told, for they are few rules
             continue
         then, _ = _covered(select_matches(model, [*before, *rules]))
-        if then > inside and then >= _MORE * inside:
+        if then > inside and then >= _SOME_MORE * inside:
             kept = [target for target in targets if f"{target}.yaml" not in included]
             command = " ".join(f"-p {each}" for each in (*kept, name))
             return f"{inside:,} of {total:,} nodes match now, and {then:,} with {command}"
