@@ -33,11 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.catalog.lint import Problem
-    from dplcli.dpl.explain import (
-        MatchTrace,
-        NodeExplanation,
-        RuleExplanation,
-    )
+    from dplcli.dpl.explain import MatchTrace, NodeExplanation, RuleExplanation
     from dplcli.dpl.rule import PatternRule, Rejection, Rule
     from dplcli.errors import DplError
     from dplcli.ir import Node
