@@ -20,17 +20,7 @@ from dplcli.batch import build_file
 from dplcli.batch.done import are_there, digest_of, forget_oldest, size_of
 from dplcli.batch.models import ModelFile, find_models
 from dplcli.batch.processes import run_program
-from dplcli.cli import options
-from dplcli.cli.job import (
-    RESULTS,
-    Batch,
-    BatchTask,
-    JobCommand,
-    answer_to,
-    conclude,
-    failed_answer,
-    texts_in,
-)
+from dplcli.cli import job, options
 from dplcli.cli.main import command_named
 from dplcli.errors import DplError, UsageError, did_you_mean
 from dplcli.files import temporary_folder, write_file
@@ -84,11 +74,8 @@ def _arguments(
     for name, value in given.items():
         place = (*where, name)
         if name not in known:
-            hint = (
-                "it is a step of its own"
-                if name in build_file.COMMANDS
-                else did_you_mean(name, known)
-            )
+            is_step = name in build_file.COMMANDS
+            hint = "it is a step of its own" if is_step else did_you_mean(name, known)
             raise file.source.error(f"unknown option {name!r}", place, hint)
         field = known[name]
         if field.is_flag != isinstance(value, bool):
@@ -113,7 +100,7 @@ def _settings(
     Raises:
         CatalogError: The command refuses them; it points into the file.
     """
-    called = cast("JobCommand", command_named(command))
+    called = cast("job.JobCommand", command_named(command))
     try:
         with called.make_context(command, [*arguments, "m.onnx"]) as context:
             return called.settings_of(context.params)
@@ -166,7 +153,7 @@ def _steps(file: build_file.ReadFile) -> Iterator[BuildStep]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildTask(BatchTask):
+class BuildTask(job.BatchTask):
     """All steps with one model.
 
     Attributes:
@@ -195,7 +182,7 @@ class BuildTask(BatchTask):
 
     def texts(self) -> Iterator[str]:
         """Yield parts of the request that may name files, programs among them."""
-        yield from texts_in([[step.kind, step.settings, step.program] for step in self.steps])
+        yield from job.texts_in([[step.kind, step.settings, step.program] for step in self.steps])
         yield from (shutil.which(step.program[0]) or "" for step in self.steps if step.program)
 
     def work(self) -> ModelAnswer:
@@ -203,7 +190,7 @@ class BuildTask(BatchTask):
         try:
             return _Build(self).answer()
         except Exception as error:  # noqa: BLE001  # the other models go on
-            return failed_answer(self.label, error)
+            return job.failed_answer(self.label, error)
 
 
 class _Build:
@@ -242,7 +229,7 @@ class _Build:
         if step.kind != build_file.EXTERNAL:
             assert step.settings is not None  # noqa: S101  # a step of dpl has them
             settings = step.settings.but(output=made)
-            return answer_to(step.kind, (current,), settings, label, with_record=True)
+            return job.answer_to(step.kind, (current,), settings, label, with_record=True)
         words = (("{input}", str(current.absolute())), ("{output}", str(made)))
         command = list(step.program)
         for mark, path in words:
@@ -259,7 +246,7 @@ class _Build:
             return ModelAnswer(label=label, status="error", messages=(message,))
         if step.settings is None:
             return ModelAnswer(label=label, status="yes", verdict="Done, not verified")
-        return answer_to("verify", (current, made), step.settings, label, with_record=True)
+        return job.answer_to("verify", (current, made), step.settings, label, with_record=True)
 
     def _judged(self, made: Path) -> ModelAnswer:
         """Hold the result against what is expected of it; put it in its place."""
@@ -380,13 +367,13 @@ def file_schema() -> Json:
     is_flag=True,
     help="Write nothing; exit with 1 if a result would differ, or something is not as expected.",
 )
-@options.settings_options(Batch, without="resume")
+@options.settings_options(job.Batch, without="resume")
 @options.printing_options("Say what is being done.", "junit", "markdown", "html")
 def command(  # one parameter per option
     *,
     file: Path | None,
     check: bool,
-    settings: Batch,
+    settings: job.Batch,
     printing: options.Printing,
 ) -> None:
     """Do what FILE says with all its models: dpl.yaml, or [tool.dpl] of a pyproject.toml.
@@ -406,7 +393,7 @@ def command(  # one parameter per option
         answers = settings.answers(list(_rows(read, steps, folder, check=check)), _known, printing)
         if not check:
             forget_oldest(settings.cache_size)
-    conclude(printing, "dpl build", list(_without_clashes(answers)))
+    job.conclude(printing, "dpl build", list(_without_clashes(answers)))
 
 
 def _with_reports(printing: options.Printing, read: build_file.ReadFile) -> options.Printing:
@@ -459,7 +446,7 @@ def _models(
     for entry in entries:
         path = Path(entry.path)
         try:
-            models = find_models([path], RESULTS)
+            models = find_models([path], job.RESULTS)
         except UsageError as error:
             models = [ModelFile(path, path, error.message)]
         for each in models:

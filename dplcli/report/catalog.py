@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dplcli.outcomes import CatalogEntry, ExplainOutcome, Trial
     from dplcli.report.document import NodeKey, Status
     from dplcli.report.layout import Part
-    from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract
+    from dplcli.targets.contract import AttributeContract, Contract, FunctionContract, PortContract
 
 
 # Catalogues and their rules.
