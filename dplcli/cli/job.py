@@ -52,12 +52,7 @@ _LOADED = (
 class _GivenPath(click.Path):
     """A path that is not empty, as that of an unset variable of a shell is: that means ``.``."""
 
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401  # click's
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> Any:  # noqa: ANN401  # click's
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401  # click's
         """Refuse an empty path."""
         if value == "":
             self.fail("an empty path names no model.", param, ctx)
