@@ -41,20 +41,9 @@ if TYPE_CHECKING:
     from dplcli.passes.repeat import Family
     from dplcli.passes.rewrite import Application, Missing, Trace
     from dplcli.passes.select import Coverage, Selection, Share
-    from dplcli.verify import VerificationResult
+    from dplcli.verify import VerificationResult, settings
     from dplcli.verify.accuracy import Measured
     from dplcli.verify.layers import Layers
-    from dplcli.verify.settings import (
-        Array,
-        Feed,
-        KernelReport,
-        Leaf,
-        Opinion,
-        OutputComparison,
-        PartitionRun,
-        PartitionTime,
-        Timing,
-    )
 
 
 class Report(Protocol):
@@ -298,10 +287,10 @@ class RunOutcome(ModelOutcome):
     """
 
     fed: str
-    feeds: Mapping[str, Feed]
+    feeds: Mapping[str, settings.Feed]
     level: str
-    leaves: Mapping[str, tuple[Leaf, ...]]
-    kernels: KernelReport | None = None
+    leaves: Mapping[str, tuple[settings.Leaf, ...]]
+    kernels: settings.KernelReport | None = None
     verification: VerificationResult | None = None
     output: Path | None = None
 
@@ -313,7 +302,7 @@ class RunOutcome(ModelOutcome):
         return () if self.kernels is None else self.kernels.complaints
 
     @property
-    def inputs(self) -> dict[str, Array]:
+    def inputs(self) -> dict[str, settings.Array]:
         """What it was fed, by input, for ``inputs=``; an absent optional is left out.
 
         A sequence is an array of objects, each an array.
@@ -321,9 +310,9 @@ class RunOutcome(ModelOutcome):
         return _arrays(self.feeds)
 
     @property
-    def outputs(self) -> dict[str, Array]:
+    def outputs(self) -> dict[str, settings.Array]:
         """What it gave, by output."""
-        feeds: dict[str, Feed] = {}
+        feeds: dict[str, settings.Feed] = {}
         for name, leaves in self.leaves.items():
             arrays = [leaf.data for leaf in leaves]
             feeds[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
@@ -350,10 +339,10 @@ class RunOutcome(ModelOutcome):
         ]
 
 
-def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
+def _arrays(values: Mapping[str, settings.Feed]) -> dict[str, settings.Array]:
     import numpy as np  # noqa: PLC0415  # only where a model ran
 
-    found: dict[str, Array] = {}
+    found: dict[str, settings.Array] = {}
     for name, value in values.items():
         if isinstance(value, list):
             found[name] = np.empty(len(value), object)
@@ -375,7 +364,7 @@ class ArrayFacts(NamedTuple):
 
     name: str
     dtype: str
-    data: Array
+    data: settings.Array
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -427,7 +416,7 @@ class BenchSide:
 
     label: str
     engine: str
-    timing: Timing
+    timing: settings.Timing
 
     @property
     def cpu(self) -> Spread:
@@ -460,11 +449,11 @@ class BenchOutcome(ModelOutcome):
 
     sides: tuple[BenchSide, ...]
     fed: str
-    inputs: Mapping[str, Feed]
+    inputs: Mapping[str, settings.Feed]
     level: str
     threads: int
-    kernels: KernelReport | None = None
-    times: tuple[PartitionTime, ...] = ()
+    kernels: settings.KernelReport | None = None
+    times: tuple[settings.PartitionTime, ...] = ()
 
     @property
     def labels(self) -> tuple[str, str]:
@@ -534,7 +523,7 @@ class KernelsOutcome(ModelOutcome):
         output: Where the plan is, if any partition is in it.
     """
 
-    partitions: tuple[PartitionRun, ...]
+    partitions: tuple[settings.PartitionRun, ...]
     output: Path
 
     @property
@@ -1257,7 +1246,7 @@ class BisectTrial:
     reason: str = ""
     levels: tuple[str, ...] = ()
     seed: int = 0
-    opinions: tuple[Opinion, ...] = ()
+    opinions: tuple[settings.Opinion, ...] = ()
 
 
 @keys(
@@ -1451,7 +1440,7 @@ class VerifyOutcome(Outcome):
         return self.verdict == "equivalent"
 
     @property
-    def outputs(self) -> tuple[OutputComparison, ...]:
+    def outputs(self) -> tuple[settings.OutputComparison, ...]:
         """How each output compares, at each level."""
         return self.verification.outputs
 

@@ -16,12 +16,7 @@ import socket
 import subprocess
 import threading
 from collections import deque
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    ProcessPoolExecutor,
-    wait,
-)
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from functools import partial

@@ -16,32 +16,11 @@ import click
 
 from dplcli import pipeline
 from dplcli.api import JOBS
-from dplcli.batch.build_file import (
-    COMMANDS,
-    EXTERNAL,
-    Budgets,
-    Measures,
-    build_file_schema,
-    exceeded,
-    find_build_file,
-    joined,
-    judged,
-    read_build_file,
-)
+from dplcli.batch import build_file
 from dplcli.batch.done import are_there, digest_of, forget_oldest, size_of
 from dplcli.batch.models import ModelFile, find_models
 from dplcli.batch.processes import run_program
-from dplcli.cli import options
-from dplcli.cli.job import (
-    RESULTS,
-    Batch,
-    BatchTask,
-    JobCommand,
-    answer_to,
-    conclude,
-    failed_answer,
-    texts_in,
-)
+from dplcli.cli import job, options
 from dplcli.cli.main import command_named
 from dplcli.errors import DplError, UsageError, did_you_mean
 from dplcli.files import temporary_folder, write_file
@@ -51,7 +30,6 @@ from dplcli.settings import CheckSettings, InputCodeSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from dplcli.batch.build_file import ModelEntry, ReadFile
     from dplcli.report.document import Case
     from dplcli.settings import BaseSettings, Option
 
@@ -86,7 +64,7 @@ def _schema_of(known: dict[str, Option]) -> Json:
 
 
 def _arguments(
-    file: ReadFile, given: Json, known: dict[str, Option], where: tuple[str | int, ...]
+    file: build_file.ReadFile, given: Json, known: dict[str, Option], where: tuple[str | int, ...]
 ) -> Iterator[str]:
     """Yield what a command line would say for the options of a step.
 
@@ -96,7 +74,8 @@ def _arguments(
     for name, value in given.items():
         place = (*where, name)
         if name not in known:
-            hint = "it is a step of its own" if name in COMMANDS else did_you_mean(name, known)
+            is_step = name in build_file.COMMANDS
+            hint = "it is a step of its own" if is_step else did_you_mean(name, known)
             raise file.source.error(f"unknown option {name!r}", place, hint)
         field = known[name]
         if field.is_flag != isinstance(value, bool):
@@ -114,14 +93,14 @@ def _arguments(
 
 
 def _settings(
-    command: str, arguments: Iterable[str], file: ReadFile, *where: str | int
+    command: str, arguments: Iterable[str], file: build_file.ReadFile, *where: str | int
 ) -> BaseSettings:
     """Parse the options of a step as the command does.
 
     Raises:
         CatalogError: The command refuses them; it points into the file.
     """
-    called = cast("JobCommand", command_named(command))
+    called = cast("job.JobCommand", command_named(command))
     try:
         with called.make_context(command, [*arguments, "m.onnx"]) as context:
             return called.settings_of(context.params)
@@ -147,7 +126,7 @@ class BuildStep:
     program: tuple[str, ...] = ()
 
 
-def _steps(file: ReadFile) -> Iterator[BuildStep]:
+def _steps(file: build_file.ReadFile) -> Iterator[BuildStep]:
     content = file.content
     checks = content.verify is not False
     check = content.verify if isinstance(content.verify, dict) else {}
@@ -157,7 +136,7 @@ def _steps(file: ReadFile) -> Iterator[BuildStep]:
         if step.run is not None:
             words = list(_arguments(file, check, _CHECK, where))
             settings = _settings("verify", [*words, "n.onnx"], file, *where) if checks else None
-            yield BuildStep(EXTERNAL, settings, tuple(step.run))
+            yield BuildStep(build_file.EXTERNAL, settings, tuple(step.run))
             continue
         given = dict(getattr(step, step.kind) or {})
         if step.kind == "partition" and not given.keys() & {"patterns", "target"}:
@@ -174,7 +153,7 @@ def _steps(file: ReadFile) -> Iterator[BuildStep]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildTask(BatchTask):
+class BuildTask(job.BatchTask):
     """All steps with one model.
 
     Attributes:
@@ -188,7 +167,7 @@ class BuildTask(BatchTask):
     output: Path
     steps: tuple[BuildStep, ...]
     expect: tuple[str, ...]
-    budgets: Budgets
+    budgets: build_file.Budgets
     check: bool
 
     @property
@@ -203,7 +182,7 @@ class BuildTask(BatchTask):
 
     def texts(self) -> Iterator[str]:
         """Yield parts of the request that may name files, programs among them."""
-        yield from texts_in([[step.kind, step.settings, step.program] for step in self.steps])
+        yield from job.texts_in([[step.kind, step.settings, step.program] for step in self.steps])
         yield from (shutil.which(step.program[0]) or "" for step in self.steps if step.program)
 
     def work(self) -> ModelAnswer:
@@ -211,7 +190,7 @@ class BuildTask(BatchTask):
         try:
             return _Build(self).answer()
         except Exception as error:  # noqa: BLE001  # the other models go on
-            return failed_answer(self.label, error)
+            return job.failed_answer(self.label, error)
 
 
 class _Build:
@@ -247,10 +226,10 @@ class _Build:
 
     def _do(self, step: BuildStep, current: Path, made: Path) -> ModelAnswer:
         label = self.task.label
-        if step.kind != EXTERNAL:
+        if step.kind != build_file.EXTERNAL:
             assert step.settings is not None  # noqa: S101  # a step of dpl has them
             settings = step.settings.but(output=made)
-            return answer_to(step.kind, (current,), settings, label, with_record=True)
+            return job.answer_to(step.kind, (current,), settings, label, with_record=True)
         words = (("{input}", str(current.absolute())), ("{output}", str(made)))
         command = list(step.program)
         for mark, path in words:
@@ -267,7 +246,7 @@ class _Build:
             return ModelAnswer(label=label, status="error", messages=(message,))
         if step.settings is None:
             return ModelAnswer(label=label, status="yes", verdict="Done, not verified")
-        return answer_to("verify", (current, made), step.settings, label, with_record=True)
+        return job.answer_to("verify", (current, made), step.settings, label, with_record=True)
 
     def _judged(self, made: Path) -> ModelAnswer:
         """Hold the result against what is expected of it; put it in its place."""
@@ -278,9 +257,9 @@ class _Build:
         for answer in self.said:
             counts.update((answer.record or {}).get("counts", {}))
         files = sorted(each for each in made.parent.rglob("*") if each.is_file())
-        self.expected = expectation_cases(judged(task.expect, counts))
+        self.expected = expectation_cases(build_file.judged(task.expect, counts))
         unmet = [case.message for case in self.expected if case.status == "failed"]
-        lines = [*unmet, *exceeded(task.budgets, self._measures(made, files))]
+        lines = [*unmet, *build_file.exceeded(task.budgets, self._measures(made, files))]
         if lines:
             return self._summary("no", tuple(lines))
         places = {each: task.output.parent / each.relative_to(made.parent) for each in files}
@@ -300,7 +279,7 @@ class _Build:
                     write_file(at, partial(shutil.copyfileobj, source))
         return replace(self._summary("yes", state=state), files=digests)
 
-    def _measures(self, made: Path, files: Sequence[Path]) -> Measures:
+    def _measures(self, made: Path, files: Sequence[Path]) -> build_file.Measures:
         """Return what budgets limit; the model is read again only if one asks."""
         covered = None
         for answer in self.said:
@@ -312,7 +291,9 @@ class _Build:
         growth = None
         if limits.growth is not None:
             growth = 100 * (size_of(made) / size_of(self.task.model) - 1)
-        return Measures(nodes, sum(each.stat().st_size for each in files), growth, covered)
+        return build_file.Measures(
+            nodes, sum(each.stat().st_size for each in files), growth, covered
+        )
 
     def _summary(
         self,
@@ -375,8 +356,8 @@ def checked(answer: ModelAnswer, states: dict[Path, str]) -> ModelAnswer:
 
 def file_schema() -> Json:
     """Return the JSON Schema of a pipeline file."""
-    steps = {name: _schema_of(_options_of(JOBS[name].settings)) for name in COMMANDS}
-    return build_file_schema(steps, _schema_of(_CHECK))
+    steps = {name: _schema_of(_options_of(JOBS[name].settings)) for name in build_file.COMMANDS}
+    return build_file.build_file_schema(steps, _schema_of(_CHECK))
 
 
 @click.command("build", cls=options.GroupedCommand)
@@ -386,13 +367,13 @@ def file_schema() -> Json:
     is_flag=True,
     help="Write nothing; exit with 1 if a result would differ, or something is not as expected.",
 )
-@options.settings_options(Batch, without="resume")
+@options.settings_options(job.Batch, without="resume")
 @options.printing_options("Say what is being done.", "junit", "markdown", "html")
 def command(  # one parameter per option
     *,
     file: Path | None,
     check: bool,
-    settings: Batch,
+    settings: job.Batch,
     printing: options.Printing,
 ) -> None:
     """Do what FILE says with all its models: dpl.yaml, or [tool.dpl] of a pyproject.toml.
@@ -402,7 +383,7 @@ def command(  # one parameter per option
 
     Exit codes: 0 all is as expected; 1 it is not, or would differ; 2 some could not be done.
     """
-    read = read_build_file(find_build_file(Path()) if file is None else file)
+    read = build_file.read_build_file(build_file.find_build_file(Path()) if file is None else file)
     if not check:
         printing = _with_reports(printing, read)
     printing.check(read.path)
@@ -412,10 +393,10 @@ def command(  # one parameter per option
         answers = settings.answers(list(_rows(read, steps, folder, check=check)), _known, printing)
         if not check:
             forget_oldest(settings.cache_size)
-    conclude(printing, "dpl build", list(_without_clashes(answers)))
+    job.conclude(printing, "dpl build", list(_without_clashes(answers)))
 
 
-def _with_reports(printing: options.Printing, read: ReadFile) -> options.Printing:
+def _with_reports(printing: options.Printing, read: build_file.ReadFile) -> options.Printing:
     """Return where reports go, after the command line and the file."""
     folder = read.path.parent
     stated = read.content.reports.model_dump(exclude_none=True)
@@ -426,7 +407,7 @@ def _with_reports(printing: options.Printing, read: ReadFile) -> options.Printin
 
 
 def _rows(
-    read: ReadFile, steps: tuple[BuildStep, ...], folder: Path, *, check: bool
+    read: build_file.ReadFile, steps: tuple[BuildStep, ...], folder: Path, *, check: bool
 ) -> Iterator[BuildTask | ModelAnswer]:
     """Yield what is to be done for each model, or why there is nothing to do."""
     run, content = token_hex(8), read.content
@@ -449,21 +430,23 @@ def _rows(
             output=place,
             steps=steps,
             expect=(*content.expect, *entry.expect),
-            budgets=joined(content.budgets, entry.budgets),
+            budgets=build_file.joined(content.budgets, entry.budgets),
             folder=folder,
             run=run,
             check=check,
         )
 
 
-def _models(entries: Iterable[ModelEntry], output: Path) -> Iterable[tuple[ModelFile, ModelEntry]]:
+def _models(
+    entries: Iterable[build_file.ModelEntry], output: Path
+) -> Iterable[tuple[ModelFile, build_file.ModelEntry]]:
     """Return each model once, with the last entry that names it."""
-    found: dict[Path, tuple[ModelFile, ModelEntry]] = {}
+    found: dict[Path, tuple[ModelFile, build_file.ModelEntry]] = {}
     results = output.resolve()
     for entry in entries:
         path = Path(entry.path)
         try:
-            models = find_models([path], RESULTS)
+            models = find_models([path], job.RESULTS)
         except UsageError as error:
             models = [ModelFile(path, path, error.message)]
         for each in models:

@@ -16,17 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 import click
 
 from dplcli import api, pipeline
-from dplcli.batch.done import (
-    are_there,
-    contents_of,
-    digest_of,
-    forget_oldest,
-    keep_answer,
-    key_of,
-    once,
-    program,
-    read_answer,
-)
+from dplcli.batch import done
 from dplcli.batch.models import ModelFile, find_models, is_one_model, pair_models
 from dplcli.cli import options
 from dplcli.cli.main import EXIT_COULD_NOT, EXIT_NO, command_named, said_of
@@ -62,12 +52,7 @@ _LOADED = (
 class _GivenPath(click.Path):
     """A path that is not empty, as that of an unset variable of a shell is: that means ``.``."""
 
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401  # click's
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> Any:  # noqa: ANN401  # click's
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401  # click's
         """Refuse an empty path."""
         if value == "":
             self.fail("an empty path names no model.", param, ctx)
@@ -118,15 +103,15 @@ class BatchTask:
 
     def contents(self, *, reads: bool) -> dict[str, str]:
         """Return what the files hold; nothing if one cannot be read."""
-        return contents_of(self.model, self.texts(), reads=reads)
+        return done.contents_of(self.model, self.texts(), reads=reads)
 
     def key(self, contents: Mapping[str, str]) -> str:
         """Return what stands for the answer; "" if it cannot be kept."""
-        return key_of(contents, self.request(), self.folder)
+        return done.key_of(contents, self.request(), self.folder)
 
     def known(self) -> ModelAnswer | None:
         """Return the answer of an earlier run."""
-        known = read_answer(self.key(self.contents(reads=False)))
+        known = done.read_answer(self.key(self.contents(reads=False)))
         return None if known is None else ModelAnswer(**known["answer"] | {"label": self.label})
 
 
@@ -142,7 +127,9 @@ def do_task(task: BatchTask) -> Json:
         for name in sorted({*contents, *meant}):
             if contents.get(name) != meant.get(name):
                 raise UsageError(f"{name} is another file there, or none", hint=_SHARED)
-        return once(task.key(contents), task.run, lambda: asdict(task.work()), keeps=task.keeps)
+        return done.once(
+            task.key(contents), task.run, lambda: asdict(task.work()), keeps=task.keeps
+        )
 
 
 _SHARED = "all machines have to see the same files under the same names"
@@ -192,7 +179,7 @@ class ModelTask(BatchTask):
         for path in self.writes if answer.status != "error" else ():
             if path.exists():
                 seen = path.relative_to(here) if path.is_relative_to(here) else path
-                files[str(seen)] = digest_of(path)
+                files[str(seen)] = done.digest_of(path)
         return replace(answer, files=files)
 
 
@@ -273,8 +260,8 @@ class Batch(BatchSettings):
             answers = {task.label: known(task) for task in tasks}
             left = [task for task in tasks if answers[task.label] is None]
             if self.resume and len(left) < len(tasks) and not printing.quiet:
-                done = len(tasks) - len(left)
-                say(f"dpl: {done} of {counted(len(tasks), 'model')} were done before", err=True)
+                count = len(tasks) - len(left)
+                say(f"dpl: {count} of {counted(len(tasks), 'model')} were done before", err=True)
             answers |= self.run(left, tell) if left else {}
         said = [row if isinstance(row, ModelAnswer) else answers[row.label] for row in rows]
         return [answer for answer in said if answer is not None]
@@ -292,8 +279,8 @@ class Batch(BatchSettings):
         answers: dict[str, ModelAnswer] = {}
         tell(f"0 of {counted(len(tasks), 'model')} done")
         try:
-            with closing(self._done(tasks)) as done:
-                for label, answer in done:
+            with closing(self._done(tasks)) as answered:
+                for label, answer in answered:
                     answers[label] = answer
                     tell(f"{len(answers)} of {counted(len(tasks), 'model')} done, last {label}")
         except Exception:
@@ -324,7 +311,7 @@ class Batch(BatchSettings):
 
         cluster = Cluster(
             self.scheduler or "",
-            program(),
+            done.program(),
             _LOADED,
             self.worker_timeout,
             self.strict_workers,
@@ -337,15 +324,15 @@ class Batch(BatchSettings):
             if answer.status == "error" and machine:
                 lines = [f"{line} (on {machine})" for line in answer.messages]
                 answer = replace(answer, messages=lines)
-            if not are_there(answer.files):
+            if not done.are_there(answer.files):
                 unseen.append((task, answer, machine))
                 continue
             if answer.status != "error" and task.keeps:
-                keep_answer(task.key(task.expected or {}), {"run": task.run, "answer": said})
+                done.keep_answer(task.key(task.expected or {}), {"run": task.run, "answer": said})
             yield task.label, answer
         late = monotonic() + _UNSEEN
         for task, answer, machine in unseen:
-            while not (is_there := are_there(answer.files)) and monotonic() < late:
+            while not (is_there := done.are_there(answer.files)) and monotonic() < late:
                 sleep(_SOON)  # a shared folder may show a file late
             if not is_there:
                 line = f"{machine} wrote {', '.join(answer.files)}, which is not here"
@@ -456,10 +443,10 @@ def do_all(command: JobCommand, asked: Sequence[Asked], call: Invocation) -> Non
 
     def known(task: ModelTask) -> ModelAnswer | None:
         answer = task.known() if batch.resume else None
-        return answer if answer is not None and are_there(answer.files) else None
+        return answer if answer is not None and done.are_there(answer.files) else None
 
     answers = batch.answers(list(rows_of(name, asked, settings, printing)), known, printing)
-    forget_oldest(batch.cache_size)
+    done.forget_oldest(batch.cache_size)
     conclude(printing, f"dpl {name}", answers)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -14,10 +13,9 @@ from dplcli import pipeline
 from dplcli.cli import options
 from dplcli.cli.job import JobCommand, ModelCommand, PairCommand, placed
 from dplcli.cli.options import EVERY_FORM, PATH
-from dplcli.cli.printing import say, write
+from dplcli.cli.printing import say
 from dplcli.docstrings import docstring
 from dplcli.errors import DplError, UsageError
-from dplcli.escaping import json_text
 from dplcli.settings import TraceSettings
 
 if TYPE_CHECKING:
@@ -249,11 +247,9 @@ def _write_trace(
     from dplcli.report.json import parts_of, published  # noqa: PLC0415
     from dplcli.report.rewrite import trace_lines  # noqa: PLC0415
 
-    text = json_text(published(parts_of(TraceOutcome(label=label, trace=trace))))
-    if trace_json == "-":
-        write(text)
-    elif trace_json is not None:
-        pipeline.write_text(Path(trace_json), text, "--trace-json")
+    if trace_json is not None:
+        record = published(parts_of(TraceOutcome(label=label, trace=trace)))
+        options.write_json(record, trace_json, "--trace-json")
     if is_printed:
         for line in trace_lines(trace):
             say(line)

@@ -417,8 +417,8 @@ def take_settings(settings: type[S], given: dict[str, Any]) -> S:
     return settings.read({name: given.pop(name) for name in names})
 
 
-def write_json(record: object, place: str) -> None:
-    """Write what --json asks for; - is standard output.
+def write_json(record: object, place: str, option: str = "--json") -> None:
+    """Write what an option asks for; - is standard output.
 
     Raises:
         UsageError: It cannot be written.
@@ -426,7 +426,7 @@ def write_json(record: object, place: str) -> None:
     if place == "-":
         write(json_text(record))
     else:
-        pipeline.write_text(Path(place), json_text(record), "--json")
+        pipeline.write_text(Path(place), json_text(record), option)
 
 
 def _rendered(form: str, document: Document, seconds: float) -> str:

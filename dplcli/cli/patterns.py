@@ -13,14 +13,7 @@ from dplcli.cli import completion, options
 from dplcli.cli.printing import progress, write
 from dplcli.errors import CatalogError
 from dplcli.escaping import json_text
-from dplcli.report.catalog import (
-    catalogs_document,
-    contract_document,
-    problems_document,
-    rules_document,
-    trials_document,
-    unreadable_document,
-)
+from dplcli.report import catalog
 from dplcli.settings import BindingSettings, CatalogueSettings, TrialSettings
 
 if TYPE_CHECKING:
@@ -46,7 +39,7 @@ def command() -> None:
 def list_(*, printing: options.Printing) -> None:
     """List the catalogues that dpl and installed packages ship."""
     printing.check()
-    printing.conclude(catalogs_document(pipeline.list_catalogs()))
+    printing.conclude(catalog.catalogs_document(pipeline.list_catalogs()))
 
 
 class _Given(NamedTuple):
@@ -85,7 +78,7 @@ def show(given: _Given) -> None:
     """Show the rules of CATALOGUEs, included ones too, as dpl understands them."""
     given.printing.check(*given.catalogues)
     rules = pipeline.load_catalog_rules(given.catalogues, **given.meant)
-    given.printing.conclude(rules_document(rules))
+    given.printing.conclude(catalog.rules_document(rules))
 
 
 @contextmanager
@@ -97,7 +90,7 @@ def _told(name: str, phrase: str, given: _Given) -> Iterator[None]:
         try:
             yield
         except CatalogError as error:
-            document = unreadable_document(f"dpl patterns {name}", given.catalogues, error)
+            document = catalog.unreadable_document(f"dpl patterns {name}", given.catalogues, error)
             given.printing.write_reports(document)
             raise
 
@@ -114,7 +107,7 @@ def check(given: _Given) -> None:
     """
     with _told("check", "checking", given):
         problems = pipeline.check_catalogs(given.catalogues, **given.meant)
-    given.printing.conclude(problems_document(given.catalogues, problems))
+    given.printing.conclude(catalog.problems_document(given.catalogues, problems))
 
 
 @_catalogue_command(
@@ -138,7 +131,7 @@ def test(given: _Given) -> None:
     with _told("test", "trying rules", given):
         trials = pipeline.try_catalogs(given.catalogues, **given.meant, **tried)
     verbose = given.printing.verbose
-    given.printing.conclude(trials_document(given.catalogues, trials, verbose=verbose))
+    given.printing.conclude(catalog.trials_document(given.catalogues, trials, verbose=verbose))
 
 
 @_catalogue_command(
@@ -160,7 +153,7 @@ def contract(given: _Given) -> None:
         say("making graphs up")
         found = pipeline.catalog_contract(catalogues, **given.meant)
     pipeline.write_bindings(found, **files, others=(*catalogues, *printing.files))
-    printing.conclude(contract_document(found))
+    printing.conclude(catalog.contract_document(found))
 
 
 @command.command("schema")

@@ -26,8 +26,7 @@ from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier
 from dplcli.pipeline.rules import READERS, names_of, rules_named, with_rules_of_texts
 from dplcli.pipeline.writing import write_text
-from dplcli.targets import Contract, contract_of, with_parts
-from dplcli.targets.contract import possible_function
+from dplcli.targets.contract import Contract, contract_of, possible_function, with_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Model
     from dplcli.passes.forms import FurtherForm
-    from dplcli.targets import FunctionContract
+    from dplcli.targets.contract import FunctionContract
 
     AnyRule: TypeAlias = PatternRule | RewriteRule
 

@@ -33,18 +33,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.catalog.lint import Problem
-    from dplcli.dpl.explain import (
-        MatchTrace,
-        NodeExplanation,
-        RuleExplanation,
-    )
+    from dplcli.dpl.explain import MatchTrace, NodeExplanation, RuleExplanation
     from dplcli.dpl.rule import PatternRule, Rejection, Rule
     from dplcli.errors import DplError
     from dplcli.ir import Node
     from dplcli.outcomes import CatalogEntry, ExplainOutcome, Trial
     from dplcli.report.document import NodeKey, Status
     from dplcli.report.layout import Part
-    from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract
+    from dplcli.targets.contract import AttributeContract, Contract, FunctionContract, PortContract
 
 
 # Catalogues and their rules.

@@ -10,16 +10,8 @@ from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from dplcli.escaping import code, markdown, one_line, visible
+from dplcli.report import tables
 from dplcli.report.document import Case, chosen_layers, versions
-from dplcli.report.tables import (
-    comparisons,
-    largest_errors,
-    number,
-    percent,
-    ranked,
-    share_of_tolerance,
-    value,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +58,7 @@ def junit_xml(document: Document, seconds: float = 0.0) -> str:
 
 def cases_of(document: Document) -> list[Case]:
     """Return all that was tried, the answer of the whole command first."""
-    outputs = () if document.verification is None else comparisons(document.verification)
+    outputs = () if document.verification is None else tables.comparisons(document.verification)
     cases = [_verdict(document), *map(_comparison, outputs), *document.cases]
     return [case._replace(model=case.model or document.model) for case in cases]
 
@@ -124,10 +116,10 @@ def _comparison(output: OutputComparison) -> Case:
         return Case(group, name, "passed")
     figures = {
         "type": f"{output.dtype} {list(output.shape)}",
-        **dict(zip(("max abs", "max rel", "max ulp"), largest_errors(output), strict=True)),
-        "rtol": number(output.rtol),
-        "atol": number(output.atol),
-        "error of tolerance": percent(share_of_tolerance(output)),
+        **dict(zip(("max abs", "max rel", "max ulp"), tables.largest_errors(output), strict=True)),
+        "rtol": tables.number(output.rtol),
+        "atol": tables.number(output.atol),
+        "error of tolerance": tables.percent(tables.share_of_tolerance(output)),
         "elements outside": str(output.mismatches),
     }
     lines = [output.reason or "it differs"]
@@ -253,7 +245,7 @@ def _lines(document: Document) -> Iterator[str]:
     if document.verification is not None:
         yield from _comparisons(document.verification)
     layers = [
-        (_SYMBOLS[layer.ok], code(layer.name), code(layer.op_type), percent(layer.share))
+        (_SYMBOLS[layer.ok], code(layer.name), code(layer.op_type), tables.percent(layer.share))
         for layer in chosen_layers(document.layers, _MOST_ROWS)
     ]
     columns = ("", "value", "operator", "-of tolerance")
@@ -291,11 +283,11 @@ def _comparisons(result: VerificationResult) -> Iterator[str]:
             _SYMBOLS[output.ok],
             code(output.name),
             output.level,
-            *largest_errors(output),
-            percent(share_of_tolerance(output)),
+            *tables.largest_errors(output),
+            tables.percent(tables.share_of_tolerance(output)),
             markdown(output.reason or ""),
         )
-        for output in ranked(result.outputs)
+        for output in tables.ranked(result.outputs)
     ]
     yield from _table("Outputs", columns, outputs)
     yield from ("", f"Of the inputs ({markdown(result.fed)}) those that give the worst are shown.")
@@ -303,7 +295,9 @@ def _comparisons(result: VerificationResult) -> Iterator[str]:
         (
             code(choice.name),
             markdown(f"{choice.dtype} {list(choice.shape)}"),
-            f"{value(choice.low)} to {value(choice.high)}" if choice.low is not None else "",
+            f"{tables.value(choice.low)} to {tables.value(choice.high)}"
+            if choice.low is not None
+            else "",
             markdown(choice.how),
         )
         for choice in result.inputs

@@ -15,21 +15,9 @@ from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.keys import keys
 from dplcli.outcomes import NodesOutcome, NodeView, WrittenOutcome
+from dplcli.report import tables
 from dplcli.report.json import parts_of, published
 from dplcli.report.layout import Group, Text, TextTable, html_text, plain_text
-from dplcli.report.tables import (
-    kernel_table,
-    layer_table,
-    main_reason,
-    model_report,
-    node_report,
-    node_table,
-    note,
-    share_of_tolerance,
-    third_opinions,
-    verification_report,
-    whereabouts,
-)
 from dplcli.version import __version__, version_of
 
 if TYPE_CHECKING:
@@ -321,11 +309,11 @@ def verification_document(
         verbose: Whether to show all figures, though all is well.
     """
     result, inside = outcome.verification, outcome.inside
-    before: list[Part] = [note(outcome.layers)] if isinstance(outcome.layers, str) else []
+    before: list[Part] = [tables.note(outcome.layers)] if isinstance(outcome.layers, str) else []
     if inside is not None:
-        before = [layer_table(inside), Text()]
+        before = [tables.layer_table(inside), Text()]
     return Document(
-        text=Group(*before, verification_report(result, verbose=verbose, with_outputs=True)),
+        text=Group(*before, tables.verification_report(result, verbose=verbose, with_outputs=True)),
         of=outcome,
         command="dpl verify",
         subject=subject,
@@ -333,7 +321,7 @@ def verification_document(
         verdict=equivalence(result),
         facts=power_facts(result),
         failures=(*result.objections, *result.doubts),
-        notes=(*third_opinions(result.opinions), *result.warnings),
+        notes=(*tables.third_opinions(result.opinions), *result.warnings),
         verification=result,
         cases=kernel_cases(result.kernels),
         chapters=lambda: kernel_chapters(result.kernels),
@@ -357,7 +345,7 @@ def kernel_chapters(report: KernelReport | None) -> tuple[Chapter, ...]:
     """Return the table of partitions, if kernels were asked for."""
     if report is None:
         return ()
-    return (Chapter(f"Partitions on {report.kernels.library}", kernel_table(report)),)
+    return (Chapter(f"Partitions on {report.kernels.library}", tables.kernel_table(report)),)
 
 
 def drawn_layers(files: Sequence[Path | None], layers: Layers | None) -> Drawn:
@@ -387,7 +375,7 @@ _NO_MEASURE = 1e30
 
 
 def _error(layer: Layer) -> float:
-    share = share_of_tolerance(layer.comparison)
+    share = tables.share_of_tolerance(layer.comparison)
     if share is None or not math.isfinite(share):
         return 0.0 if layer.ok else _NO_MEASURE
     return share
@@ -396,7 +384,7 @@ def _error(layer: Layer) -> float:
 def layer_errors(layers: Layers | None) -> tuple[LayerError, ...]:
     """Return how far values on the way are from the original's; None is for no values."""
     return tuple(
-        LayerError(each.original, each.op_type, share_of_tolerance(each.comparison), each.ok)
+        LayerError(each.original, each.op_type, tables.share_of_tolerance(each.comparison), each.ok)
         for each in (() if layers is None else layers.layers)
     )
 
@@ -448,7 +436,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     counts = ((f"{counted} before", before), (f"{counted} after", after), done)
     said, reasons, report = outcome.delivery.warnings, tuple[str, ...](), None
     if verification is not None:
-        said += (*third_opinions(verification.opinions), *verification.warnings)
+        said += (*tables.third_opinions(verification.opinions), *verification.warnings)
         reasons, report = verification.objections + verification.doubts, verification.kernels
     made = outcome.delivery.output or outcome.delivery.kept
     return Document(
@@ -457,7 +445,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         command=command,
         subject=outcome.label,
         ok=ok,
-        complaints=(*failures, *([] if is_dry else [whereabouts(outcome.delivery)])),
+        complaints=(*failures, *([] if is_dry else [tables.whereabouts(outcome.delivery)])),
         verdict=verdict,
         failures=(*failures, *reasons),
         notes=(*outcome.notes, *said),
@@ -577,7 +565,7 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
     for item in refused:
         refusals[item.rule.qualified_name].append(item)
     return tuple(
-        RuleUse(name, count, len(refusals[name]), main_reason(refusals[name]))
+        RuleUse(name, count, len(refusals[name]), tables.main_reason(refusals[name]))
         for name, count in counts.items()
         if count or refusals[name]
     )
@@ -586,7 +574,7 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
 def model_document(outcome: outcomes.InspectOutcome) -> Document:
     """Report on the contents of a model."""
     return Document(
-        text=model_report(outcome),
+        text=tables.model_report(outcome),
         of=outcome,
         command="dpl inspect",
         subject=outcome.label,
@@ -596,7 +584,7 @@ def model_document(outcome: outcomes.InspectOutcome) -> Document:
 
 def nodes_document(nodes: Sequence[Node], label: str, text: Part | None = None) -> Document:
     """Report on nodes and their neighbours, or with *text* about them."""
-    text = text or Group(*map(node_report, nodes))
+    text = text or Group(*map(tables.node_report, nodes))
     return Document(text=text, of=NodesOutcome(label=label, nodes=tuple(map(NodeView, nodes))))
 
 
@@ -604,7 +592,7 @@ def list_document(model: Model, label: str) -> Document:
     """List all nodes of a model, graph by graph."""
     graphs = list(model.graphs())
     nodes = [node for graph in graphs for node in graph]
-    return nodes_document(nodes, label, node_table(nodes, has_scopes=len(graphs) > 1))
+    return nodes_document(nodes, label, tables.node_table(nodes, has_scopes=len(graphs) > 1))
 
 
 def versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.outcomes import RepeatOutcome
 from dplcli.passes.select import in_program_order
+from dplcli.report import tables
 from dplcli.report.document import (
     Chapter,
     Document,
@@ -20,16 +21,6 @@ from dplcli.report.document import (
     rule_uses,
 )
 from dplcli.report.layout import Group, Text, TextTable
-from dplcli.report.tables import (
-    check_failure,
-    ending,
-    hint,
-    named,
-    note,
-    refusal_list,
-    rule_table,
-    some,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -57,12 +48,12 @@ def match_document(
         verbose: Whether to list every match and refusal.
     """
     selection = outcome.selection
-    parts: list[Part] = [rule_table(outcome.counts, selection.refused)]
+    parts: list[Part] = [tables.rule_table(outcome.counts, selection.refused)]
     if not any(outcome.counts.values()):
-        parts.append(hint("dpl explain, with the same arguments, says why"))
+        parts.append(tables.hint("dpl explain, with the same arguments, says why"))
     parts += _listing(selection) if verbose else []
     return Document(
-        text=Group(*parts, *map(note, outcome.notes), *map(hint, outcome.hints)),
+        text=Group(*parts, *map(tables.note, outcome.notes), *map(tables.hint, outcome.hints)),
         of=outcome,
         ok=not outcome.unmet,
         complaints=outcome.unmet,
@@ -80,12 +71,12 @@ def match_document(
 def _listing(selection: Selection) -> list[Part]:
     """Return every match, with rule, scope, root and nodes, and every refusal."""
     rows = [
-        (m.rule.qualified_name, scope_of(m.root.graph), m.root.label, named(*m.nodes))
+        (m.rule.qualified_name, scope_of(m.root.graph), m.root.label, tables.named(*m.nodes))
         for m in in_program_order(selection.matches)
     ]
     matches = TextTable("rule", "scope", "root", "nodes", prose=("nodes",), rows=rows)
     parts: list[Part] = [Text(), matches] if rows else []
-    return parts + ([Text(), refusal_list(selection.refused)] if selection.refused else [])
+    return parts + ([Text(), tables.refusal_list(selection.refused)] if selection.refused else [])
 
 
 # What was outlined: matches, or what a model repeats.
@@ -111,16 +102,16 @@ def partition_document(
     else:
         command, said = "dpl partition", _outlined(outcome, verbose=verbose)
     problem = "" if outcome.coverage is None else outcome.coverage.problem
-    notes = [note(text) for text in outcome.notes if text != problem]
-    end = ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
+    notes = [tables.note(text) for text in outcome.notes if text != problem]
+    end = tables.ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
     if outcome.prepared is not None and outcome.prepared.proof:
         proved = Text(f"Of the prepared model, {outcome.prepared.proof}: proved by structure.")
         end.insert(len(end) - (outcome.delivery.output is not None), proved)
     return result_document(
         command,
         outcome,
-        text=Group(*said, *notes, *map(hint, outcome.hints), *end),
-        failures=[*outcome.unmet, *check_failure(outcome.delivery)],
+        text=Group(*said, *notes, *map(tables.hint, outcome.hints), *end),
+        failures=[*outcome.unmet, *tables.check_failure(outcome.delivery)],
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),
         findings=findings_of(outcome, catalogs),
@@ -135,7 +126,7 @@ def partition_document(
 def _step(number: int, item: Partition) -> DrawnStep:
     scope = scope_of(item.call.graph)
     nodes = [(scope, key_of(node)[1]) for node in item.match.nodes]
-    text = f"{named(*item.match.nodes)} became {item.call.name}"
+    text = f"{tables.named(*item.match.nodes)} became {item.call.name}"
     title = f"{number}. {item.function.qualified_name}"
     return DrawnStep(title, text, (nodes, [key_of(item.call)]))
 
@@ -161,7 +152,7 @@ def _chapters(outcome: PartitionOutcome) -> Iterator[Chapter]:
                 item.match.rule.qualified_name,
                 item.function.qualified_name,
                 scope_of(item.call.graph),
-                named(*item.match.nodes),
+                tables.named(*item.match.nodes),
             )
             for item in outcome.partitions
         ]
@@ -170,7 +161,7 @@ def _chapters(outcome: PartitionOutcome) -> Iterator[Chapter]:
     if outcome.regions:
         yield Chapter("Regions", _region_table(outcome.regions))
     if selection.refused:
-        yield Chapter("Refused", refusal_list(selection.refused))
+        yield Chapter("Refused", tables.refusal_list(selection.refused))
 
 
 def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
@@ -178,7 +169,9 @@ def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
     parts: list[Part] = []
     if outcome.prepared is not None:
         parts += [_prepared(outcome.prepared, verbose=verbose), Text()]
-    table = rule_table(outcome.counts, selection.refused, outcome.functions, is_brief=not verbose)
+    table = tables.rule_table(
+        outcome.counts, selection.refused, outcome.functions, is_brief=not verbose
+    )
     parts += [table, *(_listing(selection) if verbose else [])]
     if outcome.regions is not None:
         parts += [Text(), _region_table(outcome.regions)]
@@ -196,8 +189,8 @@ def _prepared(done: Preparation, *, verbose: bool) -> Part:
     names = [f"{rule} {count:,}" for rule, count in applied]
     before, after = done.nodes
     count = counted(sum(done.counts.values()), "application")
-    named = some(names, len(names) if verbose else _MOST_PREPARED)
-    return Text(f"Prepared: {before:,} nodes became {after:,} by {count}: {named}.")
+    listed = tables.some(names, len(names) if verbose else _MOST_PREPARED)
+    return Text(f"Prepared: {before:,} nodes became {after:,} by {count}: {listed}.")
 
 
 def _repeated(outcome: RepeatOutcome, *, verbose: bool) -> list[Part]:
@@ -392,7 +385,9 @@ def _repeat_table(outcome: RepeatOutcome) -> Part:
         share = "" if family.is_nested else f"{100 * calls * family.size / total:.0f} %"
         name = ("  " if family.is_nested else "") + family.function.qualified_name
         width = (str(len(first.inputs)), str(len(first.outputs)))
-        differing = [f"attributes {some(family.differing, _FEW_NAMES)}"] * bool(family.differing)
+        differing = [f"attributes {tables.some(family.differing, _FEW_NAMES)}"] * bool(
+            family.differing
+        )
         if family.reshaped:
             plural = "s" if family.reshaped > 1 else ""
             differing.append(f"shape of {family.reshaped} weight{plural}")
@@ -408,5 +403,7 @@ def _block_list(families: Sequence[Family]) -> Part:
         for family in families
         for partition in family.partitions
     )
-    rows = [(*names, named(of[0]), named(of[-1]), str(len(of))) for *names, of in calls]
+    rows = [
+        (*names, tables.named(of[0]), tables.named(of[-1]), str(len(of))) for *names, of in calls
+    ]
     return TextTable("call", "block", "from", "to", "nodes", rows=rows)

@@ -10,6 +10,7 @@ from dplcli.errors import counted
 from dplcli.escaping import one_line
 from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
+from dplcli.report import tables
 from dplcli.report.document import (
     Chapter,
     DrawnStep,
@@ -19,17 +20,6 @@ from dplcli.report.document import (
     rule_uses,
 )
 from dplcli.report.layout import Group, Text, TextTable
-from dplcli.report.tables import (
-    check_failure,
-    delivered,
-    ending,
-    hint,
-    named,
-    note,
-    refusal_list,
-    rule_table,
-    times,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,12 +56,12 @@ def inline_document(outcome: InlineOutcome, *, file: Path | None = None, verbose
         parts += [Text(), _call_list(inlining)]
     if inlining.functions:
         parts += [Text(), *_inline_summary(outcome)]
-    end = ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
+    end = tables.ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
     return result_document(
         "dpl inline",
         outcome,
-        text=Group(*parts, *map(note, outcome.notes), *end),
-        failures=check_failure(outcome.delivery),
+        text=Group(*parts, *map(tables.note, outcome.notes), *end),
+        failures=tables.check_failure(outcome.delivery),
         done=("calls inlined", len(inlining.calls)),
         chapters=lambda: [
             Chapter("Functions", _inline_table(inlining)),
@@ -97,7 +87,7 @@ def extract_document(outcome: ExtractOutcome) -> Document:
     sides = (("input", outcome.inputs), ("output", outcome.outputs))
     rows = [(side, one_line(name, None)) for side, names in sides for name in names]
     said = Text(f"{after:,} of {counted(before, 'node')} and {weights}{size}.")
-    end = (*map(note, outcome.notes), *delivered(outcome.delivery, is_changed=True))
+    end = (*map(tables.note, outcome.notes), *tables.delivered(outcome.delivery, is_changed=True))
     text = Group(TextTable("", "value", rows=rows), Text(), said, *end)
     done = ("nodes taken", after)
     return result_document("dpl extract", outcome, text=text, failures=(), done=done)
@@ -131,7 +121,7 @@ def _call_list(inlining: Inlining) -> Part:
     """Return one row for each call that was replaced, and for each that stays."""
     table = TextTable("call", "function", "scope", "nodes", prose=("nodes",))
     for function, call, scope, nodes, _ in inlining.calls:
-        table.add_row(call.label, function.qualified_name, scope, named(*nodes))
+        table.add_row(call.label, function.qualified_name, scope, tables.named(*nodes))
     for function, call, reason in inlining.refused:
         table.add_row(call.label, function.qualified_name, scope_of(call.graph), reason)
     return table
@@ -160,7 +150,7 @@ def trace_lines(trace: Trace) -> Iterator[str]:
         if turn.round != number:
             number = turn.round
             yield f"round {number}"
-        applied = f", applied {times(turn.applied)}" if turn.applied else ""
+        applied = f", applied {tables.times(turn.applied)}" if turn.applied else ""
         yield f"  {turn.rule}: {counted(turn.candidates, 'candidate')}{applied}"
         for event in turn.events:
             if isinstance(event, Application):
@@ -267,7 +257,7 @@ def _chapters(outcome: RewriteOutcome) -> Iterator[Chapter]:
         table = TextTable("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows)
         yield Chapter("Applications", table)
     if outcome.refused:
-        yield Chapter("Refused", refusal_list(outcome.refused))
+        yield Chapter("Refused", tables.refusal_list(outcome.refused))
 
 
 def _rewrite_text(outcome: RewriteOutcome, *, verbose: bool) -> Part:
@@ -278,13 +268,13 @@ def _rewrite_text(outcome: RewriteOutcome, *, verbose: bool) -> Part:
     is_whole = outcome.broken is None and (outcome.may_miss or not outcome.missing)
     if outcome.is_changed and is_whole:
         parts += [Text(), *_changes(outcome, None if verbose else _MOST_CHANGED)]
-    parts += [*map(note, outcome.notes), *map(hint, outcome.hints)]
+    parts += [*map(tables.note, outcome.notes), *map(tables.hint, outcome.hints)]
     if outcome.may_miss:
         parts += [Text(f"left out: {line}", style="yellow") for line in outcome.misfits]
     if outcome.is_dry:
         parts.append(Text("Nothing was verified or written, as asked.", style="yellow"))
     else:
-        parts += ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
+        parts += tables.ending(outcome, is_changed=outcome.is_changed, verbose=verbose)
     return Group(*parts)
 
 
@@ -301,7 +291,7 @@ def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
         if not counts:
             return Text("Stopped before any rule was applied.")
         hidden = set() if verbose else _unremarkable(outcome) & counts.keys()
-        return rule_table(
+        return tables.rule_table(
             counts, outcome.refused, counted="applied", hidden=hidden, is_brief=not verbose
         )
     listed = Counter(entry.rule for entry in plan.entries)
@@ -359,7 +349,7 @@ def _reasons(outcome: RewriteOutcome) -> list[str]:
     reasons = [*outcome.unmet, *missing, *filter(None, [outcome.growth])]
     broken = outcome.broken
     if broken is None:
-        return reasons + check_failure(outcome.delivery)
+        return reasons + tables.check_failure(outcome.delivery)
     done = [f"  {item.number}. {sentence(item)}" for item in broken.applications]
     if len(done) > _MOST_NAMED:
         done = [*done[:_MOST_NAMED], f"  and {len(done) - _MOST_NAMED} more"]

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from dplcli.dpl.pattern import (
-    CallPattern,
-    ConstantPattern,
-    DominatorPattern,
-    NotPattern,
-    OpKind,
-    OpName,
-    OrPattern,
-    RepeatPattern,
-    TypedPattern,
-)
+from dplcli.dpl import pattern as patterns
 from dplcli.dpl.text import all_parts
 from dplcli.errors import counted
 from dplcli.ir import Tensor
@@ -33,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.dpl import PatternRule
-    from dplcli.dpl.pattern import DFPattern
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
 
     Plain: TypeAlias = int | float | str | tuple["Plain", ...]
@@ -462,7 +451,7 @@ def possible_function(
     occurrences: dict[str, list[_Occurrence]] = {}
     certain = _certain_parts(rule.pattern)
     for part in all_parts(rule.pattern):
-        for child in () if isinstance(part, TypedPattern) else part.parts:
+        for child in () if isinstance(part, patterns.TypedPattern) else part.parts:
             occurrence = _occurrence(child, is_certain=id(part) in certain)
             occurrences.setdefault(occurrence.name, []).append(occurrence)
     ports = {
@@ -495,7 +484,7 @@ def possible_function(
     )
 
 
-def _body_node(node: Node, pattern: DFPattern) -> BodyNode:
+def _body_node(node: Node, pattern: patterns.DFPattern) -> BodyNode:
     """Describe a node; the data of a constant counts only if the pattern asks for it."""
     body = body_node(node)
     if node.op_type != "Constant" or node.domain:
@@ -507,11 +496,11 @@ def _body_node(node: Node, pattern: DFPattern) -> BodyNode:
     return replace(body, attributes={"value": "as in the model"})
 
 
-def _is_fixed(tensor: Tensor, pattern: DFPattern) -> bool:
+def _is_fixed(tensor: Tensor, pattern: patterns.DFPattern) -> bool:
     """Tell whether the pattern asks for this number, or for these very data."""
     data = tensor.numpy()
     for part in all_parts(pattern):
-        if not isinstance(part, ConstantPattern):
+        if not isinstance(part, patterns.ConstantPattern):
             continue
         if part.exact is not None and part.exact.data == data.tobytes():
             return True
@@ -541,15 +530,17 @@ def _variations(rule: PatternRule, function: Function) -> Iterable[str]:
             yield f"the operands of {node.op_type} may be swapped"
     for part in all_parts(rule.pattern):
         match part:
-            case RepeatPattern():
+            case patterns.RepeatPattern():
                 yield f"{part.link.op.alternatives(repr)} may be repeated"
-            case DominatorPattern():
+            case patterns.DominatorPattern():
                 yield "the region may have further operators"
-            case CallPattern():
+            case patterns.CallPattern():
                 if part.rest or part.is_variadic:
                     op = part.op.alternatives(repr)
                     yield f"{op} may have further inputs, which the function has, too"
-                kinds = [choice for choice in part.op.choices if isinstance(choice, OpKind)]
+                kinds = [
+                    choice for choice in part.op.choices if isinstance(choice, patterns.OpKind)
+                ]
                 yield from (f"any operator may stand for {kind.spelled()}" for kind in kinds)
             case _:
                 pass
@@ -573,23 +564,25 @@ class _Occurrence(NamedTuple):
     is_certain: bool
 
 
-def _occurrence(part: DFPattern, *, is_certain: bool) -> _Occurrence:
+def _occurrence(part: patterns.DFPattern, *, is_certain: bool) -> _Occurrence:
     dtypes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
-    while isinstance(part, TypedPattern) and not part.name:
+    while isinstance(part, patterns.TypedPattern) and not part.name:
         dtypes = part.dtypes or dtypes
         ranks = part.ranks or (ranks if part.shape is None else (len(part.shape),))
         part = part.pattern
-    return _Occurrence(part.name, dtypes, ranks, isinstance(part, ConstantPattern), is_certain)
+    return _Occurrence(
+        part.name, dtypes, ranks, isinstance(part, patterns.ConstantPattern), is_certain
+    )
 
 
-def _certain_parts(pattern: DFPattern) -> set[int]:
+def _certain_parts(pattern: patterns.DFPattern) -> set[int]:
     """Return the parts that every form of the pattern has."""
     certain: set[int] = set()
     pending = [pattern]
     while pending:
         part = pending.pop()
-        if isinstance(part, (OrPattern, NotPattern)) or id(part) in certain:
+        if isinstance(part, (patterns.OrPattern, patterns.NotPattern)) or id(part) in certain:
             continue
         certain.add(id(part))
         pending += part.parts
@@ -633,11 +626,11 @@ def _possible_attributes(
             yield AttributeContract(name, kind, number, reads, *told, is_given=is_given)
 
 
-def _fixed_attributes(pattern: DFPattern) -> set[tuple[str, str]]:
+def _fixed_attributes(pattern: patterns.DFPattern) -> set[tuple[str, str]]:
     """Return the attributes that the pattern states wherever it has their operator."""
     stated: dict[str, list[set[str]]] = {}
     for part in all_parts(pattern):
-        for choice in part.op.choices if isinstance(part, CallPattern) else ():
-            if isinstance(choice, OpName) and isinstance(part, CallPattern):
+        for choice in part.op.choices if isinstance(part, patterns.CallPattern) else ():
+            if isinstance(choice, patterns.OpName) and isinstance(part, patterns.CallPattern):
                 stated.setdefault(choice.op_type, []).append({name for name, _ in part.attributes})
     return {(op, name) for op, names in stated.items() for name in set.intersection(*names)}

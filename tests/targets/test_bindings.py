@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dplcli import pipeline
-from dplcli.targets import AttributeContract, BodyNode, Contract, FunctionContract, PortContract
 from dplcli.targets.bindings import c_header, camel, comment, identifier, python_stub
+from dplcli.targets.contract import (
+    AttributeContract,
+    BodyNode,
+    Contract,
+    FunctionContract,
+    PortContract,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

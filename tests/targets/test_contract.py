@@ -14,14 +14,13 @@ from dplcli.onnx_io import load_model
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
 from dplcli.report.json import parts_of
-from dplcli.targets import contract_of
-from dplcli.targets.contract import plain
+from dplcli.targets.contract import contract_of, plain
 from tests.helpers import model_from_text, rule, rule_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.targets import Contract, FunctionContract
+    from dplcli.targets.contract import Contract, FunctionContract
 
 ROOT = Path(__file__).parents[2]
 

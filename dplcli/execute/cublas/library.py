@@ -63,7 +63,7 @@ class Descriptors:
         call(functions, "cublasLtMatmulDescCreate", c.byref(self.matmul), matmul.compute, scale)
         for name in ("transpose_a", "transpose_b", "epilogue"):
             self.set(name, getattr(matmul, name))
-        dtype = DTYPES[matmul.dtype]
+        dtype = DTYPES[matmul.product.dtype]
         self.a, self.b, self.d = (
             self._layout(each, dtype) for each in (matmul.a, matmul.b, matmul.d)
         )
@@ -125,13 +125,15 @@ class CublasLt(DeviceLibrary):
         matmul = lower(plan, shapes)
         product, shape = matmul.product, matmul.product.shape
         launch = partial(self._launch, matmul, Descriptors(self.functions, matmul))
-        operands = {
-            "left": (product.left, whole(product)),
-            "right": (product.right, whole(product)),
-        }
+        full = whole(product)
+        operands = {"left": (product.left, full), "right": (product.right, full)}
         if product.bias is not None:
             operands["bias"] = product.bias, lambda array: array
-        name, finish = ("cublasLtMatmul", EPILOGUES[matmul.epilogue]), partial(_finished, matmul)
+
+        def finish(result: NDArray[Any]) -> NDArray[Any]:
+            return gelu(result).astype(result.dtype) if matmul.tail else result
+
+        name = ("cublasLtMatmul", EPILOGUES[matmul.epilogue])
         work = DeviceWork(name, launch, shape, finish, matmul.tail, shape, operands)
         return DeviceCall(self, plan, shapes, work)
 
@@ -153,10 +155,6 @@ class CublasLt(DeviceLibrary):
             *(c.c_void_p(result), descriptors.d) * 2,
             *(None, None, c.c_size_t(0), None),  # its own choice of algorithm, without workspace
         )
-
-
-def _finished(matmul: Matmul, result: NDArray[Any]) -> NDArray[Any]:
-    return gelu(result).astype(result.dtype) if matmul.tail else result
 
 
 def version_of(functions: c.CDLL) -> str:

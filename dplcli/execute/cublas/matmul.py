@@ -7,7 +7,7 @@ row that is added to Y is a column that is added to all columns of Y', which is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dplcli.execute.plan import RefusedError
@@ -55,15 +55,11 @@ class Matmul:
     """D = epilogue(op(A) op(B) + bias), column-major.
 
     Attributes:
-        m: Rows of D.
-        n: Columns of D.
-        k: Columns of op(A).
         a: Matrix A.
         b: Matrix B.
         d: Matrix D.
         transpose_a: Whether op(A) is the transpose of A.
         transpose_b: Whether op(B) is the transpose of B.
-        dtype: Type of all elements, a key of :data:`DTYPES`.
         compute: Type in which is computed (``cublasComputeType_t``).
         scale: Type of the factors alpha and beta, a key of :data:`DTYPES`.
         epilogue: What is done to the product, a key of :data:`EPILOGUES`.
@@ -71,15 +67,11 @@ class Matmul:
         product: What it computes, row-major.
     """
 
-    m: int
-    n: int
-    k: int
     a: Layout
     b: Layout
     d: Layout
     transpose_a: bool
     transpose_b: bool
-    dtype: str
     compute: int
     scale: str
     epilogue: int
@@ -115,27 +107,18 @@ def lower(plan: KernelPlan, shapes: Mapping[int, Shape]) -> Matmul:
     of = matrices_of(product)
     if not of.depth:
         raise RefusedError("a product over nothing")
-    a = _layout(of.columns, of.depth, is_turned=of.is_right_turned)
-    b = _layout(of.depth, of.rows, is_turned=of.is_left_turned)
+    a = (of.columns, of.depth)[:: -1 if of.is_right_turned else 1]  # as they are stored
+    b = (of.depth, of.rows)[:: -1 if of.is_left_turned else 1]
     epilogue = (RELU if product.activation == "relu" else 0) | (BIAS if has_bias else 0)
     return Matmul(
-        of.columns,
-        of.rows,
-        of.depth,
-        replace(a, batch=of.batch, stride=of.right_stride),
-        replace(b, batch=of.batch, stride=of.left_stride),
+        Layout(a[0], a[1], a[0], of.batch, of.right_stride),
+        Layout(b[0], b[1], b[0], of.batch, of.left_stride),
         Layout(of.columns, of.rows, of.columns, of.batch, of.columns * of.rows),
         of.is_right_turned,
         of.is_left_turned,
-        product.dtype,
         COMPUTE_64F if is_wide else COMPUTE_32F,
         "float64" if is_wide else "float32",
         epilogue or DEFAULT,
         "gelu" if product.activation == "gelu" else "",
         product,
     )
-
-
-def _layout(rows: int, columns: int, *, is_turned: bool) -> Layout:
-    """Return a matrix of so many rows and columns; turned, it is stored as its transpose."""
-    return Layout(columns, rows, columns) if is_turned else Layout(rows, columns, rows)

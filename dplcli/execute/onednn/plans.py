@@ -117,20 +117,6 @@ FEWEST_ROWS = 2
 _OPEN = -1
 
 
-def ends_of(plan: KernelPlan) -> list[int]:
-    """Return the values that operators read, and that are to be made all the same, in order.
-
-    These are read outside, too, or fused with what reads them they would be wrong.
-    """
-    read = {number for op in plan.ops for number in op.inputs}
-    return sorted(read.intersection(plan.outputs) | misread(plan))
-
-
-def most_parts(plan: KernelPlan) -> int:
-    """Return into how many parts the library may split a plan that is no region."""
-    return plan.parts + len(misread(plan))
-
-
 def multiplies_steps(plan: KernelPlan) -> bool:
     """Tell whether some product is one of 8-bit numbers."""
     converted = {op.output for op in plan.ops if op.kind == "dequantize"}
@@ -206,8 +192,11 @@ def _call_lines(plan: KernelPlan) -> Iterator[str]:
         yield _line("op", op.kind, KINDS[op.kind], *_several(op.inputs), op.output)
         yield from (_line("set", SETTINGS[name], *_setting(n)) for name, n in op.settings.items())
     yield _line("outputs", *_several(plan.outputs))
-    yield _line("ends", *_several(ends_of(plan)))
-    yield _line("parts", most_parts(plan))
+    # Ends are read, and to be made all the same: somebody outside reads them, too, or fused with
+    # what reads them they would be wrong. Parts say how often a plan that is no region is split.
+    read, wrong = {number for op in plan.ops for number in op.inputs}, misread(plan)
+    yield _line("ends", *_several(sorted(read.intersection(plan.outputs) | wrong)))
+    yield _line("parts", plan.parts + len(wrong))
     if plan.is_region:
         yield "region"
     if any(op.kind in _EMPTY for op in plan.ops):
