@@ -18,7 +18,7 @@ from dplcli.ir.model import (
     callees,
     record_uses,
 )
-from dplcli.ir.traversal import captured_values, enclosing_node, is_read, outwards
+from dplcli.ir.traversal import captured_values, is_read, outwards, users
 from dplcli.ir.types import PLAIN_KINDS
 
 if TYPE_CHECKING:
@@ -477,14 +477,10 @@ def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
         if output is not None and output.producer is node
     ]
     for value in outputs:
-        for user, _ in value.iter_uses():
-            if user not in members and enclosing_node(user, value.graph) not in members:
-                raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
-        for body in value.returned_by:
-            if body.owner is None:
-                raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
-            if enclosing_node(body.owner, value.graph) not in members:
-                raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
+        if not members.issuperset(users(value)):
+            raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
+        if any(body.owner is None for body in value.returned_by):
+            raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
     return outputs
 
 

@@ -23,7 +23,15 @@ from dplcli.ir.operators import (
 )
 from dplcli.ir.traversal import is_read
 from dplcli.ir.types import bits_of
-from dplcli.rewrites.operands import array_of, fill_of, input_of, item_of, remade
+from dplcli.rewrites.operands import (
+    array_of,
+    fill_of,
+    input_of,
+    item_of,
+    remade,
+    slice_of,
+    whole_of,
+)
 from dplcli.shapes import Knowledge, shape_of
 from dplcli.shapes.rules import CONTENT_RULES, WHOLE
 
@@ -100,27 +108,8 @@ def _pieces(data: Value, node: Node) -> Iterator[_Piece]:
 
 def _piece(node: Node) -> _Piece | None:
     """Return what a Slice along one axis takes; None if that is not known in numbers."""
-    data, starts, ends, axes, steps = (*node.inputs, None, None, None, None)[:5]
-    if data is None or (steps is not None and _content(steps) != (1,)):
-        return None
-    start, end, axis = _only(starts), _only(ends), 0 if axes is None else _only(axes)
-    shape = shape_of(data)
-    if start is None or end is None or axis is None or not shape:
-        return None
-    if not -len(shape) <= axis < len(shape):
-        return None
-    length = shape[axis]
-    if not isinstance(length, int):
-        return None
-    first, last, _ = slice(start, end).indices(length)
-    return _Piece(axis % len(shape), first, last) if first < last else None
-
-
-def _only(value: Value | None) -> int | None:
-    content = None if value is None else _content(value)
-    if content is None or len(content) != 1 or not isinstance(content[0], int):
-        return None
-    return content[0]
+    axis, places = slice_of(node) or (0, range(0))
+    return _Piece(axis, places.start, places.stop) if places and places.step == 1 else None
 
 
 def _content(value: Value) -> Dims | None:
@@ -188,7 +177,7 @@ def _lengths(node: Node, data: Value, axis: int, build: GraphBuilder) -> tuple[O
         count = form[0] if dtype_of(split) == "int64" else None
         return (split, count) if isinstance(count, int) else None
     keeps_axis = split is not None or attribute_of(node, "keepdims") == Attribute("int", 1)
-    step = 1 if split is None else _only(split)
+    step = 1 if split is None else whole_of(split)
     length = shape[axis] if shape else None
     if not keeps_axis or step is None or step < 1 or not isinstance(length, int):
         return None
