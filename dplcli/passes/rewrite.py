@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Model
     from dplcli.passes.inline import Values
 
-    Callees: TypeAlias = dict[Function, Function]
-
     Form: TypeAlias = tuple[object, ...]
 
     Pairs = Sequence[tuple[Operand, Value]]

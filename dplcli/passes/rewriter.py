@@ -6,7 +6,7 @@ What several passes need for that is here, too: free names, walks, orders, bodie
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dplcli.errors import InvalidGraphError, PassError
 from dplcli.ir import Graph, Node, Tensor, TensorType, Value
@@ -291,17 +291,16 @@ class RewriteListener:
 _NOBODY = RewriteListener()
 
 
-class GraphRewriter:
+class GraphRewriter(NamedTuple):
     """Edits one graph.
 
-    Args:
+    Attributes:
         graph: The graph to edit.
         listener: Told of every edit.
     """
 
-    def __init__(self, graph: Graph, listener: RewriteListener = _NOBODY) -> None:
-        self.graph = graph
-        self.listener = listener
+    graph: Graph
+    listener: RewriteListener = _NOBODY
 
     def insert(  # noqa: PLR0913  # these are the parts of a node
         self,
