@@ -170,15 +170,9 @@ class InlinedNames:
 
     def value(self, graph: Graph, wanted: str) -> str:
         """Return *wanted*, or with a number behind it if the name is not free in *graph*."""
-        taken = graph.model.taken
-        return unique(wanted, lambda name: name in taken or _is_visible(graph, name))
-
-
-def _is_visible(graph: Graph, name: str) -> bool:
-    """Tell whether *name* means something in *graph*, round it, or in a body inside."""
-    if find_value(graph, name) is not None:
-        return True
-    return bool(graph.inner) and any(name in inner.values for inner in graph.and_inner())
+        scopes = [*outwards(graph), *graph.and_inner()]
+        names = [graph.model.taken, *(scope.values.keys() for scope in scopes)]
+        return unique(wanted, lambda name: any(name in some for some in names))
 
 
 # Copy what a function's body holds to where the function is called.

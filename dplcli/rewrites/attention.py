@@ -1280,14 +1280,9 @@ def onnxruntime_attention_with_cache(match: Match, build: GraphBuilder) -> Seque
 
 
 def _rows_of(build: GraphBuilder, value: Value | None) -> Operand | None:
-    lengths = _lengths_first(value)
-    return None if lengths is None else merged_heads(build, lengths)
-
-
-def _lengths_first(value: Value | None) -> Value | None:
-    """Return what a value was transposed from, if that has lengths before heads."""
+    """Merge the heads of what a value was transposed from, if that has lengths before heads."""
     followed = None if value is None else follow(value)
     if followed is None or followed.rank != _HEADS_RANK:
         return None
     origin = followed.without_scaling().seen_as(_LENGTHS_FIRST)
-    return None if origin is None else origin.value
+    return None if origin is None else merged_heads(build, origin.value)
