@@ -688,11 +688,7 @@ class _Positions:
         self.places: dict[str, int] = {}
         self.occupied: set[int] = set()
         self.present = {
-            output.name
-            for node in self.nodes
-            if node not in records
-            for output in node.outputs
-            if output is not None
+            output.name for node in self.nodes if node not in records for output in node.made
         }
         moved = {name for record in records.values() for name in record.moved}
         self.waiting: dict[str, Node] = {}
@@ -717,7 +713,7 @@ class _Positions:
         record = self.records.get(node)
         if record is not None:
             return set(record.entries[record.last].outputs) - {""}
-        return {output.name for output in node.outputs if output is not None}
+        return {output.name for output in node.made}
 
     def _place(self, node: Node) -> None:
         pending = [(node, self.free)]
@@ -769,7 +765,7 @@ def arrange(graph: Graph, places: Mapping[str, int]) -> None:
     behind = max(places.values(), default=0) + 1
     from_the_end: list[tuple[Node, int]] = []
     for node in reversed(graph):
-        names = [output.name for output in node.outputs if output is not None]
+        names = [output.name for output in node.made]
         behind = next((places[name] for name in names if name in places), behind)
         from_the_end.append((node, behind))
     wanted = dict(reversed(from_the_end))

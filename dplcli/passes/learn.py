@@ -96,7 +96,7 @@ def read_example(nodes: Sequence[Node]) -> NodeExample:
     whole = sorted({*members, *copies}, key=lambda node: node.position)
     # The values made by *whole* that the graph returns or that others read.
     inside = set(whole)
-    outputs = [output for node in whole for output in node.outputs if output is not None]
+    outputs = [output for node in whole for output in node.made]
     leaving = [
         v for v in outputs if v.is_graph_output or any(user not in inside for user in users(v))
     ]
@@ -161,7 +161,7 @@ def _check_convex(whole: Sequence[Node], leaving: Sequence[Value]) -> None:
             break
         missing.append(outside)
         extended.append(outside)
-        values += [output for output in outside.outputs if output is not None]
+        values += outside.made
     missing = sorted(
         (node for node in missing if not is_identity(node)), key=lambda node: node.position
     )

@@ -322,7 +322,7 @@ def _outputs_of(match: Match) -> tuple[list[Value], int]:
     """
     outputs: list[Value] = []
     for root in match.roots:
-        root_outputs = [v for v in root.outputs if v is not None]
+        root_outputs = root.made
         outputs += [v for v in root_outputs if v.use_count or v.returned_by] or root_outputs[:1]
     inner = match.escaping if match.rule.escape == "outputs" else ()
     return [*outputs, *inner], len(inner)

@@ -521,7 +521,7 @@ def erase_unread(values: Iterable[Value], listener: RewriteListener = _NOBODY) -
             continue
         if any(output is not None and is_read(output) for output in node.outputs):
             continue
-        read = [*(item for item in node.inputs if item is not None), *captured_values(node)]
+        read = [*node.read, *captured_values(node)]
         rewriter.erase([node])
         erased.append(node)
         pending += read

@@ -494,7 +494,7 @@ def _chosen(term: Value) -> KeyChoice | None:
 def _conjuncts(term: Value) -> list[Value]:
     """Take a boolean mask apart that chooses what two others choose."""
     node = node_of(term, "And")
-    return [] if node is None else [behind_identities(p) for p in node.inputs if p is not None]
+    return [] if node is None else [behind_identities(p) for p in node.read]
 
 
 def _summands(term: Value, scores: Dims, past: Number) -> list[Value]:
@@ -502,7 +502,7 @@ def _summands(term: Value, scores: Dims, past: Number) -> list[Value]:
     node = node_of(term, "Add")
     if node is None:
         return []
-    parts = [behind_identities(part) for part in node.inputs if part is not None]
+    parts = [behind_identities(part) for part in node.read]
     special = any(
         _is_zero(part) or causal_offset(part, scores) == past or _as_choice(part) is not None
         for part in parts

@@ -356,7 +356,7 @@ def freed_by(node: Node) -> int:
     named = [value for value in (*node.inputs, *node.outputs) if value is not None]
     held = bytes_of(node.outputs[0]) if node.op_type == "Constant" and node.outputs[0] else 0
     freed = _NODE + len(node.name) + sum(len(value.name) for value in named) + held
-    for value in {item for item in node.inputs if item is not None}:
+    for value in set(node.read):
         is_only_reader = all(user is node for user, _ in value.iter_uses())
         if is_only_reader and not value.returned_by:
             freed += bytes_of(value)
@@ -512,7 +512,7 @@ def _may_follow_from_shapes(node: Node) -> bool:
     """Tell whether a node makes whole numbers, as far as is known, in a way that dpl follows."""
     if node.domain or node.op_type not in CONTENT_RULES:
         return False
-    types = (value.known_type() for value in node.outputs if value is not None)
+    types = (value.known_type() for value in node.made)
     return all(each is None or each.dtype is None or each.dtype in WHOLE for each in types)
 
 
@@ -523,7 +523,7 @@ def is_foldable(node: Node) -> bool:
     """
     if node.domain or node.op_type not in FOLDABLE or node.subgraphs or is_placeholder(node):
         return False
-    inputs = [value for value in node.inputs if value is not None]
+    inputs = node.read
     if not inputs or not all(value.is_constant for value in inputs):
         return False
     tensors = [value.constant for value in inputs]
@@ -591,7 +591,7 @@ class merge_common:  # noqa: N801  # catalogues call it by this name
             if other is node or not _is_there(other) or other.position > node.position:
                 continue
             if _same_attributes(other, node):
-                by_index = {output.index: output for output in other.outputs if output is not None}
+                by_index = {output.index: output for output in other.made}
                 values = [
                     by_index[value.index] for value in match.outputs if value.index in by_index
                 ]
@@ -629,7 +629,7 @@ def _same_value(first: Attribute, second: Attribute) -> bool:
 
 def _is_there(node: Node) -> bool:
     """Tell whether *node* is still in its graph."""
-    output = next((value for value in node.outputs if value is not None), None)
+    output = next(iter(node.made), None)
     return output is not None and output.producer is node and _is_known(output)
 
 
