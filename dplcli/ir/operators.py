@@ -1157,10 +1157,6 @@ def _gemm(op: Operation) -> int:
 
 
 def _matmul(op: Operation) -> int:
-    return 2 * op.size_made() * op.read(0)[-1]
-
-
-def _fused_matmul(op: Operation) -> int:
     return 2 * op.size_made() * op.read(0)[-2 if op.number("transA") else -1]
 
 
@@ -1384,7 +1380,7 @@ _MICROSOFT: Mapping[str, Formula] = {
     "RotaryEmbedding": _per_read(3),
     **dict.fromkeys(_ops("FusedConv NhwcFusedConv"), _convolution),
     "FusedGemm": _gemm,
-    **dict.fromkeys(_ops("FusedMatMul TransposeMatMul"), _fused_matmul),
+    **dict.fromkeys(_ops("FusedMatMul TransposeMatMul"), _matmul),
     **dict.fromkeys(_ops("DynamicQuantizeMatMul MatMulIntegerToFloat"), _matmul),
     "MatMulNBits": _matmul_n_bits,
     "Attention": _projected_attention,
