@@ -1051,19 +1051,16 @@ class UnknownCostError(Exception):
     """What a node costs is not known."""
 
 
-class Operation:
+class Operation(NamedTuple):
     """A node and the shapes of what it reads and makes.
 
-    Args:
+    Attributes:
         node: The node.
         shapes: Tells the shape of a value.
     """
 
-    __slots__ = ("_shapes", "node")
-
-    def __init__(self, node: Node, shapes: Shapes) -> None:
-        self.node = node
-        self._shapes = shapes
+    node: Node
+    shapes: Shapes
 
     @property
     def arity(self) -> int:
@@ -1120,7 +1117,7 @@ class Operation:
         return tuple(int(item) for item in found.value)
 
     def _shape(self, value: Value | None) -> tuple[int, ...]:
-        shape = None if value is None else self._shapes(value)
+        shape = None if value is None else self.shapes(value)
         if shape is None:
             raise UnknownCostError
         for dim in shape:
@@ -1160,10 +1157,6 @@ def _gemm(op: Operation) -> int:
 
 
 def _matmul(op: Operation) -> int:
-    return 2 * op.size_made() * op.read(0)[-1]
-
-
-def _fused_matmul(op: Operation) -> int:
     return 2 * op.size_made() * op.read(0)[-2 if op.number("transA") else -1]
 
 
@@ -1387,7 +1380,7 @@ _MICROSOFT: Mapping[str, Formula] = {
     "RotaryEmbedding": _per_read(3),
     **dict.fromkeys(_ops("FusedConv NhwcFusedConv"), _convolution),
     "FusedGemm": _gemm,
-    **dict.fromkeys(_ops("FusedMatMul TransposeMatMul"), _fused_matmul),
+    **dict.fromkeys(_ops("FusedMatMul TransposeMatMul"), _matmul),
     **dict.fromkeys(_ops("DynamicQuantizeMatMul MatMulIntegerToFloat"), _matmul),
     "MatMulNBits": _matmul_n_bits,
     "Attention": _projected_attention,

@@ -37,15 +37,8 @@ _ANSWERED, _RAISED, _OUT_OF_MEMORY = b"a", b"r", b"m"
 """How the fork begins what it says."""
 
 _ENDING = (
-    "SIGINT",
-    "SIGTERM",
-    "SIGHUP",
-    "SIGABRT",
-    "SIGSEGV",
-    "SIGBUS",
-    "SIGFPE",
-    "SIGXCPU",
-    "SIGALRM",
+    *("SIGINT", "SIGTERM", "SIGHUP", "SIGABRT", "SIGSEGV"),
+    *("SIGBUS", "SIGFPE", "SIGXCPU", "SIGALRM"),
 )
 """What ends a fork at once, whatever dpl does on it."""
 

@@ -694,22 +694,15 @@ def encode_annotation(name: str, annotation: Annotation) -> TensorAnnotation:
     return proto
 
 
-class TrainingNames(NamedTuple):
-    """What training information names.
+def names_in_training(
+    protos: Iterable[TrainingInfoProto],
+) -> tuple[frozenset[str], Sequence[str], frozenset[tuple[str, str, str]]]:
+    """Collect what training information names.
 
-    Attributes:
-        names: All names of values in it, and all texts of attributes: Gradient names values so.
-        updated: The values that it sets.
-        operators: Domain, type and overload of its nodes.
+    Returns:
+        All names of values in it, and all texts of attributes, as Gradient names values so; the
+        values that it sets; domain, type and overload of its nodes.
     """
-
-    names: frozenset[str]
-    updated: tuple[str, ...]
-    operators: frozenset[tuple[str, str, str]]
-
-
-def names_in_training(protos: Iterable[TrainingInfoProto]) -> TrainingNames:
-    """Collect what training information names."""
     names: set[str] = set()
     updated: dict[str, None] = {}
     operators = set()
@@ -726,7 +719,7 @@ def names_in_training(protos: Iterable[TrainingInfoProto]) -> TrainingNames:
                 operators.add((node.domain, node.op_type, node.overload))
                 for item in node.attribute:
                     names.update(text.decode(errors="replace") for text in (item.s, *item.strings))
-    return TrainingNames(frozenset({*names, *updated} - {""}), tuple(updated), frozenset(operators))
+    return frozenset({*names, *updated} - {""}), tuple(updated), frozenset(operators)
 
 
 @lru_cache(maxsize=1024)

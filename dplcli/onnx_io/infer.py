@@ -86,7 +86,7 @@ def evaluate(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray
     if node.subgraphs or any(attribute.ref for attribute in node.attributes.values()):
         return None
     proto = NodeProto.FromString(encode_node(node))
-    names = [value.name for value in node.outputs if value is not None]
+    names = [value.name for value in node.made]
     feeds = {
         value.name: array
         for value, array in zip(node.inputs, inputs, strict=True)
@@ -1300,7 +1300,7 @@ def makes_what_is_stated(node: Node) -> bool:
     """Tell whether the file states of what a node makes what onnx infers, in numbers."""
     if node.source is None or node.subgraphs:
         return False
-    made = [value for value in node.outputs if value is not None]
+    made = node.made
     stated = [value.declared_type for value in made]
     if any(known is None or not is_exact(known) for known in stated):
         return False

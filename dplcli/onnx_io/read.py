@@ -620,11 +620,11 @@ class _Builder:
     def _protect(self) -> None:
         """Keep what lies beside the graphs true: hold the values that it names."""
         model, main = self.model, self.model.graph.values
-        training = names_in_training(self.source.header.training_info)
-        model.taken, model.called_beside = training.names, training.operators
-        updated = (main[name] for name in training.updated if name in main)
-        model.trained = [value for value in updated if value.use_count]
-        for name in sorted(training.names & main.keys()):
+        model.taken, updated, model.called_beside = names_in_training(
+            self.source.header.training_info
+        )
+        model.trained = [main[name] for name in updated if name in main and main[name].use_count]
+        for name in sorted(model.taken & main.keys()):
             model.protect(main[name], "the training information")
         parts = self.table.parts
         for number in sorted(set(parts.graph[parts.number == _ANNOTATION].tolist())):

@@ -237,17 +237,15 @@ class Source:
 
     def tensor(self, row: int) -> Tensor:
         """Return a tensor, whose data is not looked at."""
-        found = self._tensors.get(row)
-        if found is None:
-            found = self._tensors[row] = self._tensor(row)
-        return found
-
-    def _tensor(self, row: int) -> Tensor:
-        tensors = self.table.tensors
-        if tensors.type[row] >= 0:
-            return FileTensor(self, row)
-        data = self.copied(tensors.begin[row], tensors.end[row])
-        return SparseTensor(SparseTensorProto.FromString(data), self.home)
+        tensor = self._tensors.get(row)
+        if tensor is None:
+            tensors = self.table.tensors
+            tensor = FileTensor(self, row)
+            if tensors.type[row] < 0:
+                data = self.copied(tensors.begin[row], tensors.end[row])
+                tensor = SparseTensor(SparseTensorProto.FromString(data), self.home)
+            self._tensors[row] = tensor
+        return tensor
 
     def texts(self, at: Ints, size: Ids | Ints) -> list[str]:
         """Return texts of the file, n of them."""

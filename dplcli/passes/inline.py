@@ -170,15 +170,9 @@ class InlinedNames:
 
     def value(self, graph: Graph, wanted: str) -> str:
         """Return *wanted*, or with a number behind it if the name is not free in *graph*."""
-        taken = graph.model.taken
-        return unique(wanted, lambda name: name in taken or _is_visible(graph, name))
-
-
-def _is_visible(graph: Graph, name: str) -> bool:
-    """Tell whether *name* means something in *graph*, round it, or in a body inside."""
-    if find_value(graph, name) is not None:
-        return True
-    return bool(graph.inner) and any(name in inner.values for inner in graph.and_inner())
+        scopes = [*outwards(graph), *graph.and_inner()]
+        names = [graph.model.taken, *(scope.values.keys() for scope in scopes)]
+        return unique(wanted, lambda name: any(name in some for some in names))
 
 
 # Copy what a function's body holds to where the function is called.
@@ -694,11 +688,7 @@ class _Positions:
         self.places: dict[str, int] = {}
         self.occupied: set[int] = set()
         self.present = {
-            output.name
-            for node in self.nodes
-            if node not in records
-            for output in node.outputs
-            if output is not None
+            output.name for node in self.nodes if node not in records for output in node.made
         }
         moved = {name for record in records.values() for name in record.moved}
         self.waiting: dict[str, Node] = {}
@@ -723,7 +713,7 @@ class _Positions:
         record = self.records.get(node)
         if record is not None:
             return set(record.entries[record.last].outputs) - {""}
-        return {output.name for output in node.outputs if output is not None}
+        return {output.name for output in node.made}
 
     def _place(self, node: Node) -> None:
         pending = [(node, self.free)]
@@ -775,7 +765,7 @@ def arrange(graph: Graph, places: Mapping[str, int]) -> None:
     behind = max(places.values(), default=0) + 1
     from_the_end: list[tuple[Node, int]] = []
     for node in reversed(graph):
-        names = [output.name for output in node.outputs if output is not None]
+        names = [output.name for output in node.made]
         behind = next((places[name] for name in names if name in places), behind)
         from_the_end.append((node, behind))
     wanted = dict(reversed(from_the_end))

@@ -96,7 +96,7 @@ def read_example(nodes: Sequence[Node]) -> NodeExample:
     whole = sorted({*members, *copies}, key=lambda node: node.position)
     # The values made by *whole* that the graph returns or that others read.
     inside = set(whole)
-    outputs = [output for node in whole for output in node.outputs if output is not None]
+    outputs = [output for node in whole for output in node.made]
     leaving = [
         v for v in outputs if v.is_graph_output or any(user not in inside for user in users(v))
     ]
@@ -161,7 +161,7 @@ def _check_convex(whole: Sequence[Node], leaving: Sequence[Value]) -> None:
             break
         missing.append(outside)
         extended.append(outside)
-        values += [output for output in outside.outputs if output is not None]
+        values += outside.made
     missing = sorted(
         (node for node in missing if not is_identity(node)), key=lambda node: node.position
     )
@@ -218,7 +218,11 @@ def _ordered_roots(
     """
     inside = set(whole)
     escaping = {value.producer for value in leaving}
-    roots = [node for node in members if node in escaping or not _is_read_in(node, inside)]
+    roots = [
+        node
+        for node in members
+        if node in escaping or inside.isdisjoint(user for out in node.made for user in users(out))
+    ]
     cones = {root: _cone(root, inside) for root in roots}
     seen = set(cones[roots[0]])
     while roots:
@@ -226,11 +230,6 @@ def _ordered_roots(
         seen |= cones[following]
         roots.remove(following)
         yield following
-
-
-def _is_read_in(node: Node, inside: AbstractSet[Node]) -> bool:
-    outputs = [output for output in node.outputs if output is not None]
-    return any(user in inside for output in outputs for user in users(output))
 
 
 def _cone(root: Node, inside: AbstractSet[Node | None]) -> set[Node | Value]:
@@ -460,7 +459,8 @@ def named_attributes(node: Node, *, exact: bool) -> dict[str, AttributeValue]:
         attribute = parameter_of(node, name)
         if attribute is None or attribute.ref:
             continue
-        if not is_stated and attribute.value == _default_of(node, name):
+        default = None if schema is None else schema.defaults.get(name)
+        if not is_stated and default is not None and attribute.value == default.value:
             continue
         value = _as_written(name, attribute)
         if value is not None:
@@ -471,12 +471,6 @@ def named_attributes(node: Node, *, exact: bool) -> dict[str, AttributeValue]:
 def free_attributes(node: Node, named: Container[str]) -> list[str]:
     """List the attributes that the file states and a pattern neither names nor has as inputs."""
     return [name for name in node.attributes if name not in named and slot_of(node, name) is None]
-
-
-def _default_of(node: Node, name: str) -> object:
-    schema = schema_of(node)
-    default = None if schema is None else schema.defaults.get(name)
-    return None if default is None else default.value
 
 
 def _as_written(name: str, attribute: Attribute) -> AttributeValue | None:
@@ -624,15 +618,14 @@ class _Builder:
     ) -> list[tuple[int, int]]:
         """Choose an input whose rank is known: a leaf, else the weight of a convolution."""
         slots = () if node.domain else RANKED_SLOTS.get(node.op_type, ())
-        leaves = [slot for slot in slots if not self._is_inside(inputs.get(slot))]
+        origins = {slot: behind_identities(value) for slot, value in inputs.items() if value}
+        inside = {slot for slot, origin in origins.items() if origin.producer in self._nodes}
+        leaves = [slot for slot in slots if slot not in inside]
         for slot in (*leaves, *slots[:-1]):
             shape = _shape_of(inputs.get(slot))
             if shape is not None:
                 return [(slot, len(shape))]
         return []
-
-    def _is_inside(self, value: Value | None) -> bool:
-        return value is not None and behind_identities(value).producer in self._nodes
 
     def _is_depthwise(self, node: Node, name: str) -> bool:
         """Keep of a convolution with a group per channel that it is one, for any number of them."""

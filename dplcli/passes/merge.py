@@ -499,7 +499,7 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
     inner_calls = [inner for call in calls for inner in inner_calls_of(call)]
     # What is read by others than *calls*.
     members = set(calls)
-    outputs = [value for call in calls for value in call.outputs if value is not None]
+    outputs = [value for call in calls for value in call.made]
     read = [
         value
         for value in outputs
@@ -642,7 +642,7 @@ def sets_in(graph: Graph) -> list[list[Node]]:
     contraction = Contraction(graph)
     for node in functions:
         # The calls of the same target that *node* reads from, each once.
-        makers = {value.producer: None for value in node.inputs if value is not None}
+        makers = {value.producer: None for value in node.read}
         for source in [
             m for m in makers if m is not None and m in functions and m.domain == node.domain
         ]:

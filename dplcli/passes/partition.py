@@ -322,7 +322,7 @@ def _outputs_of(match: Match) -> tuple[list[Value], int]:
     """
     outputs: list[Value] = []
     for root in match.roots:
-        root_outputs = [v for v in root.outputs if v is not None]
+        root_outputs = root.made
         outputs += [v for v in root_outputs if v.use_count or v.returned_by] or root_outputs[:1]
     inner = match.escaping if match.rule.escape == "outputs" else ()
     return [*outputs, *inner], len(inner)
@@ -461,11 +461,9 @@ def formal_input(node: Node, slot: int) -> str:
 def _inside(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
     """Return what stands for *value* in the body: a formal input, an inner value or a constant."""
     inner = values.get(value) or values.get(behind_identities(value))
-    return inner or _embed(body, value, values)
-
-
-def _embed(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
-    """Put a constant into the body: functions have no initializers."""
+    if inner is not None:
+        return inner
+    # functions have no initializers
     tensor = behind_identities(value).constant
     assert tensor is not None  # noqa: S101  # outline() embeds nothing else
     name = unique("Constant", {node.name for node in body.graph}.__contains__)

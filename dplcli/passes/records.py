@@ -218,11 +218,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _dim(item: object) -> int | str | None:
-    if item is None or isinstance(item, str):
-        return item
-    if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 1 << 63:
-        return item
-    raise _UnreadableError
+    return item if item is None or isinstance(item, str) else _distance(item, 1 << 63)
 
 
 def _remarks(item: object) -> Remarks:
@@ -242,8 +238,8 @@ def _number(key: str) -> int:
     return int(key)
 
 
-def _distance(item: object) -> int:
-    if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < _LONGEST_DISTANCE:
+def _distance(item: object, beyond: int = _LONGEST_DISTANCE) -> int:
+    if type(item) is int and 0 <= item < beyond:
         return item
     raise _UnreadableError
 

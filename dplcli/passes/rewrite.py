@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Model
     from dplcli.passes.inline import Values
 
-    Callees: TypeAlias = dict[Function, Function]
-
     Form: TypeAlias = tuple[object, ...]
 
     Pairs = Sequence[tuple[Operand, Value]]
@@ -665,7 +663,7 @@ class Replacer:
             if node not in self.copies:
                 inherit_devices(node, self.match.nodes)
         gone = [node for node in self.match.nodes if node not in self.kept]
-        read = [value for node in gone for value in node.inputs if value is not None]
+        read = [value for node in gone for value in node.read]
         read += [value for node in gone for value in captured_values(node)]
         self.rewriter.erase(gone)
         read += [value for value in self.operands if value.graph is self.graph]
@@ -1645,7 +1643,7 @@ class Restriction(NamedTuple):
         """Tell whether it is about *rule* at *root*."""
         if self.rule not in ("", rule.name, rule.qualified_name):
             return False
-        names = [root.name, *(output.name for output in root.outputs if output is not None)]
+        names = [root.name, *(output.name for output in root.made)]
         return not self.node or self.node in names
 
 

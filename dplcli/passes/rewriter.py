@@ -6,7 +6,7 @@ What several passes need for that is here, too: free names, walks, orders, bodie
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dplcli.errors import InvalidGraphError, PassError
 from dplcli.ir import Graph, Node, Tensor, TensorType, Value
@@ -18,7 +18,7 @@ from dplcli.ir.model import (
     callees,
     record_uses,
 )
-from dplcli.ir.traversal import captured_values, enclosing_node, is_read, outwards
+from dplcli.ir.traversal import captured_values, is_read, outwards, users
 from dplcli.ir.types import PLAIN_KINDS
 
 if TYPE_CHECKING:
@@ -291,17 +291,16 @@ class RewriteListener:
 _NOBODY = RewriteListener()
 
 
-class GraphRewriter:
+class GraphRewriter(NamedTuple):
     """Edits one graph.
 
-    Args:
+    Attributes:
         graph: The graph to edit.
         listener: Told of every edit.
     """
 
-    def __init__(self, graph: Graph, listener: RewriteListener = _NOBODY) -> None:
-        self.graph = graph
-        self.listener = listener
+    graph: Graph
+    listener: RewriteListener = _NOBODY
 
     def insert(  # noqa: PLR0913  # these are the parts of a node
         self,
@@ -477,14 +476,10 @@ def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
         if output is not None and output.producer is node
     ]
     for value in outputs:
-        for user, _ in value.iter_uses():
-            if user not in members and enclosing_node(user, value.graph) not in members:
-                raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
-        for body in value.returned_by:
-            if body.owner is None:
-                raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
-            if enclosing_node(body.owner, value.graph) not in members:
-                raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
+        if not members.issuperset(users(value)):
+            raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
+        if any(body.owner is None for body in value.returned_by):
+            raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
     return outputs
 
 
@@ -526,7 +521,7 @@ def erase_unread(values: Iterable[Value], listener: RewriteListener = _NOBODY) -
             continue
         if any(output is not None and is_read(output) for output in node.outputs):
             continue
-        read = [*(item for item in node.inputs if item is not None), *captured_values(node)]
+        read = [*node.read, *captured_values(node)]
         rewriter.erase([node])
         erased.append(node)
         pending += read

@@ -184,7 +184,7 @@ def _object_to_member(node: Node, rule: Rule) -> str:
     if function is not None and not _names(rule, function):
         return f"{node.label!r} calls a function that a partition wrote"
     # What *node*, in a body, reads by a name that another value has inside or round it.
-    read = [value for value in node.inputs if value is not None]
+    read = node.read
     read += [origin for value in read if (origin := behind_identities(value)) is not value]
     graphs = outwards(node.graph) if node.graph.owner is not None else ()
     value = next(
@@ -350,7 +350,7 @@ def _leads_into(value: Value, match: Match, taken: Taken) -> bool:
         if node in seen or node in members:
             continue
         seen.add(node)
-        outputs = [output for output in node.outputs if output is not None]
+        outputs = node.made
         readers = [user for output in outputs for user in users(output)]
         if node.position > last or not readers or any(output.returned_by for output in outputs):
             return False
@@ -371,7 +371,7 @@ def is_wide(match: Match) -> bool:
 
 def leaving_values(match: Match) -> list[Value]:
     """Return the values that a call in the place of *match* would make."""
-    outputs = [value for root in match.roots for value in root.outputs if value is not None]
+    outputs = [value for root in match.roots for value in root.made]
     return outputs + list(match.escaping if match.rule.escape == "outputs" else ())
 
 

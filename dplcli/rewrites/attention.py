@@ -494,7 +494,7 @@ def _chosen(term: Value) -> KeyChoice | None:
 def _conjuncts(term: Value) -> list[Value]:
     """Take a boolean mask apart that chooses what two others choose."""
     node = node_of(term, "And")
-    return [] if node is None else [behind_identities(p) for p in node.inputs if p is not None]
+    return [] if node is None else [behind_identities(p) for p in node.read]
 
 
 def _summands(term: Value, scores: Dims, past: Number) -> list[Value]:
@@ -502,7 +502,7 @@ def _summands(term: Value, scores: Dims, past: Number) -> list[Value]:
     node = node_of(term, "Add")
     if node is None:
         return []
-    parts = [behind_identities(part) for part in node.inputs if part is not None]
+    parts = [behind_identities(part) for part in node.read]
     special = any(
         _is_zero(part) or causal_offset(part, scores) == past or _as_choice(part) is not None
         for part in parts
@@ -1280,14 +1280,9 @@ def onnxruntime_attention_with_cache(match: Match, build: GraphBuilder) -> Seque
 
 
 def _rows_of(build: GraphBuilder, value: Value | None) -> Operand | None:
-    lengths = _lengths_first(value)
-    return None if lengths is None else merged_heads(build, lengths)
-
-
-def _lengths_first(value: Value | None) -> Value | None:
-    """Return what a value was transposed from, if that has lengths before heads."""
+    """Merge the heads of what a value was transposed from, if that has lengths before heads."""
     followed = None if value is None else follow(value)
     if followed is None or followed.rank != _HEADS_RANK:
         return None
     origin = followed.without_scaling().seen_as(_LENGTHS_FIRST)
-    return None if origin is None else origin.value
+    return None if origin is None else merged_heads(build, origin.value)

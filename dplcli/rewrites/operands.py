@@ -92,6 +92,12 @@ def item_of(value: Value | None) -> object:
     return items.reshape(-1)[0] if items is not None and items.size == 1 else None
 
 
+def whole_of(value: Value | None) -> int | None:
+    """Return the only element of a tensor, if it is a whole number that is known."""
+    item = item_of(value)
+    return item if type(item) is int else None
+
+
 def input_of(node: Node, slot: int) -> Value | None:
     """Return an input of *node*; None if it is omitted."""
     return node.inputs[slot] if slot < len(node.inputs) else None
@@ -374,33 +380,35 @@ def piece_of(value: Value) -> SlicePiece | None:
     shape = None if source is None else shape_of(source)
     if node is None or source is None or not shape or not isinstance(shape[-1], int):
         return None
-    if node.op_type == "Slice":
-        span = _span_of_slice(node, len(shape), shape[-1])
-    else:
-        span = _span_of_split(node, value.index, len(shape), shape[-1])
-    return None if span is None else SlicePiece(source, *span, shape[-1])
-
-
-def _span_of_slice(node: Node, rank: int, whole: int) -> tuple[int, int, int] | None:
-    inputs = [*inputs_of(node), None, None][:5]
-    start, end, axis, step = map(_number, inputs[1:])
-    if inputs[3] is None:
-        axis = 0
-    if inputs[4] is None:
-        step = 1
-    if start is None or end is None or axis is None or step is None or step < 1:
+    whole = shape[-1]
+    if node.op_type == "Split":
+        span = _span_of_split(node, value.index, len(shape), whole)
+        return None if span is None else SlicePiece(source, *span, whole)
+    axis, places = slice_of(node) or (None, range(0))
+    if axis != len(shape) - 1:
         return None
-    if axis % rank != rank - 1:
-        return None
-    places = range(whole)[start:end:step]
     # as a slice that ends where the source ends is written in many ways, count it from the places
-    is_to_the_end = not places or places[-1] + step >= whole
-    return (places.start, whole if is_to_the_end else places.stop, step)
+    is_to_the_end = not places or places[-1] + places.step >= whole
+    stop = whole if is_to_the_end else places.stop
+    return SlicePiece(source, places.start, stop, places.step, whole)
 
 
-def _number(value: Value | None) -> int | None:
-    item = item_of(value)
-    return item if type(item) is int else None
+def slice_of(node: Node) -> tuple[int, range] | None:
+    """Return the axis and the places that a Slice takes, if it is one axis, forwards.
+
+    None if that is not known in numbers.
+    """
+    inputs = [*inputs_of(node), None, None][:5]
+    shape = None if inputs[0] is None else shape_of(inputs[0])
+    start, end, axis, step = map(whole_of, inputs[1:])
+    axis = 0 if inputs[3] is None else axis
+    step = 1 if inputs[4] is None else step
+    if not shape or start is None or end is None or axis is None or not step or step < 1:
+        return None
+    length = shape[axis] if -len(shape) <= axis < len(shape) else None
+    if not isinstance(length, int):
+        return None
+    return axis % len(shape), range(length)[start:end:step]
 
 
 def _span_of_split(node: Node, index: int, rank: int, whole: int) -> tuple[int, int, int] | None:

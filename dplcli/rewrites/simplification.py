@@ -23,7 +23,15 @@ from dplcli.ir.operators import (
 )
 from dplcli.ir.traversal import is_read
 from dplcli.ir.types import bits_of
-from dplcli.rewrites.operands import array_of, fill_of, input_of, item_of, remade
+from dplcli.rewrites.operands import (
+    array_of,
+    fill_of,
+    input_of,
+    item_of,
+    remade,
+    slice_of,
+    whole_of,
+)
 from dplcli.shapes import Knowledge, shape_of
 from dplcli.shapes.rules import CONTENT_RULES, WHOLE
 
@@ -100,27 +108,8 @@ def _pieces(data: Value, node: Node) -> Iterator[_Piece]:
 
 def _piece(node: Node) -> _Piece | None:
     """Return what a Slice along one axis takes; None if that is not known in numbers."""
-    data, starts, ends, axes, steps = (*node.inputs, None, None, None, None)[:5]
-    if data is None or (steps is not None and _content(steps) != (1,)):
-        return None
-    start, end, axis = _only(starts), _only(ends), 0 if axes is None else _only(axes)
-    shape = shape_of(data)
-    if start is None or end is None or axis is None or not shape:
-        return None
-    if not -len(shape) <= axis < len(shape):
-        return None
-    length = shape[axis]
-    if not isinstance(length, int):
-        return None
-    first, last, _ = slice(start, end).indices(length)
-    return _Piece(axis % len(shape), first, last) if first < last else None
-
-
-def _only(value: Value | None) -> int | None:
-    content = None if value is None else _content(value)
-    if content is None or len(content) != 1 or not isinstance(content[0], int):
-        return None
-    return content[0]
+    axis, places = slice_of(node) or (0, range(0))
+    return _Piece(axis, places.start, places.stop) if places and places.step == 1 else None
 
 
 def _content(value: Value) -> Dims | None:
@@ -188,7 +177,7 @@ def _lengths(node: Node, data: Value, axis: int, build: GraphBuilder) -> tuple[O
         count = form[0] if dtype_of(split) == "int64" else None
         return (split, count) if isinstance(count, int) else None
     keeps_axis = split is not None or attribute_of(node, "keepdims") == Attribute("int", 1)
-    step = 1 if split is None else _only(split)
+    step = 1 if split is None else whole_of(split)
     length = shape[axis] if shape else None
     if not keeps_axis or step is None or step < 1 or not isinstance(length, int):
         return None
@@ -367,7 +356,7 @@ def freed_by(node: Node) -> int:
     named = [value for value in (*node.inputs, *node.outputs) if value is not None]
     held = bytes_of(node.outputs[0]) if node.op_type == "Constant" and node.outputs[0] else 0
     freed = _NODE + len(node.name) + sum(len(value.name) for value in named) + held
-    for value in {item for item in node.inputs if item is not None}:
+    for value in set(node.read):
         is_only_reader = all(user is node for user, _ in value.iter_uses())
         if is_only_reader and not value.returned_by:
             freed += bytes_of(value)
@@ -523,7 +512,7 @@ def _may_follow_from_shapes(node: Node) -> bool:
     """Tell whether a node makes whole numbers, as far as is known, in a way that dpl follows."""
     if node.domain or node.op_type not in CONTENT_RULES:
         return False
-    types = (value.known_type() for value in node.outputs if value is not None)
+    types = (value.known_type() for value in node.made)
     return all(each is None or each.dtype is None or each.dtype in WHOLE for each in types)
 
 
@@ -534,7 +523,7 @@ def is_foldable(node: Node) -> bool:
     """
     if node.domain or node.op_type not in FOLDABLE or node.subgraphs or is_placeholder(node):
         return False
-    inputs = [value for value in node.inputs if value is not None]
+    inputs = node.read
     if not inputs or not all(value.is_constant for value in inputs):
         return False
     tensors = [value.constant for value in inputs]
@@ -602,7 +591,7 @@ class merge_common:  # noqa: N801  # catalogues call it by this name
             if other is node or not _is_there(other) or other.position > node.position:
                 continue
             if _same_attributes(other, node):
-                by_index = {output.index: output for output in other.outputs if output is not None}
+                by_index = {output.index: output for output in other.made}
                 values = [
                     by_index[value.index] for value in match.outputs if value.index in by_index
                 ]
@@ -640,7 +629,7 @@ def _same_value(first: Attribute, second: Attribute) -> bool:
 
 def _is_there(node: Node) -> bool:
     """Tell whether *node* is still in its graph."""
-    output = next((value for value in node.outputs if value is not None), None)
+    output = next(iter(node.made), None)
     return output is not None and output.producer is node and _is_known(output)
 
 
