@@ -422,7 +422,7 @@ def test_deep_pattern_is_traced(kind: str) -> None:
     """The traced search of a deep pattern ends, and says something of every part."""
     text = f"{A} {{ r = Relu (a) s = Relu (r) o = Add (s, r) }}"
     nodes = list(model_from_text(text).graph)
-    pattern = nested(kind, 2 if kind in DEEPEST else 1)
+    pattern = RELU(nested(kind, 2 if kind in DEEPEST else 1))
     with within(4):
         tracer = Tracer(rule(pattern))
         for node in nodes:
