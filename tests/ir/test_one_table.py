@@ -22,7 +22,6 @@ WHY_ELSEWHERE = {
     ("shapes/rules.py", "SHAPE_RULES"): "by operator the rule itself, which is code",
     ("shapes/rules.py", "WINDOW_RULES"): "by operator the rule itself, which is code",
     ("rewrites/operands.py", "_BEHIND"): "by operator the way through it, which is code",
-    ("pipeline/sampling.py", "_OPERANDS"): "by operator what draws its operands, which is code",
     ("dpl/expression.py", "_SIGNS"): "how the language spells them",
     ("catalog/sketch.py", "_KIND_EXAMPLES"): "one example per class",
     ("execute/translate.py", "_SAME_SHAPE"): "by operator what a library calls it",
