@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import onnx
 import onnx.shape_inference
+from hypothesis import reject
 from hypothesis import strategies as st
 
-from dplcli.dpl.text import bound_names
+from dplcli.dpl.text import bound_names, check_roots
 from dplcli.errors import PatternSyntaxError
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
@@ -195,6 +196,17 @@ def ending_rules(
         return rewrite_rule(pattern, ", ".join(parts), *where, name=name)
     except PatternSyntaxError:
         return None
+
+
+@st.composite
+def rule_texts(draw: st.DrawFn, graph: RandomGraph) -> str:
+    """Draw the text of a pattern near part of *graph* that a rule may have: some graph matches."""
+    text = draw(near_patterns(graph)).text()
+    try:
+        check_roots(pattern_of(text))
+    except PatternSyntaxError:
+        reject()
+    return text
 
 
 @st.composite

@@ -15,8 +15,8 @@ from dplcli.passes.records import is_written
 from dplcli.passes.select import select_matches
 from tests.helpers import model_from_bytes, proto_from_text, rule
 from tests.random_models import named as with_names
-from tests.random_models import scoped_models
-from tests.strategies import RandomGraph, graphs, near_patterns, subgraph_patterns
+from tests.random_models import rule_texts, scoped_models
+from tests.strategies import RandomGraph, graphs, subgraph_patterns
 from tests.structure import differences
 
 POLICIES = ("auto", "embed", "lift")
@@ -75,7 +75,7 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
 def drawn_rule(data: st.DataObject, graph: RandomGraph, number: int, target: str) -> PatternRule:
     """Draw a rule that is like a part of the graph, or surely matches there."""
     if data.draw(st.booleans()):
-        pattern = data.draw(near_patterns(graph)).text()
+        pattern = data.draw(rule_texts(graph))
     else:
         pattern, _, _ = data.draw(subgraph_patterns(graph))
     return rule(

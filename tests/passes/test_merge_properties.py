@@ -17,8 +17,8 @@ from dplcli.passes.inline import inline
 from dplcli.settings import PartitionSettings
 from tests.helpers import check_sound, model_from_bytes, partitioned, proto_from_text, rule
 from tests.passes.merged import check_largest, check_merge, merged
-from tests.random_models import HEADER, scoped_models
-from tests.strategies import BINARY, UNARY, graphs, near_patterns, rich_graphs, subgraph_patterns
+from tests.random_models import HEADER, rule_texts, scoped_models
+from tests.strategies import BINARY, UNARY, graphs, rich_graphs, subgraph_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def two_targets(draw: st.DrawFn, found: Sequence[RandomGraph]) -> list[PatternRu
     if draw(st.booleans()) and found:
         graph = draw(st.sampled_from(list(found)))
         exact: bool = draw(st.booleans())
-        part = draw(subgraph_patterns(graph))[0] if exact else draw(near_patterns(graph)).text()
+        part = draw(subgraph_patterns(graph))[0] if exact else draw(rule_texts(graph))
         patterns.insert(0, part)
     escape = draw(st.sampled_from(("refuse", "refuse", "outputs", "duplicate")))
     return [

@@ -17,7 +17,8 @@ from dplcli.passes.select import select_matches
 from tests.corpus.matrix import CONSTANTS, TARGETS
 from tests.corpus.nets import listed_models, real_model
 from tests.helpers import SCHEMAS, proto_from_text, rule, thinned
-from tests.strategies import RandomGraph, graphs, near_patterns
+from tests.random_models import rule_texts
+from tests.strategies import RandomGraph, graphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ def test_random_graphs(tmp_path_factory: pytest.TempPathFactory, data: st.DataOb
             node.metadata_props.add(key="k", value="100 %s")
     rules = [
         rule(
-            data.draw(near_patterns(graph)).text(),
+            data.draw(rule_texts(graph)),
             name=f"r{number}",
             constants=data.draw(st.sampled_from(["lift", "auto", "embed"])),
             escape=data.draw(st.sampled_from(["refuse", "duplicate", "outputs"])),

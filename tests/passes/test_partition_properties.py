@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from dplcli.dpl import PatternRule
 from tests.helpers import check_idempotent, check_sound, partitioned, proto_from_text, rule
-from tests.strategies import RandomGraph, graphs, near_patterns, subgraph_patterns
+from tests.random_models import rule_texts
+from tests.strategies import RandomGraph, graphs, subgraph_patterns
 
 POLICIES = ("auto", "embed", "lift")
 
@@ -33,7 +34,7 @@ def test_random_rules(data: st.DataObject) -> None:
     graph = data.draw(graphs(12))
     rules = [
         rule(
-            data.draw(near_patterns(graph)).text(),
+            data.draw(rule_texts(graph)),
             name=f"r{number}",
             constants=data.draw(st.sampled_from(POLICIES)),
         )

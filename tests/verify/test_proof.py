@@ -26,8 +26,8 @@ from dplcli.settings import InlineSettings, PartitionSettings, RepeatingSettings
 from dplcli.verify.proof import UnprovedError, prove_same
 from tests.corpus.nets import manifest, real_model
 from tests.helpers import partitioned, proto_from_text, random_inputs, rule, run_model, thinned
-from tests.random_models import scoped_models
-from tests.strategies import RandomGraph, Step, graphs, near_patterns, subgraph_patterns
+from tests.random_models import rule_texts, scoped_models
+from tests.strategies import RandomGraph, Step, graphs, subgraph_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -943,7 +943,7 @@ def test_every_partition_is_proved(
     ours = proto_from_text(model.text())
     rules = [
         rule(
-            data.draw(near_patterns(data.draw(st.sampled_from(model.graphs())))).text(),
+            data.draw(rule_texts(data.draw(st.sampled_from(model.graphs())))),
             name=f"r{number}",
             constants=data.draw(st.sampled_from(("auto", "embed", "lift"))),
         )
