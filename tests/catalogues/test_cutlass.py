@@ -225,6 +225,7 @@ MODELS = {
         "cutlass.matmul": 7,
     },
     "deit-dynamo18": {
+        "cutlass.conv2d_bias": 1,
         "cutlass.layer_norm": 13,
         "cutlass.matmul_transposed_bias_residual_add": 1,
         "cutlass.matmul_bias_residual_add": 12,
