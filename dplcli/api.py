@@ -31,7 +31,7 @@ from typing import (
     cast,
 )
 
-from dplcli import outcomes, pipeline
+from dplcli import outcomes, pipeline, report
 from dplcli.errors import DplError, UsageError
 from dplcli.files import temporary_file
 from dplcli.outcomes import InspectOutcome, StoredOutcome, VerifyOutcome, WrittenOutcome
@@ -375,9 +375,8 @@ def _looked(stored: _Stored, settings: S, job: Callable[[Path, S], AnyOutcome]) 
 
 
 def _catalogs_in(settings: MatchSettings | EditSettings | PartitionSettings) -> list[str]:
-    from dplcli.pipeline.rules import catalogs_in  # noqa: PLC0415  # only where rules are read
 
-    return catalogs_in(vars(settings)["patterns"])
+    return pipeline.catalogs_in(vars(settings)["patterns"])
 
 
 # What can be done.
@@ -389,13 +388,11 @@ def load(model: ModelLike) -> InspectOutcome:
     Raises:
         DplError: It is no model.
     """
-    from dplcli.report.document import model_document  # noqa: PLC0415  # each loads its own
-
     stored = _stored(model)
     with stored.file() as path:
         loaded = pipeline.inspect(path)
     outcome = InspectOutcome(label=stored.name, ir=loaded, notes=tuple(loaded.notes))
-    return outcome.answered(lambda **_: model_document(outcome), stored)
+    return outcome.answered(lambda **_: report.model_document(outcome), stored)
 
 
 @_job(MatchSettings)
@@ -409,10 +406,10 @@ def match(model: ModelLike, settings: MatchSettings) -> outcomes.MatchOutcome:
     Raises:
         DplError: The model or a catalogue cannot be used.
     """
-    from dplcli.report.partition import match_document  # noqa: PLC0415  # each loads its own
-
     outcome = _looked(_stored(model), settings, pipeline.match)
-    return outcome.answered(partial(match_document, outcome, catalogs=_catalogs_in(settings)))
+    return outcome.answered(
+        partial(report.match_document, outcome, catalogs=_catalogs_in(settings))
+    )
 
 
 @_job(ExplainSettings)
@@ -426,10 +423,8 @@ def explain(model: ModelLike, settings: ExplainSettings) -> outcomes.ExplainOutc
     Raises:
         DplError: The model or a catalogue cannot be used, or there is no such rule or node.
     """
-    from dplcli.report.catalog import explain_document  # noqa: PLC0415  # each loads its own
-
     outcome = _looked(_stored(model), settings, pipeline.explain)
-    return outcome.answered(partial(explain_document, outcome, file=_path_of(model)))
+    return outcome.answered(partial(report.explain_document, outcome, file=_path_of(model)))
 
 
 @_job(_RewriteKeywords)
@@ -476,12 +471,11 @@ def _rewritten(
     model: ModelLike,
     catalogs: Sequence[str],
 ) -> outcomes.RewriteOutcome:
-    from dplcli.report.rewrite import rewrite_document  # noqa: PLC0415  # each loads its own
 
     outcome, stored = written
     file = _path_of(model)
-    report = partial(rewrite_document, command, outcome, file=file, catalogs=catalogs)
-    return outcome.answered(report, stored)
+    document = partial(report.rewrite_document, command, outcome, file=file, catalogs=catalogs)
+    return outcome.answered(document, stored)
 
 
 @_job(PartitionSettings)
@@ -496,12 +490,10 @@ def partition(model: ModelLike, settings: PartitionSettings) -> outcomes.Partiti
         DplError: The model or a catalogue cannot be used, the output cannot be written, or no
             verdict on the result can be reached.
     """
-    from dplcli.report.partition import partition_document  # noqa: PLC0415  # each loads its own
-
     outcome, stored = _write(model, settings, pipeline.partition)
     file, catalogs = _path_of(model), _catalogs_in(settings)
-    report = partial(partition_document, outcome, file=file, catalogs=catalogs)
-    return outcome.answered(report, stored)
+    document = partial(report.partition_document, outcome, file=file, catalogs=catalogs)
+    return outcome.answered(document, stored)
 
 
 @_job(RepeatingSettings)
@@ -516,10 +508,10 @@ def repeat(model: ModelLike, settings: RepeatingSettings) -> outcomes.PartitionO
         DplError: The model cannot be used, the output cannot be written, or no verdict on the
             result can be reached.
     """
-    from dplcli.report.partition import partition_document  # noqa: PLC0415  # each loads its own
-
     outcome, stored = _write(model, settings, pipeline.repeat)
-    return outcome.answered(partial(partition_document, outcome, file=_path_of(model)), stored)
+    return outcome.answered(
+        partial(report.partition_document, outcome, file=_path_of(model)), stored
+    )
 
 
 @_job(InlineSettings)
@@ -534,10 +526,8 @@ def inline(model: ModelLike, settings: InlineSettings) -> outcomes.InlineOutcome
         DplError: The model cannot be used, something chosen is not there, the output cannot be
             written, or no verdict on the result can be reached.
     """
-    from dplcli.report.rewrite import inline_document  # noqa: PLC0415  # each loads its own
-
     outcome, stored = _write(model, settings, pipeline.inline)
-    return outcome.answered(partial(inline_document, outcome, file=_path_of(model)), stored)
+    return outcome.answered(partial(report.inline_document, outcome, file=_path_of(model)), stored)
 
 
 @_job(ExtractSettings)
@@ -556,8 +546,6 @@ def extract(model: ModelLike, settings: ExtractSettings) -> outcomes.ExtractOutc
         DplError: A value is not there, plays no part or has no type that is known; the model cannot
             be used, or the output cannot be written.
     """
-    from dplcli.report.rewrite import extract_document  # noqa: PLC0415  # each loads its own
-
     stored, scratch, place = _stored(model), None, settings.output
     if place is None:
         scratch = _Scratch()
@@ -566,7 +554,7 @@ def extract(model: ModelLike, settings: ExtractSettings) -> outcomes.ExtractOutc
     if scratch is not None:
         outcome = replace(outcome, delivery=replace(outcome.delivery, output=None))
     packed = _Packed(place, place.parent, scratch)
-    return outcome.answered(lambda **_: extract_document(outcome), packed)
+    return outcome.answered(lambda **_: report.extract_document(outcome), packed)
 
 
 @_job_of_pair(ComparingSettings)
@@ -586,25 +574,22 @@ def verify(
     Raises:
         DplError: A file is no model, or no verdict can be reached.
     """
-    from dplcli.pipeline import bisecting, verifying  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.document import verification_document  # noqa: PLC0415
-
-    check = verifying.check_of(settings)
+    check = pipeline.check_of(settings)
     stored = [None if model is None else _stored(model) for model in (original, candidate)]
     with ExitStack() as stack:
         paths = [None if each is None else stack.enter_context(each.file()) for each in stored]
-        subject = verifying.choose_subject((paths[0], paths[1]), settings, check)
+        subject = pipeline.choose_subject((paths[0], paths[1]), settings, check)
         result = subject.compare(check, settings.progress or (lambda _phrase: None))
         inside: Layers | str | None = None
         if settings.layers and subject.original is not None and subject.candidate is not None:
-            inside = bisecting.look_inside(subject.original, subject.candidate, result, check)
+            inside = pipeline.look_inside(subject.original, subject.candidate, result, check)
     pairs = zip(paths, stored, strict=True)
     names = {path: each.name for path, each in pairs if each is not None and path is not None}
     title, files = subject.title(names), (subject.original, subject.candidate)
     one, other = subject.original or subject.judged or subject.against, subject.candidate
     models = tuple("" if path is None else names.get(path, path.name) for path in (one, other))
     outcome = VerifyOutcome(labels=models, verification=result, layers=inside)
-    return outcome.answered(partial(verification_document, title, outcome, files=files))
+    return outcome.answered(partial(report.verification_document, title, outcome, files=files))
 
 
 @_job_of_two(AccuracySettings)
@@ -621,14 +606,11 @@ def accuracy(
     Raises:
         DplError: A file is no model, or they cannot be run on the same inputs.
     """
-    from dplcli.pipeline import verifying  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.running import accuracy_document  # noqa: PLC0415
-
     ours, theirs = _stored(original), _stored(candidate)
     with ours.file() as one, theirs.file() as other:
-        outcome = verifying.accuracy(one, other, settings)
+        outcome = pipeline.accuracy(one, other, settings)
     outcome = replace(outcome, labels=(ours.name, theirs.name))
-    return outcome.answered(partial(accuracy_document, outcome))
+    return outcome.answered(partial(report.accuracy_document, outcome))
 
 
 @_job_of_two(DiffSettings)
@@ -643,13 +625,11 @@ def diff(first: ModelLike, second: ModelLike, settings: DiffSettings) -> outcome
     Raises:
         DplError: One is no model, a weight cannot be read, or there is no such thing to ignore.
     """
-    from dplcli.report.diff import diff_document  # noqa: PLC0415  # each loads its own
-
     one, other = _stored(first), _stored(second)
     with one.file() as before, other.file() as after:
         outcome = pipeline.diff(before, after, ignore=settings.ignore, progress=settings.progress)
     outcome = replace(outcome, labels=(one.name, other.name))
-    return outcome.answered(partial(diff_document, outcome, files=(before, after)))
+    return outcome.answered(partial(report.diff_document, outcome, files=(before, after)))
 
 
 @_job_of_any(LearnSettings)
@@ -666,9 +646,6 @@ def learn(
     Raises:
         DplError: A model cannot be used, or the nodes make no subgraph.
     """
-    from dplcli.pipeline.catalogs import learn as learn_rule  # noqa: PLC0415  # each loads its own
-    from dplcli.pipeline.learning import learn_rewrites  # noqa: PLC0415
-
     before, after = (
         cast("ModelLike | None", settings.before),
         cast("ModelLike | None", settings.after),
@@ -690,7 +667,7 @@ def learn(
             given, missing = ("--after", "--before") if before is None else ("--before", "--after")
             raise UsageError(f"{given} without {missing}", hint=f"pass {missing} FILE as well")
         with _file_of(before) as one, _file_of(after) as other:
-            learned = learn_rewrites(
+            learned = pipeline.learn_rewrites(
                 one,
                 other,
                 name=settings.name,
@@ -705,7 +682,7 @@ def learn(
     if not [node for node in settings.nodes if node.strip(" ,")]:
         raise UsageError("no node is named", hint="dpl inspect --nodes lists the names")
     with _file_of(model) as path:
-        found = learn_rule(
+        found = pipeline.learn(
             path,
             nodes=settings.nodes,
             name=settings.name,
@@ -716,9 +693,8 @@ def learn(
 
 
 def _learned(outcome: outcomes.LearnOutcome | outcomes.RewritesOutcome) -> outcomes.RulesOutcome:
-    from dplcli.report.learn import learn_document  # noqa: PLC0415  # loads rich
 
-    return outcome.answered(partial(learn_document, outcome))
+    return outcome.answered(partial(report.learn_document, outcome))
 
 
 @_job_of_fed(RunSettings)
@@ -732,11 +708,8 @@ def run(model: ModelLike, settings: RunSettings) -> outcomes.RunOutcome:
     Raises:
         DplError: The model cannot be used, inputs do not fit, or onnxruntime does not run it.
     """
-    from dplcli.pipeline.running import run_model  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.running import run_document  # noqa: PLC0415
-
-    outcome = _looked(_stored(model), settings, run_model)
-    return outcome.answered(lambda **_: run_document(outcome))
+    outcome = _looked(_stored(model), settings, pipeline.run_model)
+    return outcome.answered(lambda **_: report.run_document(outcome))
 
 
 @_job_of_pair(BenchSettings)
@@ -756,13 +729,10 @@ def bench(
     Raises:
         DplError: A model cannot be used or run, inputs do not fit, or a library is missing.
     """
-    from dplcli.pipeline import running  # noqa: PLC0415  # each job loads its own
-    from dplcli.report.running import bench_document  # noqa: PLC0415
-
     ours = _stored(first)
     theirs = None if second is None else _stored(second)
     with ours.file() as path, nullcontext(None) if theirs is None else theirs.file() as other:
-        outcome = running.bench(path, other, settings)
+        outcome = pipeline.bench(path, other, settings)
     labels = (ours.name, (theirs or ours).name)
     sides = zip(outcome.sides, labels, strict=True)
     outcome = replace(
@@ -770,4 +740,4 @@ def bench(
         label=labels[0],
         sides=tuple(replace(side, label=label) for side, label in sides),
     )
-    return outcome.answered(lambda **_: bench_document(outcome))
+    return outcome.answered(lambda **_: report.bench_document(outcome))

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from dplcli.catalog.plan import plan_schema
     from dplcli.catalog.python import installed_catalogs
     from dplcli.passes.rewrite import Trace
-    from dplcli.pipeline.bisecting import bisect_models, bisect_rules, diff, reproduce
+    from dplcli.pipeline.bisecting import bisect_models, bisect_rules, diff, look_inside, reproduce
     from dplcli.pipeline.catalogs import (
         catalog_contract,
         catalog_schema,
         check_catalogs,
+        learn,
         list_catalogs,
         load_catalog_rules,
         model_contract,
@@ -28,11 +29,21 @@ if TYPE_CHECKING:
     from dplcli.pipeline.doctor import diagnose
     from dplcli.pipeline.extracting import extract
     from dplcli.pipeline.inspecting import find_nodes, inspect, view
+    from dplcli.pipeline.learning import learn_rewrites
     from dplcli.pipeline.matching import explain, match
     from dplcli.pipeline.partitioning import inline, partition, repeat
     from dplcli.pipeline.proving import DEFAULT_TRIALS
     from dplcli.pipeline.rewriting import apply_plan, rewrite
-    from dplcli.pipeline.verifying import compare, judge_again, verify
+    from dplcli.pipeline.rules import catalogs_in
+    from dplcli.pipeline.running import bench, run_model
+    from dplcli.pipeline.verifying import (
+        accuracy,
+        check_of,
+        choose_subject,
+        compare,
+        judge_again,
+        verify,
+    )
     from dplcli.pipeline.writing import default_output, write_text
     from dplcli.verify.settings import Settings as VerifySettings
     from dplcli.verify.settings import VerificationResult

@@ -41,14 +41,7 @@ def plan_kernels(path: Path, output: Path, math: str = "fp32") -> KernelsOutcome
 
 
 def build_kernels(output: Path, dnnl: str | None) -> tuple[str, str]:
-    """Compile the library that runs plans.
-
-    Args:
-        output: The shared library to write.
-        dnnl: Where oneDNN will be; None for where it is found here.
-
-    Returns:
-        The compiler, and where oneDNN is looked for.
+    """Compile the library that runs plans, as :func:`dplcli.execute.operators.build_library` does.
 
     Raises:
         UsageError: There is no compiler, it fails, or the library cannot be written.

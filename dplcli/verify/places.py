@@ -918,13 +918,12 @@ class _Places(CutModels):
                 for manner in manners
             ]
             failures |= self._drawn(some, feedings, seen)
-            depths = {place: min(self.depth_of_ifs(place), _DEEPEST_IF) for place in some}
-            for depth in sorted({*depths.values()}):
-                for taken in product((True, False), repeat=depth) if depth else ():
-                    with_if = [p for p in some if p.pair not in failures and depths[p] == depth]
-                    what = f"with the {', in it the '.join(map(_BRANCH.__getitem__, taken))} taken"
-                    forced = [replace(fed, taken=taken, what=what) for fed in feedings]
-                    failures |= self._drawn(with_if, forced, seen)
+            ways = {place: self._ways(place) for place in some}
+            for taken in dict.fromkeys(way for each in ways.values() for way in each):
+                with_if = [p for p in some if p.pair not in failures and taken in ways[p]]
+                what = f"with the {', in it the '.join(map(_BRANCH.__getitem__, taken))} taken"
+                forced = [replace(fed, taken=taken, what=what) for fed in feedings]
+                failures |= self._drawn(with_if, forced, seen)
         return failures
 
     def _with_more(self, places: Sequence[Place], seen: Feeding) -> Feeding:
@@ -1011,24 +1010,14 @@ class _Places(CutModels):
         together: dict[Sequence[Manner], list[Place]] = {MANNERS: [], MANNERS[:1]: []}
         kinds: set[object] = set()
         for narrow in places:
-            # Places of one kind differ in weights alone.
-            forms_of = []
-            for side, part in zip(self.sides, narrow.parts, strict=True):
-                for row in sorted(part.nodes):
-                    node = side.wiring.nodes[row]
-                    attributes = tuple(item.SerializeToString() for item in node.attribute)
-                    read = [side.wiring.initializers.get(name) for name in node.input]
-                    most = BOUND_CONSTANT if node.op_type in BOUNDING else LARGE_CONSTANT
-                    forms = (_form_of(tensor, most) for tensor in read)
-                    forms_of.append((node.domain, node.op_type, attributes, *forms))
-            kind, sight = tuple(forms_of), self.sights[narrow.pair.candidate]
+            kind, sight = self._kind(narrow), self.sights[narrow.pair.candidate]
             is_shown = len(sight.numbers) >= _TELLING
             if (kind in kinds and is_shown and not narrow.branches) or not (
                 place := self.even(narrow)
             ):
                 continue
             kinds.add(kind)
-            work = self._work(place, seen)
+            work = self._work(place, seen) * (1 + len(self._ways(place)))
             is_cheap = work * len(MANNERS) <= self.left
             if not is_cheap and work > self.left and is_shown:
                 continue
@@ -1039,6 +1028,27 @@ class _Places(CutModels):
             else:
                 together[manners].append(place)
         yield from ((some, manners) for manners, some in together.items() if some)
+
+    def _kind(self, place: Place) -> object:
+        """Return what two places share that differ in weights alone."""
+        forms_of = []
+        for side, part in zip(self.sides, place.parts, strict=True):
+            for row in sorted(part.nodes):
+                node = side.wiring.nodes[row]
+                attributes = tuple(item.SerializeToString() for item in node.attribute)
+                read = [side.wiring.initializers.get(name) for name in node.input]
+                most = BOUND_CONSTANT if node.op_type in BOUNDING else LARGE_CONSTANT
+                forms = (_form_of(tensor, most) for tensor in read)
+                forms_of.append((node.domain, node.op_type, attributes, *forms))
+        return tuple(forms_of)
+
+    def _ways(self, place: Place) -> list[tuple[bool, ...]]:
+        """Return which branches the If nodes of a place take in turn: those in no other, and so on.
+
+        If there is none whose branches can be chosen, there is no way.
+        """
+        depth = min(self.depth_of_ifs(place), _DEEPEST_IF)
+        return [*product((True, False), repeat=depth)] if depth else []
 
 
 _MANNER_WORDS: dict[Manner, str] = {
