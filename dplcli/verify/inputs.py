@@ -1753,18 +1753,17 @@ class _Search:
         A length that is cut off at 512 shows in no run that is shorter.
         """
         lengths = [s for s, role in self._open_roles(sizes).items() if role == "length"]
-        for bound in sorted(self._bounds_of_sizes(), reverse=True):
+        for bound in sorted(self._bounds_of_sizes(), reverse=True) if lengths else ():
             starts = dict.fromkeys(lengths, bound + 1)
             others = other_sizes(self._ports, sizes, starts, self._fixed)
-            if starts and self._work(others) <= _CHEAP:
+            if self._work(others) <= _CHEAP:
                 yield others
 
     def _bounds_of_sizes(self) -> set[int]:
         """Return the whole numbers that sizes may be compared with, or that are a part of one."""
         nodes = [*self._flow.nodes()]
-        if not any(
-            node.op_type in operators.MEASURING | operators.BOUNDED_BY_SIZE for node in nodes
-        ):
+        measuring = operators.MEASURING | operators.BOUNDED_BY_SIZE
+        if measuring.isdisjoint(node.op_type for node in nodes):
             return set()
         arrays = (
             numbers_in(stored(value))
