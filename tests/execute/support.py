@@ -103,9 +103,22 @@ def needs_onednn() -> None:
         pytest.skip(missing())
 
 
-def opened(path: Path, level: str = "disable", *, allow_inexact: bool = False) -> Runner:
-    """Open a partitioned model with its kernels, in a process of its own: oneDNN may end it."""
-    asked = Execution(kernels=kernels_for("dnnl", allow_inexact=allow_inexact), timeout=SECONDS)
+def opened(
+    path: Path, level: str = "disable", *, allow_inexact: bool = False, threads: int = 0
+) -> Runner:
+    """Open a partitioned model with its kernels, in a process of its own: oneDNN may end it.
+
+    Args:
+        path: The model.
+        level: How far onnxruntime optimises it.
+        allow_inexact: Whether the library may round more.
+        threads: How many threads it has; 0 for as many as there are cores.
+    """
+    asked = Execution(
+        options=(("intra_op_num_threads", str(threads)),),
+        kernels=kernels_for("dnnl", allow_inexact=allow_inexact),
+        timeout=SECONDS,
+    )
     return Runner(ModelSource(path, execution=asked), level)
 
 
