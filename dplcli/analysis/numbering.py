@@ -18,7 +18,7 @@ import numpy as np
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import COMMUTATIVE, draws_random, schema_of
 from dplcli.ir.traversal import enclosing_node, is_read
-from dplcli.ir.types import CHUNK, Tensor
+from dplcli.ir.types import CHUNK, GRAPH_KINDS, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -43,7 +43,6 @@ CAPTURED = -2
 """The slot in which a body of a node reads a value."""
 ABSENT = -1
 
-_GRAPHS = frozenset({"graph", "graphs"})
 _ONES = frozenset({"strides", "dilations"})
 
 
@@ -212,7 +211,7 @@ def attribute_forms(node: Node) -> dict[str, Form]:
     defaults = schema.defaults if schema is not None else {}
     forms = {}
     for name, attribute in node.attributes.items():
-        if attribute.kind in _GRAPHS or _is_textual_default(node, name, attribute):
+        if attribute.kind in GRAPH_KINDS or _is_textual_default(node, name, attribute):
             continue
         form = attribute_form(attribute)
         if name not in defaults or attribute_form(defaults[name]) != form:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from dplcli.ir.types import Tensor, TensorType, is_made_up, shared_type, tensor_of_attributes
 from dplcli.keys import keys
@@ -50,7 +50,8 @@ class Graph:
         outputs: What it returns; never None.
         values: Every value it defines, by name.
         source: The opaque graph it was loaded from.
-        likeness: The source of the body that it is a copy of, made by a pass.
+        likeness: The source of the body that it is a copy of, made by a pass; or what the codec
+            has encoded of one (:meth:`Codec.graph_remarks`).
         modified: Whether anything was edited since loading.
         inner: The bodies that its nodes have, in order of loading.
         erased: Names of the values taken out since loading.
@@ -708,6 +709,15 @@ class Codec(Protocol):
 
     def remarks(self, node: Node) -> Remarks:
         """Read what *node*, whose source is set, carries for readers and tools."""
+
+    def graph_remarks(self, graph: Graph) -> bytes:
+        """Encode what a body, or what it is a copy of, carries for readers and tools."""
+
+    def statement_of(self, value: Value) -> bytes:
+        """Encode what the file states, or is to state, of a value of a body; nothing of data."""
+
+    def readable(self, kind: Literal["graph", "value"], encoded: bytes) -> bytes | None:
+        """Return what one of these two has encoded; None if it cannot be read."""
 
     def placements(self, node: Node) -> Mapping[tuple[str, str], str]:
         """Read where *node* runs: by configuration, its ``pipeline stage`` and its ``devices``."""

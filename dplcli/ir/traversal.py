@@ -42,6 +42,26 @@ def enclosing_node(node: Node, graph: Graph) -> Node | None:
     return current
 
 
+def bodies_of(node: Node) -> Iterator[Graph]:
+    """Iterate over the bodies of *node* and those in them: by name of attribute, outer ones first.
+
+    The order does not depend on the file's.
+    """
+    pending = [body for _, body in sorted(node.subgraphs.items(), reverse=True)]
+    while pending:
+        graph = pending.pop()
+        yield graph
+        inner = [body for each in graph for _, body in sorted(each.subgraphs.items())]
+        pending += reversed(inner)
+
+
+def with_bodies(nodes: Sequence[Node]) -> Sequence[Node]:
+    """Return *nodes*, and behind them the nodes of their bodies, at any depth."""
+    owners = [node for node in nodes if node.subgraphs]
+    inner = [each for owner in owners for body in bodies_of(owner) for each in body]
+    return [*nodes, *inner] if inner else nodes
+
+
 def captured_values(node: Node) -> list[Value]:
     """List the values from round *node* that its bodies read or return, one per reading."""
     if not node.subgraphs:
@@ -173,7 +193,8 @@ def needed_within(members: Collection[Node], values: Iterable[Value]) -> set[Nod
         node = pending.pop()
         if node is not None and node in inside and node not in needed:
             needed.add(node)
-            pending.extend(value.producer for value in node.inputs if value is not None)
+            read = (*node.inputs, *captured_values(node))
+            pending.extend(value.producer for value in read if value is not None)
     return needed
 
 

@@ -101,6 +101,9 @@ def shared_type(dtype: str | None, shape: Shape | None) -> TensorType:
 PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
 """The kinds of attributes that hold numbers or texts, and no tensors, graphs or types."""
 
+GRAPH_KINDS = frozenset({"graph", "graphs"})
+"""The kinds of attributes that hold bodies."""
+
 
 class Attribute(NamedTuple):
     """One attribute of a node.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import onnx
@@ -58,7 +58,12 @@ from dplcli.onnx_io.external_data import IN_MEMORY, DataPlace, place_of
 from dplcli.onnx_io.source import Source, row_of, source_of
 from dplcli.onnx_io.table import GraphKind, read_table
 from dplcli.onnx_io.wire import PADDING, padded_file
-from dplcli.onnx_io.write import large_tensors, to_proto
+from dplcli.onnx_io.write import (
+    encode_graph_remarks,
+    encode_statement_of,
+    large_tensors,
+    to_proto,
+)
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
@@ -119,6 +124,18 @@ class ProtoCodec:
         """Read what a loaded node carries for readers and tools."""
         row = node.source
         return node_remarks(self.source.node(row_of(row))) if row in self._remarked else NO_REMARKS
+
+    graph_remarks = staticmethod(encode_graph_remarks)
+    statement_of = staticmethod(encode_statement_of)
+
+    @staticmethod
+    def readable(kind: Literal["graph", "value"], encoded: bytes) -> bytes | None:
+        """Return what one of these two has encoded; None if it cannot be read."""
+        try:
+            (GraphProto if kind == "graph" else ValueInfoProto).FromString(encoded)
+        except DecodeError:
+            return None
+        return encoded
 
     @staticmethod
     def placements(node: Node) -> Mapping[tuple[str, str], str]:

@@ -446,10 +446,7 @@ class _Writer:
             )
             source = proto
             parts += convert.fields(source, without={"input", "value_info"})
-            if type(graph.likeness) is int:
-                header = self._source.graph_header(graph.likeness)
-                but = {"name", "output", "quantization_annotation"}
-                parts += convert.fields(header, without=but)
+            parts.append(self.remarks(graph))
             parts += convert.embedded(_GRAPH_INPUT, map(_bytes, source.input))
             parts += convert.embedded(_GRAPH_VALUE_INFO, map(_bytes, source.value_info))
         if graph.modified:
@@ -459,6 +456,13 @@ class _Writer:
             annotations = [encode_annotation(*item) for item in annotations_of(graph)]
             parts += convert.embedded(_GRAPH_ANNOTATION, map(_bytes, annotations))
         return parts
+
+    def remarks(self, graph: Graph) -> bytes:
+        """Encode what a body carries beside what dpl has words for."""
+        like = graph.likeness if graph.source is None else graph.source
+        if type(like) is not int:
+            return like if isinstance(like, bytes) else b""
+        return b"".join(convert.fields(self._source.graph_header(like), without=_OF_BODIES))
 
     def _initializer(self, name: str, data: Tensor) -> list[convert.Part]:
         """Encode an initializer made by a pass, or where its data lies."""
@@ -604,6 +608,11 @@ class _Writer:
         return _bytes(source)
 
 
+_OF_BODIES = {"name", "input", "output", "value_info", "quantization_annotation", "node"}
+_OF_BODIES |= {"initializer"}
+"""The fields of a body that dpl has words for."""
+
+
 @lru_cache(maxsize=1024)
 def _rest(encoded: bytes) -> bytes:
     """Return what a node carries beside all that has a name here; nothing if it cannot be read.
@@ -624,6 +633,27 @@ def _field(tag: bytes, content: bytes) -> bytes:
 def encode_function(function: Function) -> bytes:
     """Return the serialised ``FunctionProto`` of one function as it is now."""
     return _joined(_Writer(source_of(function.body.model)).function(function))
+
+
+def encode_graph_remarks(graph: Graph) -> bytes:
+    """Return what a body, or what it is a copy of, carries for readers and tools."""
+    return _Writer(source_of(graph.model)).remarks(graph)
+
+
+def encode_statement_of(value: Value) -> bytes:
+    """Return what the file states, or is to state, of a value of a body; nothing of data."""
+    graph, made = value.graph, value.graph.stated_types.get(value.name)
+    if made is not None:
+        proto = encode_statement("", made)
+    elif isinstance(value.type_source, TensorType):
+        is_declared = value in (*graph.inputs, *graph.outputs) and not value.is_initializer
+        proto = _value_info(value) if is_declared else None
+    else:
+        proto = _value_info(value)
+    if proto is None:
+        return b""
+    proto.ClearField("name")
+    return _bytes(proto)
 
 
 def encode_node(node: Node) -> bytes:

@@ -17,14 +17,17 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.catalog.sketch import NoInstanceError, sketches
+from dplcli.ir import Tensor
 from dplcli.ir.operators import commutes, lacks_default, meaning_of
+from dplcli.ir.traversal import behind_identities, bodies_of
+from dplcli.ir.types import GRAPH_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.catalog.sketch import VariantSketch
     from dplcli.dpl.rule import PatternRule
-    from dplcli.ir import OpSchema, SchemaLibrary
+    from dplcli.ir import Attribute, Graph, Node, OpSchema, SchemaLibrary, Value
 
     OutputSlot = tuple[int, int]
     Wire = OutputSlot | int | str | None
@@ -49,7 +52,7 @@ class OperatorUse(NamedTuple):
         op_type: Its operator.
         overload: Which overload of a function it calls.
         meaning: Which of the meanings that the standard has given the operator.
-        stated: The attributes given for which there is no default.
+        stated: The attributes given for which there is no default, and a digest of the bodies.
         outputs: Which outputs it has.
     """
 
@@ -291,6 +294,83 @@ def use_of(
     free = tuple(sorted(name for name in stated if lacks_default(domain, op_type, name, schema)))
     meaning = meaning_of(domain, op_type, opset)
     return OperatorUse(domain, op_type, overload, meaning, free, tuple(map(bool, outputs)))
+
+
+class BodyForm(NamedTuple):
+    """The bodies of a node, If, Loop or Scan, as a function takes them along.
+
+    A body counts as it is written: its nodes in their order, its attributes and data as they are,
+    and the types of its inputs, without which onnxruntime runs no Loop in a function. What its
+    values and nodes are called does not count, nor other types, nor what is said for readers.
+
+    Attributes:
+        digest: Equal for bodies that are the same; "" for a node without.
+        captured: What they read or return of what lies round them, each once.
+        graphs: The bodies, and those inside them.
+        values: What is defined in them.
+    """
+
+    digest: str
+    captured: tuple[Value, ...]
+    graphs: tuple[Graph, ...]
+    values: tuple[Value, ...]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes of all bodies."""
+        return [node for graph in self.graphs for node in graph]
+
+
+_NO_BODIES = BodyForm("", (), (), ())
+
+
+def bodies_in_form(node: Node) -> BodyForm:
+    """Bring the bodies of *node* into their form: values in the order in which they come up."""
+    if not node.subgraphs:
+        return _NO_BODIES
+    graphs = tuple(bodies_of(node))
+    numbers: dict[Value, int] = {}
+
+    def numbered(values: Iterable[Value | None]) -> list[int | None]:
+        return [None if v is None else numbers.setdefault(v, len(numbers)) for v in values]
+
+    said: list[object] = [(name, body.node_count) for name, body in sorted(node.subgraphs.items())]
+    for graph in graphs:
+        types = [graph.model.codec.statement_of(value) for value in graph.inputs]
+        said.append((numbered(graph.inputs), types))
+        for inner in graph:
+            attributes = [(name, _said_by(each)) for name, each in inner.attributes.items()]
+            operator = (inner.domain, inner.op_type, inner.overload)
+            said.append((operator, numbered(inner.inputs), attributes, numbered(inner.outputs)))
+        said.append(numbered(graph.outputs))
+    for graph in graphs:
+        data = [(numbered((value,)), tensor_key(value)) for value in graph.initializers]
+        said += sorted(data, key=repr)
+    digest = blake2b(repr(said).encode(), digest_size=8).hexdigest()
+    captured = tuple(value for value in numbers if value.graph not in graphs)
+    values = tuple(value for value in numbers if value.graph in graphs)
+    return BodyForm(digest, captured, graphs, values)
+
+
+def _said_by(attribute: Attribute) -> tuple[object, ...]:
+    """Return what an attribute of a node in a body says; its graphs are told by themselves."""
+    value = attribute.value
+    if isinstance(value, Tensor):
+        value = constant_key(*value.content)
+    elif attribute.kind in GRAPH_KINDS:
+        value = None
+    elif isinstance(value, tuple):
+        value = [constant_key(*v.content) if isinstance(v, Tensor) else v for v in value]
+    return attribute.kind, repr(value), attribute.ref, attribute.rest
+
+
+def tensor_key(value: Value) -> str:
+    """Return what constants share that can share a function: their data."""
+    tensor = behind_identities(value).constant
+    if tensor is None or tensor.is_external:  # what lies elsewhere is not read
+        return constant_key("external", behind_identities(value).name)
+    dtype, shape, data = tensor.content
+    return constant_key(dtype, shape, data.encode() if isinstance(data, str) else data)
 
 
 # The form that has the name of the rule.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Graph, Node, StatedType, Tensor, Value
-from dplcli.ir.model import called_function, callees, callees_in, record_uses, scope_of
+from dplcli.ir.model import NO_REMARKS, called_function, callees, callees_in, record_uses, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import (
     behind_identities,
@@ -21,8 +21,9 @@ from dplcli.ir.traversal import (
     find_value,
     outwards,
 )
-from dplcli.ir.types import PLAIN_KINDS, contradicts, is_made_up
+from dplcli.ir.types import GRAPH_KINDS, PLAIN_KINDS, contradicts, is_made_up
 from dplcli.keys import keys
+from dplcli.passes.forms import bodies_in_form
 from dplcli.passes.records import CallRecord, align, read_call
 from dplcli.passes.rewriter import GraphRewriter, claim, in_order, reachable, unique
 
@@ -447,6 +448,21 @@ def same_data(first: Tensor, second: Tensor) -> bool:
 # Put the body of a function in the place of one call.
 
 
+class _NamesOfBodies(NamedTuple):
+    """Names that nodes and values in bodies had, by those that they have in a function."""
+
+    names: InlinedNames
+    nodes: Mapping[str, str]
+    values: Mapping[str, str]
+    is_repeated: bool
+
+    def node(self, wanted: str) -> str:
+        return self.names.node(self.nodes.get(wanted, wanted), repeated=self.is_repeated)
+
+    def value(self, graph: Graph, wanted: str) -> str:
+        return self.names.value(graph, self.values.get(wanted, wanted))
+
+
 @dataclass
 class _Inliner:
     call: Node
@@ -568,10 +584,12 @@ class _Inliner:
         there = None if value is None else value.producer
         if value is None or there is None or not is_made_before(value, self.call):
             return False
-        same = (there.qualified_op, there.overload) == (node.qualified_op, node.overload)
-        if not same or there.subgraphs or node.subgraphs or list(there.inputs) != inputs:
-            return False
-        if tuple("" if v is None else v.name for v in there.outputs) != entry.outputs:
+        ours, theirs = bodies_in_form(node), bodies_in_form(there)
+        captured = [self.values.get(value) for value in ours.captured]
+        outputs = tuple("" if v is None else v.name for v in there.outputs)
+        wanted = (node.qualified_op, node.overload, inputs, ours.digest, captured, entry.outputs)
+        told = (there.qualified_op, there.overload, [*there.inputs], theirs.digest)
+        if (*told, [*theirs.captured], outputs) != wanted:
             return False
         if not _same_attributes(there.attributes, attributes):
             return False
@@ -600,10 +618,7 @@ class _Inliner:
         )
         copy.overload = node.overload
         if node.subgraphs:
-            for captured in captured_values(node):
-                if captured in self.constants:
-                    self._plain_constant(captured)
-            BodyCopier(self.values, self.attributes.applied_to, self.names).copy_bodies(node, copy)
+            self._put_bodies(node, copy, number)
         outputs: list[Value | None] = []
         for index, value in enumerate(node.outputs):
             outputs.append(None if value is None else self._define(value, copy, index, number))
@@ -611,6 +626,39 @@ class _Inliner:
         if number is None and self.graph.model.is_spread:
             let_run(copy, node, self.call.remarks.rest)
         self.made.append(copy)
+
+    def _put_bodies(self, node: Node, copy: Node, number: int | None) -> None:
+        """Give *copy* the bodies of *node*, as they were if the record says it."""
+        form = bodies_in_form(node)
+        record = None if number is None else self.record.bodies.get(number)
+        inner = form.nodes
+        counts = (len(form.graphs), len(inner), len(form.values))
+        if record and counts != (len(record.graphs), len(record.nodes), len(record.values)):
+            record = None
+        captures = {} if record is None else record.captures
+        captured = {v: self._read(v, captures.get(n)) for n, v in enumerate(form.captured)}
+        values = self.values | captured
+        if record is None:
+            BodyCopier(values, self.attributes.applied_to, self.names).copy_bodies(node, copy)
+            return
+        names = _NamesOfBodies(
+            self.names,
+            {each.name: name for each, name in zip(inner, record.nodes, strict=True)},
+            {each.name: name for each, name in zip(form.values, record.values, strict=True)},
+            is_repeated=number in self.record.repeated,
+        )
+        BodyCopier(values, self.attributes.applied_to, names).copy_bodies(node, copy)
+        order = [name for name in record.attributes if name in copy.attributes]
+        copy.attributes = {n: copy.attributes[n] for n in dict.fromkeys([*order, *copy.attributes])}
+        copied, codec = bodies_in_form(copy), self.graph.model.codec
+        for place, graph in enumerate(copied.graphs):
+            graph.name = record.graphs[place]
+            graph.likeness = codec.readable("graph", record.rest.get(place, b""))
+        for place, each in enumerate(copied.nodes):
+            each.remarks = record.remarks.get(place, NO_REMARKS)
+        for place, encoded in record.types.items():
+            if place < len(copied.values):
+                copied.values[place].type_source = codec.readable("value", encoded)
 
     def _define(self, value: Value, copy: Node, index: int, number: int | None) -> Value:
         outer = self.returned.get(value)
@@ -658,6 +706,8 @@ class _Inliner:
 
 def _same_attributes(first: Mapping[str, Attribute], second: Mapping[str, Attribute]) -> bool:
     def is_same(one: Attribute, other: Attribute) -> bool:
+        if one.kind in GRAPH_KINDS:
+            return one.kind == other.kind  # the caller has compared the bodies
         if isinstance(one.value, Tensor) and isinstance(other.value, Tensor):
             return one.ref == other.ref and same_data(one.value, other.value)
         return (one.kind, one.ref, repr(one.value)) == (other.kind, other.ref, repr(other.value))

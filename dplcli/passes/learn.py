@@ -91,7 +91,9 @@ def read_example(nodes: Sequence[Node]) -> NodeExample:
         )
     for node in members:
         if node.subgraphs:
-            raise UsageError(f"{say(node)} has a body of its own, which a function cannot hold")
+            raise UsageError(
+                f"{say(node)} has a body of its own, which no pattern tells from others"
+            )
     copies = _copies_between(members)
     whole = sorted({*members, *copies}, key=lambda node: node.position)
     # The values made by *whole* that the graph returns or that others read.

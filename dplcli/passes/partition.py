@@ -10,16 +10,39 @@ import json
 from base64 import b64encode
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import count
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from dplcli.dpl.rule import PatternRule
 from dplcli.ir import Attribute, Function, TensorType, TypeStatement
-from dplcli.ir.model import NODES_KEY, Remarks, StatedType, called_function, is_in_function
+from dplcli.ir.model import (
+    NO_REMARKS,
+    NODES_KEY,
+    Remarks,
+    StatedType,
+    called_function,
+    is_in_function,
+)
 from dplcli.ir.operators import attribute_of, possible_attributes, schema_of
-from dplcli.ir.traversal import behind_identities, dependents_before, is_identity, outwards
+from dplcli.ir.traversal import (
+    behind_identities,
+    dependents_before,
+    is_identity,
+    outwards,
+    with_bodies,
+)
+from dplcli.ir.types import GRAPH_KINDS
 from dplcli.keys import keys
-from dplcli.passes.forms import FormKey, constant_key, first_form, form_of, use_of
+from dplcli.passes.forms import (
+    FormKey,
+    bodies_in_form,
+    first_form,
+    form_of,
+    tensor_key,
+    use_of,
+)
+from dplcli.passes.inline import BodyCopier
 from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, UNDO_KEY, read_call
 from dplcli.passes.rewriter import (
     BodyWriter,
@@ -98,7 +121,7 @@ class Outline:
         swapped: The numbers of those whose two operands the body has the other way round.
         form: What the function of such matches is called after; None if it is no match of a rule.
         reads_plainly: Whether what the nodes read can be told from structure and inputs: nothing
-            is embedded, read through Identity nodes or omitted at the end.
+            is embedded, read through Identity nodes or in bodies, or omitted at the end.
         attributes: By node number and name, the attributes to give at the call.
         completed: Which of them the file left out.
     """
@@ -161,7 +184,7 @@ class OutlinedFunction:
         first = self.outlines[0]
         rule = rule_of(first.match)
         imports = first.match.root.graph.opset_imports
-        domains = {node.domain for node in first.match.nodes}
+        domains = {node.domain for node in with_bodies(first.match.nodes)}
         if first.embedded:
             domains.add("")
             model.opset_imports.setdefault("", _OPSET_OF_CONSTANTS)
@@ -190,8 +213,12 @@ class OutlinedFunction:
             origin = behind_identities(value)
             values[origin] = body.add_input(named.get(origin) or _formal_name(origin, first))
         for number in range(len(first.nodes)):
-            attributes = self.references(number)
             node = first.nodes[number]
+            attributes = self.references(number)
+            if node.subgraphs:  # which stand in the function, among the others
+                stated = node.attributes.items()
+                attributes = {name: attributes.get(name, a) for name, a in stated} | attributes
+            captured = {v: _inside(body, v, values) for v in bodies_in_form(node).captured}
             read = _operands(first, number)
             inputs = [None if value is None else _inside(body, value, values) for value in read]
             while inputs and inputs[-1] is None:
@@ -200,10 +227,39 @@ class OutlinedFunction:
             wanted = f"{node.op_type}_{number}".lower()
             names = ["" if output is None else f"{wanted}_out" for output in node.outputs]
             copy = body.add_node(operator, f"{node.op_type}_{number}", inputs, attributes, names)
+            if node.subgraphs:
+                _take_bodies(node, copy, captured)
             pairs = zip(node.outputs, copy.outputs, strict=True)
             values.update((old, new) for old, new in pairs if old is not None and new is not None)
         for output in first.outputs:
             body.graph.add_output(values[output])
+
+
+class _Numbered(NamedTuple):
+    """Names for the copies of bodies in a function: numbers behind the name of their node."""
+
+    prefix: str
+    numbers: Iterator[int]
+
+    def node(self, _wanted: str) -> str:
+        return f"{self.prefix}.{next(self.numbers)}"
+
+    def value(self, _graph: Graph, _wanted: str) -> str:
+        return f"{self.prefix}.{next(self.numbers)}"
+
+
+def _take_bodies(node: Node, copy: Node, captured: Mapping[Value, Value]) -> None:
+    """Give *copy*, in the body of a function, the bodies of *node*, without what is its alone."""
+    names = _Numbered(copy.name, count())
+    BodyCopier({**captured}, attrgetter("attributes"), names).copy_bodies(node, copy)
+    form = bodies_in_form(copy)
+    for number, graph in enumerate(form.graphs):
+        graph.name, graph.likeness, graph.annotations = f"{copy.name}.{number}", None, {}
+        for inner in graph:
+            inner.remarks = NO_REMARKS
+    for value in form.values:
+        if not value.is_initializer and not value.is_graph_input:
+            value.type_source = None
 
 
 def rule_of(match: Match) -> PatternRule:
@@ -232,7 +288,9 @@ class OutlineMaker:
         for number, node in enumerate(match.nodes):
             numbers[node] = number
             of_node: list[Wire] = []
-            for value in node.inputs:
+            bodies = bodies_in_form(node) if node.subgraphs else None
+            reads_plainly = reads_plainly and bodies is None
+            for value in node.inputs if bodies is None else (*node.inputs, *bodies.captured):
                 if value is None:
                     of_node.append(None)
                     continue
@@ -240,7 +298,7 @@ class OutlineMaker:
                 if producer in numbers:
                     of_node.append((numbers[producer], value.index))
                 elif may_embed and _is_embedded(value, match):
-                    of_node.append(_constant_key(value))
+                    of_node.append(tensor_key(value))
                     embedded.append(value)
                 else:
                     origin = value if producer is None else behind_identities(value)
@@ -254,7 +312,7 @@ class OutlineMaker:
                 reads_plainly = False
             wires.append(tuple(of_node))
             outputs = node.outputs
-            operators += (node.op_type, node.domain, node.overload, id(node.attributes))
+            operators += (node.op_type, node.domain, node.overload, id(node.attributes), bodies)
             operators.append(
                 len(outputs)
                 if None not in outputs
@@ -298,13 +356,23 @@ class OutlineMaker:
             operator = (node.domain, node.op_type, node.overload)
             schema = schema_of(node) if node.attributes else None
             opset = opsets.get(node.domain, 0)
-            operators.append(use_of(operator, opset, schema, node.attributes, node.outputs))
+            use = use_of(operator, opset, schema, _plain(node), node.outputs)
+            if node.subgraphs:
+                use = use._replace(stated=(*use.stated, bodies_in_form(node).digest))
+            operators.append(use)
         form = form_of(FormKey(tuple(operators), tuple(wires), names, outputs, escaping))
         nodes = _ordered(match.nodes, form.order)
         versions = [opsets.get(domain, 0) for domain in dict.fromkeys(n.domain for n in nodes)]
         structure = (form.wiring, *versions)
         structure = self._structures.setdefault(structure, structure)
-        return Blueprint(form, structure, [node.attributes for node in nodes], wording_of(nodes))
+        return Blueprint(form, structure, [*map(_plain, nodes)], wording_of(nodes))
+
+
+def _plain(node: Node) -> Mapping[str, Attribute]:
+    """Return the attributes of *node* that its call is given: all but bodies."""
+    if not node.subgraphs:
+        return node.attributes
+    return {name: each for name, each in node.attributes.items() if each.kind not in GRAPH_KINDS}
 
 
 _UNNAMED = (0, "")
@@ -333,15 +401,6 @@ def _is_embedded(value: Value, match: Match) -> bool:
     if not origin.is_constant or origin.constant is None:
         return False
     return rule_of(match).constants == "embed" or origin in match.constants
-
-
-def _constant_key(value: Value) -> str:
-    """Return what constants share that can share a function: their data."""
-    tensor = behind_identities(value).constant
-    if tensor is None or tensor.is_external:  # what lies elsewhere is not read
-        return constant_key("external", behind_identities(value).name)
-    dtype, shape, data = tensor.content
-    return constant_key(dtype, shape, data.encode() if isinstance(data, str) else data)
 
 
 def group(outlines: Iterable[Outline]) -> list[OutlinedFunction]:
@@ -438,10 +497,12 @@ def _name_attributes(item: Outline) -> dict[AttributeKey, str]:
 
 def _formal_name(origin: Value, item: Outline) -> str:
     """Return what the first node that reads a value calls it."""
-    for number in range(len(item.nodes)):
+    for number, node in enumerate(item.nodes):
         for slot, value in enumerate(_operands(item, number)):
             if value is not None and behind_identities(value) is origin:
-                return formal_input(item.nodes[number], slot) or "x"
+                return formal_input(node, slot) or "x"
+        if origin in map(behind_identities, bodies_in_form(node).captured):
+            return "captured"
     return "x"
 
 
@@ -494,7 +555,8 @@ def _inside(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value
 #                                 shape, perhaps remarks; or a ``ValueInfoProto`` in base 64; or one
 #                                 of these, and how the value is quantised
 # ``remarks``     by node, ``doc_string``, ``metadata_props``, and the rest of it in base 64
-# ``repeated``    the nodes whose names other nodes had, too
+# ``repeated``    the nodes whose names other nodes had, too, or in whose bodies there are such
+# ``bodies``      by node, what the function's body does not tell of its bodies (_bodies)
 # ``stated``      the outputs of the call whose types the file states now, and did not state before
 # ==============  ==================================================================================
 
@@ -582,13 +644,20 @@ class OriginRecorder:
             origin["offsets"] = self._offsets(item)
         if not item.reads_plainly:
             origin["reads"] = outside_reads(item)
+            origin["bodies"] = {
+                f"{n}": _bodies(v, item) for n, v in enumerate(nodes) if v.subgraphs
+            }
         if item.swapped:
             origin["swapped"] = list(item.swapped)
         if item.embedded:
             origin["constants"] = self._constants(item)
         origin["remarks"] = remarks_by_number(node.remarks for node in nodes)
         if repeated:
-            origin["repeated"] = [i for i, node in enumerate(nodes) if node.name in repeated]
+            origin["repeated"] = [
+                number
+                for number, node in enumerate(nodes)
+                if not repeated.isdisjoint(each.name for each in with_bodies((node,)))
+            ]
         origin["types"] = self._types(item)
         return {key: value for key, value in origin.items() if value}
 
@@ -750,6 +819,33 @@ def outside_reads(item: Outline) -> Json:
     return reads
 
 
+def _bodies(node: Node, item: Outline) -> Json:
+    """Describe the bodies of *node*: all that their form leaves open.
+
+    ``attributes`` is the order of its attributes, ``captures`` which values it captures by another
+    name than the call reads them by. The rest is of graphs, nodes and values in the order of the
+    form: names, remarks (of graphs, too), and what is stated of types.
+    """
+    form, codec = bodies_in_form(node), node.graph.model.codec
+    captures = {
+        f"{place}": value.name
+        for place, value in enumerate(form.captured)
+        if value.producer not in item.nodes and value not in item.inputs
+    }
+    types = {f"{n}": codec.statement_of(value) for n, value in enumerate(form.values)}
+    rest = {f"{n}": codec.graph_remarks(graph) for n, graph in enumerate(form.graphs)}
+    return {
+        "attributes": list(node.attributes),
+        "captures": captures,
+        "graphs": [graph.name for graph in form.graphs],
+        "nodes": [inner.name for inner in form.nodes],
+        "values": [value.name for value in form.values],
+        "types": {key: b64encode(encoded).decode() for key, encoded in types.items() if encoded},
+        "remarks": remarks_by_number(inner.remarks for inner in form.nodes),
+        "rest": {key: b64encode(encoded).decode() for key, encoded in rest.items() if encoded},
+    }
+
+
 def _constant(value: Value, graph: Graph) -> Json:
     """Describe how a constant, or a copy of one, is made.
 
@@ -898,7 +994,8 @@ class Outliner:
         says of the call's readers that they lack a type. In functions statements do not help.
         """
         for kind in kinds:
-            if not any(node.domain and _is_foreign(node) for node in kind.outlines[0].nodes):
+            nodes = with_bodies(kind.outlines[0].nodes)
+            if not any(node.domain and _is_foreign(node) for node in nodes):
                 continue
             for item in kind.outlines:
                 if is_in_function(item.match.root.graph):

@@ -12,7 +12,7 @@ from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, StatedType, called_f
 from dplcli.ir.types import DTYPE_CODES, TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from dplcli.ir import Function, Graph, Node
 
@@ -79,6 +79,30 @@ class ConstantRecord:
     rest: bytes = b""
 
 
+class BodiesRecord(NamedTuple):
+    """What the bodies of a node had that their form leaves open; all in the order of the form.
+
+    Attributes:
+        attributes: The node's attributes, in their order.
+        captures: What was captured, where the call reads it by another name.
+        graphs: Names of the graphs.
+        nodes: Names of the nodes.
+        values: Names of the values.
+        types: What was stated of values, as the codec encodes it.
+        remarks: What nodes carried for readers and tools.
+        rest: What graphs did, as the codec encodes it.
+    """
+
+    attributes: tuple[str, ...]
+    captures: Mapping[int, str]
+    graphs: tuple[str, ...]
+    nodes: tuple[str, ...]
+    values: tuple[str, ...]
+    types: Mapping[int, bytes]
+    remarks: Mapping[int, Remarks]
+    rest: Mapping[int, bytes]
+
+
 @dataclass(frozen=True)
 class CallRecord:
     """What a call stands for; :mod:`dplcli.passes.partition` explains the parts."""
@@ -94,6 +118,7 @@ class CallRecord:
     remarks: Mapping[int, Remarks] = field(default_factory=dict)
     repeated: frozenset[int] = frozenset()
     stated: frozenset[int] = frozenset()
+    bodies: Mapping[int, BodiesRecord] = field(default_factory=dict)
 
     @property
     def has_places(self) -> bool:
@@ -161,6 +186,32 @@ def _record(entries: tuple[RecordEntry, ...], rest: Mapping[str, Any]) -> CallRe
         {_number(key): _remarks(i) for key, i in _as(dict, rest.get("remarks", {})).items()},
         frozenset(_distance(item) for item in _as(list, rest.get("repeated", []))),
         frozenset(_distance(item) for item in _as(list, rest.get("stated", []))),
+        {
+            _number(key): _bodies(_as(dict, i))
+            for key, i in _as(dict, rest.get("bodies", {})).items()
+        },
+    )
+
+
+def _bodies(item: Mapping[str, Any]) -> BodiesRecord:
+    def texts(key: str) -> tuple[str, ...]:
+        return tuple(map(_text, _as(list, item.get(key, []))))
+
+    def numbered(key: str, read: Callable[[Any], Kind]) -> dict[int, Kind]:
+        return {_number(n): read(each) for n, each in _as(dict, item.get(key, {})).items()}
+
+    def encoded(text: object) -> bytes:
+        return _bytes(_text(text))
+
+    return BodiesRecord(
+        texts("attributes"),
+        numbered("captures", _text),
+        texts("graphs"),
+        texts("nodes"),
+        texts("values"),
+        numbered("types", encoded),
+        numbered("remarks", _remarks),
+        numbered("rest", encoded),
     )
 
 

@@ -27,6 +27,8 @@ from dplcli.ir.model import called_function, callers_first, calls_in
 from dplcli.ir.operators import DEQUANTIZING, draws_random, flops, kind_of
 from dplcli.ir.traversal import (
     behind_identities,
+    bodies_of,
+    captured_values,
     enclosing_node,
     is_read,
     needed_within,
@@ -93,6 +95,9 @@ class Taken:
                     self.copying[node].remove(smaller)
         replaced = replaced_nodes(match)
         self.claimed.update(dict.fromkeys(replaced, match))
+        for node in replaced:
+            if node.subgraphs:
+                self.claimed.update(_taken_along([match]))
         if len(replaced) < len(match.nodes):
             for node in set(match.nodes).difference(replaced):
                 self.copying.setdefault(node, []).append(match)
@@ -160,31 +165,39 @@ def _object_to_nodes(
             reason = f"{node.label!r} is in another match, of {owner.rule.qualified_name}"
             return Rejection(rule, root, "overlap", reason, node)
         if is_inner or node.domain or node.subgraphs:
-            reason = _object_to_member(node, rule)
+            reason = _object_to_member(node, rule, claimed)
             if reason:
                 return Rejection(rule, root, "check", reason, node)
-    if root.graph.model.is_spread and (apart := object_to_devices(match.nodes)) is not None:
-        return Rejection(rule, root, "check", *apart)
+    if root.graph.model.is_spread:
+        inner = [node for node, _ in _taken_along([match])]
+        if (apart := object_to_devices([*match.nodes, *inner])) is not None:
+            return Rejection(rule, root, "check", *apart)
     if "" not in root.graph.opset_imports and not all(node.domain for node in match.nodes):
         reason = "the model does not say which opset of the standard operators it uses"
         return Rejection(rule, root, "check", reason, root)
     return None
 
 
-def _object_to_member(node: Node, rule: Rule) -> str:
-    """Say why *node* cannot go into a function; "" if it can, or if *rule* is to replace it."""
-    if not isinstance(rule, PatternRule):
-        return ""
-    if node.subgraphs:
-        return f"{node.label!r} has a body of its own, which a function cannot take along"
+def _object_to_callee(node: Node, rule: Rule) -> str:
+    """Say why a function cannot have what *node* calls; "" if it can."""
     if node.overload:
         return f"{node.label!r} calls an overload, which onnxruntime does not find in a function"
     # Whether *node* calls a function that a partition wrote and *rule* does not name.
     function = call_of_written(node)
     if function is not None and not _names(rule, function):
         return f"{node.label!r} calls a function that a partition wrote"
+    return ""
+
+
+def _object_to_member(node: Node, rule: Rule, claimed: Mapping[Node, Match]) -> str:
+    """Say why *node* cannot go into a function; "" if it can, or if *rule* is to replace it."""
+    if not isinstance(rule, PatternRule):
+        return ""
+    reason = _object_to_callee(node, rule) or _object_to_bodies(node, rule, claimed)
+    if reason:
+        return reason
     # What *node*, in a body, reads by a name that another value has inside or round it.
-    read = node.read
+    read = [*node.read, *captured_values(node)]
     read += [origin for value in read if (origin := behind_identities(value)) is not value]
     graphs = outwards(node.graph) if node.graph.owner is not None else ()
     value = next(
@@ -192,6 +205,29 @@ def _object_to_member(node: Node, rule: Rule) -> str:
     )
     if value is not None:
         return f"{node.label!r} reads {value.name!r}, which is the name of two values there"
+    return ""
+
+
+def _object_to_bodies(node: Node, rule: Rule, claimed: Mapping[Node, Match]) -> str:
+    """Say why the bodies of *node* cannot go into a function; "" if they can."""
+    for body in bodies_of(node):
+        if body.annotations:
+            return f"a body of {node.label!r} says how values are quantised"
+        for inner in body:
+            reason = _object_to_callee(inner, rule)
+            if inner in claimed:
+                rule_of_other = claimed[inner].rule.qualified_name
+                reason = f"{inner.label!r} is in another match, of {rule_of_other}"
+            elif inner.has_references:
+                reason = f"{inner.label!r} has an attribute that callers of a function give"
+            if reason:
+                return f"{reason}; it is in a body of {node.label!r}"
+    captured = dict.fromkeys(captured_values(node))
+    copies_of = {behind_identities(value): value for value in captured}
+    for value in captured:
+        other = copies_of[behind_identities(value)]
+        if other is not value:
+            return f"the bodies of {node.label!r} read {value.name!r} and {other.name!r}, a copy"
     return ""
 
 
@@ -440,7 +476,18 @@ class Selection:
     @property
     def covered(self) -> Mapping[str, int]:
         """How many nodes of each operator are in matches."""
-        return Counter(node.qualified_op for match in self.matches for node in match.nodes)
+        counts = Counter(node.qualified_op for match in self.matches for node in match.nodes)
+        counts.update(node.qualified_op for node, _ in _taken_along(self.matches))
+        return counts
+
+
+def _taken_along(matches: Iterable[Match]) -> Iterator[tuple[Node, Match]]:
+    """Iterate over the nodes of bodies that go into functions, each with its match."""
+    for match in matches:
+        if isinstance(match.rule, PatternRule):
+            for node in match.nodes:
+                if node.subgraphs:
+                    yield from ((inner, match) for body in bodies_of(node) for inner in body)
 
 
 def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
@@ -485,9 +532,9 @@ def in_program_order(matches: Iterable[Match]) -> list[Match]:
 
 
 def matchable_graphs(model: Model) -> list[Graph]:
-    """Return every graph but the bodies of functions that a partition or a merge wrote."""
-    written = {f.body for f in model.functions.values() if is_written(f)}
-    return [graph for graph in model.graphs() if graph not in written]
+    """Return every graph but those in functions that a partition or a merge wrote."""
+    kept = [f.body for f in model.functions.values() if not is_written(f)]
+    return [graph for body in (model.graph, *kept) for graph in body.and_inner()]
 
 
 _POSITION = attrgetter("position")
@@ -726,6 +773,7 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
         One item for each node that :func:`measure` counts, in its order.
     """
     targets = {node: found.rule.target for found in selection.matches for node in found.nodes}
+    targets |= {node: match.rule.target for node, match in _taken_along(selection.matches)}
     refused: dict[Node, Rejection] = {}
     for item in selection.refused:
         other = refused.setdefault(item.root, item)

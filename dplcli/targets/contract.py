@@ -16,7 +16,7 @@ from dplcli.ir import Tensor
 from dplcli.ir.model import calls_in
 from dplcli.ir.operators import COMMUTATIVE, commutes, possible_attributes, schema_of
 from dplcli.ir.printer import print_attribute
-from dplcli.ir.types import PLAIN_KINDS
+from dplcli.ir.types import GRAPH_KINDS, PLAIN_KINDS
 from dplcli.keys import keys
 
 if TYPE_CHECKING:
@@ -426,8 +426,6 @@ def _plain(value: object) -> Plain:
 
 Allowed = TypeVar("Allowed", str, int)
 
-_GRAPHS = frozenset({"graph", "graphs"})
-
 
 def possible_function(
     rule: PatternRule,
@@ -614,7 +612,7 @@ def _possible_attributes(
                 name = f"{reads}_{count}"
             taken.add(name)
             kind = schema.attributes.get(reads, "graph")
-            if kind in _GRAPHS:
+            if kind in GRAPH_KINDS:
                 continue
             stated = node.attributes.get(reads)
             given = None if stated is None else call.attributes.get(stated.ref)

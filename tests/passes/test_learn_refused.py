@@ -63,7 +63,7 @@ CHAIN = "g (float[2] x) => (y) { a = Relu (x) b = Abs (a) c = Exp (b) y = Add (a
         pytest.param(
             BRANCHES,
             "a y",
-            "If 'y' has a body of its own, which a function cannot hold",
+            "If 'y' has a body of its own, which no pattern tells from others",
             None,
             id="body",
         ),

@@ -192,14 +192,6 @@ def test_functions_of_an_earlier_partition_are_skipped() -> None:
         assert taken(select_matches(model, [rule("Relu(v)")])) == expected
 
 
-def test_a_node_with_a_body_is_refused_with_a_reason() -> None:
-    """An If cannot be moved into a function."""
-    text = f"g (float[2] a, bool c) => (o) {{ r = Relu (a) z = {IF} o = Neg (z) }}"
-    selection = selected("Neg(If(x))", text)
-    assert taken(selection) == []
-    assert describe_refusals(selection)[0].startswith("r at o: check: 'z' has a body")
-
-
 def test_one_refusal_per_root() -> None:
     """A root refused in several ways is reported once, for the preferred way."""
     text = "g (float[2] a, float[2] b) => (o) { o = Add (a, b) }"
