@@ -19,7 +19,7 @@ def on_page_markdown(markdown: str, **_others: object) -> str:
     return markdown.replace(MARK, "\n".join(sections(dpl, click.Context(dpl, info_name="dpl"))))
 
 
-_CONSOLE = re.compile(r'<div class="highlight">(?=(?:(?!</div>).)*class="gp")(.*?)</div>', re.DOTALL)
+_CONSOLE = re.compile(r'<div class="highlight">((?:(?!</div>).)*class="gp".*?)</div>', re.DOTALL)
 _TAG = re.compile("<[^>]*>")
 
 

@@ -220,7 +220,7 @@ def _summary(outcome: PartitionOutcome) -> Text:
         f"{covered.nodes:,} of {covered.of:,} nodes ({share:.0f} %) are inside functions{already}"
     )
     change = f"went from {before:,} to {after:,} nodes"
-    if before != covered.of:  # it has Constants, which are data, or there are other graphs
+    if outcome.selection.totals.get("Constant"):  # data, which is not counted
         change = f"has {counted(before - after, 'node')} less"
     return Text(f"{inside}; the main graph {change}.")
 
