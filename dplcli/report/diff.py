@@ -53,7 +53,7 @@ def drawn_models(outcome: outcomes.DiffOutcome, files: tuple[Path, Path]) -> Dra
     if not outcome.difference.count:
         return Drawn([DrawnModel(files[0])], note="Both models have this graph.")
     marks: tuple[dict[NodeKey, str], ...] = ({}, {})
-    steps = []
+    steps: list[DrawnStep] = []
     for mark, text, *sides in _differences(outcome.difference):
         nodes = [[key_of(node) for node in side] for side in sides]
         for known, keys in zip(marks, nodes, strict=True):
@@ -79,8 +79,8 @@ def _differences(
         for change in graph.changes:
             yield "changed", _change_text(change), [change.before], [change.after]
         for weight in graph.weights:
-            sides = (weight.before.iter_uses(), weight.after.iter_uses())
-            yield "changed", _weight_text(weight), *([user for user, _ in uses] for uses in sides)
+            before, after = ([n for n, _ in v.iter_uses()] for v in (weight.before, weight.after))
+            yield "changed", _weight_text(weight), before, after
         for node in graph.removed:
             yield "removed", print_node(node), [node], []
         for node in graph.added:
