@@ -922,6 +922,12 @@ class RewriteOutcome(WrittenOutcome):
         return sum(before.values()), sum(after.values())
 
     @property
+    def computing(self) -> tuple[int, int]:
+        """How many of them compute something: a Constant holds data."""
+        before, after = (sum(ops.values()) - ops.get("Constant", 0) for ops in self.ops)
+        return before, after
+
+    @property
     def by_op(self) -> Mapping[str, Ends]:
         """How many nodes of each operator there were and are."""
         before, after = self.ops

@@ -426,7 +426,7 @@ def _drawn_traces(outcome: ExplainOutcome, file: Path | None) -> Drawn:
     if not tried:
         return Drawn([model])
     patterns = DrawnPatterns([title for title, _ in tried], [trace for _, trace in tried])
-    return Drawn([patterns, model], pairs, steps)
+    return Drawn([patterns, model], pairs, steps, begins=True)
 
 
 _HOLDS = "it holds for opsets {} only"

@@ -229,7 +229,8 @@ def markdown_text(document: Document) -> str:
 
 def _lines(document: Document) -> Iterator[str]:
     yield "<!-- dpl report -->"  # tells dpl that it may replace the file
-    yield f"## {_SYMBOLS[document.ok]} {markdown(document.verdict)}"
+    mark = "" if document.ok and document.is_idle else f"{_SYMBOLS[document.ok]} "
+    yield f"## {mark}{markdown(document.verdict)}"
     yield ""
     yield f"{code(document.command)} of {code(document.subject)}"
     lines = [f"- {_LEVELS['error']} {markdown(line)}" for line in document.failures]
@@ -260,7 +261,7 @@ def _lines(document: Document) -> Iterator[str]:
     ]
     yield from _table("What failed", ("", "what", "why"), failed)
     uses = [(code(rule.name), str(rule.used), str(rule.refused)) for rule in document.rules]
-    yield from _table("Rules", ("rule", "-applied", "-refused"), uses)
+    yield from _table("Rules", ("rule", f"-{document.used}", "-refused"), uses)
     findings = [
         (
             _LEVELS[finding.severity],

@@ -11,6 +11,7 @@ from dplcli.errors import counted
 from dplcli.ir.model import scope_of
 from dplcli.ir.printer import print_node
 from dplcli.report.document import (
+    MOST_STEPS,
     Case,
     Document,
     Drawn,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from dplcli import outcomes
     from dplcli.diff import comparison
     from dplcli.ir import Node, Value
+    from dplcli.report.document import NodeKey
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison
 
@@ -46,24 +48,43 @@ if TYPE_CHECKING:
 def drawn_models(outcome: outcomes.DiffOutcome, files: tuple[Path, Path]) -> Drawn:
     """Return both models, with what was removed from the one, added to the other, or changed.
 
-    Models in which nothing differs are drawn once.
+    Models in which nothing differs are drawn once. A node that reads a changed weight is changed.
     """
     if not outcome.difference.count:
         return Drawn([DrawnModel(files[0])], note="Both models have this graph.")
-    marks: tuple[dict[tuple[str, str], str], ...] = ({}, {})
-    for graph in outcome.difference.graphs:
-        marks[0].update((key_of(node), "removed") for node in graph.removed)
-        marks[1].update((key_of(node), "added") for node in graph.added)
-        for change in graph.changes:
-            marks[0][key_of(change.before)] = marks[1][key_of(change.after)] = "changed"
+    marks: tuple[dict[NodeKey, str], ...] = ({}, {})
+    steps: list[DrawnStep] = []
+    for mark, text, *sides in _differences(outcome.difference):
+        nodes = [[key_of(node) for node in side] for side in sides]
+        for known, keys in zip(marks, nodes, strict=True):
+            known.update(dict.fromkeys(keys, mark))
+        steps.append(DrawnStep(f"{len(steps) + 1}. {mark}: {text}", text, tuple(nodes)))
     return Drawn(
         [DrawnModel(*each) for each in zip(files, marks, strict=True)],
+        steps=steps[:MOST_STEPS],
+        begins=True,
         pairs=[
             (key_of(one), key_of(other))
             for graph in outcome.difference.graphs
             for one, other in graph.partners.items()
         ],
     )
+
+
+def _differences(
+    difference: comparison.ModelDiff,
+) -> Iterator[tuple[str, str, Sequence[Node], Sequence[Node]]]:
+    """Yield a word, a sentence, and the nodes of both graphs for all that differs in nodes."""
+    for graph in difference.graphs:
+        for change in graph.changes:
+            yield "changed", _change_text(change), [change.before], [change.after]
+        for weight in graph.weights:
+            before, after = ([n for n, _ in v.iter_uses()] for v in (weight.before, weight.after))
+            yield "changed", _weight_text(weight), before, after
+        for node in graph.removed:
+            yield "removed", print_node(node), [node], []
+        for node in graph.added:
+            yield "added", print_node(node), [], [node]
 
 
 # What a bisection found: in sentences, and as JSON.

@@ -195,12 +195,14 @@ class Drawn(NamedTuple):
             nodes, they are the same if they make values of one name.
         steps: What led from the one to the other, in order.
         note: What a reader should know about them.
+        begins: Whether the page shows the first step at once: where something is wrong, say.
     """
 
     models: Sequence[DrawnModel | DrawnPatterns] = ()
     pairs: Iterable[tuple[NodeKey, NodeKey]] = ()
     steps: Iterable[DrawnStep] = ()
     note: str = ""
+    begins: bool = False
 
 
 def key_of(node: Node) -> NodeKey:
@@ -231,6 +233,7 @@ class Document:
         text: What a terminal shows.
         of: The outcome, which JSON is made of.
         ok: Whether the answer is yes.
+        is_idle: Whether there is nothing to be glad or sorry about: no rule matches.
         complaints: Sentences for the user if the answer is no.
         command: What was run, such as 'dpl verify'.
         subject: What it was run on.
@@ -253,6 +256,7 @@ class Document:
     text: Part = field(default_factory=Text)
     of: object = None
     ok: bool = True
+    is_idle: bool = False
     complaints: tuple[str, ...] = ()
     command: str = ""
     subject: str = ""
@@ -276,6 +280,11 @@ class Document:
         """The model that it is about; "" for none, and for several."""
         is_about_one = not self.command.startswith("dpl patterns") and not self.is_of_many
         return self.subject if is_about_one else ""
+
+    @property
+    def used(self) -> str:
+        """What the numbers of rules count."""
+        return "applied" if self.command in {"dpl rewrite", "dpl apply"} else "matches"
 
     def json(self) -> dict[str, Any]:
         """Return the JSON that is written; `dplcli.report.schema` describes it."""
@@ -363,11 +372,12 @@ def drawn_layers(files: Sequence[Path | None], layers: Layers | None) -> Drawn:
         if path is not None:
             models.append(DrawnModel(path, marks, errors))
     if first is not None and len(models) > 1:
-        text = f"{first.op_type} {first.original!r}: {first.comparison.reason}"
+        what = f"{first.op_type} {first.original!r}, each model by itself"
+        text = f"{what}: {first.comparison.reason}"
         nodes = ([("main", first.original)], [("main", first.candidate)])
         steps = [DrawnStep("first to differ", text, nodes)]
     pairs = [(("main", each.original), ("main", each.candidate)) for each in layers.layers]
-    return Drawn(models, pairs, steps)
+    return Drawn(models, pairs, steps, begins=True)
 
 
 _NO_MEASURE = 1e30
@@ -406,6 +416,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     steps: Callable[[], Iterable[DrawnStep]] = tuple,
     marks: tuple[str, str] = ("removed", "added"),
     counted: str = "nodes",
+    nodes: tuple[int, int] | None = None,
     is_dry: bool = False,
 ) -> Document:
     """Report on a model that was made from another.
@@ -416,6 +427,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         text: What a terminal shows.
         failures: Reasons for a no that the comparison does not give.
         counted: Which nodes are counted before and after.
+        nodes: How many there were and are, if not those of the outcome.
         done: The name of what was done, and how often it was done.
         rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
@@ -432,7 +444,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict = equivalence(verification)
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
-    before, after = outcome.nodes
+    before, after = nodes or outcome.nodes
     counts = ((f"{counted} before", before), (f"{counted} after", after), done)
     said, reasons, report = outcome.delivery.warnings, tuple[str, ...](), None
     if verification is not None:
@@ -459,7 +471,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     )
 
 
-_MOST_STEPS = 5_000
+MOST_STEPS = 5_000
 
 
 def _before_and_after(
@@ -476,12 +488,12 @@ def _before_and_after(
     )
     if original is None or original.resolve() == made.resolve():
         return Drawn([DrawnModel(made, after)])
-    note = f"The first {_MOST_STEPS:,} of {len(done):,} steps can be looked at one by one."
+    note = f"The first {MOST_STEPS:,} of {len(done):,} steps can be looked at one by one."
     return Drawn(
         [DrawnModel(original, before), DrawnModel(made, after)],
         pairs=[(one, other) for step in done for one in step.nodes[0] for other in step.nodes[1]],
-        steps=done[:_MOST_STEPS],
-        note=note if len(done) > _MOST_STEPS else "",
+        steps=done[:MOST_STEPS],
+        note=note if len(done) > MOST_STEPS else "",
     )
 
 
@@ -528,9 +540,8 @@ def findings_of(
 
 
 def chosen_layers(layers: Sequence[LayerError], most: int) -> list[LayerError]:
-    """Choose *most* of *layers*, those that differ first; return them in order of computation."""
-    places = sorted(range(len(layers)), key=lambda place: layers[place].ok)[:most]
-    return [layers[place] for place in sorted(places)]
+    """Choose *most* of *layers*: those that differ come first, each in order of computation."""
+    return sorted(layers, key=lambda layer: layer.ok)[:most]
 
 
 def equivalence(result: VerificationResult) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 
 from dplcli.escaping import one_line, visible
-from dplcli.report.document import versions
+from dplcli.report.document import chosen_layers, versions
 from dplcli.report.layout import Bars, Group, Text, TextTable
 from dplcli.report.page import allowed, inert_json, static, templates
 from dplcli.report.plots import histogram_plot, layer_plot, share_plot
@@ -140,6 +140,7 @@ def html_page(document: Document, graphs: PageGraphs | None = None) -> str:
     script = static("tables.js")
     return environment.get_template("report.html.j2").render(
         document=document,
+        mood="no" if not document.ok else "" if document.is_idle else "yes",
         result=result,
         outputs=outputs,
         output_table=_output_table(outputs),
@@ -198,7 +199,7 @@ def _layer_table(document: Document) -> PageTable:
     columns = ("value", "operator", "verdict", "of tolerance")
     rows = [
         (each.name, each.op_type, _judged(ok=each.ok), percent(each.share))
-        for each in document.layers
+        for each in chosen_layers(document.layers, len(document.layers))
     ]
     return _table(TextTable(*columns, right=columns[-1:], rows=rows), "Values on the way")
 
@@ -239,7 +240,7 @@ def _rule_table(document: Document) -> PageTable:
     rows: list[tuple[str, ...]]
     rows = [(each.name, f"{each.used:,}", f"{each.refused:,}") for each in document.rules]
     reasons = [(each.reason,) for each in document.rules]
-    columns, prose = ["rule", "applied", "refused"], "most frequent reason"
+    columns, prose = ["rule", document.used, "refused"], "most frequent reason"
     if any(reason for (reason,) in reasons):
         rows = [row + reason for row, reason in zip(rows, reasons, strict=True)]
         columns.append(prose)

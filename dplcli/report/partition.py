@@ -47,19 +47,21 @@ def match_document(
         catalogs: What was named on the command line.
         verbose: Whether to list every match and refusal.
     """
-    selection = outcome.selection
+    selection, count = outcome.selection, sum(outcome.counts.values())
+    verdict = "1 match" if count == 1 else f"{count:,} matches" if count else "No matches"
     parts: list[Part] = [tables.rule_table(outcome.counts, selection.refused)]
-    if not any(outcome.counts.values()):
+    if not count:
         parts.append(tables.hint("dpl explain, with the same arguments, says why"))
     parts += _listing(selection) if verbose else []
     return Document(
         text=Group(*parts, *map(tables.note, outcome.notes), *map(tables.hint, outcome.hints)),
         of=outcome,
         ok=not outcome.unmet,
+        is_idle=not count,
         complaints=outcome.unmet,
         command="dpl match",
         subject=outcome.label,
-        verdict="Not as expected" if outcome.unmet else f"{sum(outcome.counts.values()):,} matches",
+        verdict="Not as expected" if outcome.unmet else verdict,
         failures=outcome.unmet,
         notes=outcome.notes,
         rules=rule_uses(outcome.counts, selection.refused),
@@ -214,8 +216,13 @@ def _summary(outcome: PartitionOutcome) -> Text:
     known = sum(outcome.selection.outlined.values())
     plural = "a call that was" if known == 1 else "calls that were"
     already = f", {known} of them {plural} there before" if known else ""
-    inside = f"{covered.nodes} of {covered.of} nodes ({share:.0f} %) are inside functions{already}"
-    return Text(f"{inside}; the main graph went from {before} to {after} nodes.")
+    inside = (
+        f"{covered.nodes:,} of {covered.of:,} nodes ({share:.0f} %) are inside functions{already}"
+    )
+    change = f"went from {before:,} to {after:,} nodes"
+    if outcome.selection.totals.get("Constant"):  # data, which is not counted
+        change = f"has {counted(before - after, 'node')} less"
+    return Text(f"{inside}; the main graph {change}.")
 
 
 # Coverage: how much of a model is inside partitions.

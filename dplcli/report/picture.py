@@ -16,7 +16,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -474,8 +474,17 @@ def _boxed(nodes: list[Node], paths: Mapping[Node, tuple[str, ...]]) -> Box:
         root = Box("", "sheet", items, 0)
     for box in (root, *root.boxes()):
         if len(box.items) > MOST_ITEMS:
-            box.items = _chunks(box.items, places)
+            box.items = _chunks(_between_scopes(box.items, places), places)
     return root
+
+
+def _between_scopes(items: list[Item], places: Mapping[Node, int]) -> list[Item]:
+    """Cut what stands between scopes into chunks: a scope is found where the model has it."""
+    found: list[Item] = []
+    for is_scope, run in groupby(items, key=lambda item: isinstance(item, Box)):
+        loose = list(run)
+        found += loose if is_scope or len(loose) <= _CHUNK else _chunks(loose, places, _CHUNK)
+    return found
 
 
 def _only_box(root: Box) -> Box | None:
@@ -484,13 +493,13 @@ def _only_box(root: Box) -> Box | None:
     return inner[0] if len(inner) == 1 and inner[0].size * 2 > root.size else None
 
 
-def _chunks(items: list[Item], places: Mapping[Node, int]) -> list[Item]:
-    """Cut *items* into runs, where few values cross the cut, until there are few enough."""
+def _chunks(items: list[Item], places: Mapping[Node, int], most: int = MOST_ITEMS) -> list[Item]:
+    """Cut *items* into runs, where few values cross the cut, until there are *most* at most."""
     levels = math.ceil(math.log(len(items)) / math.log(_CHUNK))
     length = max(_LEAST_CHUNK, math.ceil(len(items) ** (1 / levels)))
     crossing = _crossing(items)
     first = [item.first if isinstance(item, Box) else places[item] for item in items]
-    while len(items) > MOST_ITEMS:
+    while len(items) > most:
         cuts = [0]
         while len(items) - cuts[-1] > length * 5 // 4:
             window = range(cuts[-1] + length * 3 // 4, cuts[-1] + length * 5 // 4)

@@ -226,7 +226,8 @@ def beside_record(shown: Sequence[Picture | DrawnPatterns], drawn: Drawn) -> dic
         if any(sides):
             title, text = one_line(step.title, _LONGEST_NAME), one_line(step.text, _LONGEST_STEP)
             steps.append([title, text, *sides])
-    return {"pairs": sorted(pairs), "steps": steps, "apart": is_apart}
+    begins = bool(steps) and drawn.begins
+    return {"pairs": sorted(pairs), "steps": steps, "apart": is_apart, "begins": begins}
 
 
 def _numbers_in(shown: Picture | DrawnPatterns) -> dict[NodeKey, int]:

@@ -299,16 +299,45 @@ def test_equal_models_are_drawn_once(tmp_path: Path, run: Run) -> None:
     assert "Both models have this graph." in page.locator("section", has_text="Graph").inner_text()
 
 
-def test_errors_are_colours_and_the_first_to_differ_is_framed(tmp_path: Path, run: Run) -> None:
-    """Values before the change are within the tolerance, those behind it are not."""
+def changed_weight(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a model, and it with other numbers in its last weight of a convolution."""
     model = onnx.load(SAMPLES / "residual_block.onnx")
     weights = [each for each in model.graph.initializer if len(each.dims) == 4]
     array = onnx.numpy_helper.to_array(weights[-1]) * 1.5
     weights[-1].CopyFrom(onnx.numpy_helper.from_array(array, weights[-1].name))
     onnx.save(model, tmp_path / "b.onnx")
-    page = run(
-        *("verify", SAMPLES / "residual_block.onnx", tmp_path / "b.onnx", "--layers"), ends_with=1
-    )
+    return SAMPLES / "residual_block.onnx", tmp_path / "b.onnx"
+
+
+def test_a_changed_weight_is_seen_at_who_reads_it(tmp_path: Path, run: Run) -> None:
+    """It is coloured in both graphs, the page opens there, and the details say what changed."""
+    page = run("diff", *changed_weight(tmp_path), ends_with=1)
+    assert page.locator(".item.now.mark-changed").count() == 2
+    assert "elements differ" in page.locator("#what").inner_text()
+    page.locator(".item.mark-changed").first.click()
+    assert "elements differ" in page.locator("#details").inner_text()
+
+
+def test_a_slash_reaches_the_search_from_anywhere(tmp_path: Path, run: Run) -> None:
+    """That of the graphs, though the keyboard is in the report round them."""
+    page = run("diff", *changed_weight(tmp_path), ends_with=1)
+    page.keyboard.press("/")
+    page.keyboard.type("Relu")
+    assert page.locator("#found [role=option]").count() > 0
+
+
+def test_what_runs_off_a_narrow_page_has_a_cue(tmp_path: Path, show: Open) -> None:
+    """A table fades out on the right until somebody has scrolled there."""
+    page = show(written(tmp_path, ROWS), width=420)
+    box = page.locator(".wide[aria-label='Refused']")
+    page.wait_for_function("box => box.classList.contains('more')", arg=box.element_handle())
+    box.evaluate("box => box.scrollTo(box.scrollWidth, 0)")
+    page.wait_for_function("box => !box.classList.contains('more')", arg=box.element_handle())
+
+
+def test_errors_are_colours_and_the_first_to_differ_is_framed(tmp_path: Path, run: Run) -> None:
+    """Values before the change are within the tolerance, those behind it are not."""
+    page = run("verify", *changed_weight(tmp_path), "--layers", ends_with=1)
     assert page.locator("#colours").input_value() == "error"
     for picture in page.locator(".picture").all():
         assert picture.locator(".item.mark-first").count() == 1
@@ -316,8 +345,9 @@ def test_errors_are_colours_and_the_first_to_differ_is_framed(tmp_path: Path, ru
         over = picture.locator(".item[class*='over-']")
         assert over.count() >= 1
         assert "times" in over.first.text_content()
-    page.locator("#next").click()
-    assert page.locator(".item.now.mark-first").count() == 2
+    assert page.locator(".item.now.mark-first").count() == 2, "the page opens at the culprit"
+    verdicts = page.locator("section:has(h2:text-is('Values on the way')) tbody tr")
+    assert "differs" in verdicts.first.inner_text()
 
 
 def test_a_nearest_miss_is_drawn_beside_the_pattern(tmp_path: Path, run: Run) -> None:

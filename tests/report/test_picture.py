@@ -177,6 +177,17 @@ def test_no_box_shows_more_than_can_be_looked_at(count: int) -> None:
     assert (len(boxes) > 1) == (count > MOST_ITEMS)
 
 
+def test_scopes_stay_where_what_stands_between_them_is_cut() -> None:
+    """A long stretch of nodes beside modules swallows none of them."""
+    modules = [[f"/m/{name}/Relu", f"/m/{name}/Relu_1"] for name in ("a", "b", "c")]
+    loose = [f"/m/Relu_{number}" for number in range(400)]
+    items = picture(chain([*modules[0], *loose[:200], *modules[1], *loose[200:], *modules[2]]))
+
+    labels = [item.label for item in items.main.root.items]
+    assert [label for label in labels if label in "abc"] == ["a", "b", "c"]
+    assert 0 < len(labels) - 3 < 20
+
+
 def in_order(box: Box) -> list[Node]:
     """Return the nodes of a box, as they are drawn."""
     found: list[Node] = []

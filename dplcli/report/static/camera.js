@@ -69,19 +69,28 @@ function makeCamera(stage, map, isPart) {
     turn();
   }
 
+  /* Where the edges of a rectangle of the picture are on the screen. */
+  function edges(rect) {
+    const [left, top] = [x + rect.x * scale, y + rect.y * scale];
+    return { left, top, right: left + rect.width * scale, bottom: top + rect.height * scale };
+  }
+
+  /* Whether some of a rectangle of the picture is seen. */
+  function isSeen(rect) {
+    const { left, top, right, bottom } = edges(rect);
+    return right >= 0 && bottom >= 0 && left <= room().width && top <= room().height;
+  }
+
   /* Bring a rectangle of the picture into view; near by only if it is not seen already. */
   function reveal(rect, isCentred = false) {
     const { width, height } = room();
     if (isCentred && scale < 0.6) scale = 0.8;
     const whole = Math.min((width - 2 * MARGIN) / rect.width, (height - 2 * MARGIN) / rect.height);
     if (isCentred && scale > whole) scale = Math.max(0.4, whole);
-    const left = x + rect.x * scale,
-      top = y + rect.y * scale;
-    const right = left + rect.width * scale,
-      bottom = top + rect.height * scale;
-    const isSeen = left >= 0 && top >= 0 && right <= width && bottom <= height;
-    if (isSeen && !isCentred) return turn();
-    if (isCentred || right < 0 || bottom < 0 || left > width || top > height) {
+    const { left, top, right, bottom } = edges(rect);
+    const isWhole = left >= 0 && top >= 0 && right <= width && bottom <= height;
+    if (isWhole && !isCentred) return turn();
+    if (isCentred || !isSeen(rect)) {
       x = width / 2 - (rect.x + rect.width / 2) * scale;
       y = Math.min(height / 2 - (rect.y + rect.height / 2) * scale, height / 3 - rect.y * scale);
       if (rect.height * scale > height) y = 40 - rect.y * scale;
@@ -240,5 +249,5 @@ function makeCamera(stage, map, isPart) {
     moved = handler;
   }
 
-  return { move, zoom, fit, reveal, peek, hold, onScreen, show, apply, follow, share: turn, onMove, wasDragged };
+  return { move, zoom, fit, reveal, peek, isSeen, hold, onScreen, show, apply, follow, share: turn, onMove, wasDragged };
 }

@@ -76,9 +76,12 @@ function makeModel(record) {
     }
     for (const [, sheet] of node.bodies) sheets[sheet].callers.push(node);
   }
-  // A box has the mark of what stands out most in it.
+  // A box has the mark of what stands out most in it, and so has a node of what is folded into it.
   const MARKS = ["", "outlined", "changed", "added", "fits", "removed", "differs", "first to differ", "does not fit"];
   const louder = (one, other) => (MARKS.indexOf(other) > MARKS.indexOf(one) ? other : one);
+  for (const node of nodes) {
+    if (node.folded >= 0) nodes[node.folded].mark = louder(nodes[node.folded].mark, node.mark);
+  }
   for (const box of [...boxes].reverse()) {
     for (const { node } of box.items) if (node) box.mark = louder(box.mark, node.mark);
     if (box.parent >= 0) boxes[box.parent].mark = louder(boxes[box.parent].mark, box.mark);

@@ -129,7 +129,7 @@ function makeDetails(model, content, colours) {
     return found.filter(({ id }) => id >= 0);
   }
 
-  function ofNode(it, node, others) {
+  function ofNode(it, node, others, told) {
     const called = node.bodies.length === 1 ? model.sheets[node.bodies[0][1]] : null;
     const about = [
       ["here", node.mark],
@@ -146,6 +146,7 @@ function makeDetails(model, content, colours) {
       node.folded >= 0 ? aside("Computes a constant; drawn as part of ", link(model.nodes[node.folded], it)) : "",
       node.doc ? make("p", { class: "long" }, node.doc) : "",
       toggle(it),
+      section("What was done", told, (text) => text),
       section("In the other graph", others, (other) => link(other, it, true)),
       section("Quantised ranges", node.ranges, ([role, low, high, how]) => [role ? dim(`${role} `) : "", `${low} to ${high}`, aside(how)]),
       table("Attributes", node.attributes),
@@ -206,8 +207,8 @@ function makeDetails(model, content, colours) {
   }
 
   /* Show an item; null for the model. *node* is what is meant where it is folded into the item's. */
-  function show(it, node = it?.node, others = []) {
-    const parts = it === null ? ofModel() : node ? ofNode(it, node, others) : it.value ? ofEnd(it) : ofGroup(it);
+  function show(it, node = it?.node, others = [], told = []) {
+    const parts = it === null ? ofModel() : node ? ofNode(it, node, others, told) : it.value ? ofEnd(it) : ofGroup(it);
     content.replaceChildren(...parts.filter((part) => part !== ""));
     content.scrollTop = 0;
   }

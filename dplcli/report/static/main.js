@@ -3,8 +3,9 @@
  *
  * There are one or two graphs, *records*; of two, *pairs* tells which nodes belong together. *steps*
  * are what led from the one to the other: a title, a text, and the nodes of each graph. What is
- * *apart*, patterns and a model, is moved and laid out each by itself. */
-function makeView(root, records, { pairs, steps, apart = false }, isPart) {
+ * *apart*, patterns and a model, is moved and laid out each by itself. What *begins* at the first
+ * step shows it at once. */
+function makeView(root, records, { pairs, steps, apart = false, begins = false }, isPart) {
   const part = (id) => root.querySelector(`#${id}`);
   const view = root.querySelector(".view");
   const [panel, status, help] = ["details", "status", "help"].map(part);
@@ -15,6 +16,7 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
   const pair = panes.length > 1 ? makePair(models, panes.map(({ layout }) => layout), pairs) : null;
   const finder = makeSearch(models, root, records.map(({ title }) => title));
   const MOST_SEEN = 3000;
+  const MOST_READ = 300; // as many as a press of one button opens
   let chosen = null;
   let pane = panes[0]; // where somebody is
   let aside = 0; // how far to the right the second graph has what is in the first
@@ -68,7 +70,7 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
     say(`${it.label} ${open ? "opened" : "closed"}`);
   }
 
-  const isFull = () => panes.some((each) => each.count(MOST_SEEN) > MOST_SEEN);
+  const isFull = (most = MOST_SEEN) => panes.some((each) => each.count(most) > most);
 
   let silence = 0;
   function say(text) {
@@ -88,8 +90,10 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
   function tell(it, node) {
     if (it) pane = paneOf(it);
     const side = panes.indexOf(pane);
-    const others = pair && it?.node ? pair.partners(side, node ?? it.node) : [];
-    details[side].show(it, node, others);
+    const about = node ?? it?.node;
+    const others = pair && about ? pair.partners(side, about) : [];
+    const told = about ? steps.filter((each) => each[2 + side]?.includes(about.id)) : [];
+    details[side].show(it, node, others, told.map(([title, text]) => text || title));
   }
 
   /* Choose an item: mark it, show what is known of it, and put it into the address. */
@@ -321,10 +325,14 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
     panel.hidden = false;
   }
 
-  /* Show all: what is widest decides. */
+  /* Show all: what is widest decides. No other pane is left empty by that. */
   function fit(least) {
     const widest = panes.reduce((one, other) => (other.width() > one.width() ? other : one));
     for (const each of apart ? panes : [widest]) each.camera.fit(least);
+    for (const each of panes) {
+      const spots = each.spots();
+      if (spots.length && !spots.some(each.camera.isSeen)) each.camera.peek(spots[0]);
+    }
   }
 
   const keys = {
@@ -405,7 +413,8 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
   };
   for (const [id, act] of Object.entries(buttons)) part(id).addEventListener("click", act);
 
-  /* Open the next level of groups, or close all. */
+  /* Open the next level of groups, or close all. Where that is too much to read, the groups on the
+   * screen open, as many as can be read. */
   function level(open) {
     const changed = panes.flatMap(({ model }) => {
       const seen = [...model.visible()];
@@ -414,14 +423,24 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
       return shut.length ? shut : seen.filter((it) => !model.isOpen(it) && model.canOpen(it));
     });
     for (const it of changed) modelOf(it).toggle(it, open);
-    if (open && isFull()) {
-      for (const it of changed) modelOf(it).toggle(it, false);
-      say(`More than ${MOST_SEEN.toLocaleString("en")} items would be seen; open groups one by one.`);
+    if (!open || !isFull(MOST_READ)) {
+      if (open && !apart) pair?.open();
+      redraw();
+      fit(0.25);
       return;
     }
-    if (open && !apart) pair?.open();
-    redraw();
-    fit(0.25);
+    for (const it of changed) modelOf(it).toggle(it, false);
+    const near = changed.filter((it) => paneOf(it).camera.isSeen(paneOf(it).spot(it)));
+    const opened = near.filter((it) => {
+      modelOf(it).toggle(it, true);
+      if (isFull(MOST_READ)) modelOf(it).toggle(it, false);
+      return modelOf(it).isOpen(it);
+    });
+    if (opened.length) {
+      if (!apart) pair?.open();
+      redraw(opened[0]);
+    }
+    say(`${opened.length} of ${changed.length.toLocaleString("en")} groups opened, of those on the screen; more could not be read.`);
   }
 
   details.forEach((each, side) =>
@@ -502,7 +521,7 @@ function makeView(root, records, { pairs, steps, apart = false }, isPart) {
   if (offered.includes("error")) colour("error");
   else redraw();
   if (isPart || !follow()) fit(0.7);
-  if (apart && steps.length) goTo(0);
+  if (begins) goTo(0);
 }
 
 /* Show the graphs of this page: all of it, or the part of a report, once somebody comes near. */

@@ -4,7 +4,7 @@
 const CHUNK = 200;
 const FEW = 6; // smaller tables need no tools
 const MOST_GROUPS = 60;
-const MOST_PRINTED = 5000;
+const MOST_PRINTED = 50; // as in the style of the page
 const GROUPABLE = new Set(["rule", "scope", "operator", "root", "stage", "level", "verdict",
   "target", "function", "severity", "left out", "block", "change"]);
 const UNITS = {"%": 1, times: 100, FLOP: 1, kFLOP: 1e3, MFLOP: 1e6, GFLOP: 1e9, TFLOP: 1e12,
@@ -53,7 +53,6 @@ class ReportTable {
     new IntersectionObserver((seen) => {
       if (seen.some((entry) => entry.isIntersecting)) this.append(CHUNK);
     }, {root: box, rootMargin: "400px"}).observe(this.sentinel);
-    addEventListener("beforeprint", () => this.append(MOST_PRINTED));
     this.show();
   }
 
@@ -81,6 +80,9 @@ class ReportTable {
     }
     tools.append(csv, this.said);
     box.before(tools);
+    if (this.rows.length > MOST_PRINTED) {
+      box.after(make("p", {class: "muted paper"}, `The first ${MOST_PRINTED} rows are on paper.`));
+    }
     this.heads.forEach((head, column) => {
       const button = make("button", {type: "button"}, ...head.childNodes);
       button.addEventListener("click", () => this.sort(column));
@@ -192,5 +194,24 @@ class ReportTable {
   }
 }
 
-for (const box of document.querySelectorAll(".wide")) new ReportTable(box);
+/** What is farther to the right is cut off softly, so that a reader knows of it. */
+function hintMore(box) {
+  const look = () => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+  box.addEventListener("scroll", look, {passive: true});
+  new ResizeObserver(look).observe(box.querySelector("table"));
+  new ResizeObserver(look).observe(box);
+}
+
+for (const box of document.querySelectorAll(".wide")) {
+  new ReportTable(box);
+  hintMore(box);
+}
+addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.defaultPrevented || event.target.matches("input, select")) return;
+  const graphs = document.querySelector("#graphs")?.shadowRoot;
+  const field = graphs?.querySelector("#search") ?? document.querySelector("input[type=search]");
+  if (!field) return;
+  field.focus();
+  event.preventDefault();
+});
 document.body.dataset.ready = "";
