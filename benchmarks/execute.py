@@ -21,7 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 import dplcli
 from dplcli.execute import kernels_for
 from dplcli.execute.session import open_session
-from dplcli.verify.settings import Execution, ModelSource
+from dplcli.verify.check import Execution
+from dplcli.verify.values import ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable

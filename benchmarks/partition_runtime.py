@@ -34,7 +34,7 @@ from dplcli.settings import PartitionSettings
 from dplcli.verify.inputs import find_stimulus
 from dplcli.verify.model import Dataflow, input_ports, read_model
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import ModelSource, RunError
+from dplcli.verify.values import ModelSource, RunError
 
 Feeds = Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
 

@@ -112,9 +112,7 @@ def judge(original: Path, candidate: Path) -> tuple[str, str]:
 
 def feeds_for(original: Path, seeds: Sequence[int], results: Path) -> Feeds:
     """Return what dpl feeds a model."""
-    settings = pipeline.VerifySettings(
-        seeds=tuple(seeds), save_results=results, levels=("disable",)
-    )
+    settings = pipeline.Check(seeds=tuple(seeds), save_results=results, levels=("disable",))
     pipeline.verify(original, original, settings=settings)
     return [dict(case) for case in load_evidence(results).feeds.values()]
 

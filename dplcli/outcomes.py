@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from dplcli.passes.repeat import Family
     from dplcli.passes.rewrite import Application, Missing, Trace
     from dplcli.passes.select import Coverage, Selection, Share
-    from dplcli.verify import VerificationResult, settings
+    from dplcli.verify import VerificationResult
     from dplcli.verify.accuracy import Measured
     from dplcli.verify.layers import Layers
+    from dplcli.verify.values import Array, Feed, Leaf, PartitionTime, Timing
+    from dplcli.verify.verdict import KernelReport, Opinion, OutputComparison, PartitionRun
 
 
 class Report(Protocol):
@@ -287,10 +289,10 @@ class RunOutcome(ModelOutcome):
     """
 
     fed: str
-    feeds: Mapping[str, settings.Feed]
+    feeds: Mapping[str, Feed]
     level: str
-    leaves: Mapping[str, tuple[settings.Leaf, ...]]
-    kernels: settings.KernelReport | None = None
+    leaves: Mapping[str, tuple[Leaf, ...]]
+    kernels: KernelReport | None = None
     verification: VerificationResult | None = None
     output: Path | None = None
 
@@ -302,7 +304,7 @@ class RunOutcome(ModelOutcome):
         return () if self.kernels is None else self.kernels.complaints
 
     @property
-    def inputs(self) -> dict[str, settings.Array]:
+    def inputs(self) -> dict[str, Array]:
         """What it was fed, by input, for ``inputs=``; an absent optional is left out.
 
         A sequence is an array of objects, each an array.
@@ -310,9 +312,9 @@ class RunOutcome(ModelOutcome):
         return _arrays(self.feeds)
 
     @property
-    def outputs(self) -> dict[str, settings.Array]:
+    def outputs(self) -> dict[str, Array]:
         """What it gave, by output."""
-        feeds: dict[str, settings.Feed] = {}
+        feeds: dict[str, Feed] = {}
         for name, leaves in self.leaves.items():
             arrays = [leaf.data for leaf in leaves]
             feeds[name] = arrays[0] if [leaf.label for leaf in leaves] == [""] else arrays
@@ -339,10 +341,10 @@ class RunOutcome(ModelOutcome):
         ]
 
 
-def _arrays(values: Mapping[str, settings.Feed]) -> dict[str, settings.Array]:
+def _arrays(values: Mapping[str, Feed]) -> dict[str, Array]:
     import numpy as np  # noqa: PLC0415  # only where a model ran
 
-    found: dict[str, settings.Array] = {}
+    found: dict[str, Array] = {}
     for name, value in values.items():
         if isinstance(value, list):
             found[name] = np.empty(len(value), object)
@@ -364,7 +366,7 @@ class ArrayFacts(NamedTuple):
 
     name: str
     dtype: str
-    data: settings.Array
+    data: Array
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -416,7 +418,7 @@ class BenchSide:
 
     label: str
     engine: str
-    timing: settings.Timing
+    timing: Timing
 
     @property
     def cpu(self) -> Spread:
@@ -449,11 +451,11 @@ class BenchOutcome(ModelOutcome):
 
     sides: tuple[BenchSide, ...]
     fed: str
-    inputs: Mapping[str, settings.Feed]
+    inputs: Mapping[str, Feed]
     level: str
     threads: int
-    kernels: settings.KernelReport | None = None
-    times: tuple[settings.PartitionTime, ...] = ()
+    kernels: KernelReport | None = None
+    times: tuple[PartitionTime, ...] = ()
 
     @property
     def labels(self) -> tuple[str, str]:
@@ -523,7 +525,7 @@ class KernelsOutcome(ModelOutcome):
         output: Where the plan is, if any partition is in it.
     """
 
-    partitions: tuple[settings.PartitionRun, ...]
+    partitions: tuple[PartitionRun, ...]
     output: Path
 
     @property
@@ -1252,7 +1254,7 @@ class BisectTrial:
     reason: str = ""
     levels: tuple[str, ...] = ()
     seed: int = 0
-    opinions: tuple[settings.Opinion, ...] = ()
+    opinions: tuple[Opinion, ...] = ()
 
 
 @keys(
@@ -1446,7 +1448,7 @@ class VerifyOutcome(Outcome):
         return self.verdict == "equivalent"
 
     @property
-    def outputs(self) -> tuple[settings.OutputComparison, ...]:
+    def outputs(self) -> tuple[OutputComparison, ...]:
         """How each output compares, at each level."""
         return self.verification.outputs
 

@@ -1,6 +1,6 @@
 """Run partitions on the libraries of their targets, inside onnxruntime."""
 
-from dplcli.verify.settings import Kernels
+from dplcli.verify.check import Kernels
 
 LIBRARIES = {"cublas": "cuBLASLt", "cutlass": "CUTLASS", "dnnl": "oneDNN"}
 """The targets that have a library here, and what it is called."""

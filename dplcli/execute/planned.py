@@ -15,7 +15,8 @@ from dplcli.ir.model import callers_first, calls_in
 from dplcli.onnx_io import load_model, model_from_proto
 from dplcli.verify.call_types import complete_types
 from dplcli.verify.model import model_of
-from dplcli.verify.settings import PartitionRun, PartitionTime, RunError
+from dplcli.verify.values import PartitionTime, RunError
+from dplcli.verify.verdict import PartitionRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from dplcli.execute.plan import Judging, KernelPlan, Primitive
     from dplcli.ir import Function, Graph, Node
-    from dplcli.verify.settings import ModelSource
+    from dplcli.verify.values import ModelSource
 
 
 class PlannedCall:

@@ -16,7 +16,7 @@ from dplcli.execute.plan import LibraryError, RefusedError
 from dplcli.execute.planned import plan_calls, taken
 from dplcli.files import temporary_folder
 from dplcli.verify.engines import Session
-from dplcli.verify.settings import RunError
+from dplcli.verify.values import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from dplcli.execute.onednn.session import OneDnnSession
     from dplcli.execute.plan import CompiledCall, KernelLibrary, KernelPlan, Shape
     from dplcli.execute.planned import PlannedCall
-    from dplcli.verify.settings import Feed, ModelSource, Outputs, PartitionRun, PartitionTime
+    from dplcli.verify.values import Feed, ModelSource, Outputs, PartitionTime
+    from dplcli.verify.verdict import PartitionRun
 
 Result = TypeVar("Result")
 _CREATE = c.CFUNCTYPE(c.c_int64, c.c_int64, c.POINTER(c.c_uint8))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         verify,
     )
     from dplcli.pipeline.writing import default_output, write_text
-    from dplcli.verify.settings import Settings as VerifySettings
-    from dplcli.verify.settings import VerificationResult
+    from dplcli.verify.check import Check
+    from dplcli.verify.verdict import VerificationResult
 else:
     __getattr__ = lazy(__name__)

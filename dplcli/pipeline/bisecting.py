@@ -35,10 +35,9 @@ from dplcli.pipeline.rules import catalogs_in, files_of, load_any_rules, load_re
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_result, graph_objection, load_editable, say_nothing
 from dplcli.settings import FaultSettings, RuleSettings
-from dplcli.verify import Execution, InputRequest, Override
-from dplcli.verify import Settings as VerifySettings
+from dplcli.verify import Check, Execution, InputRequest, Override
+from dplcli.verify.check import Whole
 from dplcli.verify.layers import CANDIDATE, DATA, ORIGINAL, minimise
-from dplcli.verify.settings import Whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from dplcli.verify import VerificationResult
     from dplcli.verify.inputs import Reference
     from dplcli.verify.layers import Cutting, DivergenceSearch, Layers, Specimen
-    from dplcli.verify.settings import Junction
+    from dplcli.verify.verdict import Junction
 
     Changes: TypeAlias = "Rewrites | Partitions"
 
@@ -212,7 +211,7 @@ def _compare(folder: Path, spec: plan.Reproducer, candidate: Path) -> Reproduced
             raise UsageError(f"{path}: there is no such file")
     where = f"{folder / REPRODUCER_FILE}: "
     try:
-        settings = VerifySettings(
+        settings = Check(
             levels=(spec.level,),
             **dict(spec.tolerance),
             tolerances={name: Override(**dict(item)) for name, item in spec.tolerances.items()},
@@ -297,7 +296,7 @@ class RuleExhibit:
     label: str
     source: RuleSettings
     kind: str
-    settings: VerifySettings
+    settings: Check
     fed: Reference
 
     def write(self, cause: Cause, folder: Path) -> Cause:
@@ -380,7 +379,7 @@ class RuleExhibit:
 def _reproducer(
     folder: Path,
     fed: Reference,
-    settings: VerifySettings,
+    settings: Check,
     **own: Any,  # noqa: ANN401  # fields of what is returned
 ) -> plan.Reproducer:
     """Describe a reproducer; copy the libraries of custom operators into its *folder*."""
@@ -405,9 +404,7 @@ def _reproducer(
     return plan.Reproducer.model_validate(facts | own)
 
 
-def _tolerances_of(
-    settings: VerifySettings, outputs: Collection[str]
-) -> dict[str, plan.ToleranceItem]:
+def _tolerances_of(settings: Check, outputs: Collection[str]) -> dict[str, plan.ToleranceItem]:
     """Return the tolerances that the user chose for single outputs that a reproducer has."""
     return {
         name: plan.ToleranceItem(rtol=own.rtol, atol=own.atol)
@@ -466,7 +463,7 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
     source: RuleSettings,
     *,
     kind: str | None = None,
-    settings: VerifySettings | None = None,
+    settings: Check | None = None,
     output: Path | None = None,
     most: int = MOST,
     progress: Progress | None = None,
@@ -486,7 +483,7 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
         VerificationError: onnxruntime does not run the model.
         DplError: The model or a catalogue cannot be used.
     """
-    say, settings = progress or say_nothing, settings or VerifySettings()
+    say, settings = progress or say_nothing, settings or Check()
     if output is not None:
         check_folder(output)
     say(f"reading {model_path.name}")
@@ -528,7 +525,7 @@ class _Search:
 
     path: Path
     changes: Changes
-    settings: VerifySettings
+    settings: Check
     say: Progress
     folder: Path
     trials: int = 0
@@ -550,7 +547,7 @@ class _Search:
             rest = tuple(step for step in rest if step.rule not in rules)
         return tuple(causes), (), True
 
-    def try_out(self, steps: Sequence[BisectStep], settings: VerifySettings) -> BisectTrial:
+    def try_out(self, steps: Sequence[BisectStep], settings: Check) -> BisectTrial:
         """Apply *steps* to the model and compare."""
         self.trials += 1
         model = load_model(self.path)
@@ -634,7 +631,7 @@ _OFF = "disable"
 
 
 def look_inside(
-    original: Path, candidate: Path, result: VerificationResult, settings: VerifySettings
+    original: Path, candidate: Path, result: VerificationResult, settings: Check
 ) -> Layers | str:
     """Compare what is inside two models, for the seed that is worst; or say why it cannot be."""
     if result.reasons and not result.outputs:
@@ -648,7 +645,7 @@ def look_inside(
         return error.message
 
 
-def _cap_of(settings: VerifySettings) -> int:
+def _cap_of(settings: Check) -> int:
     """Return how many bytes of each model's values are held at once."""
     return int((settings.max_memory or _HELD) * 10**9)
 
@@ -657,7 +654,7 @@ def bisect_models(
     original: Path,
     candidate: Path,
     *,
-    settings: VerifySettings | None = None,
+    settings: Check | None = None,
     output: Path | None = None,
     progress: Progress | None = None,
 ) -> ModelsOutcome:
@@ -674,7 +671,7 @@ def bisect_models(
         VerificationError: The original does not run, or no inputs were found for it.
         DplError: A file is no model.
     """
-    settings, say = settings or VerifySettings(), progress or say_nothing
+    settings, say = settings or Check(), progress or say_nothing
     if output is not None:
         check_folder(output)
     labels = original.name, candidate.name
@@ -711,11 +708,11 @@ def _unplaced(layers: Layers, *, is_local: bool) -> str:
 
 @contextmanager
 def _inside(
-    original: Path, candidate: Path, settings: VerifySettings, seed: int | None
+    original: Path, candidate: Path, settings: Check, seed: int | None
 ) -> Iterator[DivergenceSearch]:
     """Open two models; an error of onnxruntime on the candidate becomes an error of dpl."""
     from dplcli.verify.layers import DivergenceSearch  # noqa: PLC0415  # onnxruntime
-    from dplcli.verify.settings import RunError  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.values import RunError  # noqa: PLC0415  # onnxruntime
 
     try:
         yield DivergenceSearch(original, candidate, settings, seed)
@@ -732,7 +729,7 @@ class _Finder:
 
     comparison: DivergenceSearch
     layers: Layers
-    settings: VerifySettings
+    settings: Check
     labels: tuple[str, str]
     output: Path | None
 

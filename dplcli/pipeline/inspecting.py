@@ -47,7 +47,7 @@ def view(
     """
     model = inspect(model_path)
     model.inferred_types()
-    from dplcli.verify.settings import sizes_and_shapes  # noqa: PLC0415  # only for a drawing
+    from dplcli.verify.check import sizes_and_shapes  # noqa: PLC0415  # only for a drawing
 
     sizes, shapes, model.sums = sizes_and_shapes(shape or {})
     given = sizes_in(model, shapes) | sizes

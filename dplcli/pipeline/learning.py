@@ -58,7 +58,7 @@ from dplcli.pipeline.places import (
 )
 from dplcli.pipeline.proving import DEFAULT_TRIALS, Trier, same_structure, unknown_operator
 from dplcli.pipeline.writing import check_result, say_nothing
-from dplcli.verify import Settings as VerifySettings
+from dplcli.verify import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -1171,7 +1171,7 @@ def _delivery(
     """Compare a model with what rules made of it; return why that was impossible, if it was."""
     try:
         with temporary_folder() as folder, staged(rewritten, folder / before.name) as written:
-            delivery = check_result(before, written.path, VerifySettings(), say)
+            delivery = check_result(before, written.path, Check(), say)
     except DplError as error:
         return error.message
     alien = "" if delivery.is_sound else unknown_operator(load_model(before), rewritten, schemas)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from dplcli.ir import Model
     from dplcli.passes.select import Coverage, GapCause
     from dplcli.settings import ExplainSettings, MatchSettings, RuleSettings
-    from dplcli.verify import Settings as VerifySettings
-    from dplcli.verify.settings import VerificationResult
+    from dplcli.verify import Check
+    from dplcli.verify.verdict import VerificationResult
 
 
 # What matches in a model, and why the rest does not.
@@ -144,7 +144,7 @@ class Measuring:
         return replace(coverage, problem=problem, sizes=self._sizes, chosen=chosen)
 
 
-def given_sizes(model: Model, settings: VerifySettings | None) -> dict[str, int]:
+def given_sizes(model: Model, settings: Check | None) -> dict[str, int]:
     """Return the sizes that the user gave, including those in whole shapes of inputs."""
     if settings is None:
         return {}

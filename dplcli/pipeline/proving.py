@@ -45,8 +45,9 @@ from dplcli.pipeline import sampling
 from dplcli.pipeline.sampling import DeadEndError, Sampler
 from dplcli.pipeline.verifying import compare
 from dplcli.settings import TrialSettings
+from dplcli.verify.check import Execution
 from dplcli.verify.draws import ODDITIES, DrawSpec, draw
-from dplcli.verify.settings import Execution, ModelSource, RunError
+from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from dplcli.pipeline.sampling import Wishes
     from dplcli.verify.draws import Manner, Oddity
     from dplcli.verify.run import Kind, Runner
-    from dplcli.verify.settings import Outputs
+    from dplcli.verify.values import Outputs
 
     AnyRule: TypeAlias = PatternRule | RewriteRule
     Array: TypeAlias = NDArray[Any]

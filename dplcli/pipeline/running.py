@@ -11,15 +11,18 @@ from dplcli.errors import UsageError, VerificationError
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.outcomes import BenchOutcome, BenchSide, RunOutcome
 from dplcli.pipeline.verifying import check_of, compare, prepare
-from dplcli.verify.settings import KernelReport, ModelSource, PartitionTime, RunError, Timing
+from dplcli.verify.values import ModelSource, PartitionTime, RunError, Timing
+from dplcli.verify.verdict import KernelReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from dplcli.settings import BenchSettings, RunSettings
+    from dplcli.verify.check import Execution
     from dplcli.verify.run import Runner
-    from dplcli.verify.settings import Execution, Feed, PartitionRun
+    from dplcli.verify.values import Feed
+    from dplcli.verify.verdict import PartitionRun
 
 
 def run_model(path: Path, chosen: RunSettings) -> RunOutcome:

@@ -13,14 +13,8 @@ from dplcli.errors import UsageError
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.outcomes import AccuracyOutcome
 from dplcli.settings import EngineSettings, KernelSettings, several
-from dplcli.verify import Settings as VerifySettings
-from dplcli.verify.settings import (
-    Execution,
-    InputFunction,
-    InputRequest,
-    Override,
-    sizes_and_shapes,
-)
+from dplcli.verify import Check
+from dplcli.verify.check import Execution, InputFunction, InputRequest, Override, sizes_and_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +33,7 @@ _MUTANTS = 20
 """How many wrong versions are tried if nothing is said but how many must be refused."""
 
 
-def check_of(chosen: BaseSettings) -> VerifySettings:
+def check_of(chosen: BaseSettings) -> Check:
     """Return what settings of a job say about a comparison, or about the run of one model.
 
     Raises:
@@ -47,7 +41,7 @@ def check_of(chosen: BaseSettings) -> VerifySettings:
         CatalogError: The function cannot be imported.
     """
     given = {name: value for name, value in vars(chosen).items() if value is not None}
-    names = (field.name for field in fields(VerifySettings))
+    names = (field.name for field in fields(Check))
     alike = {name: given[name] for name in names if name in given}
     if "min_power" in given:
         alike.setdefault("mutants", _MUTANTS)
@@ -65,7 +59,7 @@ def check_of(chosen: BaseSettings) -> VerifySettings:
         label = os.fspath(inputs)
         if not Path(label).exists():
             function = _function(label, allow_code=given.get("allow_code", False))
-    return VerifySettings(
+    return Check(
         **alike,
         seeds=several(given["seed"]) or None,
         levels=several(given["level"]) or None,
@@ -134,7 +128,7 @@ def verify(
     original: Path,
     candidate: Path,
     *,
-    settings: VerifySettings | None = None,
+    settings: Check | None = None,
     progress: Progress | None = None,
 ) -> VerificationResult:
     """Compare two models in onnxruntime.
@@ -148,7 +142,7 @@ def verify(
     return compare(original, candidate, settings, progress, prove=True)
 
 
-def prepare(settings: VerifySettings | None) -> None:
+def prepare(settings: Check | None) -> None:
     """Start the process that will run the models, while dpl does something else."""
     from dplcli.verify.run import warm_up  # noqa: PLC0415  # only where models run
 
@@ -159,7 +153,7 @@ def prepare(settings: VerifySettings | None) -> None:
 def compare(
     original: Path,
     candidate: Path,
-    settings: VerifySettings | None,
+    settings: Check | None,
     progress: Progress | None,
     *,
     prove: bool = False,
@@ -171,7 +165,7 @@ def compare(
     from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
 
     return verify_equivalence(
-        original, candidate, settings or VerifySettings(), prove=prove, progress=progress
+        original, candidate, settings or Check(), prove=prove, progress=progress
     )
 
 
@@ -189,11 +183,11 @@ def prove(original: Path, candidate: Path) -> tuple[str, str]:
         return "", str(error)
 
 
-def judge_again(results: Path, *, settings: VerifySettings | None = None) -> VerificationResult:
+def judge_again(results: Path, *, settings: Check | None = None) -> VerificationResult:
     """Judge saved results with other tolerances; no model is run.
 
     Args:
-        results: What a verification saved (`Settings.save_results`).
+        results: What a verification saved (`Check.save_results`).
         settings: Its tolerances are used, nothing else of it.
 
     Raises:
@@ -201,7 +195,7 @@ def judge_again(results: Path, *, settings: VerifySettings | None = None) -> Ver
     """
     from dplcli.verify.evidence import load_evidence  # noqa: PLC0415  # onnxruntime
 
-    return load_evidence(results).judge(settings or VerifySettings())
+    return load_evidence(results).judge(settings or Check())
 
 
 def accuracy(original: Path, candidate: Path, chosen: AccuracySettings) -> AccuracyOutcome:
@@ -259,7 +253,7 @@ class Subject:
         parts = (self.candidate, self.original, self.judged, self.against)
         return " against ".join(names.get(path, path.name) for path in parts if path is not None)
 
-    def compare(self, settings: VerifySettings, say: Progress) -> VerificationResult:
+    def compare(self, settings: Check, say: Progress) -> VerificationResult:
         """Return the verdict."""
         if self.judged is not None:
             return judge_again(self.judged, settings=settings)
@@ -285,7 +279,7 @@ _RUNNING = {*_JUDGING, "level", "custom_ops", *EngineSettings.options, *KernelSe
 
 
 def choose_subject(
-    models: tuple[Path | None, Path | None], chosen: ComparingSettings, settings: VerifySettings
+    models: tuple[Path | None, Path | None], chosen: ComparingSettings, settings: Check
 ) -> Subject:
     """Decide what is compared, from arguments and options.
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dplcli.ir import Model
     from dplcli.passes.rewrite import Application
     from dplcli.settings import ResultSettings
-    from dplcli.verify import Settings as VerifySettings
-    from dplcli.verify.settings import Sums
+    from dplcli.verify import Check
+    from dplcli.verify.check import Sums
 
     Progress = Callable[[str], None]
 
@@ -199,7 +199,7 @@ def graph_objection(model: Model) -> str:
 def check_result(
     original: Path,
     candidate: Path,
-    verification: VerifySettings,
+    verification: Check,
     say: Progress,
     *,
     prove: bool = False,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layer, Layers
-    from dplcli.verify.settings import KernelReport
+    from dplcli.verify.verdict import KernelReport
 
     Status: TypeAlias = Literal["passed", "failed", "error", "skipped"]
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from dplcli.outcomes import AccuracyOutcome, BenchOutcome, KernelsOutcome, RunOutcome
     from dplcli.report.layout import Part
     from dplcli.verify.accuracy import NamedAccuracy
-    from dplcli.verify.settings import KernelReport, PartitionTime
+    from dplcli.verify.values import PartitionTime
+    from dplcli.verify.verdict import KernelReport
 
 
 # What one model was fed and gave, and which of its partitions a plan takes.

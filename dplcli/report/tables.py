@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
-    from dplcli.verify.settings import BlockReport, KernelReport, Opinion
+    from dplcli.verify.verdict import BlockReport, KernelReport, Opinion
 
 
 # The grounds of a verdict: where tolerances come from, and what the check notices.

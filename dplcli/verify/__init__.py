@@ -7,15 +7,5 @@ magnitude. A difference is a result. An exception means that there is no verdict
 Importing this package does not load onnxruntime; importing ``equivalence`` does.
 """
 
-from dplcli.verify.settings import (
-    LEVELS,
-    Execution,
-    Figures,
-    InputChoice,
-    InputRequest,
-    OutputComparison,
-    Override,
-    Power,
-    Settings,
-    VerificationResult,
-)
+from dplcli.verify.check import LEVELS, Check, Execution, InputRequest, Override
+from dplcli.verify.verdict import Figures, InputChoice, OutputComparison, Power, VerificationResult

@@ -20,14 +20,15 @@ from dplcli.verify.inputs import check_saving, fed_reference
 from dplcli.verify.layers import ValueStream, align, chunks_of_both
 from dplcli.verify.model import input_differences, model_of, read_model
 from dplcli.verify.run import Runner, check_setup
-from dplcli.verify.settings import ModelSource, RunError
+from dplcli.verify.values import ModelSource, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from dplcli.verify.check import Check
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.settings import Array, Leaf, Outputs, Settings
+    from dplcli.verify.values import Array, Leaf, Outputs
 
 _HELD = 1 << 28
 """How many bytes of values are held at once of each model, over all inputs."""
@@ -175,7 +176,7 @@ class Sums:
 def measure_accuracy(
     original: Path,
     candidate: Path,
-    settings: Settings,
+    settings: Check,
     *,
     layers: bool = False,
     say: Callable[[str], None] = lambda _: None,

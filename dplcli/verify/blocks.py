@@ -38,28 +38,23 @@ from dplcli.files import cache_folder, place_in, write_file
 from dplcli.ir.operators import MATRIX_SLOT, may_be_random
 from dplcli.onnx_io.convert import all_nodes, decode_type, load_data
 from dplcli.onnx_io.external_data import places_in
-from dplcli.verify import settings
+from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.cuts import CutModels
 from dplcli.verify.evidence import RECORD, packed_runs, read_record, unpacked_runs
 from dplcli.verify.inputs import ARCHIVE_ERRORS
 from dplcli.verify.layers import alone, type_of, value_of
 from dplcli.verify.model import bytes_of, model_of
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import REFERENCE_LEVEL, BlockCuts, Leaf, RunError
+from dplcli.verify.values import BlockCuts, Leaf, RunError, arrays_in, leaves_of
+from dplcli.verify.verdict import GIGABYTE, BlockReport, MemoryPlan, Need
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.verify.model import Dataflow
     from dplcli.verify.run import Kind
-    from dplcli.verify.settings import (
-        Array,
-        Feed,
-        ModelSource,
-        Outputs,
-        PartitionRun,
-        PartitionTime,
-    )
+    from dplcli.verify.values import Array, Feed, ModelSource, Outputs, PartitionTime
+    from dplcli.verify.verdict import PartitionRun
 
 # The engine.
 
@@ -148,7 +143,7 @@ class InBlocks:
             tensor.CopyFrom(wiring.initializers[name])
             if tensor.data_location == TensorProto.EXTERNAL:
                 load_data(tensor, self._source.path.parent)
-            given[name] = settings.leaves_of(onnx.numpy_helper.to_array(tensor))
+            given[name] = leaves_of(onnx.numpy_helper.to_array(tensor))
         return given
 
     def _run_block(
@@ -292,7 +287,7 @@ def _leaves(feed: Feed) -> tuple[Leaf, ...]:
     """Return a value as a session gives it: bfloat16 as float32."""
     return tuple(
         replace(leaf, data=leaf.data.astype(np.float32)) if leaf.dtype == "bfloat16" else leaf
-        for leaf in settings.leaves_of(feed)
+        for leaf in leaves_of(feed)
     )
 
 
@@ -307,7 +302,7 @@ def _digest(feeds: Mapping[str, Feed]) -> bytes:
     """Return what tells inputs from others."""
     digest = hashlib.sha256()
     for name, feed in sorted(feeds.items()):
-        for array in settings.arrays_in(feed):
+        for array in arrays_in(feed):
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
             is_plain = array.dtype.kind not in "OUS"
             digest.update(array.tobytes() if is_plain else repr(array.tolist()).encode())
@@ -411,7 +406,7 @@ def _costs(wiring: Wiring, row: int) -> Iterator[tuple[str, int, int]]:
         yield name, size, copies
 
 
-def need_of(wiring: Wiring, rows: Iterable[int], values: int = 0) -> settings.Need:
+def need_of(wiring: Wiring, rows: Iterable[int], values: int = 0) -> Need:
     """Return what a run of some nodes needs.
 
     Args:
@@ -425,7 +420,7 @@ def need_of(wiring: Wiring, rows: Iterable[int], values: int = 0) -> settings.Ne
         for name, size, copied in _costs(wiring, row):
             sizes[name] = size
             copies[name] = max(copies[name], copied)
-    return settings.Need(sum(sizes.values()), sum(copies.values()), values)
+    return Need(sum(sizes.values()), sum(copies.values()), values)
 
 
 def values_of(flow: Dataflow, sizes: Mapping[str, int]) -> int:
@@ -486,7 +481,7 @@ def plan_blocks(
     values: int,
     most: float | None,
     say: Callable[[str], None],
-) -> tuple[settings.MemoryPlan, tuple[BlockCuts, BlockCuts] | None]:
+) -> tuple[MemoryPlan, tuple[BlockCuts, BlockCuts] | None]:
     """Decide whether two models run in blocks, and in which.
 
     Args:
@@ -508,7 +503,7 @@ def plan_blocks(
     free = free_memory()
     limit = need.total if free is None else max(free // _SHARE, _LEAST)
     if most is not None:
-        limit = int(most * settings.GIGABYTE)
+        limit = int(most * GIGABYTE)
     cuts, largest = None, need
     if need.total > limit:
         room = max(limit - values, limit // 2)  # what flows is an estimate, and a high one
@@ -520,7 +515,7 @@ def plan_blocks(
         )
         largest = max(of_blocks, key=lambda each: each.total)
     count = 1 if cuts is None else max(each.count for each in cuts)
-    plan = settings.MemoryPlan(need, limit, free, count, largest)
+    plan = MemoryPlan(need, limit, free, count, largest)
     if free is not None and largest.copies + largest.values > free:  # weights may stay on disk
         raise VerificationError(
             f"there is not enough memory: {str(plan)[0].lower()}{str(plan)[1:-1]}",
@@ -529,9 +524,7 @@ def plan_blocks(
     return plan, cuts
 
 
-def reports(
-    source: ModelSource, roundings: Mapping[str, float]
-) -> tuple[settings.BlockReport, ...]:
+def reports(source: ModelSource, roundings: Mapping[str, float]) -> tuple[BlockReport, ...]:
     """Return what was seen of each block of a model.
 
     Args:
@@ -550,7 +543,7 @@ def reports(
         worst = max(own, key=own.__getitem__, default="")
         off = own.get(worst, 0.0)
         shown = off if math.isfinite(off) else None
-        found.append(settings.BlockReport(block + 1, len(rows), len(own), worst, shown))
+        found.append(BlockReport(block + 1, len(rows), len(own), worst, shown))
     return tuple(found)
 
 
@@ -594,9 +587,7 @@ def _partners(
     }
 
 
-def _needs_in(
-    wiring: Wiring, ends: Sequence[Sequence[str]], values: int
-) -> Iterator[settings.Need]:
+def _needs_in(wiring: Wiring, ends: Sequence[Sequence[str]], values: int) -> Iterator[Need]:
     """Yield what each block needs."""
     stored = stored_rows(wiring)
     rows: dict[int, list[int]] = {}

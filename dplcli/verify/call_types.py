@@ -19,11 +19,11 @@ from dplcli.onnx_io.infer import ONNX_ERRORS, inlined
 from dplcli.verify.engines import output_types
 from dplcli.verify.inputs import with_weights
 from dplcli.verify.model import model_of
-from dplcli.verify.settings import RunError
+from dplcli.verify.values import RunError
 
 if TYPE_CHECKING:
     from dplcli.ir import Model, Value
-    from dplcli.verify.settings import ModelSource
+    from dplcli.verify.values import ModelSource
 
 
 def complete_types(model: Model, source: ModelSource) -> None:

@@ -13,24 +13,21 @@ from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir import Node, Shape, Value, operators
+from dplcli.verify.check import REFERENCE_LEVEL, Check, Override
 from dplcli.verify.model import Dataflow, Waypoint, integer, model_of
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import (
-    REFERENCE_LEVEL,
+from dplcli.verify.values import (
     Array,
     Feed,
-    Figures,
     Leaf,
     ModelSource,
-    OutputComparison,
     Outputs,
-    Override,
     RunError,
     Runs,
-    Settings,
     StoppedError,
     map_feeds,
 )
+from dplcli.verify.verdict import Figures, OutputComparison
 
 # How many roundings lead to an output, counted along the longest path to it.
 
@@ -413,7 +410,7 @@ class Judge:
         is_brief: Whether figures are left out where floats agree.
     """
 
-    settings: Settings
+    settings: Check
     facts: Facts
     case: int
     level: str = REFERENCE_LEVEL

@@ -17,6 +17,7 @@ from dplcli.ir.operators import CASTS, CONTROL_FLOW, canonical_domain
 from dplcli.onnx_io.bounded import GivenUpError
 from dplcli.onnx_io.convert import all_nodes, all_scopes, graphs_of
 from dplcli.onnx_io.infer import ONNX_ERRORS, inferred_graph, inlined, write_defaults
+from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, Facts, hides_differences
 from dplcli.verify.draws import MOST_TURNS
 from dplcli.verify.layers import Pair, align, alone, capture, type_of, value_of
@@ -34,7 +35,7 @@ from dplcli.verify.model import (
 from dplcli.verify.numbering import Numbering
 from dplcli.verify.ranges import Ranges
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import REFERENCE_LEVEL, ModelSource, RunError, one_line
+from dplcli.verify.values import ModelSource, RunError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -42,10 +43,11 @@ if TYPE_CHECKING:
 
     from onnx import ModelProto, NodeProto, TypeProto
 
+    from dplcli.verify.check import Execution
     from dplcli.verify.compare import Judge
     from dplcli.verify.draws import Manner
     from dplcli.verify.float64 import Precision
-    from dplcli.verify.settings import Array, Execution, Feed, Leaf, Outputs
+    from dplcli.verify.values import Array, Feed, Leaf, Outputs
 
     Cuts: TypeAlias = "Mapping[str, Pair] | _Fewer"
     """Values at which a model is cut, and the pairs that they are in."""

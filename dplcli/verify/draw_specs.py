@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
     from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
-    from dplcli.verify.settings import Array
+    from dplcli.verify.values import Array
 
 _WIDE = 1e3
 """How large numbers are drawn that are inputs of the model."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dplcli.verify.ranges import Grid
-    from dplcli.verify.settings import Array
+    from dplcli.verify.values import Array
 
 Oddity = Literal["edges", "nan", "inf", "zero_sign"]
 Manner = Literal["mixed", "ties", "bounds", "second", "third", "wide", "flat", "tiny", Oddity]

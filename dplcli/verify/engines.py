@@ -15,8 +15,20 @@ from onnxruntime.capi import onnxruntime_pybind11_state as _state
 from dplcli.errors import UsageError
 from dplcli.files import is_text, text_path
 from dplcli.ir.types import TensorType
-from dplcli.verify import settings
-from dplcli.verify.settings import Array, Execution, Feed, Leaf, ModelSource, Outputs, RunError
+from dplcli.verify.check import CPU, Execution
+from dplcli.verify.values import (
+    Array,
+    Feed,
+    Leaf,
+    ModelSource,
+    Outputs,
+    RunError,
+    ShortageError,
+    is_exotic,
+    leaves_of,
+    one_line,
+    tells_of_shortage,
+)
 
 RUNTIME_VERSION: str = ort.__version__
 
@@ -40,7 +52,7 @@ def wrap(feed: Feed) -> ort.OrtValue:
             "onnxruntime's Python interface takes no strings, sequences or optionals where an "
             "output has a type that numpy lacks"
         )
-    if not settings.is_exotic(feed):
+    if not is_exotic(feed):
         return ort.OrtValue.ortvalue_from_numpy(feed)
     import onnx  # noqa: PLC0415  # slow to load, and rarely needed
 
@@ -54,7 +66,7 @@ def unwrap(value: ort.OrtValue) -> Leaf:
     kind = str(value.data_type())
     inner = kind.removeprefix("tensor(").removesuffix(")")
     if kind == f"tensor({inner})" and inner not in _BITS:
-        return settings.leaves_of(value.numpy())[0]
+        return leaves_of(value.numpy())[0]
     if kind != f"tensor({inner})":
         raise NotImplementedError(f"an output of type {kind} beside types that numpy lacks")
     from dplcli.verify.model import dtype_name  # noqa: PLC0415  # loads onnx
@@ -147,7 +159,7 @@ class Session:
             with ExitStack() as stack:
                 model = _model_of(source, options, stack)
                 _register(options, source.libraries)
-                providers = list(dict.fromkeys((provider, settings.CPU)))
+                providers = list(dict.fromkeys((provider, CPU)))
                 # No fallback: it would run on the CPU what another provider fails to run.
                 self._session = ort.InferenceSession(
                     model, options, providers=providers, enable_fallback=0
@@ -181,13 +193,11 @@ class Session:
         try:
             if self._plain:  # a feed may be of a type that numpy lacks nevertheless
                 given = {
-                    name: wrap(feed)
-                    if isinstance(feed, np.ndarray) and settings.is_exotic(feed)
-                    else feed
+                    name: wrap(feed) if isinstance(feed, np.ndarray) and is_exotic(feed) else feed
                     for name, feed in feeds.items()
                 }
                 values = self._session.run(names, given, options)
-                return {n: settings.leaves_of(v) for n, v in zip(names, values, strict=True)}
+                return {n: leaves_of(v) for n, v in zip(names, values, strict=True)}
             wrapped = {name: wrap(feed) for name, feed in feeds.items()}
             results = self._session.run_with_ort_values(names, wrapped, options)
             return {n: (unwrap(v),) for n, v in zip(names, results, strict=True)}
@@ -226,7 +236,7 @@ def check_provider_and_libraries(libraries: Sequence[Path], execution: Execution
         try:
             _register(options, (library,))
         except _ERRORS as error:
-            said = settings.one_line(str(error))
+            said = one_line(str(error))
             raise UsageError(
                 f"--custom-ops {library}: onnxruntime does not load it: {said}",
                 hint="see dpl kernels plan, and --session-option dpl.plan=FILE"
@@ -236,9 +246,9 @@ def check_provider_and_libraries(libraries: Sequence[Path], execution: Execution
 
 
 def _onnxruntime_error(error: Exception) -> RunError:
-    message = settings.one_line(str(error)) or type(error).__name__
-    if isinstance(error, MemoryError) or settings.tells_of_shortage(message):
-        return settings.ShortageError(f"out of memory: {message}")
+    message = one_line(str(error)) or type(error).__name__
+    if isinstance(error, MemoryError) or tells_of_shortage(message):
+        return ShortageError(f"out of memory: {message}")
     return RunError(message)
 
 

@@ -31,6 +31,7 @@ from dplcli.files import temporary_folder
 from dplcli.verify import compare, inputs, run
 from dplcli.verify.accuracy import Sums
 from dplcli.verify.blocks import forget, is_large, plan_blocks, reports, values_of
+from dplcli.verify.check import REFERENCE_LEVEL, TIMEOUT, Check, InputRequest
 from dplcli.verify.compare import Judge, Limit
 from dplcli.verify.cuts import ApartJudgement, judge_apart, without_refused
 from dplcli.verify.evidence import Evidence, blindness, save_evidence
@@ -47,29 +48,27 @@ from dplcli.verify.places import judge_places
 from dplcli.verify.power import blind_warnings, measure_power, random_warnings, value_warnings
 from dplcli.verify.proof import UnprovedError, prove_same
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import (
-    REFERENCE_LEVEL,
-    TIMEOUT,
+from dplcli.verify.values import (
     BlockCuts,
     Feed,
-    InputRequest,
-    KernelReport,
     Leaf,
-    LocalJudgement,
-    MemoryPlan,
     ModelSource,
-    Opinion,
-    OutputComparison,
     Outputs,
-    PartitionRun,
-    Power,
     RunError,
     Runs,
-    Settings,
-    Side,
     StoppedError,
-    VerificationResult,
     one_line,
+)
+from dplcli.verify.verdict import (
+    KernelReport,
+    LocalJudgement,
+    MemoryPlan,
+    Opinion,
+    OutputComparison,
+    PartitionRun,
+    Power,
+    Side,
+    VerificationResult,
 )
 
 Progress = Callable[[str], None]
@@ -165,7 +164,7 @@ def _why(error: Exception) -> str:
 # Comparing two files.
 
 
-DEFAULT_SETTINGS = Settings()
+DEFAULT_CHECK = Check()
 
 # In how many cases places are judged, where outputs fail in more.
 _MOST_JUDGED = 8
@@ -188,7 +187,7 @@ _SHARED_LIBRARIES = "the original does not run without the custom operators, so 
 def verify_equivalence(
     original: Path,
     candidate: Path,
-    settings: Settings = DEFAULT_SETTINGS,
+    settings: Check = DEFAULT_CHECK,
     *,
     prove: bool = False,
     progress: Progress | None = None,
@@ -283,7 +282,7 @@ def verify_equivalence(
 
 
 def _refusal(
-    models: Iterable[tuple[Path, ModelProto]], settings: Settings
+    models: Iterable[tuple[Path, ModelProto]], settings: Check
 ) -> VerificationError | None:
     """Return why models are not run, if they stand for too many nodes; a proof needs no run."""
     try:
@@ -295,7 +294,7 @@ def _refusal(
 
 
 def _plan(
-    models: tuple[Path, Path], flow: Dataflow, settings: Settings, say: Progress
+    models: tuple[Path, Path], flow: Dataflow, settings: Check, say: Progress
 ) -> tuple[MemoryPlan, tuple[BlockCuts, BlockCuts] | None]:
     """Decide whether two large models run in blocks; say what a run needs before the first one."""
     ports = input_ports(flow.model.graph)
@@ -311,7 +310,7 @@ def _plan(
 
 
 def _without_refused(
-    original: Path, candidate: Path, settings: Settings, known: VerificationResult
+    original: Path, candidate: Path, settings: Check, known: VerificationResult
 ) -> VerificationResult | None:
     """Compare two models without the nodes that onnxruntime refuses; None if there are none."""
     try:
@@ -340,7 +339,7 @@ def _without_refused(
 
 
 def _with_opinions(
-    result: VerificationResult, original: Path, candidate: Path, settings: Settings
+    result: VerificationResult, original: Path, candidate: Path, settings: Check
 ) -> VerificationResult:
     """Have the evaluator asked about a place inside, if it could say nothing of any output."""
     is_mute = all(opinion.agrees_with is None for opinion in result.opinions)
@@ -361,7 +360,7 @@ def _with_opinions(
 
 
 def _opinions_inside(
-    original: Path, candidate: Path, settings: Settings, regions: LocalJudgement
+    original: Path, candidate: Path, settings: Check, regions: LocalJudgement
 ) -> Sequence[Opinion]:
     """Ask the evaluator about the first place that can be cut out and differs by itself."""
     search = DivergenceSearch(original, candidate, settings, regions.case)
@@ -370,7 +369,7 @@ def _opinions_inside(
             if (parts := search.write(place, folder)) is None:
                 continue
             data = folder / DATA if parts.inputs else None
-            part = Settings(
+            part = Check(
                 levels=(REFERENCE_LEVEL,),
                 rtol=settings.rtol,
                 atol=settings.atol,
@@ -405,7 +404,7 @@ class _Check:
         original: Path,
         flow: Dataflow,
         made: set[str],
-        settings: Settings,
+        settings: Check,
         *,
         say: Progress,
         nodes: tuple[int, int],

@@ -20,10 +20,20 @@ from onnx.reference.ops import load_op
 from onnx.reference.ops.op_scan import Scan as OwnScan
 
 from dplcli.onnx_io.convert import all_nodes
-from dplcli.verify import settings
+from dplcli.verify.check import CPU
 from dplcli.verify.engines import numbered
 from dplcli.verify.model import whole_of
-from dplcli.verify.settings import Feed, Leaf, Outputs
+from dplcli.verify.values import (
+    Feed,
+    Leaf,
+    ModelSource,
+    Outputs,
+    RunError,
+    ShortageError,
+    is_exotic,
+    leaves_of,
+    one_line,
+)
 
 _IR_VERSION = 8
 """That of models of one operator: old enough for all versions of onnxruntime."""
@@ -330,7 +340,7 @@ class _FastMaxPool(OpRun):
         )
         opsets = [onnx.helper.make_opsetid(*each) for each in self.run_params["opsets"].items()]
         model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
-        session = ort.InferenceSession(model.SerializeToString(), providers=[settings.CPU])
+        session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
         return tuple(session.run(None, {node.input[0]: x}))
 
 
@@ -359,7 +369,7 @@ class _FastEvaluator(_Evaluator):
 class ReferenceSession:
     """A model that the reference evaluator runs."""
 
-    def __init__(self, source: settings.ModelSource, *, is_fast: bool = False) -> None:
+    def __init__(self, source: ModelSource, *, is_fast: bool = False) -> None:
         """Load the model with all its weights.
 
         Args:
@@ -397,7 +407,7 @@ class ReferenceSession:
             with np.errstate(all="ignore"):
                 values = self._evaluator.run(None, dict(feeds))
             return {
-                name: tuple(_readable(leaf) for leaf in settings.leaves_of(value))
+                name: tuple(_readable(leaf) for leaf in leaves_of(value))
                 for name, value in zip(self._names, values, strict=True)
             }
         except Exception as error:
@@ -406,7 +416,7 @@ class ReferenceSession:
 
 def _readable(leaf: Leaf) -> Leaf:
     """Return an array in the form of onnxruntime's: bfloat16 as float32, float8 in steps."""
-    if not settings.is_exotic(leaf.data):
+    if not is_exotic(leaf.data):
         return leaf
     if leaf.dtype == "bfloat16":
         return Leaf(leaf.label, leaf.dtype, leaf.data.astype(np.float32))
@@ -415,10 +425,6 @@ def _readable(leaf: Leaf) -> Leaf:
     raise NotImplementedError(f"an output of type {leaf.dtype}")
 
 
-def _evaluator_error(error: Exception) -> settings.RunError:
-    message = settings.one_line(f"{type(error).__name__}: {error}")
-    return (
-        settings.ShortageError(message)
-        if isinstance(error, MemoryError)
-        else settings.RunError(message)
-    )
+def _evaluator_error(error: Exception) -> RunError:
+    message = one_line(f"{type(error).__name__}: {error}")
+    return ShortageError(message) if isinstance(error, MemoryError) else RunError(message)

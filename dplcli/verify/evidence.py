@@ -23,25 +23,13 @@ import onnx
 
 from dplcli.errors import UsageError
 from dplcli.files import write_file
+from dplcli.verify.check import REFERENCE_LEVEL, Check
 from dplcli.verify.compare import Depth, Facts, Judge, Limit, check_names, excused, judge_level
 from dplcli.verify.inputs import ARCHIVE_ERRORS, candidate_source
 from dplcli.verify.model import check_expansion, input_ports, output_ports, read_model
 from dplcli.verify.run import Runner, at_level, check_setup, run_cases, run_levels
-from dplcli.verify.settings import (
-    REFERENCE_LEVEL,
-    Array,
-    Feed,
-    InputChoice,
-    Leaf,
-    LocalJudgement,
-    Outputs,
-    Proof,
-    Runs,
-    Settings,
-    Sight,
-    VerificationResult,
-    storable,
-)
+from dplcli.verify.values import Array, Feed, Leaf, Outputs, Runs, storable
+from dplcli.verify.verdict import InputChoice, LocalJudgement, Proof, Sight, VerificationResult
 
 RESULTS_SCHEMA = "dpl.results/1"
 RECORD = "record"
@@ -81,7 +69,7 @@ class Evidence:
         """Return how far outputs move with the original's own last bits."""
         return self.measured
 
-    def judge(self, settings: Settings) -> VerificationResult:
+    def judge(self, settings: Check) -> VerificationResult:
         """Return the verdict with the tolerances of *settings*, which decide alone if chosen.
 
         Raises:
@@ -313,7 +301,7 @@ def _unpacked_feed(packed: Any, arrays: Mapping[str, Array]) -> Feed:  # noqa: A
 
 
 def verify_against(
-    evidence: Evidence, candidate: Path, settings: Settings, *, progress: Callable[[str], None]
+    evidence: Evidence, candidate: Path, settings: Check, *, progress: Callable[[str], None]
 ) -> VerificationResult:
     """Compare what *candidate* computes with what the original of *evidence* gave.
 

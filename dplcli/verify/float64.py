@@ -19,10 +19,11 @@ from dplcli.ir.operators import canonical_domain
 from dplcli.onnx_io.convert import all_scopes
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS
+from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import scale_of
 from dplcli.verify.model import whole_of
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import REFERENCE_LEVEL, RunError, map_feeds, one_line
+from dplcli.verify.values import RunError, map_feeds, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
     from dplcli.verify.compare import Reals
-    from dplcli.verify.settings import Array, Feed, Leaf, ModelSource, Outputs
+    from dplcli.verify.values import Array, Feed, Leaf, ModelSource, Outputs
 
 _COARSER: dict[int, float] = {
     TensorProto.FLOAT: 2.0**-23,

@@ -26,6 +26,7 @@ from dplcli.errors import UsageError, VerificationError
 from dplcli.files import write_file
 from dplcli.ir import Dim, Graph, Node, Tensor, Value, operators
 from dplcli.ir.model import called_function
+from dplcli.verify.check import CORNERS, REFERENCE_LEVEL, Check, InputFunction, InputRequest
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.model import (
     Dataflow,
@@ -48,25 +49,20 @@ from dplcli.verify.model import (
 )
 from dplcli.verify.power import blind_outputs
 from dplcli.verify.run import Runner, open_original
-from dplcli.verify.settings import (
-    CORNERS,
-    REFERENCE_LEVEL,
+from dplcli.verify.values import (
     Array,
     BlockCuts,
     Feed,
-    InputChoice,
-    InputFunction,
-    InputRequest,
     Leaf,
     ModelSource,
     Outputs,
     RunError,
-    Settings,
     StoppedError,
     arrays_in,
     map_feeds,
     storable,
 )
+from dplcli.verify.verdict import InputChoice
 
 # Making the user's values fit an input: its type, its rank, its fixed dimensions.
 #
@@ -1935,7 +1931,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
     path: Path,
     flow: Dataflow,
     facts: Facts,
-    settings: Settings,
+    settings: Check,
     *,
     made: Collection[str] | None = None,
     create: Callable[[ModelSource], Runner] = lambda source: Runner(source, REFERENCE_LEVEL),
@@ -1998,7 +1994,7 @@ def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to te
 
 
 def fed_reference(
-    path: Path, model: onnx.ModelProto, settings: Settings, say: Callable[[str], None]
+    path: Path, model: onnx.ModelProto, settings: Check, say: Callable[[str], None]
 ) -> Reference:
     """Run a model that nothing is compared with place by place; save what it is fed, if asked.
 
@@ -2054,7 +2050,7 @@ def refilled(source: ModelSource, values: Mapping[str, Array] | None) -> ModelSo
 
 def candidate_source(
     path: Path,
-    settings: Settings,
+    settings: Check,
     weights: Mapping[str, Array] | None = None,
     blocks: BlockCuts | None = None,
 ) -> ModelSource:
@@ -2069,7 +2065,7 @@ def candidate_source(
     return refilled(source, weights)
 
 
-def expected_sizes(ports: Sequence[Port], settings: Settings) -> Mapping[str, int]:
+def expected_sizes(ports: Sequence[Port], settings: Check) -> Mapping[str, int]:
     """Return the sizes of symbols that are tried first."""
     return next(size_plans(ports, settings.sizes, ()), NO_SIZES)
 

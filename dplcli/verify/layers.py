@@ -17,11 +17,13 @@ from dplcli.errors import UsageError
 from dplcli.keys import keys
 from dplcli.onnx_io import model_from_proto
 from dplcli.onnx_io.infer import ONNX_ERRORS
+from dplcli.verify.check import REFERENCE_LEVEL, Check, Whole
 from dplcli.verify.compare import Judge, facts_of, value_depths
 from dplcli.verify.inputs import candidate_source, names_made_by_shape, open_reference
 from dplcli.verify.model import Dataflow, model_of, read_model, read_whole
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import REFERENCE_LEVEL, Junction, Leaf, RunError, Settings, Whole
+from dplcli.verify.values import Leaf, RunError
+from dplcli.verify.verdict import Junction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Model
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.settings import Array, Feed, ModelSource, OutputComparison, Outputs
+    from dplcli.verify.values import Array, Feed, ModelSource, Outputs
+    from dplcli.verify.verdict import OutputComparison
 
 # Which values of two models ought to be the same: told by structure, before anything runs.
 #
@@ -92,7 +95,7 @@ def align(
 # What flows through a model: inputs that it accepts, and the values inside it.
 
 
-def feed(path: Path, settings: Settings, made: Collection[str] | None = None) -> Reference:
+def feed(path: Path, settings: Check, made: Collection[str] | None = None) -> Reference:
     """Find inputs that the model at *path* runs on, as the verification does.
 
     Args:
@@ -562,7 +565,7 @@ class DivergenceSearch:
     """
 
     def __init__(
-        self, original: Path, candidate: Path, settings: Settings, seed: int | None = None
+        self, original: Path, candidate: Path, settings: Check, seed: int | None = None
     ) -> None:
         """Find inputs, and read both models.
 

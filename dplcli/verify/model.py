@@ -23,14 +23,16 @@ from dplcli.onnx_io import model_from_proto, parse_model, read_model_file
 from dplcli.onnx_io.convert import decode_type, dtype_bits, file_of, load_data
 from dplcli.onnx_io.external_data import all_tensors
 from dplcli.onnx_io.infer import ONNX_ERRORS, Expansion, infer_shapes, nodes_of
+from dplcli.verify.check import TIMEOUT, Execution
 from dplcli.verify.numbering import SHORT, mark
-from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
+from dplcli.verify.values import ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.ir import Dim, Node, Shape, Tensor, Value
-    from dplcli.verify.settings import Array, Sums
+    from dplcli.verify.check import Sums
+    from dplcli.verify.values import Array
 
 
 # The signature of a model: what it takes and gives, and whether two models agree on it.

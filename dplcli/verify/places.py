@@ -47,6 +47,7 @@ from dplcli.diff.sentences import sentences
 from dplcli.ir.operators import BOUNDED_BY_SIZE, BOUNDING, MEASURING, UNROUNDED, WEIGHT_AXES
 from dplcli.onnx_io.convert import file_of
 from dplcli.verify import compare, float64
+from dplcli.verify.check import REFERENCE_LEVEL
 from dplcli.verify.compare import FLOATS, UNITS, Judge, Limit, scale_of
 from dplcli.verify.cuts import CutModels, CutSide, Feeding, Place
 from dplcli.verify.draw_specs import BOUND_CONSTANT, LARGE_CONSTANT, draw_specs
@@ -56,16 +57,8 @@ from dplcli.verify.layers import Pair, ValueStream, is_alike, value_of
 from dplcli.verify.model import attribute, bytes_of, dtype_name, small_values
 from dplcli.verify.numbering import content_of
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import (
-    REFERENCE_LEVEL,
-    Junction,
-    Leaf,
-    LocalJudgement,
-    RunError,
-    Sight,
-    StoppedError,
-    leaves_of,
-)
+from dplcli.verify.values import Leaf, RunError, StoppedError, leaves_of
+from dplcli.verify.verdict import Junction, LocalJudgement, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -73,7 +66,8 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.settings import Array, Feed, ModelSource, OutputComparison, Outputs
+    from dplcli.verify.values import Array, Feed, ModelSource, Outputs
+    from dplcli.verify.verdict import OutputComparison
 
 _NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
 

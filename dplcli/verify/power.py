@@ -18,7 +18,8 @@ from dplcli.ir.operators import ORDERED, REARRANGING, SET_BY_NUMBERS, canonical_
 from dplcli.onnx_io.convert import load_data
 from dplcli.verify.compare import Judge
 from dplcli.verify.model import Dataflow, integer, model_of, numbers_in, stored
-from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
+from dplcli.verify.values import Array, ModelSource, Outputs, RunError, StoppedError
+from dplcli.verify.verdict import Power
 
 # Changes that change no result, whatever the model is fed. They say nothing about a check.
 

@@ -37,7 +37,8 @@ from dplcli.verify.numbering import (
     raw_data,
     stand_in_for,
 )
-from dplcli.verify.settings import Proof, one_line
+from dplcli.verify.values import one_line
+from dplcli.verify.verdict import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence

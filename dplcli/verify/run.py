@@ -25,18 +25,13 @@ from typing import IO, Any, Literal, Protocol, cast, runtime_checkable
 import numpy as np
 
 from dplcli.errors import DplError, UsageError, VerificationError
-from dplcli.verify.settings import (
-    CPU,
-    REFERENCE_LEVEL,
-    TIMEOUT,
+from dplcli.verify.check import CPU, REFERENCE_LEVEL, TIMEOUT, Execution, Kernels
+from dplcli.verify.values import (
     Array,
-    Execution,
     Feed,
-    Kernels,
     Leaf,
     ModelSource,
     Outputs,
-    PartitionRun,
     PartitionTime,
     RunError,
     Runs,
@@ -44,6 +39,7 @@ from dplcli.verify.settings import (
     StoppedError,
     is_exotic,
 )
+from dplcli.verify.verdict import PartitionRun
 
 # Messages between dpl and its workers: JSON, and arrays in shared memory.
 #

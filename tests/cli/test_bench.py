@@ -11,7 +11,7 @@ import pytest
 import dplcli
 from dplcli.outcomes import BenchOutcome, BenchSide
 from dplcli.report.running import bench_document
-from dplcli.verify.settings import Timing
+from dplcli.verify.values import Timing
 from tests.execute.support import needs_onednn, net, partitioned, written
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dplcli import __version__
 from dplcli.cli.main import COMMANDS, command_named
 from dplcli.cli.main import dpl as group
 from dplcli.settings import ComparingSettings
-from dplcli.verify.settings import LEVELS, Settings
+from dplcli.verify.check import LEVELS, Check
 from tests.cli.support import ROOT, Dpl
 
 LIST_IMPORTS = """
@@ -112,7 +112,7 @@ NO_OPTION = {
 
 def test_every_setting_of_the_check_has_an_option() -> None:
     """A field that is added to it without one fails here."""
-    known = {field.name for field in fields(Settings)}
+    known = {field.name for field in fields(Check)}
     meant = {NO_OPTION.get(name, name) for name in known} - {""}
 
     assert meant <= ComparingSettings.options.keys()

@@ -398,7 +398,7 @@ def test_results_are_frozen_and_show_themselves(model: Path) -> None:
 
 def test_functions_win_over_packages_of_their_names() -> None:
     """However those were imported, and in whatever order."""
-    import_module("dplcli.verify.settings")
+    import_module("dplcli.verify.check")
     import_module("dplcli.diff")
     assert callable(dpl.verify)
     assert callable(dpl.diff)

@@ -141,7 +141,7 @@ def test_random_single_mistakes_are_noticed(name: str) -> None:
     """Every wrong operator and attribute is, and all weights but those without effect."""
     refill, count, share = NETS[name]
     original, partitioned = SAMPLES / f"{name}.onnx", Path("partitioned.onnx")
-    settings = pipeline.VerifySettings(seeds=(0,), levels=("disable",), refill_weights=refill)
+    settings = pipeline.Check(seeds=(0,), levels=("disable",), refill_weights=refill)
     pipeline.partition(
         original,
         PartitionSettings(
@@ -158,7 +158,7 @@ def test_random_single_mistakes_are_noticed(name: str) -> None:
     assert len(missed) <= (1 - share) * others, [mutant.what for mutant in missed]
 
 
-def is_noticed(original: Path, mutant: Mutant, settings: pipeline.VerifySettings) -> bool:
+def is_noticed(original: Path, mutant: Mutant, settings: pipeline.Check) -> bool:
     """Tell whether verification says no, and names an output."""
     path = Path("mutant.onnx")
     onnx.save(mutant.model, path)

@@ -25,7 +25,8 @@ from dplcli.execute.cuda import load, numpy_type
 from dplcli.execute.cutlass import library as cutlass
 from dplcli.execute.product import gelu
 from dplcli.execute.session import KernelSession
-from dplcli.verify.settings import Execution, ModelSource
+from dplcli.verify.check import Execution
+from dplcli.verify.values import ModelSource
 from tests.execute.support import uncompiled
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from dplcli.pipeline import load_catalog_rules, partition
 from dplcli.pipeline.proving import Trier
 from dplcli.settings import PartitionSettings
 from dplcli.verify.engines import Session
-from dplcli.verify.settings import ModelSource, RunError
+from dplcli.verify.values import ModelSource, RunError
 from tests.execute.emulated import opened
 
 if TYPE_CHECKING:

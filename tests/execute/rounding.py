@@ -10,12 +10,13 @@ import onnx
 from dplcli.verify.cuts import in_bf16
 from dplcli.verify.engines import Session
 from dplcli.verify.model import model_of
-from dplcli.verify.settings import ModelSource, PartitionRun
+from dplcli.verify.values import ModelSource
+from dplcli.verify.verdict import PartitionRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dplcli.verify.settings import Feed, Outputs
+    from dplcli.verify.values import Feed, Outputs
 
 FAULT = "DPL_TEST_FAULT"
 """Names an operator that is left out of bodies."""

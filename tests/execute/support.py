@@ -21,13 +21,14 @@ from dplcli.execute import kernels_for, operators
 from dplcli.execute.onednn.library import Library
 from dplcli.pipeline import partition
 from dplcli.settings import PartitionSettings
+from dplcli.verify.check import Check, Execution
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import Execution, ModelSource, Settings
+from dplcli.verify.values import ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.verify.settings import Kernels
+    from dplcli.verify.check import Kernels
 
 SECONDS = 120
 """How long a library may take for anything: if its heap is broken, it may never end."""
@@ -165,10 +166,10 @@ def net(text: str = NET, opset: int = 17) -> onnx.ModelProto:
     return model
 
 
-def asking(kernels: Kernels | None = None, target: str = "dnnl", **settings: object) -> Settings:
+def asking(kernels: Kernels | None = None, target: str = "dnnl", **settings: object) -> Check:
     """Return settings of a check that runs partitions on the library of a target."""
     execution = Execution(kernels=kernels or kernels_for(target), timeout=SECONDS)
-    return Settings(execution=execution, **settings)  # type: ignore[arg-type]
+    return Check(execution=execution, **settings)  # type: ignore[arg-type]
 
 
 def written(model: onnx.ModelProto, path: Path) -> Path:

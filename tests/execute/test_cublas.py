@@ -17,8 +17,9 @@ from dplcli.execute.cutlass import library as cutlass
 from dplcli.execute.plan import PlanOp, RefusedError
 from dplcli.execute.session import check
 from dplcli.pipeline import verify
+from dplcli.verify.check import Check, Execution
 from dplcli.verify.engines import Session
-from dplcli.verify.settings import Execution, ModelSource, Settings
+from dplcli.verify.values import ModelSource
 from tests.corpus.nets import corpus, listed_models, real_model
 from tests.execute.emulated import (
     Emulated,
@@ -182,7 +183,7 @@ def test_a_wrong_descriptor_is_noticed(
 
     monkeypatch.setattr(Emulated, "read", read)
     original, path = partitioned(net(SQUARE), tmp_path, target="cublas")
-    settings = Settings(execution=Execution(isolated=False, kernels=kernels_for("cublas")))
+    settings = Check(execution=Execution(isolated=False, kernels=kernels_for("cublas")))
     result = verify(original, path, settings=settings)
     assert result.verdict == ("different" if fault else "equivalent")
     assert result.kernels is not None

@@ -18,7 +18,7 @@ from dplcli.execute.cutlass.library import Compiler, TemplateInstance, instance_
 from dplcli.execute.plan import LibraryError, PlanOp, RefusedError
 from dplcli.execute.product import product_of
 from dplcli.verify.engines import Session
-from dplcli.verify.settings import ModelSource
+from dplcli.verify.values import ModelSource
 from tests.corpus.nets import each_model, real_model
 from tests.execute.emulated import opened, use_template
 from tests.execute.one_call import compare_calls, compare_examples

@@ -23,7 +23,9 @@ from dplcli.execute.translate import translate
 from dplcli.onnx_io import model_from_proto
 from dplcli.pipeline import verify
 from dplcli.verify import engines
-from dplcli.verify.settings import Execution, KernelReport, Kernels, ModelSource, RunError
+from dplcli.verify.check import Execution, Kernels
+from dplcli.verify.values import ModelSource, RunError
+from dplcli.verify.verdict import KernelReport
 from tests.execute.support import (
     HEADER,
     NET,

@@ -18,7 +18,8 @@ from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
 from dplcli.pipeline import load_catalog_rules
 from dplcli.pipeline.proving import Trier
-from dplcli.verify.settings import Execution, ModelSource
+from dplcli.verify.check import Execution
+from dplcli.verify.values import ModelSource
 from tests.execute.support import SECONDS, needs_onednn
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from dplcli.execute.session import library_of
 from dplcli.onnx_io import load_model
 from dplcli.pipeline import verify
 from dplcli.verify.engines import Session
-from dplcli.verify.settings import ModelSource
+from dplcli.verify.values import ModelSource
 from tests.execute.emulated import opened, use, use_template
 from tests.execute.support import asking, net, partitioned
 from tests.execute.test_product import W, X, made

@@ -19,7 +19,7 @@ from dplcli.execute.plan import RefusedError
 from dplcli.execute.translate import translate
 from dplcli.onnx_io import model_from_proto
 from dplcli.verify import engines
-from dplcli.verify.settings import ModelSource, RunError
+from dplcli.verify.values import ModelSource, RunError
 from tests.execute.support import SECONDS, needs_onednn, opened, written
 
 if TYPE_CHECKING:
@@ -264,7 +264,8 @@ import numpy as np
 from dplcli.execute import kernels_for
 from dplcli.execute.session import open_session
 from dplcli.verify.engines import Session
-from dplcli.verify.settings import Execution, ModelSource
+from dplcli.verify.check import Execution
+from dplcli.verify.values import ModelSource
 path, original = map(Path, sys.argv[1:])
 asked = Execution(isolated=False, kernels=kernels_for("dnnl"))
 session = open_session(ModelSource(path, execution=asked), "all")

@@ -11,7 +11,8 @@ from dplcli.execute.onednn.library import Library
 from dplcli.execute.onednn.plans import plan_text
 from dplcli.execute.planned import planned, taken
 from dplcli.pipeline import verify
-from dplcli.verify.settings import Execution, Kernels, ModelSource, Settings
+from dplcli.verify.check import Check, Execution, Kernels
+from dplcli.verify.values import ModelSource
 from tests.execute.rounding import FAULT
 from tests.execute.support import NET, SECONDS, needs_onednn, net, partitioned
 
@@ -56,8 +57,8 @@ def test_a_wrong_body_is_wrong_in_bfloat16(
     assert "by itself gives something else than its body" in found.reasons[0]
 
 
-def _asking(kernels: Kernels, **settings: float) -> Settings:
-    return Settings(execution=Execution(kernels=kernels, timeout=SECONDS), **settings)  # type: ignore[arg-type]
+def _asking(kernels: Kernels, **settings: float) -> Check:
+    return Check(execution=Execution(kernels=kernels, timeout=SECONDS), **settings)  # type: ignore[arg-type]
 
 
 def test_where_nothing_is_gained_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

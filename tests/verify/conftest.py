@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from dplcli.verify import Settings
+from dplcli.verify import Check
 from dplcli.verify.compare import facts_of
 from dplcli.verify.inputs import Reference, open_reference
 from dplcli.verify.model import Dataflow, read_model
@@ -63,6 +63,6 @@ def reference(path: Path, **settings: object) -> Reference:
         path,
         flow,
         facts_of(flow),
-        Settings(**settings),  # type: ignore[arg-type]
+        Check(**settings),  # type: ignore[arg-type]
         create=lambda source: Runner(source, "disable"),
     )

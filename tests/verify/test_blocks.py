@@ -12,7 +12,7 @@ import pytest
 from benchmarks.llm import SIZES, STYLES, WEIGHTS, write
 from dplcli.errors import VerificationError
 from dplcli.report.json import parts_of
-from dplcli.verify import Settings, VerificationResult, blocks, model
+from dplcli.verify import Check, VerificationResult, blocks, model
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.run import Runner
 from tests.helpers import thinned
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from dplcli.verify.settings import ModelSource
+    from dplcli.verify.values import ModelSource
     from tests.verify.conftest import Save
 
 SHAPE = replace(SIZES["tiny"], layers=3)
-FORCED = Settings(max_memory=1e-9)
+FORCED = Check(max_memory=1e-9)
 """However small a model is, it does not fit: each of its weights is a block."""
-BY_LAYER = Settings(max_memory=5e-4, levels=("disable",))
+BY_LAYER = Check(max_memory=5e-4, levels=("disable",))
 """A layer of the decoder fits, and two do not."""
 
 
@@ -78,7 +78,7 @@ def test_verdict_of_blocks_is_that_of_the_whole(save: Save, pair: Verdict) -> No
     paths = [save(model, name) for name, model in zip("ab", pair.models(), strict=True)]
     answers: list[object] = []
 
-    for settings in (Settings(), FORCED):
+    for settings in (Check(), FORCED):
         try:
             answers.append(said(verify_equivalence(paths[0], paths[1], settings, prove=True)))
         except VerificationError as error:
@@ -231,7 +231,7 @@ def test_need_counts_weights_and_copies(tmp_path: Path) -> None:
     for weights in ("fp16", "int4"):
         decoder(tmp_path / "a.onnx", weights=weights)
         result = verify_equivalence(
-            tmp_path / "a.onnx", tmp_path / "a.onnx", Settings(max_memory=8), prove=True
+            tmp_path / "a.onnx", tmp_path / "a.onnx", Check(max_memory=8), prove=True
         )
         assert result.memory is not None
         assert result.memory.blocks == 1
@@ -328,7 +328,7 @@ def test_weights_elsewhere_are_told_by_what_they_hold(
             tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     beside = tmp_path / "there" / "b.onnx"
     onnx.save(other, beside, save_as_external_data=True, location="weights", size_threshold=1024)
-    settings = Settings(levels=("disable",))
+    settings = Check(levels=("disable",))
 
     result = verify_equivalence(tmp_path / "a.onnx", beside, settings, prove=True)
 

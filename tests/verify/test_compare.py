@@ -4,10 +4,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from dplcli.verify.check import Check
 from dplcli.verify.compare import Facts, Judge, derive_tolerance
-from dplcli.verify.settings import Leaf, OutputComparison, Settings
+from dplcli.verify.values import Leaf
+from dplcli.verify.verdict import OutputComparison
 
-JUDGE = Judge(Settings(), Facts(), 0)
+JUDGE = Judge(Check(), Facts(), 0)
 INF, NAN = float("inf"), float("nan")
 
 
@@ -81,7 +83,7 @@ def test_nan_and_infinity_agree_in_place(
     ours: list[float], theirs: list[float], *, ok: bool, nans: int
 ) -> None:
     """What is not finite has to be the same at the same place, whatever the tolerance."""
-    found = compare(ours, theirs, judge=Judge(Settings(rtol=1.0, atol=1e9), Facts(), 0))
+    found = compare(ours, theirs, judge=Judge(Check(rtol=1.0, atol=1e9), Facts(), 0))
 
     assert (found.ok, found.nan_mismatches) == (ok, nans)
     if not ok:
@@ -99,7 +101,7 @@ def test_figures_are_finite_or_none() -> None:
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.bool_])
 def test_whole_numbers_are_exact(dtype: npt.DTypeLike) -> None:
     """Integers and booleans have no tolerance, not even one that the user gives for floats."""
-    loose = Judge(Settings(rtol=1.0, atol=1e9), Facts(), 0)
+    loose = Judge(Check(rtol=1.0, atol=1e9), Facts(), 0)
 
     assert compare([1, 0], [1, 0], dtype, loose).ok
     assert not compare([1, 0], [1, 1], dtype, loose).ok

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplcli.errors import UsageError
-from dplcli.verify import OutputComparison, Override, Settings
+from dplcli.verify import Check, OutputComparison, Override
 from dplcli.verify.compare import Depth, Facts, Judge, Limit, derive_tolerance
-from dplcli.verify.settings import Leaf
+from dplcli.verify.values import Leaf
 
-JUDGE = Judge(Settings(), Facts(), 0)
+JUDGE = Judge(Check(), Facts(), 0)
 INF, NAN = float("inf"), float("nan")
 FINITE = st.floats(-(2.0**100), 2.0**100, width=32)
 
@@ -26,7 +26,7 @@ def chosen(
     tolerances: Mapping[str, Override] | None = None,
 ) -> Judge:
     """Return a judge with tolerances that somebody chose."""
-    return replace(JUDGE, settings=Settings(rtol=rtol, atol=atol, tolerances=tolerances or {}))
+    return replace(JUDGE, settings=Check(rtol=rtol, atol=atol, tolerances=tolerances or {}))
 
 
 def compare(
@@ -168,8 +168,8 @@ def test_measured_movement_excuses_no_nan_and_no_chosen_tolerance() -> None:
     judge = replace(JUDGE, limits={"y": Limit(9, 9)})
 
     assert not compare([1, 1], [1, NAN], judge=judge).ok
-    assert not compare([1], [2], judge=replace(judge, settings=Settings(rtol=0.1))).ok
-    single = Settings(tolerances={"y": Override(atol=0.1)})
+    assert not compare([1], [2], judge=replace(judge, settings=Check(rtol=0.1))).ok
+    single = Check(tolerances={"y": Override(atol=0.1)})
     assert not compare([1], [2], judge=replace(judge, settings=single)).ok
 
 
@@ -198,7 +198,7 @@ def test_tolerance_grows_with_the_root_of_the_depth_within_bounds() -> None:
 def test_settings_that_cannot_be_meant(chosen: dict[str, float]) -> None:
     """A negative number of mutants, or a share beyond all, is refused at once."""
     with pytest.raises(UsageError):
-        Settings(**chosen)  # type: ignore[arg-type]
+        Check(**chosen)  # type: ignore[arg-type]
 
 
 def test_override_that_cannot_be_meant() -> None:

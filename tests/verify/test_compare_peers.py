@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from dplcli.onnx_io import load_model
-from dplcli.verify import Settings
+from dplcli.verify import Check
 from dplcli.verify.equivalence import verify_equivalence
 from tests.calling import exit_code
 
@@ -92,7 +92,7 @@ def test_f10_token_ids_cover_the_vocabulary(save: Save) -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(table, "w"))
     path = save(model)
 
-    found = verify_equivalence(path, path, Settings(sizes={"batch": 4, "length": 64}))
+    found = verify_equivalence(path, path, Check(sizes={"batch": 4, "length": 64}))
 
     (choice,) = found.inputs
     assert choice.low is not None
@@ -107,11 +107,11 @@ def test_f11_the_power_of_the_check_on_a_light_net_is_known() -> None:
     path = LIGHT / "light_squeezenet.onnx"
     if not path.is_file():
         pytest.skip("this onnx brings no light nets along")
-    quick = Settings(seeds=(0,), levels=("disable",), mutants=10)
+    quick = Check(seeds=(0,), levels=("disable",), mutants=10)
 
     as_shipped = verify_equivalence(path, path, quick)
     refilled = verify_equivalence(
-        path, path, Settings(seeds=(0,), levels=("disable",), mutants=10, refill_weights=True)
+        path, path, Check(seeds=(0,), levels=("disable",), mutants=10, refill_weights=True)
     )
 
     assert as_shipped.blind_outputs

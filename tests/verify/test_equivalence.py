@@ -11,10 +11,10 @@ import pytest
 
 from dplcli.errors import ModelLoadError, UsageError, VerificationError
 from dplcli.report.json import parts_of
-from dplcli.verify import Settings, VerificationResult, equivalence
+from dplcli.verify import Check, VerificationResult, equivalence
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import ModelSource, StoppedError
+from dplcli.verify.values import ModelSource, StoppedError
 
 Save = Callable[..., Path]
 
@@ -240,7 +240,7 @@ def test_blindness_shows_with_one_seed_too(save: Save) -> None:
     """One seed is enough for the warning: another one is drawn for the original only."""
     path = save("g (float[3] x) => (float[3] y) <float z = {0}> { y = Mul (x, z) }")
 
-    result = verify_equivalence(path, path, Settings(seeds=(7,)))
+    result = verify_equivalence(path, path, Check(seeds=(7,)))
 
     assert result.blind_outputs == ("y",)
     assert result.seeds == (7,)
@@ -250,7 +250,7 @@ def test_tolerance_that_cannot_fail_is_a_warning(save: Save) -> None:
     """A tolerance wider than what the input moves has no power, and the report says so."""
     path = save(NET)
 
-    result = verify_equivalence(path, path, Settings(atol=1e6))
+    result = verify_equivalence(path, path, Check(atol=1e6))
 
     assert result.blind_outputs == ("y",)
 
@@ -314,7 +314,7 @@ def test_agreement_with_the_plain_original_is_enough(save: Save) -> None:
     said: list[str] = []
     path = save(NET)
 
-    result = verify_equivalence(path, path, Settings(levels=("all",)), progress=said.append)
+    result = verify_equivalence(path, path, Check(levels=("all",)), progress=said.append)
 
     assert [(o.level, o.baseline) for o in result.outputs] == [("all", "disable")]
     assert not any("original" in phrase and "level all" in phrase for phrase in said)
@@ -368,7 +368,7 @@ def test_onnxruntime_stays_silent(save: Save, capfd: pytest.CaptureFixture[str])
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, object]) -> None:
     """A setting that could not mean anything is an error before any work."""
     with pytest.raises(UsageError):
-        Settings(**settings)  # type: ignore[arg-type]
+        Check(**settings)  # type: ignore[arg-type]
 
 
 CHOICE = """g (float[1, 4] x) => (int64[1] y)
@@ -397,7 +397,7 @@ def test_blind_outputs_say_nothing_where_places_are_not_judged(save: Save) -> No
     """Where they are, a bound that nothing can reach decides; another bound is another model."""
     net = "g (float[4, 4] x) => (float[4, 4] y) <float low = {2}> { h = OP (x)  y = Max (h, low) }"
     ours, theirs = save(net.replace("OP", "Tanh")), save(net.replace("OP", "Sin"), "theirs")
-    found = verify_equivalence(ours, theirs, Settings(atol=1e-3))
+    found = verify_equivalence(ours, theirs, Check(atol=1e-3))
     assert found.verdict == "inconclusive"
     assert "no output changes with the inputs" in found.doubts[0]
     assert verify_equivalence(ours, theirs).verdict == "equivalent"  # neither exceeds 1
@@ -458,7 +458,7 @@ def test_a_crash_on_both_models_at_the_only_level_is_no_verdict(
     """Nothing was compared; a proof stands without that."""
     path, other = save(NET), save(NET.replace("-1.25", "-1.2"), "other")
     fail_at_all(monkeypatch, "original", "candidate")
-    settings = Settings(levels=("all",))
+    settings = Check(levels=("all",))
 
     with pytest.raises(
         VerificationError, match="no verdict: neither model runs: onnxruntime crash"
@@ -484,8 +484,8 @@ def test_functions_that_stand_for_too_many_nodes_are_proved_and_not_run(tmp_path
     path, other = tmp_path / "m.onnx", tmp_path / "other.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
     onnx.save(onnx.parser.parse_model(text.replace("b = Relu", "b = Tanh")), other)
-    result = verify_equivalence(path, path, Settings(), prove=True)
+    result = verify_equivalence(path, path, Check(), prove=True)
     assert result.equivalent
     assert "would expand them all" in result.warnings[0]
     with pytest.raises(VerificationError, match="would expand them all"):
-        verify_equivalence(path, other, Settings(), prove=True)
+        verify_equivalence(path, other, Check(), prove=True)

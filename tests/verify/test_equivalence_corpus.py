@@ -3,7 +3,7 @@
 import pytest
 
 from dplcli.errors import VerificationError
-from dplcli.verify import Settings
+from dplcli.verify import Check
 from dplcli.verify.equivalence import verify_equivalence
 from tests.corpus.nets import manifest, real_model
 from tests.helpers import thinned
@@ -34,7 +34,7 @@ def test_real_model_runs_on_made_up_inputs_and_equals_itself(name: str) -> None:
     """No flag, no hint: sizes and values are found, and nothing differs."""
     path = real_model(name)
 
-    result = verify_equivalence(path, path, Settings(levels=("disable",)))
+    result = verify_equivalence(path, path, Check(levels=("disable",)))
 
     assert result.equivalent
     assert all(output.max_abs in {0, None} for output in result.outputs)
@@ -46,7 +46,7 @@ def test_model_made_for_another_processor_is_said_to_be_that() -> None:
     path = real_model(BLOCKS_OF_16)
 
     with pytest.raises(VerificationError, match="no inputs were found") as caught:
-        verify_equivalence(path, path, Settings(levels=("disable",)))
+        verify_equivalence(path, path, Check(levels=("disable",)))
     assert "processors like the one" in (caught.value.hint or "")
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from dplcli.report.tables import third_opinions
-from dplcli.verify import Execution, InputRequest, Settings
+from dplcli.verify import Check, Execution, InputRequest
 from dplcli.verify.equivalence import Evaluator, verify_equivalence
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import Leaf, ModelSource, StoppedError
+from dplcli.verify.values import Leaf, ModelSource, StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ NET = """g (float[N, 3] x) => (float[N, 2] y)
 <float[3, 2] w = {0.5, -1.25, 2, 0.75, -0.3, 1}>
 { t = MatMul (x, w) y = Relu (t) }"""
 NARROW = {17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2"}
-ASK = Settings(third_opinion=True)
+ASK = Check(third_opinion=True)
 
 
 def test_it_sides_with_the_original_against_a_wrong_candidate(save: Save) -> None:
@@ -74,7 +74,7 @@ def test_it_says_whom_it_agrees_with(
     """And that both files say the same, so that the difference is onnxruntime's."""
     source = ModelSource(save("g (float[1] x) => (float[1] y) { y = Add (x, x) }"))
     feeds = {0: {"x": np.ones(1, np.float32)}}
-    (failed,) = verify_equivalence(source.path, source.path, Settings(levels=("all",))).outputs
+    (failed,) = verify_equivalence(source.path, source.path, Check(levels=("all",))).outputs
 
     found = Evaluator(source, source, feeds, equal).opinion(
         failed, {0: {"y": leaves(original)}}, {0: {"y": leaves(candidate)}}
@@ -110,7 +110,7 @@ def test_whatever_it_raises_leaves_it_without_opinion(
         raise error
 
     source = ModelSource(save("g (float[1] x) => (float[1] y) { y = Add (x, x) }"))
-    (failed,) = verify_equivalence(source.path, source.path, Settings(levels=("all",))).outputs
+    (failed,) = verify_equivalence(source.path, source.path, Check(levels=("all",))).outputs
     if when == "run":
         monkeypatch.setattr(Runner, "run", fail)
     feeds = {0: {"x": np.ones(1, np.float32)}}
@@ -211,7 +211,7 @@ def test_refilled_weights_are_what_it_computes_with(save: Save) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[2, 3] x) => (float[2, 2] y) <int64[2] s = {3, 2}>
     { w = ConstantOfShape <value = float[1] {1}> (s) t = MatMul (x, w) y = %s (t) }"""
-    settings = Settings(third_opinion=True, refill_weights=True)
+    settings = Check(third_opinion=True, refill_weights=True)
 
     result = verify_equivalence(save(text % "Relu"), save(text % "Abs", "wrong"), settings)
 

@@ -24,14 +24,14 @@ import pytest
 
 from dplcli.verify import Execution
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import ModelSource, RunError
+from dplcli.verify.values import ModelSource, RunError
 from tests.helpers import one_in, proto_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dplcli.verify.run import Kind
-    from dplcli.verify.settings import Array, Outputs
+    from dplcli.verify.values import Array, Outputs
 
 LEAST = 7
 """The oldest opset that onnxruntime runs."""

@@ -12,7 +12,7 @@ import pytest
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.report.json import parts_of
-from dplcli.verify import InputChoice, Settings
+from dplcli.verify import Check, InputChoice
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import Range, draw, shape_of, size_plans, static_sizes, tied_sizes
 from dplcli.verify.model import Bound, Dataflow, Port, input_domain, input_ports
@@ -35,7 +35,7 @@ def tables(text: str, **sizes: int) -> onnx.ModelProto:
 
 def choices(path: Path, **settings: object) -> dict[str, InputChoice]:
     """Return what each input of a model is fed when the model is compared with itself."""
-    result = verify_equivalence(path, path, Settings(**settings))  # type: ignore[arg-type]
+    result = verify_equivalence(path, path, Check(**settings))  # type: ignore[arg-type]
     assert result.equivalent
     return {choice.name: choice for choice in result.inputs}
 
@@ -429,7 +429,7 @@ def test_size_for_an_unknown_dimension_is_an_error(save: Save) -> None:
     path = save("g (float[N, 3] x) => (float[N, 3] y) { y = Relu (x) }")
 
     with pytest.raises(UsageError, match="'M'") as caught:
-        verify_equivalence(path, path, Settings(sizes={"M": 3}))
+        verify_equivalence(path, path, Check(sizes={"M": 3}))
     assert "N" in (caught.value.hint or "")
 
 

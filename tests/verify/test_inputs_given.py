@@ -14,12 +14,12 @@ import onnx.parser
 import pytest
 
 from dplcli.errors import UsageError, VerificationError
-from dplcli.verify import Settings, VerificationResult, inputs
+from dplcli.verify import Check, VerificationResult, inputs
+from dplcli.verify.check import InputRequest
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.evidence import load_evidence
 from dplcli.verify.inputs import GivenSet, read_given
 from dplcli.verify.model import input_ports
-from dplcli.verify.settings import InputRequest
 
 Save = Callable[..., Path]
 Array = npt.NDArray[np.generic]
@@ -37,7 +37,7 @@ AT_41 = np.full((2, 3), 41, np.float32)
 
 def check(ours: Path, *theirs: Path, **request: object) -> VerificationResult:
     """Compare two models, or one with itself, on what a request asks for."""
-    settings = Settings(levels=("disable",), request=InputRequest(**request))  # type: ignore[arg-type]
+    settings = Check(levels=("disable",), request=InputRequest(**request))  # type: ignore[arg-type]
     return verify_equivalence(ours, theirs[0] if theirs else ours, settings)
 
 
@@ -372,7 +372,7 @@ def test_function_is_called_once_for_each_seed(save: Save) -> None:
         called.append(seed)
         return {"x": X + seed}
 
-    settings = Settings(seeds=(3, 8), request=InputRequest(function=make, label="m:f"))
+    settings = Check(seeds=(3, 8), request=InputRequest(function=make, label="m:f"))
     path = save(ONE)
     result = verify_equivalence(path, path, settings)
 
@@ -399,10 +399,10 @@ def test_what_is_saved_is_what_is_read(
 ) -> None:
     """Saved inputs give the same figures, are the same bytes each time, and save as the same."""
     path, first, second = save(KINDS[kind]), tmp_path / "a.npz", tmp_path / "b.npz"
-    verify_equivalence(path, path, Settings(seeds=seeds, request=InputRequest(save=first)))
+    verify_equivalence(path, path, Check(seeds=seeds, request=InputRequest(save=first)))
 
     result = verify_equivalence(
-        path, path, Settings(seeds=seeds, request=InputRequest(given=first, save=second))
+        path, path, Check(seeds=seeds, request=InputRequest(given=first, save=second))
     )
 
     assert result.equivalent

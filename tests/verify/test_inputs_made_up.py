@@ -12,7 +12,8 @@ import onnx.parser
 import pytest
 
 from dplcli.errors import UsageError, VerificationError
-from dplcli.verify import InputChoice, Settings, VerificationResult
+from dplcli.verify import Check, InputChoice, VerificationResult
+from dplcli.verify.check import InputRequest
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import (
     Mood,
@@ -24,7 +25,7 @@ from dplcli.verify.inputs import (
 )
 from dplcli.verify.model import Dataflow, Port, Purpose, input_domain, input_ports, purposes
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import Feed, InputRequest, ModelSource
+from dplcli.verify.values import Feed, ModelSource
 
 Save = Callable[..., Path]
 Numbers = npt.NDArray[np.float64]
@@ -68,7 +69,7 @@ def uses(text: str, name: str) -> set[Purpose]:
 
 def check(ours: Path, *theirs: Path, **request: object) -> VerificationResult:
     """Compare two models, or one with itself, on what a request asks for."""
-    settings = Settings(levels=("disable",), request=InputRequest(**request))  # type: ignore[arg-type]
+    settings = Check(levels=("disable",), request=InputRequest(**request))  # type: ignore[arg-type]
     return verify_equivalence(ours, theirs[0] if theirs else ours, settings)
 
 
@@ -94,8 +95,8 @@ def test_fill_of_another_size_shows_only_where_all_keys_are_hidden(save: Save) -
     ours = save(model(ATTENTION.replace("FILL", "-3.4e38")))
     theirs = save(model(ATTENTION.replace("FILL", "-500.0")), "theirs")
 
-    assert not verify_equivalence(ours, theirs, Settings(levels=("disable",))).equivalent
-    even = Settings(levels=("disable",), seeds=(0,))
+    assert not verify_equivalence(ours, theirs, Check(levels=("disable",))).equivalent
+    even = Check(levels=("disable",), seeds=(0,))
     assert verify_equivalence(ours, theirs, even).equivalent
 
 

@@ -9,14 +9,14 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 
-from dplcli.verify import Settings
+from dplcli.verify import Check
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import draw_weights, find_weights
 from dplcli.verify.model import Dataflow
 
 Save = Callable[..., Path]
 
-REFILL = Settings(refill_weights=True)
+REFILL = Check(refill_weights=True)
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
 NET = """g (float[2, 3, 8, 8] x) => (float[2, 4, 6, 6] y)
@@ -170,8 +170,8 @@ def test_blind_net_of_the_onnx_package_is_named_and_cured() -> None:
     path = LIGHT / "light_squeezenet.onnx"
     settings = {"seeds": (0,), "levels": ("disable",)}
 
-    blind = verify_equivalence(path, path, Settings(**settings))  # type: ignore[arg-type]
-    cured = verify_equivalence(path, path, Settings(refill_weights=True, **settings))  # type: ignore[arg-type]
+    blind = verify_equivalence(path, path, Check(**settings))  # type: ignore[arg-type]
+    cured = verify_equivalence(path, path, Check(refill_weights=True, **settings))  # type: ignore[arg-type]
 
     assert "try --refill-weights" in blind.warnings[0]
     assert cured.equivalent
@@ -188,7 +188,7 @@ def test_dropped_activation_in_a_deep_net_is_noticed(save: Save, net: str) -> No
     relus[len(relus) // 2].op_type = "Identity"
 
     result = verify_equivalence(
-        path, save(model), Settings(refill_weights=True, seeds=(0,), levels=("disable",))
+        path, save(model), Check(refill_weights=True, seeds=(0,), levels=("disable",))
     )
 
     assert not result.equivalent

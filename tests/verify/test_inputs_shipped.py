@@ -9,9 +9,9 @@ import onnx
 import pytest
 
 from dplcli.errors import VerificationError
-from dplcli.verify import Settings
+from dplcli.verify import Check
+from dplcli.verify.check import InputRequest
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.settings import InputRequest
 from tests.helpers import thinned
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def dealt(paths: list[Path]) -> list[ParameterSet]:
 def equivalent(path: Path, request: InputRequest) -> bool:
     """Tell whether a model equals itself on what is asked for; skip what onnxruntime refuses."""
     try:
-        result = verify_equivalence(path, path, Settings(request=request))
+        result = verify_equivalence(path, path, Check(request=request))
     except VerificationError as error:
         if "does not run the original model" not in error.message:
             raise

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplcli.verify import Settings
+from dplcli.verify import Check
+from dplcli.verify.check import Execution, InputRequest
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import (
     find_stimulus,
@@ -24,7 +25,7 @@ from dplcli.verify.inputs import (
     smaller_size,
 )
 from dplcli.verify.model import Dataflow, Port, input_ports, read_model
-from dplcli.verify.settings import Execution, InputRequest, Leaf, RunError, StoppedError
+from dplcli.verify.values import Leaf, RunError, StoppedError
 from tests.verify.conftest import TOKENS, reference
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.verify.inputs import Reference
-    from dplcli.verify.settings import Feed, Outputs
+    from dplcli.verify.values import Feed, Outputs
     from tests.verify.conftest import Save
 
 FLOAT, INT64 = 1, 7
@@ -395,7 +396,7 @@ def test_difference_of_one_row_in_a_hundred_is_found(save: Save) -> None:
     ours, theirs = save(text.replace("SIDE", "x")), save(text.replace("SIDE", "z"), "theirs")
 
     assert verify_equivalence(ours, theirs).verdict == "different"
-    assert verify_equivalence(ours, theirs, Settings(sizes={"N": 2})).verdict == "inconclusive"
+    assert verify_equivalence(ours, theirs, Check(sizes={"N": 2})).verdict == "inconclusive"
 
 
 def test_length_stays_where_the_table_of_positions_ends(save: Save) -> None:
@@ -425,7 +426,7 @@ def test_what_is_proved_is_fed_little(save: Save) -> None:
     """Numbers prove nothing more there."""
     path = save(ROWS)
 
-    proved = verify_equivalence(path, path, Settings(), prove=True)
+    proved = verify_equivalence(path, path, Check(), prove=True)
 
     assert list(proved.cases.values()) == ["seed 0", "seed 1"]
 
@@ -436,8 +437,8 @@ def test_output_is_as_blind_when_saved_inputs_are_read(save: Save, tmp_path: Pat
         save(ROWS.replace("y = Neg (x)", "h = Sub (x, x) y = Cos (h)")),
         tmp_path / "x.npz",
     )
-    made = verify_equivalence(path, path, Settings(request=InputRequest(save=saved)))
-    read = verify_equivalence(path, path, Settings(request=InputRequest(given=saved)))
+    made = verify_equivalence(path, path, Check(request=InputRequest(save=saved)))
+    read = verify_equivalence(path, path, Check(request=InputRequest(given=saved)))
 
     assert made.blind_outputs == read.blind_outputs == ("y",)
     assert len(read.cases) == 4

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplcli.verify import Settings
+from dplcli.verify import Check
 from dplcli.verify.layers import DivergenceSearch, capture, feed, minimise, value_of
 from tests.helpers import proto_from_text
 
@@ -29,7 +29,7 @@ def inside(folder: Path, ours: str, theirs: str, cap: int = 1 << 28) -> Layers:
     """Compare two models, given as text, inside."""
     for name, text in (("a.onnx", ours), ("b.onnx", theirs)):
         onnx.save(proto_from_text(text), folder / name)
-    return DivergenceSearch(folder / "a.onnx", folder / "b.onnx", Settings()).layers(cap)
+    return DivergenceSearch(folder / "a.onnx", folder / "b.onnx", Check()).layers(cap)
 
 
 @given(st.data())
@@ -163,7 +163,7 @@ def test_captured_values_can_be_fed_again(tmp_path: Path) -> None:
     net = """g (float[2] x) => (float[2] y) {
         h = Cast <to = 16> (x)  s = SequenceConstruct (x, x)  y = Cast <to = 1> (h) }"""
     onnx.save(proto_from_text(net), tmp_path / "m.onnx")
-    fed = feed(tmp_path / "m.onnx", Settings())
+    fed = feed(tmp_path / "m.onnx", Check())
     half, pair = (value_of(capture(fed.source, [name], fed.feeds[0])[name]) for name in ("h", "s"))
     assert isinstance(half, np.ndarray)
     assert half.dtype.name == "bfloat16"

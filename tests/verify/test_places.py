@@ -6,14 +6,16 @@ import numpy as np
 import onnx
 import pytest
 
-from dplcli.verify import Settings, VerificationResult
+from dplcli.verify import Check, VerificationResult
 from dplcli.verify import places as module
+from dplcli.verify.check import Execution, InputRequest
 from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.layers import feed
 from dplcli.verify.places import judge_places
 from dplcli.verify.run import Kind, Runner
-from dplcli.verify.settings import Execution, InputRequest, LocalJudgement, ModelSource
+from dplcli.verify.values import ModelSource
+from dplcli.verify.verdict import LocalJudgement
 from tests.helpers import proto_from_text
 from tests.verify.conftest import Save, save_away
 
@@ -37,7 +39,7 @@ def steps(epsilon: str) -> str:
 
 def check(ours: Path, theirs: Path, request: InputRequest = USUAL) -> VerificationResult:
     """Compare two models with optimisation off."""
-    return verify_equivalence(ours, theirs, Settings(levels=("disable",), request=request))
+    return verify_equivalence(ours, theirs, Check(levels=("disable",), request=request))
 
 
 def test_a_changed_layer_is_named(save: Save) -> None:
@@ -274,7 +276,7 @@ def test_a_model_in_memory_is_judged_as_it_is(save: Save, tmp_path: Path) -> Non
     (tensor,) = (each for each in model.graph.initializer if each.name == "k")
     values = np.array([1, 2, 3, 4.1], np.float32)
     tensor.CopyFrom(onnx.numpy_helper.from_array(values, "k"))
-    settings = Settings(levels=("disable",))
+    settings = Check(levels=("disable",))
     reference = feed(path, settings)
     candidate = ModelSource(path, content=model.SerializeToString())
 
@@ -289,7 +291,7 @@ def test_refilled_weights_go_into_the_places_that_read_them(save: Save) -> None:
     net = """g (float[2, 3] x) => (float[2, 2] y) <int64[2] s = {3, 2}, int64[2] t = {2, 2}> {
     w = ConstantOfShape <value = float[1] {1}> (s)  v = ConstantOfShape <value = float[1] {1}> (t)
     a = MatMul (x, w)  b = MatMul (a, v)  y = Floor (b) }"""
-    settings = Settings(levels=("disable",), refill_weights=True)
+    settings = Check(levels=("disable",), refill_weights=True)
     for change, is_equivalent in (("n = Neg (c)  b = Neg (n)", True), ("b = Abs (c)", False)):
         theirs = net.replace("b = MatMul (a, v)", f"c = MatMul (a, v)  {change}")
         found = verify_equivalence(save(net), save(theirs, "theirs"), settings)
@@ -389,7 +391,7 @@ def test_a_chosen_tolerance_decides_alone(save: Save) -> None:
         save(FACTOR.replace("FACTOR", "1.01"), "b"),
     )
     for atol, same in ((0.1, True), (1e-5, False)):
-        settings = Settings(levels=("disable",), atol=atol, rtol=0.0)
+        settings = Check(levels=("disable",), atol=atol, rtol=0.0)
         assert verify_equivalence(ours, theirs, settings).equivalent == same
 
 
@@ -500,7 +502,7 @@ def test_a_body_may_state_other_sizes(save: Save, other: str, *, same: bool) -> 
 
 def judged(ours: Path, theirs: Path) -> LocalJudgement:
     """Judge the places of a candidate that does not run as a whole."""
-    settings = Settings(levels=("disable",))
+    settings = Check(levels=("disable",))
     reference = feed(ours, settings)
     return judge_places(reference, ModelSource(theirs), Judge(settings, Facts(), 0), [0])
 
@@ -557,7 +559,7 @@ def test_places_are_judged_however_the_candidate_is_to_run(save: Save) -> None:
     """Session options change how fast it runs, not what it means."""
     ours, theirs = save(steps("1e-12")), save(steps("0.01"), "theirs")
     execution = Execution(options=(("intra_op_num_threads", "1"),))
-    settings = Settings(levels=("disable",), execution=execution)
+    settings = Check(levels=("disable",), execution=execution)
     found = verify_equivalence(ours, theirs, settings)
     assert found.regions is not None
     assert len(found.regions.differing) == 1

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dplcli.report.json import parts_of
-from dplcli.verify import Settings, VerificationResult
+from dplcli.verify import Check, VerificationResult
+from dplcli.verify.check import InputRequest
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.settings import InputRequest
 
 if TYPE_CHECKING:
     from tests.verify.conftest import Save
@@ -19,7 +19,7 @@ def compare(
     save: Save, ours: str, theirs: str, request: InputRequest | None = None
 ) -> VerificationResult:
     """Compare two models with optimisation off."""
-    settings = Settings(levels=("disable",), request=request or InputRequest())
+    settings = Check(levels=("disable",), request=request or InputRequest())
     return verify_equivalence(save(ours), save(theirs, "theirs"), settings, prove=True)
 
 
@@ -259,7 +259,7 @@ def test_where_nothing_finite_is_given_counts_only_if_asked(save: Save) -> None:
     )
 
     usual = verify_equivalence(ours, theirs)
-    strict = verify_equivalence(ours, theirs, Settings(strict=True))
+    strict = verify_equivalence(ours, theirs, Check(strict=True))
 
     assert usual.verdict == "equivalent"
     assert (
@@ -282,7 +282,7 @@ def test_numbers_that_are_missing_count_only_if_asked(save: Save) -> None:
     ours, theirs = save(tree), save(tree.replace("true = [0,", "true = [1,"), "b")
     usual = verify_equivalence(ours, theirs)
     assert (usual.verdict, len(usual.warnings)) == ("equivalent", 1)
-    assert verify_equivalence(ours, theirs, Settings(strict=True)).verdict == "different"
+    assert verify_equivalence(ours, theirs, Check(strict=True)).verdict == "different"
 
 
 def test_overflow_in_the_original_alone_is_none(save: Save) -> None:

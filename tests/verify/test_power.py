@@ -13,7 +13,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.errors import UsageError
 from dplcli.report.json import parts_of
-from dplcli.verify import Execution, Override, Settings, equivalence
+from dplcli.verify import Check, Execution, Override, equivalence
 from dplcli.verify.compare import Depth, output_depths
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.evidence import load_evidence
@@ -63,7 +63,7 @@ def test_mutants_of_a_small_net_are_caught(save: Save) -> None:
     """Each wrong version of a net without dead ends is refused, and the result says so."""
     path = save(NET)
 
-    power = verify_equivalence(path, path, Settings(levels=("disable",), mutants=4)).power
+    power = verify_equivalence(path, path, Check(levels=("disable",), mutants=4)).power
 
     assert power is not None
     assert power.of == 4
@@ -113,7 +113,7 @@ def test_mutants_change_what_bodies_read(save: Save) -> None:
     { y = If (c) <then_branch = a () => (float[2] p) { p = Mul (x, w) },
                   else_branch = b () => (float[2] q) { q = Neg (x) }> }""")
 
-    power = verify_equivalence(path, path, Settings(levels=("disable",), mutants=4)).power
+    power = verify_equivalence(path, path, Check(levels=("disable",), mutants=4)).power
 
     assert power is not None
     assert power.caught == power.of == 4
@@ -168,7 +168,7 @@ def test_weights_in_other_files_are_changed(tmp_path: Path, save: Save, data: st
     for what, mutant in drawn(model, folder):
         here = [each.name for each in mutant.graph.initializer if not each.external_data]
         assert here == [name for name in "wb" if what.startswith(f"weight {name!r}")]
-    power = verify_equivalence(path, path, Settings(levels=("disable",), mutants=3)).power
+    power = verify_equivalence(path, path, Check(levels=("disable",), mutants=3)).power
     assert power is not None
     assert power.caught == power.of == 3
     assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
@@ -194,7 +194,7 @@ def test_mutant_that_never_ends_is_given_up(save: Save, monkeypatch: pytest.Monk
         { sum = Add (a, w)  below = Less (sum, limit)  again = Squeeze (below) }> }""")
 
     start = time.monotonic()
-    settings = Settings(levels=("disable",), mutants=5, execution=execution)
+    settings = Check(levels=("disable",), mutants=5, execution=execution)
     power = verify_equivalence(path, path, settings).power
 
     assert power is not None
@@ -259,7 +259,7 @@ def test_flipped_roundings_inside_are_no_difference_but_another_scale_is(
     """A last bit before a rounding may cost a step after it; two per cent may not."""
     ours, theirs = save(TWICE % "1", "a"), save(TWICE % factor, "b")
 
-    found = verify_equivalence(ours, theirs, Settings(seeds=tuple(range(4)), levels=("disable",)))
+    found = verify_equivalence(ours, theirs, Check(seeds=tuple(range(4)), levels=("disable",)))
 
     assert found.equivalent == equivalent
 
@@ -270,11 +270,11 @@ def test_saved_results_are_judged_as_when_they_were_made(
     """Offline, the same tolerances give the same record; other ones another verdict."""
     ours, theirs = save(NET, "a"), save(NET.replace("0.2}", "0.2001}"), "b")
     results = tmp_path / "results.npz"
-    online = verify_equivalence(ours, theirs, Settings(save_results=results))
+    online = verify_equivalence(ours, theirs, Check(save_results=results))
     assert not online.equivalent
 
     again = pipeline.judge_again(results)
-    loose = pipeline.judge_again(results, settings=Settings(tolerances={"y": Override(atol=1e-3)}))
+    loose = pipeline.judge_again(results, settings=Check(tolerances={"y": Override(atol=1e-3)}))
 
     assert parts_of(again) == parts_of(online)
     assert loose.equivalent
@@ -288,7 +288,7 @@ def test_saved_results_keep_strings(save: Save, tmp_path: Path) -> None:
     text = "g (string[4] x) => (string[4] y) { y = Identity (x) }"
     path, results = save(text), tmp_path / "r.npz"
 
-    assert verify_equivalence(path, path, Settings(save_results=results)).equivalent
+    assert verify_equivalence(path, path, Check(save_results=results)).equivalent
     assert pipeline.judge_again(results).equivalent
     assert load_evidence(results).candidates["all"][0]["y"][0].dtype == "string"
 
@@ -323,7 +323,7 @@ def test_bad_usage_is_one_message(
     """Each is refused with 2 and a message, and the model is as it was."""
     model, results = save(NET), tmp_path / "r.npz"
     content = model.read_bytes()
-    verify_equivalence(model, model, Settings(save_results=results))
+    verify_equivalence(model, model, Check(save_results=results))
 
     code, shown, said = dpl("verify", *[a.format(model=model, results=results) for a in arguments])
 
@@ -336,7 +336,7 @@ def test_bad_usage_is_one_message(
 def test_damaged_results_are_no_crash(save: Save, tmp_path: Path) -> None:
     """A truncated file and a foreign archive are named."""
     model, results = save(NET), tmp_path / "r.npz"
-    verify_equivalence(model, model, Settings(save_results=results))
+    verify_equivalence(model, model, Check(save_results=results))
     (tmp_path / "cut.npz").write_bytes(results.read_bytes()[:-200])
     np.savez(tmp_path / "other.npz", a=np.ones(3))
     with np.load(results) as archive:
@@ -397,7 +397,7 @@ def test_a_step_beyond_the_largest_number_is_no_rounding_error(save: Save) -> No
     """Numbers that stand for infinity are left alone when the original's last bits are moved."""
     right, wrong = save(MASKED % "1"), save(MASKED % "0.5", "wrong")
 
-    (found,) = verify_equivalence(right, wrong, Settings(levels=("disable",))).outputs
+    (found,) = verify_equivalence(right, wrong, Check(levels=("disable",))).outputs
 
     assert not found.ok
     assert found.figures.sensitivity is not None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from dplcli.verify.settings import Proof
+    from dplcli.verify.verdict import Proof
     from tests.verify.conftest import Save
 
     Edit = Callable[[onnx.ModelProto], object]

@@ -17,7 +17,7 @@ import onnx
 import pytest
 
 from dplcli.errors import UsageError, VerificationError
-from dplcli.verify import Execution, Settings
+from dplcli.verify import Check, Execution
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.run import end_workers
 from tests.helpers import with_long
@@ -134,7 +134,7 @@ def test_harm_of_the_candidate_is_an_answer(
     path = save(MODEL.format(kind=kind))
     limits = Execution(**execution)  # type: ignore[arg-type]
 
-    result = verify_equivalence(path, path, Settings(custom_ops=(harm,), execution=limits))
+    result = verify_equivalence(path, path, Check(custom_ops=(harm,), execution=limits))
 
     assert not result.equivalent
     assert reason in result.reasons[1]
@@ -148,7 +148,7 @@ def test_what_stays_within_the_limit_passes(
 ) -> None:
     """The limit counts what the model takes, not what onnxruntime does by itself."""
     path = save(MODEL.format(kind=kind))
-    settings = Settings(
+    settings = Check(
         custom_ops=(harm,), execution=Execution(memory_limit=limit), seeds=(0,), levels=("all",)
     )
 
@@ -176,7 +176,7 @@ def test_harm_of_the_original_is_no_verdict(
 
     with pytest.raises(VerificationError, match=message):
         verify_equivalence(
-            path, path, Settings(custom_ops=(harm,), execution=Execution(timeout=timeout))
+            path, path, Check(custom_ops=(harm,), execution=Execution(timeout=timeout))
         )
 
 
@@ -186,7 +186,7 @@ def test_a_library_that_crashes_when_it_is_loaded_is_refused(save: Save, tmp_pat
     path = save(MODEL.format(kind=COPY))
 
     with pytest.raises(UsageError, match=r"crashed \(SIGSEGV\) loading .*loaded\.so"):
-        verify_equivalence(path, path, Settings(custom_ops=(library,)))
+        verify_equivalence(path, path, Check(custom_ops=(library,)))
 
 
 @pytest.mark.long
@@ -194,7 +194,7 @@ def test_a_third_opinion_on_a_kernel_is_that_of_its_body(save: Save, harm: Path)
     """A kernel that copies where the body negates: the models are equal, the kernel is wrong."""
     path = save(MODEL.format(kind=COPY).replace("Identity", "Neg"))
 
-    result = verify_equivalence(path, path, Settings(custom_ops=(harm,), third_opinion=True))
+    result = verify_equivalence(path, path, Check(custom_ops=(harm,), third_opinion=True))
 
     assert {(o.agrees_with, o.models_agree) for o in result.opinions} == {("original", True)}
 

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from dplcli.errors import UsageError
-from dplcli.verify import Execution, Settings, run
+from dplcli.verify import Check, Execution, run
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.run import ClosedError, Runner, receive, send
-from dplcli.verify.settings import Feed, ModelSource, Outputs, RunError, StoppedError
+from dplcli.verify.values import Feed, ModelSource, Outputs, RunError, StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -278,7 +278,7 @@ def test_options_reach_the_candidate_only(save: Save, isolated: bool) -> None:  
     execution = Execution(isolated=isolated, options=(("session.disable_cpu_ep_fallback", "1"),))
     path = save(NET)
 
-    result = verify_equivalence(path, path, Settings(execution=execution))
+    result = verify_equivalence(path, path, Check(execution=execution))
 
     assert not result.equivalent
     assert "fallback to the CPU EP" in result.reasons[0]
@@ -297,7 +297,7 @@ def test_harmless_options_change_nothing(save: Save, isolated: bool) -> None:  #
 
     execution = Execution(isolated=isolated, options=options)
 
-    assert verify_equivalence(path, path, Settings(execution=execution)).equivalent
+    assert verify_equivalence(path, path, Check(execution=execution)).equivalent
 
 
 @pytest.mark.parametrize("isolated", [True, False])
@@ -309,7 +309,7 @@ def test_a_provider_that_is_not_there_is_refused(
 ) -> None:
     """With its name and what there is."""
     path = save(NET)
-    settings = Settings(execution=Execution(isolated=isolated, provider=provider))
+    settings = Check(execution=Execution(isolated=isolated, provider=provider))
 
     with pytest.raises(UsageError, match=f"--provider {provider}: .* does not have it") as caught:
         verify_equivalence(path, path, settings)

@@ -15,7 +15,7 @@ from dplcli.execute.plan import LibraryError
 from dplcli.execute.planned import plan_calls, planned, taken
 from dplcli.files import temporary_folder
 from dplcli.verify.engines import Session
-from dplcli.verify.settings import ModelSource
+from dplcli.verify.values import ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from dplcli.execute.plan import KernelPlan, Primitive
     from dplcli.execute.planned import PlannedCall
-    from dplcli.verify.settings import Feed, Outputs, PartitionRun, PartitionTime
+    from dplcli.verify.values import Feed, Outputs, PartitionTime
+    from dplcli.verify.verdict import PartitionRun
 
 _LOOKS = 4
 """In so many runs the library is asked what it runs, if some call has not run yet."""
