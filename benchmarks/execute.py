@@ -1,9 +1,10 @@
 """Partitions on oneDNN against stock onnxruntime: how many run, and how long they take.
 
-``python -m benchmarks.execute`` times a ResNet-50, a MobileNetV2 and a BERT encoder of their usual
-sizes, with random weights: partition by partition, and in regions after ``prepare`` and ``merge``.
-``python -m benchmarks.execute MODELS`` counts for each model of a folder which calls run on oneDNN,
-and why the others do not. Both print a table for Markdown.
+``python -m benchmarks.execute`` times nets of their usual sizes, with random weights: partition by
+partition, and in regions after ``prepare`` and ``merge``; in float32, and in bfloat16 where the CPU
+gains by it. ``--net`` and ``--form`` choose some. ``python -m benchmarks.execute MODELS`` counts
+for each model of a folder which calls run on oneDNN, and why the others do not. Both print a table
+for Markdown.
 """
 
 from __future__ import annotations
@@ -11,21 +12,25 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
 import dplcli
 from dplcli.execute import kernels_for
+from dplcli.execute.onednn.library import Library
 from dplcli.execute.session import open_session
 from dplcli.verify.check import Execution
 from dplcli.verify.values import ModelSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _OPSET = 17
 
@@ -56,20 +61,30 @@ class Net:
         self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
-    def write(self, path: Path, shape: tuple[int, ...], last: str) -> None:
-        """Write the model."""
-        value = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    def write(self, path: Path, last: str, **shapes: tuple[int, ...]) -> None:
+        """Write the model, with the shapes of its inputs."""
+        values = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in shapes.items()
+        ]
         result = helper.make_tensor_value_info(last, TensorProto.FLOAT, None)
-        graph = helper.make_graph(self.nodes, "net", [value], [result], self.weights)
+        graph = helper.make_graph(self.nodes, "net", values, [result], self.weights)
         opset = [helper.make_opsetid("", _OPSET)]
         onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
 
-    def conv(
-        self, x: str, sizes: tuple[int, int], width: int, *, step: int = 1, group: int = 1
+    def conv(  # noqa: PLR0913  # as Conv has them
+        self,
+        x: str,
+        sizes: tuple[int, int],
+        width: int,
+        *,
+        step: int = 1,
+        group: int = 1,
+        pad: int | None = None,
     ) -> str:
         """Add a convolution with a bias."""
         made, read = sizes
-        pads = [width // 2] * 4
+        pads = [width // 2 if pad is None else pad] * 4
         kernel = self.weight(made, read // group, width, width)
         return self.op(
             "Conv", x, kernel, self.weight(made), strides=[step] * 2, pads=pads, group=group
@@ -79,6 +94,18 @@ class Net:
         """Add a product with a bias."""
         product = self.op("MatMul", x, self.op("Transpose", self.weight(made, read)))
         return self.op("Add", product, self.weight(made))
+
+    def gelu(self, x: str) -> str:
+        """Add a Gelu, spelt out."""
+        root, one, half = (self.number(np.array(each, np.float32)) for each in (2**0.5, 1, 0.5))
+        erf = self.op("Add", self.op("Erf", self.op("Div", x, root)), one)
+        return self.op("Mul", self.op("Mul", x, erf), half)
+
+    def channels(self, x: str, size: int) -> str:
+        """Add a normalisation over the channels of an image."""
+        x = self.op("Transpose", x, perm=[0, 2, 3, 1])
+        x = self.op("LayerNormalization", x, self.weight(size), self.weight(size), axis=-1)
+        return self.op("Transpose", x, perm=[0, 3, 1, 2])
 
 
 def resnet50(path: Path) -> None:
@@ -97,7 +124,7 @@ def resnet50(path: Path) -> None:
             x = x if block else net.conv(x, (made, read), 1, step=step)
             x, read = net.op("Relu", net.op("Add", y, x)), made
     x = net.op("Flatten", net.op("GlobalAveragePool", x))
-    net.write(path, (1, 3, 224, 224), net.dense(x, read, 1000))
+    net.write(path, net.dense(x, read, 1000), x=(1, 3, 224, 224))
 
 
 def mobilenetv2(path: Path) -> None:
@@ -116,7 +143,7 @@ def mobilenetv2(path: Path) -> None:
             x, read = (net.op("Add", y, x) if read == made and step == 1 else y), made
     x = net.op("Clip", net.conv(x, (1280, read), 1), *bounds)
     x = net.op("Flatten", net.op("GlobalAveragePool", x))
-    net.write(path, (1, 3, 224, 224), net.dense(x, 1280, 1000))
+    net.write(path, net.dense(x, 1280, 1000), x=(1, 3, 224, 224))
 
 
 def bert(path: Path, layers: int = 4) -> None:
@@ -125,8 +152,7 @@ def bert(path: Path, layers: int = 4) -> None:
     width, heads = 768, 12
     split = net.number(np.array([1, 128, heads, width // heads]))
     whole = net.number(np.array([1, 128, width]))
-    eighth, root = net.number(np.array(0.125, np.float32)), net.number(np.array(2**0.5, np.float32))
-    one, half = net.number(np.array(1, np.float32)), net.number(np.array(0.5, np.float32))
+    eighth = net.number(np.array(0.125, np.float32))
     x = "x"
     for _ in range(layers):
         parts = [net.op("Reshape", net.dense(x, width, width), split) for _ in range(3)]
@@ -136,18 +162,97 @@ def bert(path: Path, layers: int = 4) -> None:
         y = net.op("Transpose", net.op("MatMul", weights, v), perm=[0, 2, 1, 3])
         y = net.op("Add", net.dense(net.op("Reshape", y, whole), width, width), x)
         x = net.op("LayerNormalization", y, net.weight(width), net.weight(width), axis=-1)
-        y = net.dense(x, width, 4 * width)
-        erf = net.op("Add", net.op("Erf", net.op("Div", y, root)), one)
-        y = net.op("Mul", net.op("Mul", y, erf), half)
-        y = net.op("Add", net.dense(y, 4 * width, width), x)
+        y = net.op("Add", net.dense(net.gelu(net.dense(x, width, 4 * width)), 4 * width, width), x)
         x = net.op("LayerNormalization", y, net.weight(width), net.weight(width), axis=-1)
-    net.write(path, (1, 128, width), x)
+    net.write(path, x, x=(1, 128, width))
 
 
+def convnext(path: Path) -> None:
+    """Liu and others 2022: the tiny one, at 224 x 224, as PyTorch writes it."""
+    net = Net()
+    x, read = net.channels(net.conv("x", (96, 3), 4, step=4, pad=0), 96), 96
+    for stage, blocks in enumerate((3, 3, 9, 3)):
+        made = 96 << stage
+        if stage:
+            x, read = net.conv(net.channels(x, read), (made, read), 2, step=2, pad=0), made
+        for _ in range(blocks):
+            y = net.op("Transpose", net.conv(x, (made, made), 7, group=made), perm=[0, 2, 3, 1])
+            y = net.op("LayerNormalization", y, net.weight(made), net.weight(made), axis=-1)
+            y = net.dense(net.gelu(net.dense(y, made, 4 * made)), 4 * made, made)
+            y = net.op("Transpose", net.op("Mul", y, net.weight(made)), perm=[0, 3, 1, 2])
+            x = net.op("Add", y, x)
+    x = net.op("Flatten", net.op("GlobalAveragePool", x))
+    x = net.op("LayerNormalization", x, net.weight(read), net.weight(read), axis=-1)
+    net.write(path, net.dense(x, read, 1000), x=(1, 3, 224, 224))
+
+
+def decoder(path: Path, tokens: int, past: int, layers: int = 4) -> None:
+    """Touvron and others 2023: layers of a small decoder, without rotation."""
+    net = Net()
+    width, heads, wide, size = 1024, 16, 2816, 64
+    split, whole = (net.number(np.array(each)) for each in ([1, -1, heads, size], [1, -1, width]))
+    eighth, two, least = (net.number(np.array(each, np.float32)) for each in (0.125, 2, 1e-6))
+    before = np.triu(np.full((tokens, past + tokens), -1e9, np.float32), past + 1)
+    mask, last, x = net.number(before), net.number(np.array([-1])), "x"
+    shapes = {"x": (1, tokens, width)}
+
+    def normal(x: str) -> str:
+        square = net.op("ReduceMean", net.op("Pow", x, two), axes=[-1])
+        root = net.op("Sqrt", net.op("Add", square, least))
+        return net.op("Mul", net.op("Div", x, root), net.weight(width))
+
+    def product(x: str, read: int, made: int) -> str:
+        return net.op("MatMul", x, net.op("Transpose", net.weight(made, read), perm=[1, 0]))
+
+    for layer in range(layers):
+        y, parts = normal(x), []
+        for name in "qkv":
+            part = net.op("Reshape", product(y, width, width), split)
+            part = net.op("Transpose", part, perm=[0, 2, 1, 3])
+            if past and name != "q":
+                shapes[f"past_{name}{layer}"] = (1, heads, past, size)
+                part = net.op("Concat", f"past_{name}{layer}", part, axis=2)
+            parts.append(part)
+        scores = net.op("MatMul", parts[0], net.op("Transpose", parts[1], perm=[0, 1, 3, 2]))
+        scores = net.op("Softmax", net.op("Add", net.op("Mul", scores, eighth), mask), axis=-1)
+        y = net.op("Transpose", net.op("MatMul", scores, parts[2]), perm=[0, 2, 1, 3])
+        x = net.op("Add", product(net.op("Reshape", y, whole), width, width), x)
+        y = normal(x)
+        gate = product(y, width, wide)
+        y = net.op("Mul", net.op("Mul", gate, net.op("Sigmoid", gate)), product(y, width, wide))
+        x = net.op("Add", product(y, wide, width), x)
+    logits = product(net.op("Gather", normal(x), last, axis=1), width, 32000)
+    net.write(path, logits, **shapes)
+
+
+def steps(build: Callable[[Path], None], shape: tuple[int, ...]) -> Callable[[Path], None]:
+    """Quantise a net of one input as onnxruntime does: QDQ, weights by channel."""
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            random = np.random.default_rng(0)
+            self._left = [{"x": random.standard_normal(shape, np.float32)} for _ in range(2)]
+
+        def get_next(self) -> dict[str, np.ndarray] | None:  # type: ignore[override]
+            return self._left.pop() if self._left else None
+
+    def quantised(path: Path) -> None:
+        build(path)
+        quantize_static(path, path, Reader(), per_channel=True, activation_type=QuantType.QUInt8)
+
+    return quantised
+
+
+IMAGE = (1, 3, 224, 224)
 NETS: dict[str, Callable[[Path], None]] = {
     "ResNet-50": resnet50,
+    "ResNet-50 in 8 bits": steps(resnet50, IMAGE),
     "MobileNetV2": mobilenetv2,
+    "MobileNetV2 in 8 bits": steps(mobilenetv2, IMAGE),
     "BERT, 4 layers": bert,
+    "ConvNeXt-T": convnext,
+    "decoder, 128 tokens": partial(decoder, tokens=128, past=0),
+    "decoder, 1 token": partial(decoder, tokens=1, past=128),
 }
 
 _PREPARED: dict[str, Any] = {"prepare": True}
@@ -161,24 +266,28 @@ FORMS: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-def speed(rounds: int, threads: int) -> None:
-    """Time each net in both forms; print a row for each."""
-    print("| net | form | calls | stock, ms | with oneDNN, ms | ratio | middle half |")
-    print("|---|---|---|---|---|---|---|")
+def speed(nets: Sequence[str], forms: Sequence[str], rounds: int, threads: int) -> None:
+    """Time each net in each form and arithmetic; print a row for each."""
+    print(
+        "| net | form | products in | calls | stock, ms | with oneDNN, ms | ratio | middle half |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    maths = ("fp32", "bf16") if Library().has_bf16 else ("fp32",)
     with tempfile.TemporaryDirectory() as folder:
-        for name, build in NETS.items():
+        for name in nets:
             path = Path(folder, "net.onnx")
-            build(path)
-            for form, (options, more) in FORMS.items():
-                result = Path(folder, "partitioned.onnx")
+            NETS[name](path)
+            for form, math in product(forms, maths):
+                (options, more), result = FORMS[form], Path(folder, "partitioned.onnx")
                 given: dict[str, Any] = {**options, "output": result, "verify": False}
                 dplcli.partition(path, target="dnnl", patterns=more, **given)
-                outcome = dplcli.bench(path, result, kernels="dnnl", runs=rounds, threads=threads)
+                timed: dict[str, Any] = {"kernels": "dnnl", "math": math, "threads": threads}
+                outcome = dplcli.bench(path, result, runs=rounds, **timed)
                 low, ratio, high = outcome.ratios.cpu
                 stock, other = (np.median(side.timing.cpu) * 1e3 for side in outcome.sides)
                 ran = outcome.kernels.ran if outcome.kernels is not None else 0
                 times = f"{stock:.2f} | {other:.2f} | {ratio:.2f} | {low:.2f} to {high:.2f}"
-                print(f"| {name} | {form} | {ran} | {times} |", flush=True)
+                print(f"| {name} | {form} | {math} | {ran} | {times} |", flush=True)
 
 
 def coverage(models: Path) -> None:
@@ -217,8 +326,10 @@ if __name__ == "__main__":
     parser.add_argument("models", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--net", choices=NETS, action="append")
+    parser.add_argument("--form", choices=FORMS, action="append")
     given = parser.parse_args()
     if given.models is None:
-        speed(given.rounds, given.threads)
+        speed(given.net or [*NETS], given.form or [*FORMS], given.rounds, given.threads)
     else:
         coverage(given.models)

@@ -796,6 +796,7 @@ Rewritten with_convolution(const Library& dnnl, const Call& call, const std::vec
 class Compiled {
  public:
   std::vector<Shape> outputs;
+  size_t memory = 0;  // so many bytes inner values take in a run
 
   Compiled(const Library& dnnl, const Call& call, const std::vector<bool>& constant,
            const Shapes& shapes)
@@ -820,8 +821,9 @@ class Compiled {
     lay_out();
   }
 
-  // Run; data of inputs and outputs in the order of the call. Several threads may do so at once.
-  void run(const std::vector<void*>& inputs, const std::vector<void*>& outputs) {
+  // Run; data of inputs and outputs in the order of the call, and memory for inner values. Several
+  // threads may do so at once.
+  void run(const std::vector<void*>& inputs, const std::vector<void*>& outputs, void* memory) {
     std::unique_ptr<Execution> execution;
     {
       const std::lock_guard<std::mutex> guard(lock_);
@@ -835,6 +837,9 @@ class Compiled {
       bind(*execution, call_.inputs[at].value, inputs[at]);
     }
     for (size_t at = 0; at < outputs.size(); ++at) bind(*execution, call_.outputs[at], outputs[at]);
+    for (const auto& [id, place] : places_) {
+      bind(*execution, id, static_cast<char*>(memory) + offsets_[place]);
+    }
     for (size_t at = 0; at < steps_.size(); ++at) {
       const auto& [given, made] = execution->bound[at];
       CALL(dnnl_, dnnl_graph_compiled_partition_execute, steps_[at].code.get(),
@@ -855,25 +860,15 @@ class Compiled {
   // What one run needs for itself.
   struct Execution {
     using Handles = std::vector<void*>;
-    std::vector<std::unique_ptr<void, decltype(&std::free)>> buffers;
     std::map<size_t, Owned> tensors;
     std::vector<std::pair<Handles, Handles>> bound;
     Owned stream;
 
     explicit Execution(const Compiled& of) {
-      for (size_t size : of.sizes_) {
-        buffers.emplace_back(std::aligned_alloc(64, (size / 64 + 1) * 64), &std::free);
-        if (!buffers.back()) throw Failure("out of memory");
-      }
       for (const auto& [id, tensor] : of.known_) {
         void* data = nullptr;
         const auto number = of.call_.numbers.find(id);
-        const auto place = of.places_.find(id);
-        if (number != of.call_.numbers.end()) {
-          data = const_cast<char*>(number->second.data.data());
-        } else if (place != of.places_.end()) {
-          data = buffers[place->second].get();
-        }
+        if (number != of.call_.numbers.end()) data = const_cast<char*>(number->second.data.data());
         tensors[id] = MAKE(of.dnnl_, dnnl_graph_tensor, &tensor, of.dnnl_.engine, data);
       }
       for (const Step& step : of.steps_) bound.emplace_back(all(step.inputs), all(step.outputs));
@@ -928,6 +923,10 @@ class Compiled {
         if (!is_outer(id) && !places_.count(id)) places_[id] = place_of(size_of(id), free);
       }
       for (size_t id : dying) free.push_back(places_[id]);
+    }
+    for (size_t size : sizes_) {
+      offsets_.push_back(memory);
+      memory += (size / kAligned + 1) * kAligned;
     }
   }
 
@@ -1006,6 +1005,7 @@ class Compiled {
   std::vector<Step> steps_;
   std::map<size_t, size_t> places_;  // of inner values: which buffer
   std::vector<size_t> sizes_;        // of buffers
+  std::vector<size_t> offsets_;      // where they begin in the memory of a run
   std::mutex lock_;
   std::vector<std::unique_ptr<Execution>> idle_;
 };
@@ -1039,6 +1039,22 @@ void* data_of(const OrtApi* api, const OrtValue* value) {
   void* data = nullptr;
   check(api, ort::GetTensorMutableData(api)(const_cast<OrtValue*>(value), &data));
   return data;
+}
+
+// Memory for one run, from onnxruntime, which has given the same to the calls before: so it is in the
+// caches. Regions that kept memory of their own were slower than their parts.
+std::shared_ptr<void> memory_for(const OrtApi* api, OrtKernelContext* context, size_t size) {
+  if (!size) return {};
+  OrtMemoryInfo* kind = nullptr;
+  check(api, ort::CreateCpuMemoryInfo(api)(kArenaAllocator, kDefaultMemory, &kind));
+  OrtAllocator* found = nullptr;
+  OrtStatus* status = ort::KernelContext_GetAllocator(api)(context, kind, &found);
+  ort::ReleaseMemoryInfo(api)(kind);
+  check(api, status);
+  const std::shared_ptr<OrtAllocator> allocator(found, ort::ReleaseAllocator(api));
+  void* data = nullptr;
+  check(api, ort::AllocatorAlloc(api)(found, size, &data));
+  return {data, [api, allocator](void* taken) { ort::AllocatorFree(api)(allocator.get(), taken); }};
 }
 
 // Ask twice, as onnxruntime's C interface wants it: for the size, and for the content.
@@ -1176,7 +1192,7 @@ class Kernel {
       }
       const bool is_told = record_ && record_[0];
       if (is_told) std::printf("dpl,call,%zu\n", call_->number);
-      code.run(inputs, outputs);
+      code.run(inputs, outputs, memory_for(api_, context, code.memory).get());
       if (is_told) std::printf("dpl,call,\n");
       if (record_) ++record_[1 + call_->number];
     } catch (const std::exception& error) {

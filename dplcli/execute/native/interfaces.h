@@ -18,12 +18,15 @@ struct OrtValue;
 struct OrtTensorTypeAndShapeInfo;
 struct OrtCustomOpDomain;
 struct OrtSessionOptions;
+struct OrtMemoryInfo;
+struct OrtAllocator;
 
 constexpr uint32_t kOrtVersion = 16;
 constexpr int kOrtFail = 1;
+constexpr int kArenaAllocator = 1, kDefaultMemory = 0;  // OrtAllocatorType, OrtMemType
 
 struct OrtApi {
-  void (*members[250])();  // more follow
+  void (*members[254])();  // more follow
 };
 
 struct OrtApiBase {
@@ -69,6 +72,9 @@ ORT_MEMBER(GetTensorMutableData, 51, OrtStatus*, OrtValue*, void**)
 ORT_MEMBER(GetDimensionsCount, 61, OrtStatus*, const OrtTensorTypeAndShapeInfo*, size_t*)
 ORT_MEMBER(GetDimensions, 62, OrtStatus*, const OrtTensorTypeAndShapeInfo*, int64_t*, size_t)
 ORT_MEMBER(GetTensorTypeAndShape, 65, OrtStatus*, const OrtValue*, OrtTensorTypeAndShapeInfo**)
+ORT_MEMBER(CreateCpuMemoryInfo, 69, OrtStatus*, int, int, OrtMemoryInfo**)
+ORT_MEMBER(AllocatorAlloc, 75, OrtStatus*, OrtAllocator*, size_t, void**)
+ORT_MEMBER(AllocatorFree, 76, OrtStatus*, OrtAllocator*, void*)
 ORT_MEMBER(KernelInfoGetAttribute_float, 85, OrtStatus*, const OrtKernelInfo*, const char*, float*)
 ORT_MEMBER(KernelInfoGetAttribute_int64, 86, OrtStatus*, const OrtKernelInfo*, const char*, int64_t*)
 ORT_MEMBER(KernelInfoGetAttribute_string, 87, OrtStatus*, const OrtKernelInfo*, const char*, char*,
@@ -77,7 +83,9 @@ ORT_MEMBER(KernelContext_GetInput, 90, OrtStatus*, const OrtKernelContext*, size
 ORT_MEMBER(KernelContext_GetOutput, 91, OrtStatus*, OrtKernelContext*, size_t, const int64_t*, size_t,
            OrtValue**)
 ORT_MEMBER(ReleaseStatus, 93, void, OrtStatus*)
+ORT_MEMBER(ReleaseMemoryInfo, 94, void, OrtMemoryInfo*)
 ORT_MEMBER(ReleaseTensorTypeAndShapeInfo, 99, void, OrtTensorTypeAndShapeInfo*)
+ORT_MEMBER(ReleaseAllocator, 132, void, OrtAllocator*)
 ORT_MEMBER(KernelInfoGetAttributeArray_float, 162, OrtStatus*, const OrtKernelInfo*, const char*,
            float*, size_t*)
 ORT_MEMBER(KernelInfoGetAttributeArray_int64, 163, OrtStatus*, const OrtKernelInfo*, const char*,
@@ -88,11 +96,14 @@ ORT_MEMBER(GetSessionConfigEntry, 238, OrtStatus*, const OrtSessionOptions*, con
 ORT_MEMBER(KernelInfo_GetNodeName, 244, OrtStatus*, const OrtKernelInfo*, char*, size_t*)
 ORT_MEMBER(KernelInfoGetConstantInput_tensor, 249, OrtStatus*, const OrtKernelInfo*, size_t, int*,
            const OrtValue**)
+ORT_MEMBER(KernelContext_GetAllocator, 253, OrtStatus*, const OrtKernelContext*, const OrtMemoryInfo*,
+           OrtAllocator**)
 }  // namespace ort
 
 // -- oneDNN -------------------------------------------------------------------------------------------
 
 constexpr int kMostDims = 12;
+constexpr size_t kAligned = 64;  // bytes, as onnxruntime aligns what it gives
 constexpr int kCpu = 1;
 constexpr int kInOrder = 1;
 constexpr int kUnknownRank = -1;
