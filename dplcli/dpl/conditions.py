@@ -687,6 +687,19 @@ def depth(product: ValueFacts) -> int:
     return extent
 
 
+def has_depth(product: ValueFacts) -> bool:
+    """Tell whether *product* sums over something, unless it has no elements.
+
+    Raises:
+        UnknownFactError: Neither is known of the sizes.
+    """
+    left, right = _operands(product)
+    is_at_least = product.subject.graph.model.memory(Knowledge).algebra.is_at_least
+    sizes = (1, *left[:-1], *right[:-_MATRIX], right[-1])
+    ends = (left[-1], right[-_MATRIX])
+    return any(is_at_least(end, size) for end in ends for size in sizes) or depth(product) > 0
+
+
 def columns(product: ValueFacts) -> int:
     """Return the number of columns of *product*.
 
@@ -1158,7 +1171,7 @@ def _on_values(function: Callable[..., object], count: int) -> Callable[..., obj
 
 
 _OF_ONE_VALUE = (
-    *(is_close, per_tensor, is_static, depth, columns, batches_agree, left_is_matrix),
+    *(is_close, per_tensor, is_static, depth, has_depth, columns, batches_agree, left_is_matrix),
     *(right_is_matrix, symmetric, transposes_last_two, only_output, keeps_order),
 )
 _OF_TWO_VALUES = (

@@ -605,7 +605,7 @@ class GraphBuilder:
         return self.constant(_numbers(repr(value), value, dtype))
 
     def _dtype_of(self, operand: Operand | None) -> str | None:
-        """Return an operand's element type; a new node has that of its first operand."""
+        """Return an operand's element type; of a new node, what its schema says."""
         while isinstance(operand, DraftOutput):
             node = operand.node
             if node.op_type in PREDICATES:
@@ -613,8 +613,14 @@ class GraphBuilder:
             if node.op_type == "Cast":
                 code = node.attributes["to"].value
                 return dtype_name(code) if isinstance(code, int) else None
-            operands = node.inputs[1:] if node.op_type == "Where" else node.inputs
-            operand = next((item for item in operands if item is not None), None)
+            schema = self._schema(node.op_type, node.domain)
+            if schema is None:
+                operand = next((item for item in node.inputs if item is not None), None)
+                continue
+            source = schema.typed_by[min(operand.index, len(schema.typed_by) - 1)]
+            if not isinstance(source, int):
+                return None if source == "bool" else source
+            operand = node.inputs[source] if source < len(node.inputs) else None
         if isinstance(operand, DraftConstant):
             return operand.tensor.dtype
         return dtype_of(operand)

@@ -375,7 +375,15 @@ CHANNEL_SLOTS = {
 }
 """The inputs with one number per channel."""
 
-SCALAR_SLOTS = {"Clip": (1, 2), "Dropout": (1,), "Pad": (2,), "QuantizeLinear": (1, 2)}
+SCALAR_SLOTS = {
+    "Clip": (1, 2),
+    "Dropout": (1,),
+    "Pad": (2,),
+    "QuantizeLinear": (1, 2),
+    **dict.fromkeys(("MatMulInteger", "ConvInteger"), (2, 3)),
+    **dict.fromkeys(("QLinearMatMul", "QLinearConv"), (1, 2, 4, 5, 6, 7)),
+    "Range": (0, 1, 2),
+}
 
 ONLY_SCALARS: Mapping[tuple[str, str], tuple[int, ...]] = {
     **dict.fromkeys(

@@ -30,7 +30,14 @@ from dplcli.dpl.text import all_parts
 from dplcli.errors import DplError, InvalidModelError, VerificationError, counted, some_of
 from dplcli.files import temporary_folder
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import FIRST_OPSET, LAST_OPSET, ORDERING, PLACE_SLOTS, SIZED_FROM
+from dplcli.ir.operators import (
+    FIRST_OPSET,
+    LAST_OPSET,
+    ORDERING,
+    PLACE_SLOTS,
+    SIZED_FROM,
+    draws_random,
+)
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import Tensor
 from dplcli.onnx_io import check_model, to_proto
@@ -56,7 +63,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example
-    from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Value
+    from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Shape, Value
     from dplcli.pipeline.sampling import Wishes
     from dplcli.verify.draws import Manner, Oddity
     from dplcli.verify.run import Kind, Runner
@@ -625,6 +632,7 @@ class _Attempts:
             return ""
         before = to_proto(model).SerializeToString()
         made = made._replace(ways=self._matched_ways(model, made.ways))
+        is_random = any(map(draws_random, model.graph))
         try:
             changed, why_not = _apply(self.rule, model, most=_OWN_MOST)
         except RewriteLimitError as error:
@@ -635,6 +643,8 @@ class _Attempts:
             self.refusals[why_not.removeprefix(": ") or "the pattern does not fit"] += 1
             self.refused |= {*(made.ways if why_not else ()), f"opset {made.opset}"}
             return ""
+        if is_random and any(map(draws_random, model.graph)):
+            return self._objected("both draw random numbers")
         self.turns += 1
         turn = self.turns
         manners = manners or (
@@ -718,7 +728,7 @@ class _Attempts:
             return [], engine
         declared = [value.known_type() for value in model.graph.outputs]
         shapes = [leaves[0].data.shape for leaves in runs[0].outputs.values()]
-        if [kind and kind.shape for kind in declared] == shapes:
+        if all(kind and _may_have(kind.shape, s) for kind, s in zip(declared, shapes, strict=True)):
             return runs, engine
         self.objections["it makes other sizes than onnx says"] += 1
         return [], engine
@@ -826,6 +836,18 @@ class _Attempts:
         return why or "no valid graph was found for the pattern"
 
 
+def _may_have(declared: Shape | None, shape: Sequence[int]) -> bool:
+    """Tell whether *shape* is as declared, where a number of finds is left open."""
+    return (
+        declared is not None
+        and len(declared) == len(shape)
+        and all(
+            wanted in {size, None} or isinstance(wanted, str)
+            for wanted, size in zip(declared, shape, strict=True)
+        )
+    )
+
+
 def _runner(content: bytes, engine: Kind) -> Runner:
     from dplcli.verify.run import Runner  # noqa: PLC0415  # loads onnxruntime, elsewhere
 
@@ -846,7 +868,17 @@ def _largest_place(graph: Instance) -> int:
 
 
 def _overreaches(node: Node) -> bool:
-    """Tell whether a window is larger than what it lies on: what that gives is nowhere said."""
+    """Tell whether a window is larger than what it lies on: what that gives is nowhere said.
+
+    So it is if the blocks of DepthToSpace and SpaceToDepth do not come out even.
+    """
+    if node.op_type in sampling.IN_BLOCKS and node.inputs[0]:
+        image, size = node.inputs[0].known_type(), node.attributes["blocksize"].value
+        if image is None or not image.shape or not isinstance(size, int):
+            return True
+        is_deep = node.op_type == "DepthToSpace"
+        cut, most = (image.shape[1:2], size * size) if is_deep else (image.shape[2:], size)
+        return any(isinstance(length, int) and length % most for length in cut)
     known = (
         node.inputs[0].known_type()
         if node.op_type in sampling.WINDOWED and node.inputs[0]

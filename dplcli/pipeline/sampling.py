@@ -130,6 +130,8 @@ _TEXTS: dict[str, tuple[str, ...]] = {
     "approximate": ("none", "tanh"),
     "direction": ("LEFT", "RIGHT"),
     "reduction": ("none", "add", "mul", "max", "min"),
+    "padding_mode": ("zeros", "border", "reflection"),
+    "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
     "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
     "coordinate_transformation_mode": (
         *("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"),
@@ -140,15 +142,28 @@ _MODES: dict[str, tuple[str, ...]] = {
     "DepthToSpace": ("DCR", "CRD"),
     "Resize": ("nearest", "linear", "cubic"),
     "Upsample": ("nearest", "linear"),
+    "GridSample": ("linear", "nearest", "cubic", "bilinear"),
+    "RoiAlign": ("avg", "max"),
+}
+_NUMBERS: dict[str, tuple[float, ...]] = {
+    **dict.fromkeys(("start", "end"), (-2, -1, 0, 1, 2)),
+    **dict.fromkeys(("p", "num_groups", "output_height", "output_width"), (1, 2, 3)),
+    **dict.fromkeys(("scale", "momentum", "softcap", "clip", "spatial_scale"), (0.5, 0.9, 2.0)),
+    **dict.fromkeys(("blocksize", "k"), (2, 2, 3)),
+    "epsilon": (1e-5, 1e-12, 1e-2, 0.3, 1e-3),
+    "size": (1, 3, 5),
+    "cubic_coeff_a": (-0.5, -0.75),
+    "extrapolation_value": (0.0, 1.5),
+    "sampling_ratio": (0, 1, 2),
 }
 SWITCHES = frozenset(
     {"keepdims", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB"}
     | {"allowzero", "upper", "largest", "select_last_index", "noop_with_empty_axes", "fmod"}
     | {"saturate", "sorted", "storage_order", "training_mode", "exclude_outside"}
-    | {"detect_negative", "detect_positive"}
+    | {"detect_negative", "detect_positive", "align_corners", "antialias", "is_causal"}
+    | {"interleaved", "inverse", "onesided", "periodic", "linear_before_reset", "input_forget"}
 )
 _FACTORS = frozenset(["alpha", "beta", "gamma", "lambd", "bias"])
-_EPSILONS = (1e-5, 1e-12, 1e-2, 0.3, 1e-3)
 
 
 # Constants.
@@ -264,7 +279,7 @@ class Sampler:
         op_types = {node.op_type for node in self.sketch.nodes}
         if op_types & WINDOWED:
             self.dims[: self.rank] = self._image()
-        elif op_types & _IN_BLOCKS:
+        elif op_types & IN_BLOCKS:
             self.rank = 4
             size = int(self._one_of((2, 2, 3)))
             self.dims[:4] = [1, size * size * 2, size * 2, size * 3]
@@ -358,11 +373,20 @@ class Sampler:
         self.made.constants[name] = as_type(np.asarray(data), kind)
         return chosen
 
+    def _readers(self, name: str) -> Iterator[tuple[str, int]]:
+        """Yield what reads a value, and what reads results that have its element type."""
+        for node in self.sketch.nodes:
+            for slot, read in enumerate(node.inputs if not node.domain else ()):
+                if read != name:
+                    continue
+                yield node.op_type, slot
+                schema = self.schemas.find(node.op_type, "", self.opset)
+                if schema is not None and schema.typed_by[:1] == (slot,):
+                    yield from self._readers(node.outputs[0])
+
     def _accepted(self, name: str, kind: str, wished: Sequence[str]) -> str:
         """Return *kind*, or another type if those that read the leaf do not take that."""
-        leaf = self.leaves.get(name)
-        readers = leaf.readers if leaf is not None else []
-        for op_type, slot in [*readers, *self.slots.get(name, ())]:
+        for op_type, slot in [*self._readers(name), *self.slots.get(name, ())]:
             by_slot = accepted_types(op_type, "", self.opset)
             if slot < len(by_slot) and kind not in by_slot[slot]:
                 options = [other for other in wished or _TYPES if other in by_slot[slot]]
@@ -543,18 +567,17 @@ class Sampler:
             return str(self._one_of(_TEXTS[name]))
         if name in SWITCHES:
             return int(self.random.integers(2))
+        if name in _NUMBERS:
+            number = self._one_of(_NUMBERS[name])
+            return float(number) if kind == "float" else int(number)
         if name == "axis":
             return int(self.random.integers(-rank, rank)) if rank else 0
-        if name == "epsilon":
-            return float(self._one_of(_EPSILONS))
         if name in _FACTORS and kind == "float":
             wished = [float(n) for n in self.wishes.numbers]
             return float(self._one_of([0.25, 1.5, -0.5, 2.0, *wished]))
         if name == "to":
             wished = [int(n) for n in self.wishes.numbers if int(n) in _CASTS]
             return int(self._one_of([*_CASTS[:3], *_CASTS, *wished]))
-        if name in {"blocksize", "k"}:
-            return int(self._one_of((2, 2, 3)))
         if name == "perm":
             return tuple(int(axis) for axis in self.random.permutation(rank))
         return None
@@ -619,8 +642,9 @@ class Sampler:
         types = [self.types[name] for name in args[1:] if name in self.types]
         dtype = types[0][0] if types else self._leaf_type(args[1:])
         base = types[0][1] if types else (self.shape(args[0]) or tuple(self.dims[: self.rank]))
-        for name in args[1:]:
-            self.leaf(name, base if name == args[1] else self.beside(base), dtype)
+        for name in args[1:]:  # each of the three may be the widest
+            is_whole = name == args[1] and not self._dares(_SELDOM)
+            self.leaf(name, base if is_whole else self.beside(base), dtype)
         self.leaf(args[0], self.beside(base), "bool")
 
     def _image(self) -> Shape:
@@ -669,8 +693,23 @@ class Sampler:
             count = weight[1] * group if turned else weight[0]
             self.leaf(args[2], (count,), dtype)
         self._window(attributes, spatial)
+        strides = attributes.get("strides")
+        if turned and isinstance(strides, tuple) and self._dares(_SELDOM):
+            attributes.setdefault("output_padding", self._ints(spatial, 0, max(map(int, strides))))
 
     _of_convtranspose = partialmethod(_of_conv, turned=True)
+
+    def _of_convinteger(self, args: Sequence[str], attributes: Attributes) -> None:
+        self._of_conv(args[:2], attributes)
+
+    def _of_qlinearconv(self, args: Sequence[str], attributes: Attributes) -> None:
+        self._of_conv((args[0], args[3], *args[8:]), attributes)
+
+    def _of_matmulinteger(self, args: Sequence[str], attributes: Attributes) -> None:
+        self._of_matmul(args[:2], attributes)
+
+    def _of_qlinearmatmul(self, args: Sequence[str], attributes: Attributes) -> None:
+        self._of_matmul((args[0], args[3]), attributes)
 
     def _of_matmul(self, args: Sequence[str], _: Attributes) -> None:
         left, right = self.shape(args[0]), self.shape(args[1])
@@ -831,6 +870,81 @@ class Sampler:
         low = -size if self._dares(_HALF) else 0
         self.leaf(args[1], form, "int64", data=self.random.integers(low, size, form))
 
+    def _of_gatherelements(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.ranked(args[0])
+        axis = self._stated_axis(attributes, len(shape))
+        order = self.random.permuted(np.indices(shape)[axis], axis=axis)  # no place comes twice
+        places = np.take(order, range(int(self.random.integers(1, shape[axis] + 1))), axis=axis)
+        if self._dares(_SELDOM):
+            places = places - shape[axis]
+        self.leaf(args[1], places.shape, "int64", data=places)
+        for updates in args[2:]:
+            self.leaf(updates, places.shape, self.types[args[0]][0])
+
+    _of_scatterelements = _of_gatherelements
+
+    def _stated_axis(self, attributes: Attributes, rank: int, usual: int = 0) -> int:
+        """Return the axis that a node names, and let it name one if it does not."""
+        if "axis" not in attributes and self._dares(_HALF):
+            attributes["axis"] = int(self.random.integers(-rank, rank))
+        axis = attributes.get("axis", usual)
+        if not isinstance(axis, int) or not -rank <= axis < rank:
+            raise DeadEndError
+        return axis
+
+    def _of_gathernd(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.ranked(args[0])
+        alike = attributes.get("batch_dims", 0)
+        if "batch_dims" not in attributes and len(args) == 2 and self._dares(_HALF):  # noqa: PLR2004  # no Scatter
+            alike = attributes["batch_dims"] = int(self.random.integers(len(shape)))
+        if not isinstance(alike, int) or alike >= len(shape):
+            raise DeadEndError
+        depth = int(self.random.integers(1, len(shape) - alike + 1))
+        form = (*shape[:alike], min(2, shape[alike]))
+        places = [self.random.integers(0, size, form) for size in shape[alike : alike + depth]]
+        places[0] = np.broadcast_to(self.random.permutation(shape[alike])[: form[-1]], form)
+        self.leaf(args[1], (*form, depth), "int64", data=np.stack(places, axis=-1))
+        for updates in args[2:]:
+            self.leaf(updates, (*form, *shape[depth:]), self.types[args[0]][0])
+
+    _of_scatternd = _of_gathernd
+
+    def _of_gridsample(self, args: Sequence[str], _: Attributes) -> None:
+        image = self.leaf(args[0], self._image())
+        self.leaf(args[1], (image[0], *self._ints(len(image) - 2, 1, 4), len(image) - 2))
+
+    def _of_onehot(self, args: Sequence[str], _: Attributes) -> None:
+        self.data(args[0])
+        self.leaf(args[1], (), "int64", data=np.array(self._one_of((2, 3))))
+        self.leaf(args[2], (2,), data=np.array([0.0, 1.5]))
+
+    def _of_reversesequence(self, args: Sequence[str], attributes: Attributes) -> None:
+        shape = self.ranked(args[0])
+        batch, time = (attributes.get(name, n) for n, name in ((1, "batch_axis"), (0, "time_axis")))
+        if len(shape) < 2 or not isinstance(batch, int) or not isinstance(time, int):  # noqa: PLR2004  # both axes
+            raise DeadEndError
+        lengths = self.random.integers(1, shape[time] + 1, shape[batch])
+        self.leaf(args[1], lengths.shape, "int64", data=lengths)
+
+    def _of_gru(self, args: Sequence[str], attributes: Attributes, *, gates: int = 3) -> None:
+        ways = ("forward", "reverse", "bidirectional")
+        count = 1 + (attributes.setdefault("direction", self._one_of(ways)) == "bidirectional")
+        hidden = attributes.setdefault("hidden_size", int(self._one_of((1, 2, 3))))
+        shape = self.data(args[0], 3)
+        if len(shape) != 3 or 0 in shape or not isinstance(hidden, int):  # noqa: PLR2004  # empty ones crash onnxruntime
+            raise DeadEndError
+        times, batch, size = shape
+        forms: list[Shape] = [(count, gates * hidden, size), (count, gates * hidden, hidden)]
+        forms += [(count, 2 * gates * hidden), (batch,), *[(count, batch, hidden)] * 2]
+        forms.append((count, 3 * hidden))
+        for name, form in zip(args[1:], forms, strict=False):
+            lengths = self.random.integers(1, times + 1, batch) if len(form) == 1 else None
+            kind = self.types[args[0]][0] if lengths is None else "int32"
+            self.leaf(name, form, kind, data=lengths)
+
+    _of_lstm = partialmethod(_of_gru, gates=4)
+    _of_rnn = partialmethod(_of_gru, gates=1)
+
     def _of_pad(self, args: Sequence[str], _: Attributes) -> None:
         shape = self.leaf(args[0], self._image() if self._has("Conv") else self.dims[: self.rank])
         pads = self.random.integers(0, 3, 2 * len(shape))
@@ -952,8 +1066,9 @@ class Sampler:
 
     def _of_dropout(self, args: Sequence[str], _: Attributes) -> None:
         self.data(args[0])
-        for name, number in zip(args[1:], (0.5, 0.0), strict=False):
-            self.leaf(name, (), "float32" if number else "bool", data=np.array(number))
+        ratio, trains = np.array(self._one_of((0.5, 0.25, 0.0))), self.random.integers(2) > 0
+        for name, data in zip(args[1:], (ratio, np.array(trains)), strict=False):
+            self.leaf(name, (), "float32" if data is ratio else "bool", data=data)
 
 
 _EQUATIONS = {
@@ -965,9 +1080,11 @@ _EQUATIONS = {
     3: ("ij,jk,kl->il",),
 }
 WINDOWED = (
-    operators.POOLS | operators.GLOBAL_POOLS | {"Conv", "ConvTranspose", "InstanceNormalization"}
+    operators.POOLS
+    | operators.GLOBAL_POOLS
+    | {"Conv", "ConvTranspose", "InstanceNormalization", "GridSample"}
 )
-_IN_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})
+IN_BLOCKS = frozenset({"DepthToSpace", "SpaceToDepth"})
 
 
 # Drawing a graph by changing one that is there: an example of the rule.

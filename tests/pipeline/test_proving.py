@@ -141,6 +141,7 @@ def test_a_rule_says_for_which_numbers_it_may_be_wrong(
 ) -> None:
     """In words of its own, or in its description."""
     lines = ['pattern: "Where(IsNaN(x), const(c), x)"', 'replacement: "x"', "opsets: [13, 18]"]
+    lines.append('where: ["c.rank == 0"]')
     assert made_up(rule_of(tmp_path, *lines, *filter(None, [said]))).verdict == verdict
 
 
